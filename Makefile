@@ -1,0 +1,40 @@
+# Needs Python 3.11 or newer, with pip and venv, and make. Everything else is set up in .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test check bench local clean
+
+demo: $(VENV)/.ready  ## the support desk in the terminal
+	@if [ "$$MODEL" = "local" ]; then $(MAKE) --no-print-directory local; fi
+	@$(BIN)/python -m examples.support_desk
+
+test: check  ## lint, types and tests
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.bench  ## our speed beside the rivals', in one run
+	$(BIN)/python -m benchmarks.compare
+
+local: $(VENV)/.local  ## the real small model for MODEL=local (compiles for some minutes)
+
+$(VENV)/.ready: pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "understudy needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	@touch $@
+
+$(VENV)/.local: $(VENV)/.ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[local]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

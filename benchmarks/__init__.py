@@ -1,0 +1,1 @@
+"""Our speed beside the rivals', measured in one run."""

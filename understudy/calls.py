@@ -1,0 +1,144 @@
+"""`ToolCall`: one call as middleware sees it, and what binds a person's answer to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from understudy.events import ToolEmitted
+from understudy.interrupts import (
+    DECISION_TYPES,
+    DecisionType,
+    DoubtfulCall,
+    Request,
+    checked_allowed,
+)
+from understudy.run import Run
+from understudy.state import Call
+from understudy.tools import Tool, ToolContext
+from understudy.values import checked_json, digest
+
+__all__ = ["ToolCall", "binding"]
+
+
+def binding(
+    *,
+    run_id: str,
+    call: Call,
+    fingerprint: str,
+    arguments: Mapping[str, Any],
+) -> str:
+    """A digest of everything that a person was shown: what differs in it was not approved (I12)."""
+    part = call.part
+    return digest(
+        [run_id, call.key, part.tool_name, part.tool_call_id, part.args, fingerprint, arguments]
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call with valid arguments, on its way to the tool."""
+
+    key: str
+    """`run.turn.index`: the same whenever this call runs."""
+    tool: Tool
+    tool_call_id: str
+    arguments: dict[str, Any]
+    """Canonical: validated, defaults filled in, as JSON."""
+    context: ToolContext
+    """What the tool will see."""
+    run: Run
+    call: Call
+
+    @property
+    def tool_name(self) -> str:
+        return self.tool.name
+
+    def replace(self, arguments: Mapping[str, Any]) -> ToolCall:
+        """The call with other arguments. If a person answers for it, they are asked again (I12)."""
+        return replace(self, arguments=dict(arguments))
+
+    def request(
+        self,
+        *,
+        kind: str = "approval",
+        allowed: Sequence[DecisionType] = DECISION_TYPES,
+        display: str | dict[str, Any] | None = None,
+        payload: Any = None,
+        expires_after: float | None = None,
+        doubts: tuple[DoubtfulCall, ...] = (),
+    ) -> Request:
+        """A question about this call, for `check_tool_calls` to return.
+
+        Args:
+            kind: what is asked; `approval` lets an approve or edit run the call.
+            allowed: the decisions that may answer it.
+            display: shown beside the arguments.
+            payload: what a tool's own question asks; JSON-able.
+            expires_after: seconds; then it counts as rejected.
+            doubts: calls of this tool whose outcome is unknown.
+
+        Raises:
+            UsageError: for an empty or unknown `allowed`, or what cannot be stored.
+
+        """
+        run = self.run
+        now: datetime = run.clock.now()
+        shown = checked_json({"display": display, "payload": payload}, what="request(...)")
+        return Request(
+            id=run.new_id(),
+            kind=kind,
+            run_id=run.run_id,
+            agent_path=run.agent_path,
+            call_key=self.key,
+            tool_call_id=self.tool_call_id,
+            tool_name=self.tool.name,
+            arguments=self.arguments,
+            display=shown["display"],
+            payload=shown["payload"],
+            allowed=checked_allowed(allowed, what="request(allowed=...)"),
+            created_at=now,
+            expires_at=None if expires_after is None else now + timedelta(seconds=expires_after),
+            fingerprint=self.tool.fingerprint,
+            digest=binding(
+                run_id=run.run_id,
+                call=self.call,
+                fingerprint=self.tool.fingerprint,
+                arguments=self.arguments,
+            ),
+            doubts=doubts,
+        )
+
+
+def make_context(run: Run, call: Call) -> ToolContext:
+    """The context of a call."""
+    decision = call.answer
+    resume_value = None
+    if decision is not None:
+        resume_value = True if decision.type == "approve" else decision.value
+
+    def emit(context: ToolContext, data: Any) -> None:
+        run.emit(
+            ToolEmitted(
+                agent_path=run.agent_path,
+                call_key=context.call_key,
+                tool_call_id=context.tool_call_id,
+                tool_name=context.tool_name,
+                data=data,
+            )
+        )
+
+    return ToolContext(
+        state=run.state,
+        agent_id=run.agent_id,
+        agent_path=run.agent_path,
+        run_id=run.run_id,
+        call_key=call.key,
+        tool_call_id=call.part.tool_call_id,
+        tool_name=call.part.tool_name,
+        deps=run.deps,
+        resume_value=resume_value,
+        emit=emit,
+    )

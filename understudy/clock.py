@@ -1,0 +1,44 @@
+"""The one seam for time and ids: no other room calls `time`, `uuid` or `random` itself.
+
+Replace it to simulate, seed or replay a run: `agent.execute(..., clock=my_clock, new_id=my_ids)`.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from datetime import datetime, timezone
+from typing import Protocol
+
+__all__ = ["Clock", "NewId", "SystemClock", "new_random_id"]
+
+NewId = Callable[[], str]
+"""Returns a new id on each call: unique, and free of `/` and `.`."""
+
+
+class Clock(Protocol):
+    """Where a run reads the time."""
+
+    def now(self) -> datetime:
+        """The time of day, with a time zone."""
+
+    def monotonic(self) -> float:
+        """Seconds since some fixed point; never goes back."""
+
+
+class SystemClock:
+    """The machine's own clock, in UTC."""
+
+    __slots__ = ()
+
+    def now(self) -> datetime:
+        return datetime.now(timezone.utc)
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+def new_random_id() -> str:
+    """A random id of 32 hexadecimal digits."""
+    return uuid.uuid4().hex

@@ -1,0 +1,126 @@
+"""What a run tells while it goes on: `async for event in agent.stream(...)`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic_ai.messages import ModelResponse
+
+from understudy.interrupts import Request
+
+__all__ = [
+    "Event",
+    "ReplyEnded",
+    "ReplyStarted",
+    "RequestMade",
+    "TextDelta",
+    "ThinkingDelta",
+    "ToolEmitted",
+    "ToolEnded",
+    "ToolStarted",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplyStarted:
+    """The model is asked."""
+
+    agent_path: tuple[str, ...]
+    turn: int
+    model: str
+    kind: Literal["reply_started"] = "reply_started"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextDelta:
+    """The model wrote some text."""
+
+    agent_path: tuple[str, ...]
+    turn: int
+    attempt: int
+    """Of the run: a crash in the middle of a reply begins a new one (J17)."""
+    n: int
+    """Of this delta, from 0, in this turn and attempt."""
+    text: str
+    kind: Literal["text_delta"] = "text_delta"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThinkingDelta:
+    """The model thought some text."""
+
+    agent_path: tuple[str, ...]
+    turn: int
+    attempt: int
+    n: int
+    text: str
+    kind: Literal["thinking_delta"] = "thinking_delta"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplyEnded:
+    """The model's reply is accepted and recorded."""
+
+    agent_path: tuple[str, ...]
+    turn: int
+    response: ModelResponse
+    kind: Literal["reply_ended"] = "reply_ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestMade:
+    """A person is asked."""
+
+    agent_path: tuple[str, ...]
+    request: Request
+    kind: Literal["request_made"] = "request_made"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolStarted:
+    """A tool's body is about to be entered."""
+
+    agent_path: tuple[str, ...]
+    call_key: str
+    tool_call_id: str
+    tool_name: str
+    kind: Literal["tool_started"] = "tool_started"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolEmitted:
+    """A tool said something by `ctx.emit(data)`."""
+
+    agent_path: tuple[str, ...]
+    call_key: str
+    tool_call_id: str
+    tool_name: str
+    data: Any
+    kind: Literal["tool_emitted"] = "tool_emitted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolEnded:
+    """A call has its result."""
+
+    agent_path: tuple[str, ...]
+    call_key: str
+    tool_call_id: str
+    tool_name: str
+    outcome: str
+    """`success`, `failed`, `denied` or `interrupted` (T8)."""
+    content: Any
+    kind: Literal["tool_ended"] = "tool_ended"
+
+
+Event = (
+    ReplyStarted
+    | TextDelta
+    | ThinkingDelta
+    | ReplyEnded
+    | RequestMade
+    | ToolStarted
+    | ToolEmitted
+    | ToolEnded
+)

@@ -1,0 +1,301 @@
+"""How each record changes the state. Applying one never walks the history.
+
+Every function here is deterministic: it reads no clock and makes no id, so the same records give
+the same state in any process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from pydantic_ai.messages import ModelRequest, ToolReturnPart
+
+from understudy import records as r
+from understudy.errors import UsageError
+from understudy.interrupts import DecisionRecord, DoubtfulCall, Sticky
+from understudy.messages import Messages
+from understudy.state import AgentState, Call, RunState, Turn
+
+__all__ = ["apply", "replay"]
+
+NOT_RUN = "Not run: the run ended before this call was started."
+IN_DOUBT = (
+    "The outcome of this call is unknown: it was started and {reason}. It may or may not have "
+    "taken effect. Do not repeat it; tell the user, or check by other means."
+)
+MOVED_ON = "Not run: the user moved on instead of answering whether this call may run."
+
+
+def apply(state: AgentState, record: r.Record) -> None:
+    """Change `state` in place by one record."""
+    _APPLY[type(record)](state, record)
+
+
+def replay(records: Iterable[r.Record]) -> AgentState:
+    """The state that these records add up to, from an agent's first record on."""
+    state = AgentState()
+    for record in records:
+        apply(state, record)
+    return state
+
+
+def open_run(state: AgentState) -> RunState:
+    """The run that records of a run belong to."""
+    run = state.run
+    if run is None or run.end is not None:
+        raise UsageError("These records do not fit together: no run is open here.")
+    return run
+
+
+def open_turn(state: AgentState) -> Turn:
+    turn = open_run(state).turn
+    if turn is None:
+        raise UsageError("These records do not fit together: no turn is open here.")
+    return turn
+
+
+def find_call(state: AgentState, key: str) -> Call:
+    return open_turn(state).calls[key]
+
+
+def find_asked(state: AgentState, request_id: str) -> Call:
+    for call in open_turn(state).calls.values():
+        if request_id in call.requests:
+            return call
+    raise UsageError(f"These records do not fit together: nobody asked {request_id!r}.")
+
+
+def _snapshot(state: AgentState, record: r.Snapshot) -> None:
+    stored = AgentState.from_dict(record.state)
+    state.messages, state.plain = stored.messages, stored.plain
+    state._values, state.run = dict(stored.values), stored.run
+    state.decisions, state.sticky, state.doubts = stored.decisions, stored.sticky, stored.doubts
+
+
+def _run_started(state: AgentState, record: r.RunStarted) -> None:
+    state.run = RunState(
+        run_id=record.run_id,
+        until_tool=record.until_tool,
+        require_tool_success=record.require_tool_success,
+        max_runs=record.max_runs,
+        early_stopping=record.early_stopping,
+        fingerprint=record.fingerprint,
+        deps_given=record.deps_given,
+        pause_when_given=record.pause_when_given,
+    )
+    if record.values:
+        state.merge(record.values)
+
+
+def _attempt(state: AgentState, record: r.Attempt) -> None:
+    open_run(state).attempts = record.number
+
+
+def _user_message(state: AgentState, record: r.UserMessage) -> None:
+    state.messages = state.messages.appending(record.message)
+
+
+def _hooks_ran(state: AgentState, record: r.HooksRan) -> None:
+    open_run(state).hooks_ran = True
+
+
+def _reply(state: AgentState, record: r.Reply) -> None:
+    run = open_run(state)
+    response = record.response
+    turn = Turn(index=record.turn, response=response, cut=record.cut)
+    prefix = f"{run.run_id}.{record.turn}."
+    for part in response.tool_calls:
+        key = prefix + str(len(turn.calls))
+        turn.calls[key] = Call(key, part)
+    run.turn = turn
+    run.turns = record.turn + 1
+    run.model_calls += 1
+    run.usage.incr(response.usage)
+    run.usage.requests += 1
+    state.messages = state.messages.appending(response)
+
+
+def _pause_checked(state: AgentState, record: r.PauseChecked) -> None:
+    open_turn(state).pause_checked = True
+
+
+def _paused(state: AgentState, record: r.Paused) -> None:
+    open_run(state).paused = record.reason
+    open_turn(state).pause_checked = True
+
+
+def _unpaused(state: AgentState, record: r.Unpaused) -> None:
+    open_run(state).paused = None
+
+
+def _requested(state: AgentState, record: r.Requested) -> None:
+    call = find_call(state, record.request.call_key)
+    for replaced in record.replaces:
+        call.requests.pop(replaced)
+        call.decisions.pop(replaced, None)
+    call.requests[record.request.id] = record.request
+    call.running = False
+
+
+def _interrupts_checked(state: AgentState, record: r.InterruptsChecked) -> None:
+    open_turn(state).interrupts_checked = True
+
+
+def _decided(state: AgentState, record: r.Decided) -> None:
+    call = find_asked(state, record.request_id)
+    request, decision = call.requests[record.request_id], record.decision
+    call.decisions[record.request_id] = decision
+    state.decisions.append(
+        DecisionRecord(request=request, decision=decision, at=record.at, sticky=record.sticky)
+    )
+    if decision.always and not record.sticky:
+        state.sticky[request.tool_name] = Sticky(
+            tool_name=request.tool_name,
+            fingerprint=request.fingerprint,
+            decision=decision,
+            at=record.at,
+            request_id=request.id,
+        )
+
+
+def _revoked(state: AgentState, record: r.Revoked) -> None:
+    state.sticky.pop(record.tool_name, None)
+
+
+def _started(state: AgentState, record: r.Started) -> None:
+    call = find_call(state, record.call_key)
+    call.attempts, call.running = record.attempt, True
+
+
+def _result(state: AgentState, record: r.Result) -> None:
+    call = find_call(state, record.call_key)
+    call.result, call.running = record, False
+    if record.doubt is not None:
+        state.doubts[call.key] = doubtful(call, record.doubt)
+    elif record.part.outcome == "success":
+        open_run(state).usage.tool_calls += 1
+
+
+def doubtful(call: Call, reason: str) -> DoubtfulCall:
+    """What is told of a call in doubt to the person who decides about the next one."""
+    return DoubtfulCall(
+        call_key=call.key,
+        tool_name=call.part.tool_name,
+        tool_call_id=call.part.tool_call_id,
+        arguments=_shown_arguments(call),
+        reason=reason,
+    )
+
+
+def _shown_arguments(call: Call) -> dict[str, Any]:
+    for request in reversed(call.requests.values()):
+        decision = call.decisions.get(request.id)
+        if decision is not None and decision.arguments is not None:
+            return decision.arguments
+        return request.arguments
+    return call.part.args_as_dict()
+
+
+def _settled(state: AgentState, record: r.Settled) -> None:
+    state.doubts.pop(record.call_key, None)
+
+
+def _propagated(state: AgentState, record: r.Propagated) -> None:
+    turn = open_turn(state)
+    parts = []
+    for call in turn.calls.values():
+        assert call.result is not None, f"propagated without a result of {call.key}"
+        parts.append(call.result.part)
+        if call.result.state is not None:
+            state.merge(call.result.state)
+    turn.propagated = True
+    state.messages = state.messages.appending(ModelRequest(parts=parts, timestamp=record.at))
+
+
+def _turn_closed(state: AgentState, record: r.TurnClosed) -> None:
+    run, turn = open_run(state), open_turn(state)
+    if record.end is not None:
+        run.closing = record.end
+        if record.end.tool_call is not None:
+            call = turn.calls[record.end.tool_call]
+            assert call.result is not None, f"the run ends by {call.key}, which has no result"
+            run.ended_by = {call.key: call.result}
+            run.ended_call = call.part
+    run.turn = None
+
+
+def _history_replaced(state: AgentState, record: r.HistoryReplaced) -> None:
+    state.messages = Messages(record.messages)
+
+
+def _once(state: AgentState, record: r.Once) -> None:
+    open_run(state).once[record.key] = record.value
+
+
+def _withdrawn(state: AgentState, record: r.Withdrawn) -> None:
+    for request_id in record.request_ids:
+        call = find_asked(state, request_id)
+        call.requests.pop(request_id)
+
+
+def _run_ended(state: AgentState, record: r.RunEnded) -> None:
+    run = open_run(state)
+    turn = run.turn
+    if turn is not None:
+        if turn.calls and not turn.propagated:
+            parts = [_closing_part(state, call, record) for call in turn.calls.values()]
+            for call in turn.calls.values():
+                if call.result is not None and call.result.state is not None:
+                    state.merge(call.result.state)
+            message = ModelRequest(parts=parts, timestamp=record.at)
+            state.messages = state.messages.appending(message)
+        run.turn = None
+    run.end = record.end
+    run.paused = None
+
+
+def _closing_part(state: AgentState, call: Call, record: r.RunEnded) -> ToolReturnPart:
+    """What history says of a call that the end of the run overtook."""
+    if call.result is not None:
+        return call.result.part
+    if call.running:
+        reason = "the run ended before it answered"
+        state.doubts[call.key] = doubtful(call, reason)
+        content, moved_on = IN_DOUBT.format(reason=reason), False
+    else:
+        moved_on = record.end.outcome == "withdrawn"
+        content = MOVED_ON if moved_on else NOT_RUN
+    return ToolReturnPart(
+        tool_name=call.part.tool_name,
+        content=content,
+        tool_call_id=call.part.tool_call_id,
+        timestamp=record.at,
+        outcome="denied" if moved_on else "interrupted",
+    )
+
+
+_APPLY: dict[type[r.Record], Callable[[AgentState, Any], None]] = {
+    r.Snapshot: _snapshot,
+    r.RunStarted: _run_started,
+    r.Attempt: _attempt,
+    r.UserMessage: _user_message,
+    r.HooksRan: _hooks_ran,
+    r.Reply: _reply,
+    r.PauseChecked: _pause_checked,
+    r.Paused: _paused,
+    r.Unpaused: _unpaused,
+    r.Requested: _requested,
+    r.InterruptsChecked: _interrupts_checked,
+    r.Decided: _decided,
+    r.Revoked: _revoked,
+    r.Started: _started,
+    r.Result: _result,
+    r.Settled: _settled,
+    r.Propagated: _propagated,
+    r.TurnClosed: _turn_closed,
+    r.HistoryReplaced: _history_replaced,
+    r.Once: _once,
+    r.Withdrawn: _withdrawn,
+    r.RunEnded: _run_ended,
+}

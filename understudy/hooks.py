@@ -1,0 +1,83 @@
+"""The hooks of an agent's middleware, as a table, and the one way to call them."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from understudy.errors import JournalFailed, MiddlewareError
+from understudy.threads import WorkerThreads
+
+__all__ = ["Hook", "HookFailed", "Hooks"]
+
+
+class HookFailed(Exception):
+    """A hook raised; the driver ends the run with `error`."""
+
+    def __init__(self, error: MiddlewareError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """One hook of one middleware."""
+
+    middleware: str
+    name: str
+    function: Callable[..., Any]
+    is_async: bool
+
+    async def __call__(self, threads: WorkerThreads, *args: Any) -> Any:
+        """Call it, plain ones in a thread.
+
+        Raises:
+            HookFailed: if it raises; the error names the middleware and the hook.
+
+        """
+        try:
+            if self.is_async:
+                return await self.function(*args)
+            result = await threads.run(self.function, *args)
+            return await result if inspect.isawaitable(result) else result
+        except (JournalFailed, HookFailed):
+            raise
+        except Exception as error:
+            raise HookFailed(self.failure(error)) from error
+
+    def failure(self, error: BaseException) -> MiddlewareError:
+        """The error that says that this hook raised `error`."""
+        failure = MiddlewareError(
+            middleware=self.middleware, hook=self.name, cause=f"{type(error).__name__}: {error}"
+        )
+        failure.__cause__ = error
+        return failure
+
+    @classmethod
+    def of(cls, owner: object, name: str, function: Callable[..., Any]) -> Hook:
+        """The hook `name` of `owner`."""
+        return cls(
+            middleware=getattr(owner, "name", None) or type(owner).__name__,
+            name=name,
+            function=function,
+            is_async=asyncio.iscoroutinefunction(function),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """Each in the order in which it is to be called; empty ones cost nothing."""
+
+    on_run_start: tuple[Hook, ...] = ()
+    before_model: tuple[Hook, ...] = ()
+    after_model: tuple[Hook, ...] = ()
+    check_tool_calls: tuple[Hook, ...] = ()
+    wrap_tool_call: tuple[Hook, ...] = ()
+    on_resume: tuple[Hook, ...] = ()
+    on_run_end: tuple[Hook, ...] = ()
+    transform_display_message: tuple[Hook, ...] = ()
+    streams_safely: bool = True
+    """Whether text may be shown before `after_model` has seen the whole reply (J15)."""

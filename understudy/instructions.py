@@ -1,0 +1,65 @@
+"""Instructions: text with `{key}` read from the agent's values, or a function."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from understudy.errors import MissingValue, UsageError
+from understudy.state import AgentState
+
+__all__ = ["Instructions", "check_instructions", "render"]
+
+Instructions = str | Callable[[AgentState], str | Awaitable[str]]
+"""`{key}` reads the agent's values, `{key?}` may be absent, `{{` and `}}` are literal braces.
+
+A function of the state gives its text verbatim (W4).
+"""
+
+_TOKEN = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z0-9_.-]*)(\?)?\}|[{}]")
+
+
+def check_instructions(given: object, *, agent: str) -> None:
+    """Raise a `UsageError` for what can never be rendered."""
+    if callable(given):
+        return
+    if not isinstance(given, str):
+        raise UsageError(
+            f"Agent {agent!r}: instructions must be text or a function of the state, not {given!r}"
+        )
+    for match in _TOKEN.finditer(given):
+        if match.group() in ("{", "}"):
+            raise UsageError(
+                f"Agent {agent!r}: instructions have a lone {match.group()!r} at character "
+                f"{match.start()}: write {match.group() * 2!r} for a literal brace"
+            )
+
+
+async def render(given: Instructions, state: AgentState, *, agent: str) -> str:
+    """The text to send.
+
+    Raises:
+        MissingValue: if it reads a key that the values lack.
+
+    """
+    if callable(given):
+        text = given(state)
+        return await text if inspect.isawaitable(text) else text
+    if "{" not in given and "}" not in given:
+        return given
+    return _TOKEN.sub(lambda match: _replaced(match, state.values, agent), given)
+
+
+def _replaced(match: re.Match[str], values: Mapping[str, Any], agent: str) -> str:
+    token = match.group()
+    if token in ("{{", "}}"):
+        return token[0]
+    key, optional = match.group(1), match.group(2)
+    if key not in values:
+        if optional:
+            return ""
+        raise MissingValue(key=key, agent=agent)
+    value = values[key]
+    return value if isinstance(value, str) else str(value)

@@ -1,0 +1,196 @@
+"""The conversation: Pydantic AI's messages, in a list that is shared and only grows.
+
+A `Messages` is a view: a shared list and a length. Appending through the newest view is O(1);
+appending through an older one copies what that view shows first, so two runs that start from
+one state never see each other's messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, Any, cast, overload
+
+from pydantic import PlainSerializer, PlainValidator
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelMessagesTypeAdapter,
+    ModelRequest,
+    ModelResponse,
+    NativeToolCallPart,
+    NativeToolReturnPart,
+    SystemPromptPart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserContent,
+    UserPromptPart,
+    repair_messages,
+)
+
+__all__ = ["Messages", "UserInput", "messages_from_dicts", "messages_to_dicts"]
+
+UserInput = str | Sequence[UserContent]
+"""What a person may send: text, or text with images, documents and the like."""
+
+_PLAIN_PARTS = (
+    SystemPromptPart,
+    UserPromptPart,
+    ToolReturnPart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    NativeToolCallPart,
+    NativeToolReturnPart,
+)
+
+
+class _Log:
+    """What views share: the messages, and the tool call ids that occur in them."""
+
+    __slots__ = ("call_ids", "items")
+
+    def __init__(self, items: list[ModelMessage]) -> None:
+        self.items = items
+        self.call_ids: set[str] = set()
+        for message in items:
+            self.note_call_ids(message)
+
+    def note_call_ids(self, message: ModelMessage) -> None:
+        if isinstance(message, ModelResponse):
+            for part in message.parts:
+                if isinstance(part, ToolCallPart):
+                    self.call_ids.add(part.tool_call_id)
+
+
+class Messages(Sequence[ModelMessage]):
+    """A read-only view of a conversation."""
+
+    __slots__ = ("_length", "_log")
+
+    def __init__(self, messages: Iterable[ModelMessage] = ()) -> None:
+        self._log = _Log(list(messages))
+        self._length = len(self._log.items)
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, index: int) -> ModelMessage: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[ModelMessage]: ...
+    def __getitem__(self, index: int | slice) -> ModelMessage | list[ModelMessage]:
+        if isinstance(index, slice):
+            return [self._log.items[i] for i in range(*index.indices(self._length))]
+        position = index + self._length if index < 0 else index
+        if not 0 <= position < self._length:
+            raise IndexError(f"message {index} of {self._length}")
+        return self._log.items[position]
+
+    def __iter__(self) -> Iterator[ModelMessage]:
+        # An index, not the list's iterator: the list may grow while this view is read.
+        for index in range(self._length):
+            yield self._log.items[index]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Messages):
+            return NotImplemented
+        return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]  # a view compares by content, as a list does
+
+    def __repr__(self) -> str:
+        return f"Messages({self[:]!r})"
+
+    def appending(self, *messages: ModelMessage) -> Messages:
+        """The view with `messages` at its end: O(1), unless another view grew past this one."""
+        log = self._log
+        if len(log.items) != self._length:
+            log = _Log(log.items[: self._length])
+        log.items.extend(messages)
+        for message in messages:
+            log.note_call_ids(message)
+        view = Messages.__new__(Messages)
+        view._log, view._length = log, len(log.items)
+        return view
+
+    def has_call_id(self, tool_call_id: str) -> bool:
+        """Whether a tool call of this id occurs (or occurs in a longer view of the same list)."""
+        return tool_call_id in self._log.call_ids
+
+    def as_list(self) -> list[ModelMessage]:
+        """The messages as the list that a model takes.
+
+        Where this is the newest view it is the shared list itself, so a model call costs the same
+        at message 10 and at message 1,000: read it, and copy what you keep. Changing it is an error
+        (see `restored`).
+        """
+        items = self._log.items
+        return items if len(items) == self._length else items[: self._length]
+
+    def restored(self, given: list[ModelMessage]) -> bool:
+        """Take back what somebody appended to the list of `as_list`; false if it was changed."""
+        if given is not self._log.items or len(given) == self._length:
+            return True
+        del given[self._length :]
+        return False
+
+
+def normalised(messages: Iterable[ModelMessage]) -> tuple[list[ModelMessage], bool]:
+    """An imported history made valid for any provider, once, on entry.
+
+    Dangling tool calls get a result that says so, orphaned results go. The flag tells whether all
+    parts are of the kinds that every model takes as they are; if not, the model's own
+    `prepare_messages` must see them once before they are sent.
+    """
+    repaired = repair_messages(list(messages))
+    plain = all(isinstance(part, _PLAIN_PARTS) for message in repaired for part in message.parts)
+    return repaired, plain
+
+
+def messages_to_dicts(messages: Iterable[ModelMessage]) -> list[dict[str, Any]]:
+    """Messages as JSON-able dicts in Pydantic AI's own format, less the fields that are unset."""
+    dumped = ModelMessagesTypeAdapter.dump_python(list(messages), mode="json")
+    return [_without_unset(message) for message in cast("list[dict[str, Any]]", dumped)]
+
+
+def messages_from_dicts(data: Sequence[dict[str, Any]]) -> list[ModelMessage]:
+    """The messages that `messages_to_dicts` told."""
+    return ModelMessagesTypeAdapter.validate_python(list(data))
+
+
+def _without_unset(message: dict[str, Any]) -> dict[str, Any]:
+    # Every field of a message or part that may be None has None as its default, but `content`.
+    slim = {key: value for key, value in message.items() if value is not None}
+    slim["parts"] = [
+        {key: value for key, value in part.items() if value is not None or key == "content"}
+        for part in message["parts"]
+    ]
+    return slim
+
+
+def _read_one(data: Any) -> Any:
+    return messages_from_dicts([data])[0] if isinstance(data, dict) else data
+
+
+def _tell_one(message: ModelMessage) -> dict[str, Any]:
+    return messages_to_dicts([message])[0]
+
+
+def _read_part(data: Any) -> Any:
+    if not isinstance(data, dict):
+        return data
+    return messages_from_dicts([{"kind": "request", "parts": [data]}])[0].parts[0]
+
+
+def _tell_part(part: ToolReturnPart) -> dict[str, Any]:
+    told = messages_to_dicts([ModelRequest(parts=[part])])[0]["parts"][0]
+    return cast("dict[str, Any]", told)
+
+
+StoredRequest = Annotated[ModelRequest, PlainValidator(_read_one), PlainSerializer(_tell_one)]
+StoredResponse = Annotated[ModelResponse, PlainValidator(_read_one), PlainSerializer(_tell_one)]
+StoredMessage = Annotated[ModelMessage, PlainValidator(_read_one), PlainSerializer(_tell_one)]
+StoredToolReturn = Annotated[
+    ToolReturnPart, PlainValidator(_read_part), PlainSerializer(_tell_part)
+]

@@ -1,0 +1,129 @@
+"""The middleware contract. Everything in it is optional."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import BaseModel
+
+from understudy.calls import ToolCall
+from understudy.definition import AgentDefinition
+from understudy.errors import UsageError
+from understudy.hooks import Hook, Hooks
+from understudy.instructions import Instructions
+from understudy.interrupts import Decision, Request
+from understudy.model_input import ModelInput
+from understudy.outcomes import Outcome
+from understudy.run import Run
+
+if TYPE_CHECKING:
+    from pydantic_ai.messages import ModelMessage, ModelResponse
+
+__all__ = ["Middleware", "Next", "Prepared", "collect_hooks"]
+
+Next = Callable[[ToolCall], Awaitable[Any]]
+"""Goes on with a call: gives what the tool returned, raises what it raised."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """What a middleware adds to an agent."""
+
+    instructions: Instructions = ""
+    tools: Sequence[Any] = field(default_factory=tuple)
+
+
+class Middleware:
+    """One concern of an agent, wrapped around its model and tool calls.
+
+    Override what you need, async or plain (plain hooks run in worker threads). Hooks are called in
+    stack order, `after_model` and `on_run_end` in reverse. A hook that raises ends the run as
+    `Failed(MiddlewareError)`. Hooks run at least once: a crash may repeat the last one, so a side
+    effect belongs into `await run.once(key, fn)` (J15).
+    """
+
+    state_schema: ClassVar[type[BaseModel] | None] = None
+    """Typed values that this middleware adds to `state.values`: checked on entry and on change."""
+    stream_safe: ClassVar[bool] = False
+    """Whether text may be shown before `after_model` has seen the whole reply (J15)."""
+
+    @property
+    def name(self) -> str:
+        """What errors call it."""
+        return type(self).__name__
+
+    def prepare(self, definition: AgentDefinition) -> Prepared:
+        """The instructions and tools that it adds. Called once, when the agent is made."""
+        return Prepared()
+
+    def check(self, definition: AgentDefinition) -> None:
+        """Raise a `UsageError` for options that do not fit the finished agent (R8)."""
+
+    async def on_run_start(self, run: Run) -> None:
+        """A run begins."""
+
+    async def before_model(self, run: Run, request: ModelInput) -> ModelInput | None:
+        """The model is about to be asked `request`; return another one to ask that instead."""
+
+    async def after_model(self, run: Run, reply: ModelResponse) -> ModelResponse | None:
+        """The model replied; return another reply to record that instead."""
+
+    async def check_tool_calls(self, run: Run, calls: Sequence[ToolCall]) -> Sequence[Request]:
+        """Which of these calls need a person: make each with `call.request(...)`."""
+        return ()
+
+    async def wrap_tool_call(self, run: Run, call: ToolCall, next: Next) -> Any:
+        """Around a tool's body. Must be async, and give what `await next(call)` gives, or other."""
+        return await next(call)
+
+    async def on_resume(self, run: Run, decisions: dict[str, Decision]) -> None:
+        """A person answered; the decisions are recorded already."""
+
+    async def on_run_end(self, run: Run, outcome: Outcome) -> None:
+        """The run is over: completed or failed, not interrupted or paused."""
+
+    def transform_display_message(self, message: ModelMessage) -> ModelMessage | None:
+        """How a person is shown a message: another one, or None for as it is."""
+
+
+_REVERSED = ("after_model", "on_run_end")
+_TABLE = (
+    "on_run_start",
+    "before_model",
+    "after_model",
+    "check_tool_calls",
+    "wrap_tool_call",
+    "on_resume",
+    "on_run_end",
+    "transform_display_message",
+)
+
+
+def collect_hooks(stack: Sequence[Middleware]) -> Hooks:
+    """The hooks that these middlewares override, each in calling order.
+
+    Raises:
+        UsageError: if one that must be async is not, or the other way round.
+
+    """
+    table: dict[str, tuple[Hook, ...]] = {}
+    for name in _TABLE:
+        hooks = []
+        for middleware in stack:
+            if getattr(type(middleware), name) is getattr(Middleware, name):
+                continue
+            hook = Hook.of(middleware, name, getattr(middleware, name))
+            if name == "wrap_tool_call" and not hook.is_async:
+                raise UsageError(f"{middleware.name}.wrap_tool_call must be async: it awaits next")
+            if name == "transform_display_message" and hook.is_async:
+                raise UsageError(f"{middleware.name}.transform_display_message must be plain")
+            hooks.append(hook)
+        table[name] = tuple(reversed(hooks) if name in _REVERSED else hooks)
+    rewriting = [
+        m
+        for m in stack
+        if getattr(type(m), "after_model") is not Middleware.after_model  # noqa: B009
+    ]
+    return Hooks(**table, streams_safely=all(m.stream_safe for m in rewriting))

@@ -1,0 +1,151 @@
+"""`HumanInTheLoop`: a person decides whether a tool call runs.
+
+It asks, and no more: what an answer does to a call is the pipeline's matter, the same for every
+middleware that asks. It owns requests of kind `approval`. A gate is never silently off: an option
+that could not work is an error when the agent is made (I1).
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from understudy.calls import ToolCall
+from understudy.definition import AgentDefinition
+from understudy.errors import UsageError
+from understudy.interrupts import DECISION_TYPES, DecisionType, Request, checked_allowed
+from understudy.middleware.base import Middleware
+from understudy.run import Run
+from understudy.tools import ToolContext
+
+__all__ = ["HumanInTheLoop", "Rule"]
+
+logger = logging.getLogger(__name__)
+
+When = Callable[[dict[str, Any], ToolContext], Any]
+Display = Callable[[dict[str, Any], ToolContext], Any]
+Rule = bool | Sequence[str] | Mapping[str, Any]
+_RULE_KEYS = ("allowed", "when", "display")
+
+
+@dataclass(frozen=True, slots=True)
+class _Gate:
+    allowed: tuple[DecisionType, ...] = DECISION_TYPES
+    when: When | None = None
+    display: Display | None = None
+
+
+class HumanInTheLoop(Middleware):
+    """Asks a person before the named tools run (I1).
+
+    Args:
+        rules: for each tool `True` (approve, edit, reject and respond are allowed), a list of the
+            decisions that are, a dict `{"allowed": [...], "when": fn, "display": fn}`, or `False`
+            for never. `when(arguments, ctx)` says whether this call needs a person; if it raises,
+            one is asked (I7). `display(arguments, ctx)` gives text or a dict to show beside the
+            arguments (I14). Both may be async.
+        expires_after: seconds after which an unanswered request counts as rejected; None = never.
+        on_expiry: what an expired request counts as. Only `"reject"`: silence approves nothing.
+
+    Raises:
+        UsageError: for an empty or unknown decision list, an unknown option or tool.
+
+    """
+
+    def __init__(
+        self,
+        rules: Mapping[str, Rule],
+        *,
+        expires_after: float | None = None,
+        on_expiry: str = "reject",
+    ) -> None:
+        if not isinstance(rules, Mapping):
+            raise UsageError(
+                f"HumanInTheLoop takes a mapping of tool names to rules, not {rules!r}"
+            )
+        self._gates = {name: _gate(name, rule) for name, rule in rules.items()}
+        if expires_after is not None and not (
+            isinstance(expires_after, (int, float))
+            and not isinstance(expires_after, bool)
+            and expires_after > 0
+        ):
+            raise UsageError(f"expires_after must be seconds above 0, not {expires_after!r}")
+        if on_expiry != "reject":
+            raise UsageError(
+                f"on_expiry must be 'reject', not {on_expiry!r}: silence approves nothing"
+            )
+        self._expires_after = expires_after
+
+    def check(self, definition: AgentDefinition) -> None:
+        for name in self._gates:
+            if name not in definition.tools:
+                known = ", ".join(repr(tool) for tool in definition.tools) or "none"
+                raise UsageError(
+                    f"HumanInTheLoop gates {name!r}, but agent {definition.name!r} has no such "
+                    f"tool; it has: {known}"
+                )
+
+    async def check_tool_calls(self, run: Run, calls: Sequence[ToolCall]) -> Sequence[Request]:
+        requests = []
+        for call in calls:
+            gate = self._gates.get(call.tool_name)
+            if gate is not None and await _needs_person(gate, call):
+                display = await _displayed(gate, call)
+                requests.append(
+                    call.request(
+                        allowed=gate.allowed,
+                        display=display,
+                        expires_after=self._expires_after,
+                    )
+                )
+        return requests
+
+
+def _gate(name: str, rule: Rule) -> _Gate | None:
+    where = f"HumanInTheLoop({{{name!r}: ...}})"
+    if rule is True:
+        return _Gate()
+    if rule is False:
+        return None
+    if isinstance(rule, Mapping):
+        unknown = [key for key in rule if key not in _RULE_KEYS]
+        if unknown:
+            raise UsageError(
+                f"{where} has the option {unknown[0]!r}; options are {', '.join(_RULE_KEYS)}"
+            )
+        for option in ("when", "display"):
+            if rule.get(option) is not None and not callable(rule[option]):
+                raise UsageError(f"{where}: {option} must be a function, not {rule[option]!r}")
+        allowed = checked_allowed(rule.get("allowed", DECISION_TYPES), what=f"{where}['allowed']")
+        return _Gate(allowed, rule.get("when"), rule.get("display"))
+    if isinstance(rule, Sequence):
+        return _Gate(checked_allowed(rule, what=where))
+    raise UsageError(
+        f"{where} is {rule!r}; give True, False, a list of decisions, or a dict of options"
+    )
+
+
+async def _needs_person(gate: _Gate, call: ToolCall) -> bool:
+    if gate.when is None:
+        return True
+    try:
+        answer = gate.when(call.arguments, call.context)
+        return bool(await answer if inspect.isawaitable(answer) else answer)
+    except Exception:
+        logger.exception("when() of the gate on %r raised: a person is asked", call.tool_name)
+        return True
+
+
+async def _displayed(gate: _Gate, call: ToolCall) -> str | dict[str, Any] | None:
+    if gate.display is None:
+        return None
+    try:
+        shown = gate.display(call.arguments, call.context)
+        shown = await shown if inspect.isawaitable(shown) else shown
+    except Exception as error:
+        logger.exception("display() of the gate on %r raised", call.tool_name)
+        return f"(display() raised {type(error).__name__}: {error})"
+    return shown if isinstance(shown, (str, dict)) else str(shown)

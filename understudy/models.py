@@ -1,0 +1,261 @@
+"""Models: any of Pydantic AI's, found by name, and a scripted one for tests."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from pydantic_ai.exceptions import UserError
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelResponse,
+    ModelResponseStreamEvent,
+    TextPart,
+    ToolCallPart,
+    UserPromptPart,
+)
+from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse, infer_model
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.usage import RequestUsage
+
+from understudy.clock import SystemClock
+from understudy.errors import UsageError
+
+__all__ = ["ScriptExhausted", "ScriptedModel", "ScriptedRequest", "call", "resolve_model"]
+
+
+def resolve_model(model: str | Model) -> Model:
+    """The model of this name, with its provider's client loaded.
+
+    Raises:
+        UsageError: if the name is unknown, its package is not installed or its API key not set.
+
+    """
+    if isinstance(model, Model):
+        return model
+    try:
+        return infer_model(model)
+    except (UserError, ImportError, ValueError) as error:
+        raise UsageError(f"Model {model!r} cannot be used: {error}") from error
+
+
+def refresh_client(model: Model) -> None:
+    """Let the provider replace an HTTP client that belongs to an event loop that is gone.
+
+    Pydantic AI's own agent does this at the start of each run, by the same name, which is private:
+    `tests/test_contracts.py` fails when it changes.
+    """
+    model._refresh_http_client()
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedCall:
+    """A tool call in a script."""
+
+    tool_name: str
+    arguments: Mapping[str, Any] | str
+    id: str | None = None
+
+
+def call(
+    tool_name: str, arguments: Mapping[str, Any] | str = "{}", *, id: str | None = None
+) -> ScriptedCall:
+    """A tool call, for `ScriptedModel`. Arguments given as a string are sent as they are."""
+    return ScriptedCall(tool_name, arguments, id)
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedRequest:
+    """What a `ScriptedModel` was asked."""
+
+    messages: tuple[ModelMessage, ...]
+    instructions: str
+    tools: tuple[str, ...]
+    """The names of the tools that were offered."""
+    settings: ModelSettings | None
+    parameters: ModelRequestParameters = field(repr=False)
+
+    @property
+    def prompt(self) -> str:
+        """The text of the last user message."""
+        for message in reversed(self.messages):
+            for part in reversed(message.parts):
+                if isinstance(part, UserPromptPart) and isinstance(part.content, str):
+                    return part.content
+        return ""
+
+
+class ScriptExhausted(Exception):
+    """The model was asked more often than its script has replies."""
+
+
+_Piece = str | ScriptedCall | BaseException
+_Reply = (
+    _Piece | Sequence[_Piece] | ModelResponse | BaseException | Callable[[ScriptedRequest], Any]
+)
+
+
+class ScriptedModel(Model):
+    """A fake model that answers from a list, for tests and demos. It streams too.
+
+    Args:
+        replies: one for each request. A reply is text, `call("tool", {...})`, a list of these, a
+            `ModelResponse`, an exception (raised), or a function of the request that returns any
+            of those. A single function instead of a list answers every request. An exception in
+            a list breaks a stream at that place.
+        delta_size: streamed text comes in pieces of so many characters.
+
+    """
+
+    def __init__(
+        self,
+        replies: Iterable[_Reply] | Callable[[ScriptedRequest], Any],
+        *,
+        name: str = "scripted",
+        delta_size: int = 8,
+    ) -> None:
+        super().__init__()
+        self._name = name
+        self._every = replies if callable(replies) else None
+        self._replies: list[_Reply] = [] if callable(replies) else list(replies)
+        self._delta_size = delta_size
+        self.requests: list[ScriptedRequest] = []
+        """What it was asked so far, oldest first."""
+
+    @property
+    def model_name(self) -> str:
+        return self._name
+
+    @property
+    def system(self) -> str:
+        return "scripted"
+
+    async def request(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+    ) -> ModelResponse:
+        response, error = await self._answer(messages, model_settings, model_request_parameters)
+        if error is not None:
+            raise error
+        return response
+
+    @asynccontextmanager
+    async def request_stream(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+        run_context: Any = None,
+    ) -> AsyncGenerator[StreamedResponse]:
+        response, error = await self._answer(messages, model_settings, model_request_parameters)
+        if error is not None and not response.parts:
+            raise error
+        yield _ScriptedStream(model_request_parameters, response, self._delta_size, error)
+
+    async def _answer(
+        self,
+        messages: Sequence[ModelMessage],
+        settings: ModelSettings | None,
+        parameters: ModelRequestParameters,
+    ) -> tuple[ModelResponse, BaseException | None]:
+        request = ScriptedRequest(
+            messages=tuple(messages),
+            instructions="\n\n".join(p.content for p in parameters.instruction_parts or ()),
+            tools=tuple(tool.name for tool in parameters.function_tools),
+            settings=settings,
+            parameters=parameters,
+        )
+        index = len(self.requests)
+        self.requests.append(request)
+        if self._every is not None:
+            reply: Any = self._every
+        elif index < len(self._replies):
+            reply = self._replies[index]
+        else:
+            raise ScriptExhausted(
+                f"{self._name!r} has {len(self._replies)} replies and was asked {index + 1} times"
+            )
+        if callable(reply) and not isinstance(reply, BaseException):
+            reply = reply(request)
+            if inspect.isawaitable(reply):
+                reply = await reply
+        return self._response(reply, index)
+
+    def _response(self, reply: Any, index: int) -> tuple[ModelResponse, BaseException | None]:
+        if isinstance(reply, ModelResponse):
+            return reply, None
+        single = isinstance(reply, (str, ScriptedCall, BaseException))
+        pieces = [reply] if single else list(reply)
+        error: BaseException | None = None
+        parts: list[TextPart | ToolCallPart] = []
+        for piece in pieces:
+            if isinstance(piece, str):
+                parts.append(TextPart(piece))
+            elif isinstance(piece, ScriptedCall):
+                identity = piece.id if piece.id is not None else f"call_{index}_{len(parts)}"
+                arguments = (
+                    piece.arguments if isinstance(piece.arguments, str) else dict(piece.arguments)
+                )
+                parts.append(ToolCallPart(piece.tool_name, arguments, tool_call_id=identity))
+            elif isinstance(piece, BaseException):
+                error = piece
+                break
+            else:
+                raise TypeError(f"{piece!r} is no scripted reply: give text or call(...)")
+        response = ModelResponse(
+            parts=parts,
+            usage=RequestUsage(input_tokens=1, output_tokens=1),
+            model_name=self._name,
+        )
+        return response, error
+
+
+@dataclass
+class _ScriptedStream(StreamedResponse):
+    """Plays a finished response as a stream."""
+
+    _response: ModelResponse
+    _delta_size: int
+    _error: BaseException | None = None
+    _started: datetime = field(default_factory=lambda: SystemClock().now())
+
+    def __post_init__(self) -> None:
+        self._usage = self._response.usage
+
+    async def _get_event_iterator(self) -> AsyncIterator[ModelResponseStreamEvent]:
+        for index, part in enumerate(self._response.parts):
+            if isinstance(part, TextPart):
+                for start in range(0, len(part.content), self._delta_size):
+                    for event in self._parts_manager.handle_text_delta(
+                        vendor_part_id=index, content=part.content[start : start + self._delta_size]
+                    ):
+                        yield event
+            else:
+                yield self._parts_manager.handle_part(vendor_part_id=index, part=part)
+        if self._error is not None:
+            raise self._error
+
+    async def close_stream(self) -> None:
+        self._response = ModelResponse(parts=[])
+
+    @property
+    def model_name(self) -> str:
+        return self._response.model_name or "scripted"
+
+    @property
+    def provider_name(self) -> str | None:
+        return None
+
+    @property
+    def provider_url(self) -> str | None:
+        return None
+
+    @property
+    def timestamp(self) -> datetime:
+        return self._started

@@ -1,0 +1,75 @@
+"""From how a run ended to its outcome, and back."""
+
+from __future__ import annotations
+
+from understudy.errors import error_from_dict
+from understudy.outcomes import Completed, Failed, ToolCallResult
+from understudy.records import End
+from understudy.run import Run
+from understudy.state import AgentState
+from understudy.tools import Tool
+
+__all__ = ["end_of", "outcome_of"]
+
+
+def end_of(run: Run, outcome: Completed | Failed) -> End:
+    """The outcome as data. What a turn decided before stands as it was recorded (J1)."""
+    if isinstance(outcome, Failed):
+        return End(outcome="failed", error=outcome.error.to_dict())
+    closing = run.current.closing
+    if closing is not None and closing.outcome == "completed" and closing.text == outcome.text:
+        return closing
+    return End(outcome="completed", text=outcome.text)
+
+
+def outcome_of(
+    end: End, state: AgentState, tools: dict[str, Tool], live: dict[str, object]
+) -> Completed | Failed:
+    """The outcome that `end` tells.
+
+    Args:
+        live: return values that this process still has, by call key; others are rebuilt through
+            the tool's return annotation (J18).
+
+    """
+    run = state.run
+    assert run is not None, "an end belongs to a run"
+    if end.outcome == "failed":
+        assert end.error is not None, "a failed end tells its error"
+        error = error_from_dict(end.error)
+        return Failed(error=error, run_id=run.run_id, state=state, usage=run.usage)
+    tool_result = _tool_result(end, state, tools, live) if end.tool_call is not None else None
+    return Completed(
+        text=end.text, tool_result=tool_result, run_id=run.run_id, state=state, usage=run.usage
+    )
+
+
+def _tool_result(
+    end: End, state: AgentState, tools: dict[str, Tool], live: dict[str, object]
+) -> ToolCallResult:
+    run = state.run
+    assert run is not None, "an end belongs to a run"
+    assert run.ended_call is not None, "the turn that ended by a tool kept its call"
+    assert end.tool_call is not None, "the end names its call"
+    result, part = run.ended_by[end.tool_call], run.ended_call
+    lost = result.value_is == "lost" and end.tool_call not in live
+    value: object = None
+    if end.tool_call in live:
+        value = live[end.tool_call]
+    elif not lost:
+        stored = result.part.content if result.value_is == "content" else result.value
+        try:
+            tool = tools.get(part.tool_name)
+            value = tool.load_value(stored) if tool is not None else stored
+        except ValueError:  # the annotation no longer accepts what it once wrote
+            lost = True
+    return ToolCallResult(
+        tool_name=part.tool_name,
+        call_key=end.tool_call,
+        tool_call_id=part.tool_call_id,
+        arguments=dict(end.tool_arguments or {}),
+        content=result.part.content,
+        value=value,
+        is_error=result.part.outcome != "success",
+        value_lost=lost,
+    )

@@ -1,0 +1,172 @@
+"""The steps that wait for people: `check_pause`, `check_interrupts`, `check_tool_interrupts`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import replace
+
+from understudy.calls import ToolCall
+from understudy.errors import MiddlewareError, UsageError
+from understudy.hooks import Hook, HookFailed
+from understudy.interrupts import Decision, DoubtfulCall, Request
+from understudy.modes.tool_execution import (
+    Ready,
+    ask_again,
+    bound,
+    failed_result,
+    prepare,
+    record_request,
+    record_result,
+    view,
+)
+from understudy.outcomes import Outcome
+from understudy.records import Decided, InterruptsChecked, PauseChecked, Paused
+from understudy.run import Run
+from understudy.state import Call, Turn
+from understudy.tools import InvalidArguments
+
+__all__ = ["check_interrupts", "check_pause", "check_tool_interrupts"]
+
+EXPIRED = "Nobody answered in time."
+
+
+async def check_pause(run: Run) -> Outcome | None:
+    """Ask `pause_when`, once after each reply, before its tools start (R7)."""
+    turn = run.current.turn
+    if turn is None or turn.pause_checked:
+        return None
+    for ask in (run.definition.pause_when, run.pause_when):
+        if ask is None:
+            continue
+        try:
+            answer = ask()
+            if inspect.isawaitable(answer):
+                answer = await answer
+        except Exception as error:
+            failure = MiddlewareError(
+                middleware=run.definition.name,
+                hook="pause_when",
+                cause=f"{type(error).__name__}: {error}",
+            )
+            raise HookFailed(failure) from error
+        if answer:
+            reason = answer if isinstance(answer, str) else "pause_when"
+            run.record(Paused(turn=turn.index, reason=reason))
+            return run.paused(reason)
+    if run.definition.pause_when is not None or run.pause_when is not None:
+        run.record(PauseChecked(turn=turn.index))
+    return None
+
+
+async def check_interrupts(run: Run) -> Outcome | None:
+    """Stop before any tool of the reply starts if any of its calls needs a person (I2)."""
+    turn = run.current.turn
+    if turn is None or turn.propagated or not turn.calls:
+        return None
+    gates = run.definition.hooks.check_tool_calls or run.state.doubts
+    if gates and not turn.interrupts_checked and not turn.answered:
+        await _ask(run, turn)
+    _expire(run, turn)
+    _renew(run, turn)
+    return run.interrupted() if turn.standing else None
+
+
+async def check_tool_interrupts(run: Run) -> Outcome | None:
+    """Stop where a tool of the reply asked a question, now that its siblings are done (I8)."""
+    turn = run.current.turn
+    if turn is not None and turn.standing:
+        return run.interrupted()
+    return None
+
+
+async def _ask(run: Run, turn: Turn) -> None:
+    """Ask every middleware which calls need a person, and record that it was asked."""
+    calls: dict[str, ToolCall] = {}
+    for call in turn.calls.values():
+        if call.result is not None:
+            continue
+        ready = prepare(run, call)
+        try:
+            if isinstance(ready, Ready):
+                calls[call.key] = view(run, ready)
+                continue
+            why = ready
+        except InvalidArguments as error:
+            why = str(error)
+        record_result(run, failed_result(run, call, why))
+    requests = await _wanted(run, list(calls.values())) if calls else []
+    by_key: dict[str, list[Request]] = {key: [] for key in calls}
+    for request in requests:
+        by_key[request.call_key].append(request)
+    for key, call_view in calls.items():
+        doubts = _doubts(run, call_view.tool_name)
+        if doubts and not by_key[key]:
+            by_key[key].append(call_view.request())
+        for request in by_key[key]:
+            record_request(run, replace(request, doubts=doubts))
+            _apply_sticky(run, turn.calls[key], request, doubts)
+    run.record(InterruptsChecked(turn=turn.index))
+
+
+async def _wanted(run: Run, calls: Sequence[ToolCall]) -> list[Request]:
+    keys = {call.key for call in calls}
+    requests: list[Request] = []
+    for hook in run.definition.hooks.check_tool_calls:
+        answer = await hook(run.threads, run, calls)
+        _check_answer(hook, answer, keys)
+        requests.extend(answer)
+    return requests
+
+
+def _check_answer(hook: Hook, answer: object, keys: set[str]) -> None:
+    wrong: str | None = None
+    if not isinstance(answer, (list, tuple)):
+        wrong = f"returned {answer!r}, not a list of requests"
+    else:
+        for request in answer:
+            if not isinstance(request, Request) or request.call_key not in keys:
+                wrong = f"returned {request!r}, which no call.request(...) of these calls made"
+    if wrong is not None:
+        error = UsageError(wrong)
+        raise HookFailed(hook.failure(error)) from error
+
+
+def _doubts(run: Run, tool_name: str) -> tuple[DoubtfulCall, ...]:
+    return tuple(doubt for doubt in run.state.doubts.values() if doubt.tool_name == tool_name)
+
+
+def _apply_sticky(run: Run, call: Call, request: Request, doubts: tuple[DoubtfulCall, ...]) -> None:
+    """An earlier `always=True` answers, unless the tool changed or is in doubt (I3, J4)."""
+    sticky = run.state.sticky.get(request.tool_name)
+    if sticky is None or doubts or request.kind != "approval":
+        return
+    if sticky.fingerprint == request.fingerprint and sticky.decision.type in request.allowed:
+        run.record(
+            Decided(
+                request_id=request.id, decision=sticky.decision, at=run.clock.now(), sticky=True
+            )
+        )
+
+
+def _expire(run: Run, turn: Turn) -> None:
+    now = run.clock.now()
+    for request in turn.standing:
+        if request.expires_at is not None and request.expires_at <= now:
+            decision = Decision(type="reject", message=EXPIRED, by="expiry")
+            run.record(Decided(request_id=request.id, decision=decision, at=now))
+
+
+def _renew(run: Run, turn: Turn) -> None:
+    """Ask again about a call that is not any more what was approved (I12)."""
+    if turn.standing:
+        return
+    for call in turn.calls.values():
+        if call.result is not None or call.running or not call.requests:
+            continue
+        ready = prepare(run, call)
+        if not isinstance(ready, Ready):
+            continue  # it cannot run at all: execute_tools says why
+        shown = view(run, ready)
+        if not bound(run, call, ready.tool, shown.arguments):
+            ask_again(run, shown)

@@ -1,0 +1,294 @@
+"""The steps that ask the model: `check_stop` and `call_llm`."""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelResponse,
+    PartDeltaEvent,
+    PartStartEvent,
+    TextPart,
+    TextPartDelta,
+    ThinkingPart,
+    ThinkingPartDelta,
+    ToolCallPart,
+    ToolReturnPart,
+)
+from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
+from tenacity import RetryError
+
+from understudy.errors import ModelFailed, RunLimitExceeded, StreamBroken
+from understudy.events import ReplyEnded, ReplyStarted, TextDelta, ThinkingDelta
+from understudy.instructions import render
+from understudy.model_input import ModelInput
+from understudy.modes.ends import outcome_of
+from understudy.outcomes import Outcome
+from understudy.records import End, Propagated, Record, Reply, Result, TurnClosed
+from understudy.run import Run
+
+__all__ = ["call_llm", "check_stop"]
+
+CUT_OFF = "Not executed: the reply that asked for this call was cut off before its end."
+
+
+async def check_stop(run: Run) -> Outcome | None:
+    """Fail where one more model call is due than the run may make (R1)."""
+    current = run.current
+    due = current.turn is None and current.closing is None
+    if due and current.model_calls >= current.max_runs:
+        return run.failed(RunLimitExceeded(max_runs=current.max_runs))
+    return None
+
+
+async def call_llm(run: Run) -> Outcome | None:
+    """Ask the model, if no turn is open and none has decided to end the run (J1)."""
+    current = run.current
+    if current.turn is not None:
+        return None
+    if current.closing is None:
+        prompt = await _prompt(run)
+        answer = await _ask_models(run, prompt)
+        await run.durable()  # the results before it: only then is the reply accepted (J2)
+        if isinstance(answer, ModelFailed):
+            return run.failed(answer)
+        await _accept(run, answer)
+    if current.closing is not None:
+        tools = dict(run.definition.tools)
+        return outcome_of(current.closing, run.state, tools, run.live_values)
+    return None
+
+
+async def _prompt(run: Run) -> ModelInput:
+    definition = run.definition
+    texts = []
+    for instructions in definition.instructions:
+        text = await render(instructions, run.state, agent=definition.name)
+        if text:
+            texts.append(text)
+    prompt = ModelInput(
+        messages=run.state.messages,
+        instructions="\n\n".join(texts),
+        tools=tuple(definition.tools.values()),
+        settings=definition.model_settings,
+    )
+    kept = run.state.messages
+    for hook in definition.hooks.before_model:
+        replaced = await hook(run.threads, run, prompt)
+        if replaced is not None:
+            prompt = replaced
+        elif prompt.messages is kept and kept is not run.state.messages:
+            prompt = prompt.replace(messages=run.state.messages)  # the hook rewrote history
+        kept = run.state.messages
+    return prompt
+
+
+# ----------------------------------------------------------------------- asking
+
+
+@dataclass(slots=True)
+class _Answer:
+    response: ModelResponse
+    model: Model
+    broken: BaseException | None = None
+    deltas: int = 0
+
+
+async def _ask_models(run: Run, prompt: ModelInput) -> _Answer | ModelFailed:
+    """The first answer of the model and its fallbacks, for this call only (R5)."""
+    parameters = prompt.parameters()
+    failures = []
+    cause: Exception | None = None
+    for model in run.models:
+        if run.observed:
+            run.emit(
+                ReplyStarted(
+                    agent_path=run.agent_path, turn=run.current.turns, model=model.model_name
+                )
+            )
+        try:
+            return await _ask_with_retry(run, model, prompt, parameters)
+        except Exception as error:
+            cause = error
+            failures.append(
+                {"model": model.model_name, "type": type(error).__name__, "message": str(error)}
+            )
+    failed = ModelFailed(failures=failures)
+    failed.__cause__ = cause
+    return failed
+
+
+async def _ask_with_retry(
+    run: Run, model: Model, prompt: ModelInput, parameters: ModelRequestParameters
+) -> _Answer:
+    retry = run.definition.retry
+    if retry is None:
+        return await _ask(run, model, prompt, parameters)
+    try:
+        return await retry.copy()(_ask, run, model, prompt, parameters)
+    except RetryError as error:
+        last = error.last_attempt.exception()
+        raise (last if isinstance(last, Exception) else error) from error
+
+
+async def _ask(
+    run: Run, model: Model, prompt: ModelInput, parameters: ModelRequestParameters
+) -> _Answer:
+    shown = prompt.messages
+    messages = shown.as_list() if shown is run.state.messages else list(shown)
+    given = messages
+    if not run.state.plain or model.profile.get("may_tokenize_special_tokens_in_content", False):
+        given = model.prepare_messages(messages, parameters)
+    try:
+        if run.streaming:
+            return await _stream(run, model, given, prompt, parameters)
+        response = await model.request(given, prompt.settings, parameters)
+        return _Answer(response, model)
+    finally:
+        if not run.state.messages.restored(messages):
+            raise RuntimeError(
+                f"Model {model.model_name!r} appended to the conversation that it was given; it "
+                "must copy what it changes"
+            )
+
+
+async def _stream(
+    run: Run,
+    model: Model,
+    messages: list[ModelMessage],
+    prompt: ModelInput,
+    parameters: ModelRequestParameters,
+) -> _Answer:
+    """Ask for a stream and tell its text as it comes. One that breaks keeps what came (R6)."""
+    partial: StreamedResponse | None = None
+    teller = _Teller(run)
+    try:
+        async with model.request_stream(messages, prompt.settings, parameters) as stream:
+            partial = stream
+            async for event in stream:
+                teller.tell(event)
+            response = stream.get()
+    except Exception as error:
+        came = partial.get() if partial is not None else None
+        if came is None or not came.parts:
+            raise
+        return _Answer(came, model, error, teller.count)
+    if response.state == "incomplete":
+        return _Answer(response, model, EOFError("it ended before the reply did"), teller.count)
+    return _Answer(response, model, deltas=teller.count)
+
+
+class _Teller:
+    """Emits what a stream brings, numbered."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.count = 0
+        self.live = run.observed and run.definition.hooks.streams_safely
+
+    def tell(self, event: Any) -> None:
+        if not self.live:
+            return
+        match event:
+            case (
+                PartStartEvent(part=TextPart(content=text))
+                | PartDeltaEvent(delta=TextPartDelta(content_delta=text))
+            ):
+                self.text(text)
+            case (
+                PartStartEvent(part=ThinkingPart(content=text))
+                | PartDeltaEvent(delta=ThinkingPartDelta(content_delta=str(text)))
+            ):
+                if text:
+                    self.run.emit(ThinkingDelta(text=text, **self._place()))
+
+    def text(self, text: str) -> None:
+        if text:
+            self.run.emit(TextDelta(text=text, **self._place()))
+
+    def _place(self) -> dict[str, Any]:
+        current = self.run.current
+        self.count += 1
+        return {
+            "agent_path": self.run.agent_path,
+            "turn": current.turns,
+            "attempt": current.attempts,
+            "n": self.count - 1,
+        }
+
+
+# -------------------------------------------------------------------- accepting
+
+
+async def _accept(run: Run, answer: _Answer) -> None:
+    """Record the reply. Of a broken or cut one no tool call is to run (R6)."""
+    response = copy(answer.response)
+    response.timestamp = run.clock.now()
+    cut = answer.broken is not None or response.finish_reason == "length"
+    if answer.broken is not None:
+        response.state = "interrupted"
+    else:
+        for hook in run.definition.hooks.after_model:
+            replaced = await hook(run.threads, run, response)
+            if replaced is not None:
+                response = replaced
+        if run.streaming and not run.definition.hooks.streams_safely and response.text:
+            _Teller(run).text(response.text)
+    response = _with_own_ids(run, response)
+    turn = run.current.turns
+    run.record(Reply(turn=turn, response=response, cut=cut))
+    if cut:
+        run.record(*_cut_results(run, answer, turn))
+    if run.observed:
+        run.emit(ReplyEnded(agent_path=run.agent_path, turn=turn, response=response))
+
+
+def _cut_results(run: Run, answer: _Answer, turn: int) -> list[Record]:
+    now = run.clock.now()
+    opened = run.current.turn
+    assert opened is not None, "a reply opens its turn"
+    records: list[Record] = [
+        Result(
+            call_key=call.key,
+            part=ToolReturnPart(
+                tool_name=call.part.tool_name,
+                content=CUT_OFF,
+                tool_call_id=call.part.tool_call_id,
+                timestamp=now,
+                outcome="interrupted",
+            ),
+        )
+        for call in opened.calls.values()
+    ]
+    if answer.broken is not None:
+        if records:
+            records.append(Propagated(turn=turn, at=now))
+        broken = answer.broken
+        error = StreamBroken(
+            model=answer.model.model_name, cause=f"{type(broken).__name__}: {broken}"
+        )
+        end = End(outcome="failed", error=error.to_dict())
+        records.append(TurnClosed(turn=turn, end=end))
+    return records
+
+
+def _with_own_ids(run: Run, response: ModelResponse) -> ModelResponse:
+    """The reply with each unusable tool call id replaced (T7)."""
+    messages = run.state.messages
+    seen: set[str] = set()
+    parts: list[Any] | None = None
+    for index, part in enumerate(response.parts):
+        if not isinstance(part, ToolCallPart):
+            continue
+        identity = part.tool_call_id
+        if not identity or "/" in identity or identity in seen or messages.has_call_id(identity):
+            identity = f"call_{run.run_id[:20]}_{run.current.turns}_{index}"
+            while identity in seen or messages.has_call_id(identity):
+                identity += "x"
+            parts = list(response.parts) if parts is None else parts
+            parts[index] = replace(part, tool_call_id=identity)
+        seen.add(identity)
+    return response if parts is None else replace(response, parts=parts)

@@ -1,0 +1,173 @@
+"""A mode is a tuple of named async steps, and the driver runs them in a circle.
+
+A step gets the `Run`. It looks at the state, does what is still missing, and returns None to go on
+or an `Outcome` to end. Because every step looks before it acts, running, resuming and recovering
+are one operation: load the facts, run the pipeline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
+from typing import TypeVar
+
+from understudy.errors import JournalFailed, StepFailed, UnderstudyError, UsageError
+from understudy.hooks import HookFailed
+from understudy.modes.ends import end_of
+from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Paused
+from understudy.records import Attempt, HooksRan, Once, RunEnded
+from understudy.run import Run, inside_run
+
+__all__ = ["Mode", "Step", "drive"]
+
+Step = Callable[[Run], Awaitable[Outcome | None]]
+OutcomeT = TypeVar("OutcomeT", Completed, Interrupted, Paused, Failed)
+
+
+class Mode:
+    """Named steps in reading order. `repr(mode)` prints the pipeline.
+
+    Args:
+        steps: async functions of the run; a step's name is its function's name.
+        name: what `repr` shows.
+
+    Raises:
+        UsageError: if there is no step, or two have one name.
+
+    """
+
+    def __init__(self, steps: Iterable[Step], *, name: str | None = None) -> None:
+        self.steps = tuple(steps)
+        self.name = name or type(self).__name__
+        if not self.steps:
+            raise UsageError(f"Mode {self.name!r} has no steps: it would go round for ever")
+        for step in self.steps:
+            if not callable(step):
+                raise UsageError(f"Mode {self.name!r}: {step!r} is no step (async function)")
+        names = self.step_names
+        for name_ in names:
+            if names.count(name_) > 1:
+                raise UsageError(f"Mode {self.name!r} has two steps named {name_!r}")
+
+    @property
+    def step_names(self) -> tuple[str, ...]:
+        """The names of the steps, in order."""
+        return tuple(_name_of(step) for step in self.steps)
+
+    def __repr__(self) -> str:
+        return f"{self.name}({' → '.join(self.step_names)})"
+
+    def replacing(self, name: str, step: Step) -> Mode:
+        """The mode with `step` in the place of the step `name`."""
+        index = self._index(name)
+        return self._with((*self.steps[:index], step, *self.steps[index + 1 :]))
+
+    def inserting(self, *, step: Step, after: str | None = None, before: str | None = None) -> Mode:
+        """The mode with `step` right after, or right before, the step of that name."""
+        if (after is None) is (before is None):
+            raise UsageError("inserting(step=...) takes exactly one of after= and before=")
+        index = self._index(after) + 1 if after is not None else self._index(before or "")
+        return self._with((*self.steps[:index], step, *self.steps[index:]))
+
+    def without(self, name: str) -> Mode:
+        """The mode less the step `name`."""
+        index = self._index(name)
+        return self._with((*self.steps[:index], *self.steps[index + 1 :]))
+
+    def _with(self, steps: tuple[Step, ...]) -> Mode:
+        return Mode(steps, name=self.name)
+
+    def _index(self, name: str) -> int:
+        names = self.step_names
+        if name not in names:
+            raise UsageError(f"{self.name} has no step {name!r}; it has: {', '.join(names)}")
+        return names.index(name)
+
+
+def _name_of(step: Step) -> str:
+    return getattr(step, "__name__", type(step).__name__)
+
+
+async def drive(run: Run, mode: Mode) -> Outcome:
+    """Run the pipeline until an outcome. A run that stood somewhere goes on from there."""
+    token = inside_run.set(True)
+    try:
+        current = run.current
+        run.record(Attempt(number=current.attempts + 1))
+        try:
+            outcome = await _circle(run, mode)
+        except HookFailed as failure:
+            outcome = run.failed(failure.error)
+        return await _finish(run, outcome)
+    finally:
+        inside_run.reset(token)
+
+
+async def _circle(run: Run, mode: Mode) -> Outcome:
+    current = run.current
+    if current.paused is not None:
+        return run.paused(current.paused)
+    if not current.hooks_ran:
+        for hook in run.definition.hooks.on_run_start:
+            await hook(run.threads, run)
+        if run.definition.hooks.on_run_start:
+            run.record(HooksRan())
+    if run.definition.hooks.on_resume:
+        await _tell_answers(run)
+    steps = mode.steps
+    while True:
+        for step in steps:
+            try:
+                outcome = await step(run)
+            except (HookFailed, JournalFailed):
+                raise
+            except Exception as error:
+                return run.failed(_step_error(step, error))
+            if outcome is not None:
+                return outcome
+
+
+async def _tell_answers(run: Run) -> None:
+    """Call `on_resume` with the answers of the open turn that it was not told of yet."""
+    current = run.current
+    if current.turn is None:
+        return
+    keys = {
+        f"on_resume/{request_id}": (request_id, decision)
+        for call in current.turn.calls.values()
+        for request_id, decision in call.decisions.items()
+    }
+    news = {key: pair for key, pair in keys.items() if key not in current.once}
+    if news:
+        for hook in run.definition.hooks.on_resume:
+            await hook(run.threads, run, dict(news.values()))
+        run.record(*(Once(key=key, value=None) for key in news))
+
+
+def _step_error(step: Step, error: Exception) -> UnderstudyError:
+    if isinstance(error, UnderstudyError):
+        return error
+    failure = StepFailed(step=_name_of(step), cause=f"{type(error).__name__}: {error}")
+    failure.__cause__ = error
+    return failure
+
+
+async def _finish(run: Run, outcome: Outcome) -> Outcome:
+    """Record how the run stands, then tell it: nothing visible precedes its commit (J16)."""
+    if isinstance(outcome, (Completed, Failed)):
+        outcome = await _end(run, outcome)
+    await run.durable()
+    run.closed = True
+    state = run.state.copied()
+    assert state.run is not None
+    return replace(outcome, state=state, usage=state.run.usage)
+
+
+async def _end(run: Run, outcome: Completed | Failed) -> Completed | Failed:
+    for hook in run.definition.hooks.on_run_end:
+        try:
+            await hook(run.threads, run, outcome)
+        except HookFailed as failure:
+            outcome = run.failed(failure.error)
+    run.record(RunEnded(end=end_of(run, outcome), at=run.clock.now()))
+    return outcome

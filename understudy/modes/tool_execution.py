@@ -1,0 +1,422 @@
+"""One call, from its arguments to its result."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from pydantic import ValidationError
+from pydantic_ai.messages import ToolReturnPart
+
+from understudy.calls import ToolCall, binding, make_context
+from understudy.errors import JournalFailed, UsageError
+from understudy.events import RequestMade, ToolEnded, ToolStarted
+from understudy.fold import IN_DOUBT
+from understudy.hooks import Hook, HookFailed
+from understudy.interrupts import Decision, Interrupt, Request
+from understudy.records import Requested, Result, Settled, Started
+from understudy.run import Run
+from understudy.state import Call
+from understudy.tools import InvalidArguments, Retry, Tool, ToolResult, model_content
+from understudy.values import checked_json, digest
+
+__all__ = ["Ready", "bound", "in_doubt", "perform", "prepare", "record_result", "start"]
+
+PartOutcome = Literal["success", "failed", "denied", "interrupted"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A call that may run, with the arguments that its function takes."""
+
+    call: Call
+    tool: Tool
+    checked: dict[str, Any]
+    edited: dict[str, Any] | None = None
+    """The arguments that a person gave instead of the model's."""
+
+
+class _AskAgain(Exception):
+    """What is about to run is not what was approved (I12)."""
+
+    def __init__(self, call: ToolCall) -> None:
+        self.call = call
+
+
+class _TimedOut(Exception):
+    """The tool's own time limit passed."""
+
+
+# -------------------------------------------------------------------- before
+
+
+def prepare(run: Run, call: Call) -> Ready | str:
+    """The call as it would run now, or the error that the model is told (T2)."""
+    tool = run.definition.tools.get(call.part.tool_name)
+    if tool is None:
+        known = ", ".join(run.definition.tools) or "none"
+        return f"Unknown tool {call.part.tool_name!r}. Available tools: {known}"
+    try:
+        asked = next(iter(call.requests.values()), None)
+        decided = _edit(call)
+        if decided is not None:
+            checked = tool.revalidate(decided)
+            return Ready(call, tool, checked, tool.canonical(checked))
+        if asked is not None:
+            return Ready(call, tool, tool.revalidate(asked.arguments))
+        return Ready(call, tool, tool.validate(call.part.args))
+    except InvalidArguments as error:
+        return f"Invalid arguments for {call.part.tool_name!r}:\n{error}"
+
+
+def _edit(call: Call) -> dict[str, Any] | None:
+    for decision in reversed(call.decisions.values()):
+        if decision.type == "edit":
+            return decision.arguments
+    return None
+
+
+def view(run: Run, ready: Ready) -> ToolCall:
+    """The call as middleware sees it."""
+    return ToolCall(
+        key=ready.call.key,
+        tool=ready.tool,
+        tool_call_id=ready.call.part.tool_call_id,
+        arguments=ready.tool.canonical(ready.checked),
+        context=make_context(run, ready.call),
+        run=run,
+        call=ready.call,
+    )
+
+
+def bound(run: Run, call: Call, tool: Tool, arguments: dict[str, Any]) -> bool:
+    """Whether every answer about this call was given for exactly this (I12)."""
+    edited = _edit(call)
+    for request in call.requests.values():
+        shown = binding(
+            run_id=run.run_id, call=call, fingerprint=tool.fingerprint, arguments=request.arguments
+        )
+        intact = (
+            request.digest == shown
+            and request.fingerprint == tool.fingerprint
+            and request.run_id == run.run_id
+            and request.call_key == call.key
+            and request.tool_name == call.part.tool_name
+            and request.tool_call_id == call.part.tool_call_id
+        )
+        decision = call.decisions.get(request.id)
+        wanted = request.arguments
+        if decision is not None and decision.type == "edit" and edited is not None:
+            try:
+                wanted = tool.canonical(tool.revalidate(edited))
+            except InvalidArguments:
+                return False
+        if not intact or digest(wanted) != digest(arguments):
+            return False
+    return True
+
+
+def ask_again(run: Run, call: ToolCall) -> None:
+    """Put each answered question about a call anew, showing what would run now (I12)."""
+    for request in list(call.call.requests.values()):
+        fresh = replace(
+            call.request(kind=request.kind, allowed=request.allowed, display=request.display),
+            payload=request.payload,
+            doubts=request.doubts,
+            expires_at=request.expires_at,
+        )
+        record_request(run, fresh, replaces=(request.id,))
+
+
+def record_request(run: Run, request: Request, replaces: tuple[str, ...] = ()) -> None:
+    """Ask a person."""
+    run.record(Requested(request=request, replaces=replaces))
+    if run.observed:
+        run.emit(RequestMade(agent_path=run.agent_path, request=request))
+
+
+# ------------------------------------------------------------------- running
+
+
+def start(run: Run, ready: Ready) -> None:
+    """Record that the call is about to run (J3)."""
+    call = ready.call
+    run.record(Started(call_key=call.key, attempt=call.attempts + 1))
+
+
+async def perform(run: Run, ready: Ready) -> None:
+    """Run the call through the middleware and record what it brought."""
+    call, tool = ready.call, ready.tool
+    if run.observed:
+        run.emit(
+            ToolStarted(
+                agent_path=run.agent_path,
+                call_key=call.key,
+                tool_call_id=call.part.tool_call_id,
+                tool_name=tool.name,
+            )
+        )
+    raised: list[BaseException] = []
+    result: Result | None
+    try:
+        if run.definition.hooks.wrap_tool_call:
+            returned = await _wrapped(run, ready, raised)
+        else:
+            returned = await _body(run, ready, ready.checked)
+        result = _result_of(run, ready, returned)
+    except Interrupt as interrupt:
+        result = _question(run, ready, interrupt)
+    except _AskAgain as changed:
+        ask_again(run, changed.call)
+        return
+    except _TimedOut:
+        result = _timed_out(run, ready)
+    except Retry as retry:
+        result = failed_result(run, call, str(retry) or "Try again.")
+    except (HookFailed, JournalFailed):
+        raise
+    except Exception as error:
+        result = failed_result(run, call, f"{type(error).__name__}: {error}")
+    if result is not None:
+        record_result(run, result)
+
+
+async def _wrapped(run: Run, ready: Ready, raised: list[BaseException]) -> Any:
+    """The call inside all `wrap_tool_call` hooks; what they raise themselves is their failure."""
+
+    async def innermost(call: ToolCall) -> Any:
+        try:
+            if call.arguments == shown.arguments:
+                return await _body(run, ready, ready.checked)
+            checked = ready.tool.revalidate(call.arguments)
+            canonical = ready.tool.canonical(checked)
+            if ready.call.requests and not bound(run, ready.call, ready.tool, canonical):
+                raise _AskAgain(replace(call, arguments=canonical))
+            return await _body(run, ready, checked)
+        except Exception as error:
+            raised.append(error)
+            raise
+
+    shown = view(run, ready)
+    chain: Callable[[ToolCall], Any] = innermost
+    for hook in reversed(run.definition.hooks.wrap_tool_call):
+        chain = _link(run, hook, chain, raised)
+    return await chain(shown)
+
+
+def _link(
+    run: Run, hook: Hook, inner: Callable[[ToolCall], Any], raised: list[BaseException]
+) -> Callable[[ToolCall], Any]:
+    async def link(call: ToolCall) -> Any:
+        try:
+            return await hook.function(run, call, inner)
+        except (HookFailed, JournalFailed):
+            raise
+        except Exception as error:
+            if any(error is known for known in raised):
+                raise  # the tool's own, passing through
+            raise HookFailed(hook.failure(error)) from error
+
+    return link
+
+
+async def _body(run: Run, ready: Ready, checked: dict[str, Any]) -> Any:
+    """The tool itself. The last check that this is what was approved stands right before it."""
+    tool, call = ready.tool, ready.call
+    if call.requests and not bound(run, call, tool, tool.canonical(checked)):
+        raise _AskAgain(replace(view(run, ready), arguments=tool.canonical(checked)))
+    positional, keywords = tool.bind(checked)
+    if tool.takes_context:
+        positional.insert(0, make_context(run, call))
+    if tool.timeout is None:
+        return await _enter(run, ready, positional, keywords)
+    try:
+        async with asyncio.timeout(tool.timeout) as scope:
+            return await _enter(run, ready, positional, keywords)
+    except TimeoutError:
+        if scope.expired():
+            raise _TimedOut from None
+        raise
+
+
+async def _enter(run: Run, ready: Ready, positional: list[Any], keywords: dict[str, Any]) -> Any:
+    tool = ready.tool
+    if tool.is_async:
+        return await tool.function(*positional, **keywords)
+    if tool.inline:
+        return tool.function(*positional, **keywords)
+    key = ready.call.key
+
+    def late(done: asyncio.Future[Any]) -> None:
+        if not done.cancelled() and done.exception() is None and not run.closed:
+            _settle_late(run, key)
+
+    return await run.threads.run(tool.function, *positional, on_late=late, **keywords)
+
+
+def _settle_late(run: Run, key: str) -> None:
+    """An abandoned call came back after all: what it did is known, so its doubt is gone (J4)."""
+    if key in run.state.doubts:
+        run.record(Settled(call_key=key, how="late result"))
+
+
+# ------------------------------------------------------------------- results
+
+
+def record_result(run: Run, result: Result) -> None:
+    """A call has its result."""
+    run.record(result)
+    if run.observed:
+        part = result.part
+        run.emit(
+            ToolEnded(
+                agent_path=run.agent_path,
+                call_key=result.call_key,
+                tool_call_id=part.tool_call_id,
+                tool_name=part.tool_name,
+                outcome=part.outcome,
+                content=part.content,
+            )
+        )
+
+
+def make_part(run: Run, call: Call, content: Any, outcome: PartOutcome) -> ToolReturnPart:
+    return ToolReturnPart(
+        tool_name=call.part.tool_name,
+        content=content,
+        tool_call_id=call.part.tool_call_id,
+        timestamp=run.clock.now(),
+        outcome=outcome,
+    )
+
+
+def failed_result(run: Run, call: Call, text: str) -> Result:
+    """An error for the model to mend or to live with (T2)."""
+    return Result(call_key=call.key, part=make_part(run, call, text, "failed"))
+
+
+def denied_result(run: Run, call: Call, decision: Decision) -> Result:
+    """A person said no (I6)."""
+    reason = f" {decision.message}" if decision.message else ""
+    text = (
+        f"Denied: a person decided that this call must not run.{reason} "
+        "Do not try the same call again."
+    )
+    return Result(call_key=call.key, part=make_part(run, call, text, "denied"))
+
+
+def responded_result(run: Run, call: Call, decision: Decision) -> Result:
+    """A person gave the result instead of the tool (I6)."""
+    value = checked_json({"value": decision.value}, what="respond(...)")["value"]
+    if run.current.until_tool and call.part.tool_name in run.current.until_tool:
+        run.live_values[call.key] = decision.value
+    return Result(call_key=call.key, part=make_part(run, call, value, "success"))
+
+
+def in_doubt(run: Run, call: Call, reason: str) -> Result | None:
+    """A started call whose outcome nobody knows: a person settles it, or the model is told (J4)."""
+    ready = prepare(run, call)
+    if isinstance(ready, Ready):
+        gated = bool(call.requests)
+        choice = ready.tool.on_unknown or ("ask" if gated else "tell")
+        if choice == "ask":
+            request = view(run, ready).request(
+                kind="doubt",
+                allowed=("respond", "approve", "reject"),
+                payload={"reason": reason, "started": call.attempts},
+            )
+            record_request(run, request)
+            return None
+    part = make_part(run, call, IN_DOUBT.format(reason=reason), "interrupted")
+    return Result(call_key=call.key, part=part, doubt=reason)
+
+
+def _timed_out(run: Run, ready: Ready) -> Result | None:
+    limit = ready.tool.timeout
+    if ready.tool.idempotent:
+        text = f"{ready.tool.name!r} did not answer within its limit of {limit} seconds."
+        return failed_result(run, ready.call, text)
+    return in_doubt(run, ready.call, f"it did not answer within its limit of {limit} seconds")
+
+
+def _question(run: Run, ready: Ready, interrupt: Interrupt) -> Result | None:
+    """The tool asks a question of its own; an earlier answer of its is used up (I8)."""
+    try:
+        request = view(run, ready).request(
+            kind="interrupt", allowed=interrupt.allowed, payload=interrupt.payload
+        )
+    except UsageError as error:
+        return failed_result(run, ready.call, f"UsageError: {error}")
+    earlier = tuple(r.id for r in ready.call.requests.values() if r.kind == "interrupt")
+    record_request(run, request, replaces=earlier)
+    return None
+
+
+def _result_of(run: Run, ready: Ready, returned: Any) -> Result:
+    """What the tool returned, as a record (T4, J18)."""
+    call, tool = ready.call, ready.tool
+    content, value, delta, separate = returned, returned, None, False
+    if isinstance(returned, ToolResult):
+        content, separate = returned.content, returned.has_value
+        value = returned.value if separate else content
+        delta = returned.state
+    until = run.current.until_tool
+    target = until is not None and tool.name in until
+    value_is: Literal["content", "separate", "lost"] = "content"
+    try:
+        stored = tool.dump_value(value)
+        told = stored if not separate else _plain(content)
+    except ValueError as error:
+        if target:
+            text = f"{tool.name!r} ran, but its return value cannot be serialised: {error}"
+            return failed_result(run, call, text)
+        stored, told, value_is = None, str(content), "lost"
+    shown = model_content(content, told)
+    if value_is != "lost" and (separate or shown is not told):
+        value_is = "content" if stored == shown else "separate"
+    try:
+        changes = _checked_delta(run, delta) if delta is not None else None
+    except UsageError as error:
+        return failed_result(run, call, f"{tool.name!r} ran, but {error}")
+    if target:
+        run.live_values[call.key] = value
+    return Result(
+        call_key=call.key,
+        part=make_part(run, call, _as_edited(shown, ready.edited), "success"),
+        value=stored if value_is == "separate" or ready.edited is not None else None,
+        value_is="separate" if ready.edited is not None and value_is == "content" else value_is,
+        state=changes,
+    )
+
+
+def _plain(content: Any) -> Any:
+    try:
+        return checked_json({"content": content}, what="ToolResult")["content"]
+    except UsageError as error:
+        raise ValueError(str(error)) from error
+
+
+def _as_edited(content: Any, edited: dict[str, Any] | None) -> Any:
+    """History keeps the model's call, so the result says what was run instead (I6)."""
+    if edited is None:
+        return content
+    return {"run_with_arguments_changed_by_a_person": edited, "result": content}
+
+
+def _checked_delta(run: Run, delta: Any) -> dict[str, Any]:
+    """A state delta that can be stored and that fits the typed values of the middleware."""
+    changes = checked_json(delta, what="ToolResult(state=...)")
+    for owner, schema in run.definition.schemas.items():
+        touched = [key for key in schema.model_fields if key in changes]
+        if touched:
+            after = {**run.state.values, **changes}
+            known = {key: after[key] for key in schema.model_fields if key in after}
+            try:
+                schema.model_validate(known)
+            except ValidationError as error:
+                raise UsageError(
+                    f"its state delta does not fit the values of {owner}: {error}"
+                ) from error
+    return changes

@@ -1,0 +1,120 @@
+"""The steps that run tools: `execute_tools` and `propagate_state`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+from understudy.modes.tool_execution import (
+    Ready,
+    denied_result,
+    failed_result,
+    in_doubt,
+    perform,
+    prepare,
+    record_result,
+    responded_result,
+    start,
+)
+from understudy.outcomes import Outcome
+from understudy.records import Propagated, Result
+from understudy.run import Run
+from understudy.state import Call
+
+__all__ = ["execute_tools", "propagate_state"]
+
+CRASHED = "the process that ran it went away before it answered"
+
+
+async def execute_tools(run: Run) -> Outcome | None:
+    """Run the calls of the open turn that were never started, and no other (J3).
+
+    Async tools run together on the loop and plain ones in threads; a sequential one runs alone
+    (T1). Each result is recorded the moment its tool returns.
+    """
+    turn = run.current.turn
+    if turn is None or turn.propagated:
+        return None
+    ready = []
+    for call in turn.calls.values():
+        if call.result is None and not call.standing:
+            may_run = _release(run, call)
+            if may_run is not None:
+                ready.append(may_run)
+    for batch in _batches(ready):
+        for item in batch:
+            start(run, item)
+        await run.durable()  # `started` before the body: a crash from here on is a doubt
+        if len(batch) == 1:
+            await perform(run, batch[0])
+        else:
+            await _together(run, batch)
+    return None
+
+
+def _release(run: Run, call: Call) -> Ready | None:
+    """The call if it is to run now; else what is known of it is recorded."""
+    if call.running:
+        tool = run.definition.tools.get(call.part.tool_name)
+        if tool is None or not tool.idempotent:
+            unknown = in_doubt(run, call, CRASHED)
+            if unknown is not None:
+                record_result(run, unknown)
+            return None
+    decided = _decided(run, call)
+    if decided is not None:
+        record_result(run, decided)
+        return None
+    ready = prepare(run, call)
+    if isinstance(ready, Ready):
+        return ready
+    record_result(run, failed_result(run, call, ready))
+    return None
+
+
+def _decided(run: Run, call: Call) -> Result | None:
+    """The result that a person's answer is, where the tool is not to run (I6)."""
+    for request in call.requests.values():
+        decision = call.decisions[request.id]
+        if decision.type == "reject":
+            return denied_result(run, call, decision)
+        if decision.type == "respond" and request.kind != "interrupt":
+            return responded_result(run, call, decision)
+    return None
+
+
+def _batches(ready: list[Ready]) -> Iterator[list[Ready]]:
+    """Calls that may run beside each other; a sequential one is a batch of its own."""
+    batch: list[Ready] = []
+    for item in ready:
+        if item.tool.sequential:
+            if batch:
+                yield batch
+            yield [item]
+            batch = []
+        else:
+            batch.append(item)
+    if batch:
+        yield batch
+
+
+async def _together(run: Run, batch: list[Ready]) -> None:
+    """All at once. What is no tool's failure (a cancellation, say) ends the others too."""
+    tasks = [asyncio.ensure_future(perform(run, item)) for item in batch]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        for task in done:
+            task.result()
+    finally:
+        unfinished = [task for task in tasks if not task.done()]
+        for task in unfinished:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def propagate_state(run: Run) -> Outcome | None:
+    """When every call has its result: make the turn's message and merge the deltas, once."""
+    turn = run.current.turn
+    if turn is not None and turn.calls and not turn.propagated and turn.answered:
+        run.record(Propagated(turn=turn.index, at=run.clock.now()))
+    return None

@@ -1,0 +1,100 @@
+"""How a run ends, or stops for now: match an outcome with `match`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic_ai.usage import RunUsage
+
+from understudy.errors import DecisionError, UnderstudyError
+from understudy.interrupts import Decision, Request, checked_decision
+from understudy.state import AgentState
+
+__all__ = ["Completed", "Failed", "Interrupted", "Outcome", "Paused", "ToolCallResult"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCallResult:
+    """What the until tool's call brought (U7)."""
+
+    tool_name: str
+    call_key: str
+    tool_call_id: str
+    arguments: dict[str, Any]
+    """As they were run."""
+    content: Any
+    """What the model was, or would have been, told."""
+    value: Any
+    """The tool's own return value; after a recovery rebuilt through its return annotation."""
+    is_error: bool
+    value_lost: bool = False
+    """The value could not be stored and the process that had it is gone (J18)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completed:
+    """The run is done."""
+
+    text: str
+    """The model's final text; may be empty when an until tool ended the run."""
+    tool_result: ToolCallResult | None = None
+    """Of the until tool, if the run had one."""
+    early_stopped: bool = False
+    run_id: str = ""
+    state: AgentState = field(repr=False)
+    usage: RunUsage = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interrupted:
+    """The run waits for a person. Answer with `agent.resume(outcome.state, {request.id: ...})`."""
+
+    requests: tuple[Request, ...]
+    run_id: str = ""
+    state: AgentState = field(repr=False)
+    usage: RunUsage = field(repr=False)
+
+    def decide(self, *decisions: Decision) -> dict[str, Decision]:
+        """One decision for each request, in order, as the mapping that `resume` takes.
+
+        Raises:
+            DecisionError: if their number differs, or one does not fit its request (I5).
+
+        """
+        if len(decisions) != len(self.requests):
+            raise DecisionError(
+                f"{len(self.requests)} requests stand and {len(decisions)} decisions came: give "
+                "one for each in order, or a mapping of request ids to resume()"
+            )
+        return {
+            request.id: checked_decision(request, decision)
+            for request, decision in zip(self.requests, decisions, strict=True)
+        }
+
+    def __iter__(self) -> Iterator[Request]:
+        return iter(self.requests)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paused:
+    """The run stands still until somebody lets it go on: `agent.resume(outcome.state)`."""
+
+    reason: str
+    run_id: str = ""
+    state: AgentState = field(repr=False)
+    usage: RunUsage = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """The run ended by an error; all that was finished before is in the state."""
+
+    error: UnderstudyError
+    run_id: str = ""
+    state: AgentState = field(repr=False)
+    usage: RunUsage = field(repr=False)
+
+
+Outcome = Completed | Interrupted | Paused | Failed

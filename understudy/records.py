@@ -1,0 +1,318 @@
+"""The facts that a run is made of. The state is their fold, and nothing else changes it.
+
+Each record is one fact, small and frozen. `record_to_dict` and `record_from_dict` are lossless and
+JSON-able, so a journal can keep them anywhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cache
+from typing import Annotated, Any, Literal, cast
+
+import pydantic
+
+from understudy.interrupts import Decision, Request
+from understudy.messages import (
+    StoredMessage,
+    StoredRequest,
+    StoredResponse,
+    StoredToolReturn,
+)
+
+__all__ = [
+    "Attempt",
+    "Decided",
+    "End",
+    "HistoryReplaced",
+    "HooksRan",
+    "InterruptsChecked",
+    "Once",
+    "PauseChecked",
+    "Paused",
+    "Propagated",
+    "Record",
+    "Reply",
+    "Requested",
+    "Result",
+    "Revoked",
+    "RunEnded",
+    "RunStarted",
+    "Settled",
+    "Snapshot",
+    "Started",
+    "TurnClosed",
+    "Unpaused",
+    "UserMessage",
+    "Withdrawn",
+    "record_from_dict",
+    "record_to_dict",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """How a run ends, as data: enough to make its outcome again (J1)."""
+
+    outcome: Literal["completed", "failed", "withdrawn"]
+    text: str = ""
+    tool_call: str | None = None
+    """Key of the until tool's call that ended the run."""
+    tool_arguments: dict[str, Any] | None = None
+    """What that call was run with."""
+    error: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStarted:
+    """A run begins, with all that must hold for the whole of it."""
+
+    run_id: str
+    at: datetime
+    until_tool: tuple[str, ...] | None
+    require_tool_success: bool
+    max_runs: int
+    early_stopping: str
+    fingerprint: str
+    deps_given: bool
+    pause_when_given: bool
+    values: dict[str, Any] = field(default_factory=dict)
+    """Defaults that the middleware's `state_schema` adds."""
+    kind: Literal["run_started"] = "run_started"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """The n-th time that this run is driven: first, after an answer, after a crash."""
+
+    number: int
+    kind: Literal["attempt"] = "attempt"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserMessage:
+    """A message from a user enters the conversation."""
+
+    message: StoredRequest
+    message_ids: tuple[str, ...] = ()
+    author: str | None = None
+    kind: Literal["user_message"] = "user_message"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HooksRan:
+    """The `on_run_start` hooks of this run are done."""
+
+    stage: Literal["run_start"] = "run_start"
+    kind: Literal["hooks_ran"] = "hooks_ran"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """The model's reply, after `after_model`. It opens a turn."""
+
+    turn: int
+    response: StoredResponse
+    cut: bool = False
+    """Broken off or cut by its length: its tool calls are not to run (R6)."""
+    kind: Literal["reply"] = "reply"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PauseChecked:
+    """`pause_when` was asked about this turn, and said no."""
+
+    turn: int
+    kind: Literal["pause_checked"] = "pause_checked"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paused:
+    """The run pauses in this turn, before its tools."""
+
+    turn: int
+    reason: str
+    kind: Literal["paused"] = "paused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unpaused:
+    """Somebody lets the paused run go on."""
+
+    kind: Literal["unpaused"] = "unpaused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requested:
+    """A person is asked about a call: from now on only an answer or a withdrawal releases it."""
+
+    request: Request
+    replaces: tuple[str, ...] = ()
+    """Requests that this one asks again, because what they showed has changed (I12)."""
+    kind: Literal["requested"] = "requested"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InterruptsChecked:
+    """Every middleware was asked which calls of this turn need a person."""
+
+    turn: int
+    kind: Literal["interrupts_checked"] = "interrupts_checked"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    """The answer to a request."""
+
+    request_id: str
+    decision: Decision
+    at: datetime
+    sticky: bool = False
+    """It came from an earlier `always=True`."""
+    kind: Literal["decided"] = "decided"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revoked:
+    """An answer given with `always=True` holds no longer."""
+
+    tool_name: str
+    kind: Literal["revoked"] = "revoked"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """A call is about to run: durable before the tool's body is entered (J3)."""
+
+    call_key: str
+    attempt: int
+    epoch: int = 0
+    kind: Literal["started"] = "started"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """Everything that a call brought."""
+
+    call_key: str
+    part: StoredToolReturn
+    value: Any = None
+    """The tool's own return value as JSON, where it is more than the part's content (J18)."""
+    value_is: Literal["content", "separate", "lost"] = "content"
+    """`lost`: the value could not be serialised and is gone after a recovery."""
+    state: dict[str, Any] | None = None
+    doubt: str | None = None
+    """Set where the outcome is unknown: why (J4)."""
+    kind: Literal["result"] = "result"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """What a call in doubt really did is known now, so the doubt is gone (J4)."""
+
+    call_key: str
+    how: str
+    kind: Literal["settled"] = "settled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Propagated:
+    """The results of this turn are all there: its message is made, its deltas are merged, once."""
+
+    turn: int
+    at: datetime
+    kind: Literal["propagated"] = "propagated"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnClosed:
+    """What was decided at the end of a turn: ask the model again, or end the run so (J1)."""
+
+    turn: int
+    end: End | None = None
+    kind: Literal["turn_closed"] = "turn_closed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryReplaced:
+    """A middleware rewrote the conversation, for good (J15)."""
+
+    messages: tuple[StoredMessage, ...]
+    kind: Literal["history_replaced"] = "history_replaced"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Once:
+    """A side effect of a hook is done and brought this (J15)."""
+
+    key: str
+    value: Any
+    kind: Literal["once"] = "once"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Withdrawn:
+    """A new message from outside takes the standing requests back (I10)."""
+
+    request_ids: tuple[str, ...]
+    kind: Literal["withdrawn"] = "withdrawn"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEnded:
+    """The run is over. Calls of an open turn that never ran get a result that says so."""
+
+    end: End
+    at: datetime
+    kind: Literal["run_ended"] = "run_ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A whole state, where a journal does not begin with the agent's first record."""
+
+    state: dict[str, Any]
+    kind: Literal["snapshot"] = "snapshot"
+
+
+Record = (
+    RunStarted
+    | Attempt
+    | UserMessage
+    | HooksRan
+    | Reply
+    | PauseChecked
+    | Paused
+    | Unpaused
+    | Requested
+    | InterruptsChecked
+    | Decided
+    | Revoked
+    | Started
+    | Result
+    | Settled
+    | Propagated
+    | TurnClosed
+    | HistoryReplaced
+    | Once
+    | Withdrawn
+    | RunEnded
+    | Snapshot
+)
+
+
+@cache
+def _adapter() -> pydantic.TypeAdapter[Record]:
+    return pydantic.TypeAdapter(Annotated[Record, pydantic.Discriminator("kind")])
+
+
+def record_to_dict(record: Record) -> dict[str, Any]:
+    """A record as JSON-able data; fields at their default are left out."""
+    data = _adapter().dump_python(record, mode="json", exclude_defaults=True)
+    return {"kind": record.kind, **cast("dict[str, Any]", data)}
+
+
+def record_from_dict(data: dict[str, Any]) -> Record:
+    """The record that `record_to_dict` told."""
+    return _adapter().validate_python(data)

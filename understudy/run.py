@@ -1,0 +1,160 @@
+"""`Run`: what a step and a hook get. It reads the state and writes facts; it decides nothing."""
+
+from __future__ import annotations
+
+import contextvars
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from pydantic_ai.messages import ModelMessage
+from pydantic_ai.models import Model
+from pydantic_ai.usage import RunUsage
+
+from understudy.clock import Clock, NewId
+from understudy.definition import AgentDefinition, PauseWhen
+from understudy.errors import UnderstudyError
+from understudy.events import Event
+from understudy.fold import open_run
+from understudy.ledger import Ledger
+from understudy.outcomes import Completed, Failed, Interrupted, Paused, ToolCallResult
+from understudy.records import HistoryReplaced, Once, Record
+from understudy.state import AgentState, RunState
+from understudy.threads import WorkerThreads
+from understudy.values import checked_json
+
+__all__ = ["Run"]
+
+T = TypeVar("T")
+
+inside_run: contextvars.ContextVar[bool] = contextvars.ContextVar("inside_run", default=False)
+"""Set wherever a tool, a hook or a model is called: decisions cannot come from there (I13)."""
+
+
+class Run:
+    """One drive of one run."""
+
+    def __init__(
+        self,
+        *,
+        definition: AgentDefinition,
+        ledger: Ledger,
+        models: tuple[Model, ...],
+        clock: Clock,
+        new_id: NewId,
+        threads: WorkerThreads,
+        agent_id: str,
+        agent_path: tuple[str, ...],
+        deps: Any = None,
+        pause_when: PauseWhen | None = None,
+        emit: Callable[[Event], None] | None = None,
+        streaming: bool = False,
+    ) -> None:
+        self.definition = definition
+        self.ledger = ledger
+        self.models = models
+        """The agent's model, then its fallbacks."""
+        self.clock = clock
+        self.new_id = new_id
+        self.threads = threads
+        self.agent_id = agent_id
+        self.agent_path = agent_path
+        self.deps = deps
+        self.pause_when = pause_when
+        self.streaming = streaming
+        self._emit = emit
+        self.live_values: dict[str, Any] = {}
+        """Return values of until tools that this process still has, by call key."""
+        self.closed = False
+        """This drive has told its outcome: no fact may be added by it any more."""
+
+    # -------------------------------------------------------------------- reading
+
+    @property
+    def state(self) -> AgentState:
+        """The agent's state, to read."""
+        return self.ledger.state
+
+    @property
+    def current(self) -> RunState:
+        """Where this run stands."""
+        return open_run(self.ledger.state)
+
+    @property
+    def run_id(self) -> str:
+        return self.current.run_id
+
+    @property
+    def usage(self) -> RunUsage:
+        return self.current.usage
+
+    @property
+    def observed(self) -> bool:
+        """Whether anybody listens to events."""
+        return self._emit is not None
+
+    # -------------------------------------------------------------------- writing
+
+    def record(self, *records: Record) -> None:
+        """Write facts down."""
+        self.ledger.record(*records)
+
+    async def durable(self) -> None:
+        """Wait until all that was recorded is durable."""
+        await self.ledger.durable()
+
+    def emit(self, event: Event) -> None:
+        """Tell the subscribers."""
+        if self._emit is not None:
+            self._emit(event)
+
+    async def once(self, key: str, function: Callable[[], Any]) -> Any:
+        """What `function` returned when it first ran to its end in this run (J15).
+
+        Hooks run at least once: a crash makes the last of them run again. Put a side effect in
+        here, under a key of its own. What it returns must be JSON-able.
+
+        Raises:
+            UsageError: if it cannot be stored.
+
+        """
+        done = self.current.once
+        if key not in done:
+            result = function()
+            if inspect.isawaitable(result):
+                result = await result
+            value = checked_json({"result": result}, what=f"run.once({key!r})")["result"]
+            self.record(Once(key=key, value=value))
+            await self.durable()
+        return self.current.once[key]
+
+    async def replace_history(self, messages: Iterable[ModelMessage]) -> None:
+        """Rewrite the conversation for good, for instance by a summary (J15)."""
+        self.record(HistoryReplaced(messages=tuple(messages)))
+        await self.durable()
+
+    # ------------------------------------------------------------------- outcomes
+
+    def completed(self, text: str, tool_result: ToolCallResult | None = None) -> Completed:
+        """The outcome of a run that is done, for a step to return."""
+        run = self.current
+        return Completed(
+            text=text, tool_result=tool_result, run_id=run.run_id, state=self.state, usage=run.usage
+        )
+
+    def failed(self, error: UnderstudyError) -> Failed:
+        """The outcome of a run that cannot go on, for a step to return."""
+        run = self.current
+        return Failed(error=error, run_id=run.run_id, state=self.state, usage=run.usage)
+
+    def interrupted(self) -> Interrupted:
+        """The outcome of a run whose standing requests wait for a person."""
+        run = self.current
+        return Interrupted(
+            requests=self.state.requests, run_id=run.run_id, state=self.state, usage=run.usage
+        )
+
+    def paused(self, reason: str) -> Paused:
+        """The outcome of a run that stands still."""
+        run = self.current
+        return Paused(reason=reason, run_id=run.run_id, state=self.state, usage=run.usage)

@@ -1,0 +1,281 @@
+"""The state of an agent: what its records add up to.
+
+`AgentState` is what an outcome carries and `resume` takes; it goes through JSON and back without
+loss, in the middle of an interrupt too. How a record changes it is told in `fold`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from copy import copy
+from dataclasses import dataclass, field
+from functools import cache
+from types import MappingProxyType
+from typing import Any, cast
+
+from pydantic import TypeAdapter
+from pydantic_ai.messages import ModelMessage, ToolCallPart
+from pydantic_ai.usage import RunUsage
+
+from understudy.errors import SchemaVersionError, UsageError
+from understudy.interrupts import Decision, DecisionRecord, DoubtfulCall, Request, Sticky
+from understudy.messages import (
+    Messages,
+    StoredResponse,
+    messages_from_dicts,
+    messages_to_dicts,
+    normalised,
+)
+from understudy.records import End, Result
+from understudy.values import checked_json
+
+__all__ = ["AgentState", "Call", "RunState", "Turn"]
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(slots=True)
+class Call:
+    """One tool call of the open turn, and what is known of it."""
+
+    key: str
+    """`run.turn.index`, given by us: the provider's `tool_call_id` is for the wire alone."""
+    part: ToolCallPart
+    attempts: int = 0
+    """How often it was started."""
+    running: bool = False
+    """Started, and nothing has come back (in this record, not in this process)."""
+    requests: dict[str, Request] = field(default_factory=dict)
+    """What was asked about it and still counts, by request id."""
+    decisions: dict[str, Decision] = field(default_factory=dict)
+    """The answers so far, by request id."""
+    result: Result | None = None
+
+    @property
+    def standing(self) -> list[Request]:
+        """The requests that nobody has answered yet."""
+        return [r for r in self.requests.values() if r.id not in self.decisions]
+
+    @property
+    def answer(self) -> Decision | None:
+        """The latest answer to the tool's own question (I8)."""
+        for request in reversed(self.requests.values()):
+            if request.kind == "interrupt":
+                return self.decisions.get(request.id)
+        return None
+
+    def copied(self) -> Call:
+        twin = copy(self)
+        twin.requests, twin.decisions = dict(self.requests), dict(self.decisions)
+        return twin
+
+
+@dataclass(slots=True)
+class Turn:
+    """One model reply and what follows."""
+
+    index: int
+    response: StoredResponse
+    calls: dict[str, Call] = field(default_factory=dict)
+    cut: bool = False
+    pause_checked: bool = False
+    interrupts_checked: bool = False
+    propagated: bool = False
+
+    @property
+    def answered(self) -> bool:
+        """Whether every call has its result."""
+        return all(call.result is not None for call in self.calls.values())
+
+    @property
+    def standing(self) -> list[Request]:
+        """The unanswered requests of all calls, in call order."""
+        return [request for call in self.calls.values() for request in call.standing]
+
+    def copied(self) -> Turn:
+        twin = copy(self)
+        twin.calls = {key: call.copied() for key, call in self.calls.items()}
+        return twin
+
+
+@dataclass(slots=True)
+class RunState:
+    """From an input to its outcome."""
+
+    run_id: str
+    until_tool: tuple[str, ...] | None
+    require_tool_success: bool
+    max_runs: int
+    early_stopping: str
+    fingerprint: str
+    deps_given: bool
+    pause_when_given: bool
+    model_calls: int = 0
+    """Counted over all interrupts, pauses and crashes of the run (R2)."""
+    attempts: int = 0
+    hooks_ran: bool = False
+    turns: int = 0
+    turn: Turn | None = None
+    """The open turn: while there is one, the model is not asked (J1)."""
+    paused: str | None = None
+    closing: End | None = None
+    """The last turn decided to end the run so."""
+    end: End | None = None
+    ended_by: dict[str, Result] = field(default_factory=dict)
+    """The until tool's result, kept for the outcome, with the call that it belongs to."""
+    ended_call: ToolCallPart | None = None
+    usage: RunUsage = field(default_factory=RunUsage)
+    once: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def over(self) -> bool:
+        return self.end is not None
+
+    def copied(self) -> RunState:
+        twin = copy(self)
+        twin.turn = self.turn.copied() if self.turn is not None else None
+        twin.usage = copy(self.usage)
+        twin.once = dict(self.once)
+        return twin
+
+
+@dataclass(slots=True)
+class _Stored:
+    """The part of a state that Pydantic reads and writes; messages have a format of their own."""
+
+    run: RunState | None
+    decisions: list[DecisionRecord]
+    sticky: dict[str, Sticky]
+    doubts: dict[str, DoubtfulCall]
+
+
+@cache
+def _stored() -> TypeAdapter[_Stored]:
+    return TypeAdapter(_Stored)
+
+
+class AgentState:
+    """A conversation, the values beside it, and where the run in it stands.
+
+    Treat it as a value: every outcome carries its own, and going on from one never changes it.
+
+    Args:
+        messages: a conversation so far, for instance one that Pydantic AI recorded; it is made
+            valid for any provider once, here.
+        values: JSON-able, what `{key}` in instructions reads and tools' state deltas merge into.
+
+    Raises:
+        UsageError: if a value cannot be stored as JSON.
+
+    """
+
+    __slots__ = ("_values", "decisions", "doubts", "messages", "plain", "run", "sticky")
+
+    messages: Messages
+    """The conversation. The system prompt is never in it (R3)."""
+    plain: bool
+    """Whether the conversation holds only parts that every model takes as they are."""
+    run: RunState | None
+    """The run that is going on, or the last one."""
+    decisions: list[DecisionRecord]
+    """The audit: every answer ever given, oldest first (I14)."""
+    sticky: dict[str, Sticky]
+    """Answers given with `always=True`, by tool name (I3)."""
+    doubts: dict[str, DoubtfulCall]
+    """Calls whose outcome is unknown, by call key (J4)."""
+
+    def __init__(
+        self, messages: Iterable[ModelMessage] = (), values: Mapping[str, Any] | None = None
+    ) -> None:
+        if isinstance(messages, Messages):
+            self.messages, self.plain = messages, True
+        else:
+            history, self.plain = normalised(messages)
+            self.messages = Messages(history)
+        self._values: dict[str, Any] = checked_json(values or {}, what="AgentState(values=...)")
+        self.run = None
+        self.decisions = []
+        self.sticky = {}
+        self.doubts = {}
+
+    @property
+    def values(self) -> Mapping[str, Any]:
+        """A read-only view of the values; the deltas of tools change them."""
+        return MappingProxyType(self._values)
+
+    @property
+    def requests(self) -> tuple[Request, ...]:
+        """What a person is asked now, in call order."""
+        turn = self.run.turn if self.run is not None and not self.run.over else None
+        return tuple(turn.standing) if turn is not None else ()
+
+    def copied(self) -> AgentState:
+        """A twin that further records leave alone. Costs nothing for the messages."""
+        twin = AgentState.__new__(AgentState)
+        twin.messages, twin.plain, twin._values = self.messages, self.plain, self._values
+        twin.run = self.run.copied() if self.run is not None else None
+        twin.decisions = list(self.decisions)
+        twin.sticky, twin.doubts = dict(self.sticky), dict(self.doubts)
+        return twin
+
+    def merge(self, delta: Mapping[str, Any]) -> None:
+        self._values = merged(self._values, delta)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, AgentState):
+            return NotImplemented
+        return self.to_dict() == other.to_dict()
+
+    __hash__ = None  # type: ignore[assignment]  # compared by content
+
+    def __repr__(self) -> str:
+        run = "no run" if self.run is None else f"run {self.run.run_id!r}"
+        return f"AgentState({len(self.messages)} messages, {run}, values={self._values!r})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The whole state as JSON-able data, with a schema version."""
+        stored = _Stored(self.run, self.decisions, self.sticky, self.doubts)
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "messages": messages_to_dicts(self.messages),
+            "plain": self.plain,
+            "values": self._values,
+            **cast("dict[str, Any]", _stored().dump_python(stored, mode="json")),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> AgentState:
+        """The state that `to_dict` told.
+
+        Raises:
+            SchemaVersionError: if it was written by a newer version.
+            UsageError: if it is no stored state at all.
+
+        """
+        version = data.get("schema_version") if isinstance(data, Mapping) else None
+        if version is None:
+            raise UsageError("This is no stored AgentState: it has no 'schema_version'.")
+        if version != SCHEMA_VERSION:
+            raise SchemaVersionError(version=version, known=SCHEMA_VERSION)
+        stored = _stored().validate_python(
+            {key: data[key] for key in ("run", "decisions", "sticky", "doubts")}
+        )
+        state = cls.__new__(cls)
+        state.messages = Messages(messages_from_dicts(data["messages"]))
+        state.plain = data["plain"]
+        state._values = dict(data["values"])
+        state.run, state.decisions = stored.run, stored.decisions
+        state.sticky, state.doubts = stored.sticky, stored.doubts
+        return state
+
+
+def merged(base: Mapping[str, Any], delta: Mapping[str, Any]) -> dict[str, Any]:
+    """`base` with `delta` in it: mappings merge deeply, all else is replaced (T4)."""
+    result = dict(base)
+    for key, value in delta.items():
+        before = result.get(key)
+        if isinstance(before, Mapping) and isinstance(value, Mapping):
+            result[key] = merged(before, value)
+        else:
+            result[key] = value
+    return result
