@@ -43,7 +43,7 @@ class ToolCall:
 
     key: str
     """`run.turn.index`: the same whenever this call runs."""
-    tool: Tool
+    tool: Tool[Any]
     tool_call_id: str
     arguments: dict[str, Any]
     """Canonical: validated, defaults filled in, as JSON."""

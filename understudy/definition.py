@@ -38,7 +38,7 @@ class AgentDefinition:
     description: str = ""
     instructions: tuple[Instructions, ...] = ()
     """The agent's own, then each middleware's in stack order (R3)."""
-    tools: Mapping[str, Tool] = field(default_factory=dict)
+    tools: Mapping[str, Tool[Any]] = field(default_factory=dict)
     middleware: tuple[Any, ...] = ()
     hooks: Hooks = field(default_factory=Hooks)
     schemas: Mapping[str, type[BaseModel]] = field(default_factory=dict)

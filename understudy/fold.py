@@ -86,6 +86,7 @@ def _run_started(state: AgentState, record: r.RunStarted) -> None:
     )
     if record.values:
         state.merge(record.values)
+    state.messages = state.messages.appending(record.message)
 
 
 def _attempt(state: AgentState, record: r.Attempt) -> None:
@@ -103,7 +104,7 @@ def _hooks_ran(state: AgentState, record: r.HooksRan) -> None:
 def _reply(state: AgentState, record: r.Reply) -> None:
     run = open_run(state)
     response = record.response
-    turn = Turn(index=record.turn, response=response, cut=record.cut)
+    turn = Turn(record.turn, response, cut=record.cut, broken=record.broken)
     prefix = f"{run.run_id}.{record.turn}."
     for part in response.tool_calls:
         key = prefix + str(len(turn.calls))

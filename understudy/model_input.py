@@ -21,7 +21,7 @@ class ModelInput:
 
     messages: Sequence[ModelMessage]
     instructions: str
-    tools: tuple[Tool, ...]
+    tools: tuple[Tool[Any], ...]
     settings: ModelSettings | None
 
     def replace(self, **changes: Any) -> ModelInput:

@@ -70,6 +70,8 @@ class RunStarted:
 
     run_id: str
     at: datetime
+    message: StoredRequest
+    """The input, as it enters the conversation."""
     until_tool: tuple[str, ...] | None
     require_tool_success: bool
     max_runs: int
@@ -116,6 +118,8 @@ class Reply:
     response: StoredResponse
     cut: bool = False
     """Broken off or cut by its length: its tool calls are not to run (R6)."""
+    broken: dict[str, Any] | None = None
+    """The error that broke its stream: the run ends by it."""
     kind: Literal["reply"] = "reply"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import inspect
+import logging
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -25,6 +26,7 @@ from understudy.values import checked_json
 
 __all__ = ["Run"]
 
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 inside_run: contextvars.ContextVar[bool] = contextvars.ContextVar("inside_run", default=False)
@@ -104,9 +106,13 @@ class Run:
         await self.ledger.durable()
 
     def emit(self, event: Event) -> None:
-        """Tell the subscribers."""
+        """Tell whoever listens. A listener that raises is dropped, and the run goes on."""
         if self._emit is not None:
-            self._emit(event)
+            try:
+                self._emit(event)
+            except Exception:
+                logger.exception("a listener of run %s raised and gets no more events", self.run_id)
+                self._emit = None
 
     async def once(self, key: str, function: Callable[[], Any]) -> Any:
         """What `function` returned when it first ran to its end in this run (J15).

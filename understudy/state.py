@@ -78,6 +78,7 @@ class Turn:
     response: StoredResponse
     calls: dict[str, Call] = field(default_factory=dict)
     cut: bool = False
+    broken: dict[str, Any] | None = None
     pause_checked: bool = False
     interrupts_checked: bool = False
     propagated: bool = False

@@ -9,13 +9,14 @@ from __future__ import annotations
 import functools
 import inspect
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from types import FunctionType
 from typing import (
     Any,
     Generic,
     Literal,
+    Protocol,
     TypeVar,
     cast,
     get_args,
@@ -39,6 +40,7 @@ from understudy.values import digest
 __all__ = ["InvalidArguments", "Retry", "Tool", "ToolContext", "ToolResult", "tool"]
 
 T = TypeVar("T")
+R = TypeVar("R")
 OnUnknown = Literal["ask", "tell"]
 _ABSENT: Any = object()
 
@@ -129,7 +131,7 @@ class ToolContext:
         self._emit(self, data)
 
 
-class Tool:
+class Tool(Generic[R]):
     """A function with its schema. Make one with `@tool`; it is still callable as the function.
 
     Args:
@@ -152,7 +154,7 @@ class Tool:
 
     def __init__(
         self,
-        function: Callable[..., Any],
+        function: Callable[..., Coroutine[Any, Any, R]] | Callable[..., R],
         *,
         name: str | None = None,
         description: str | None = None,
@@ -276,8 +278,19 @@ class Tool:
             return None  # a type Pydantic cannot describe: its values are tried as JSON
 
 
+class ToolDecorator(Protocol):
+    """What `tool(...)` with options returns."""
+
+    @overload
+    def __call__(self, function: Callable[..., Coroutine[Any, Any, R]], /) -> Tool[R]: ...
+    @overload
+    def __call__(self, function: Callable[..., R], /) -> Tool[R]: ...
+
+
 @overload
-def tool(function: Callable[..., Any], /) -> Tool: ...
+def tool(function: Callable[..., Coroutine[Any, Any, R]], /) -> Tool[R]: ...
+@overload
+def tool(function: Callable[..., R], /) -> Tool[R]: ...
 @overload
 def tool(
     *,
@@ -289,17 +302,17 @@ def tool(
     inline: bool = False,
     on_unknown: OnUnknown | None = None,
     version: str = "",
-) -> Callable[[Callable[..., Any]], Tool]: ...
+) -> ToolDecorator: ...
 def tool(
     function: Callable[..., Any] | None = None, /, **options: Any
-) -> Tool | Callable[[Callable[..., Any]], Tool]:
+) -> Tool[Any] | ToolDecorator:
     """Make a `Tool` of a function: `@tool`, or `@tool(timeout=30, ...)`. See `Tool` for options."""
     if function is not None:
         return Tool(function)
-    return functools.partial(Tool, **options)
+    return cast("ToolDecorator", functools.partial(Tool, **options))
 
 
-def as_tool(given: object) -> Tool:
+def as_tool(given: object) -> Tool[Any]:
     """`given` if it is a `Tool`, or one made of it."""
     if isinstance(given, Tool):
         return given
@@ -379,7 +392,7 @@ def _return_type(annotation: Any) -> Any:
 
 def _schema_tool(
     function: Callable[..., Any],
-    tool: Tool,
+    tool: Tool[Any],
     hints: Mapping[str, Any],
     signature: inspect.Signature,
     description: str | None,

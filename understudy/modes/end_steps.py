@@ -45,6 +45,8 @@ async def continue_or_finish(run: Run) -> Outcome | None:
     turn = current.turn
     if turn is None:
         return None
+    if turn.broken is not None:
+        return _close(run, End(outcome="failed", error=turn.broken))
     if turn.calls or turn.response.state == "suspended":
         run.record(TurnClosed(turn=turn.index))
         return None
@@ -60,7 +62,7 @@ def _close(run: Run, end: End) -> Outcome:
     turn = run.current.turn
     assert turn is not None, "only an open turn is closed"
     run.record(TurnClosed(turn=turn.index, end=end))
-    return outcome_of(end, run.state, dict(run.definition.tools), run.live_values)
+    return outcome_of(end, run.state, run.definition.tools, run.live_values)
 
 
 def _arguments(run: Run, call: Call) -> dict[str, Any]:

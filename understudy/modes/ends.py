@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from understudy.errors import error_from_dict
 from understudy.outcomes import Completed, Failed, ToolCallResult
 from understudy.records import End
@@ -23,7 +26,7 @@ def end_of(run: Run, outcome: Completed | Failed) -> End:
 
 
 def outcome_of(
-    end: End, state: AgentState, tools: dict[str, Tool], live: dict[str, object]
+    end: End, state: AgentState, tools: Mapping[str, Tool[Any]], live: dict[str, object]
 ) -> Completed | Failed:
     """The outcome that `end` tells.
 
@@ -45,7 +48,7 @@ def outcome_of(
 
 
 def _tool_result(
-    end: End, state: AgentState, tools: dict[str, Tool], live: dict[str, object]
+    end: End, state: AgentState, tools: Mapping[str, Tool[Any]], live: dict[str, object]
 ) -> ToolCallResult:
     run = state.run
     assert run is not None, "an end belongs to a run"

@@ -34,7 +34,7 @@ EXPIRED = "Nobody answered in time."
 async def check_pause(run: Run) -> Outcome | None:
     """Ask `pause_when`, once after each reply, before its tools start (R7)."""
     turn = run.current.turn
-    if turn is None or turn.pause_checked:
+    if turn is None or turn.pause_checked or turn.broken is not None:
         return None
     for ask in (run.definition.pause_when, run.pause_when):
         if ask is None:
@@ -62,7 +62,7 @@ async def check_pause(run: Run) -> Outcome | None:
 async def check_interrupts(run: Run) -> Outcome | None:
     """Stop before any tool of the reply starts if any of its calls needs a person (I2)."""
     turn = run.current.turn
-    if turn is None or turn.propagated or not turn.calls:
+    if turn is None or turn.propagated or turn.cut or not turn.calls:
         return None
     gates = run.definition.hooks.check_tool_calls or run.state.doubts
     if gates and not turn.interrupts_checked and not turn.answered:

@@ -16,7 +16,6 @@ from pydantic_ai.messages import (
     ThinkingPart,
     ThinkingPartDelta,
     ToolCallPart,
-    ToolReturnPart,
 )
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from tenacity import RetryError
@@ -27,12 +26,10 @@ from understudy.instructions import render
 from understudy.model_input import ModelInput
 from understudy.modes.ends import outcome_of
 from understudy.outcomes import Outcome
-from understudy.records import End, Propagated, Record, Reply, Result, TurnClosed
+from understudy.records import Reply
 from understudy.run import Run
 
 __all__ = ["call_llm", "check_stop"]
-
-CUT_OFF = "Not executed: the reply that asked for this call was cut off before its end."
 
 
 async def check_stop(run: Run) -> Outcome | None:
@@ -56,10 +53,8 @@ async def call_llm(run: Run) -> Outcome | None:
         if isinstance(answer, ModelFailed):
             return run.failed(answer)
         await _accept(run, answer)
-    if current.closing is not None:
-        tools = dict(run.definition.tools)
-        return outcome_of(current.closing, run.state, tools, run.live_values)
-    return None
+        return None
+    return outcome_of(current.closing, run.state, run.definition.tools, run.live_values)
 
 
 async def _prompt(run: Run) -> ModelInput:
@@ -227,9 +222,11 @@ async def _accept(run: Run, answer: _Answer) -> None:
     """Record the reply. Of a broken or cut one no tool call is to run (R6)."""
     response = copy(answer.response)
     response.timestamp = run.clock.now()
-    cut = answer.broken is not None or response.finish_reason == "length"
+    broken: StreamBroken | None = None
     if answer.broken is not None:
         response.state = "interrupted"
+        cause = f"{type(answer.broken).__name__}: {answer.broken}"
+        broken = StreamBroken(model=answer.model.model_name, cause=cause)
     else:
         for hook in run.definition.hooks.after_model:
             replaced = await hook(run.threads, run, response)
@@ -239,40 +236,16 @@ async def _accept(run: Run, answer: _Answer) -> None:
             _Teller(run).text(response.text)
     response = _with_own_ids(run, response)
     turn = run.current.turns
-    run.record(Reply(turn=turn, response=response, cut=cut))
-    if cut:
-        run.record(*_cut_results(run, answer, turn))
+    run.record(
+        Reply(
+            turn=turn,
+            response=response,
+            cut=broken is not None or response.finish_reason == "length",
+            broken=broken.to_dict() if broken is not None else None,
+        )
+    )
     if run.observed:
         run.emit(ReplyEnded(agent_path=run.agent_path, turn=turn, response=response))
-
-
-def _cut_results(run: Run, answer: _Answer, turn: int) -> list[Record]:
-    now = run.clock.now()
-    opened = run.current.turn
-    assert opened is not None, "a reply opens its turn"
-    records: list[Record] = [
-        Result(
-            call_key=call.key,
-            part=ToolReturnPart(
-                tool_name=call.part.tool_name,
-                content=CUT_OFF,
-                tool_call_id=call.part.tool_call_id,
-                timestamp=now,
-                outcome="interrupted",
-            ),
-        )
-        for call in opened.calls.values()
-    ]
-    if answer.broken is not None:
-        if records:
-            records.append(Propagated(turn=turn, at=now))
-        broken = answer.broken
-        error = StreamBroken(
-            model=answer.model.model_name, cause=f"{type(broken).__name__}: {broken}"
-        )
-        end = End(outcome="failed", error=error.to_dict())
-        records.append(TurnClosed(turn=turn, end=end))
-    return records
 
 
 def _with_own_ids(run: Run, response: ModelResponse) -> ModelResponse:

@@ -22,7 +22,16 @@ from understudy.state import Call
 from understudy.tools import InvalidArguments, Retry, Tool, ToolResult, model_content
 from understudy.values import checked_json, digest
 
-__all__ = ["Ready", "bound", "in_doubt", "perform", "prepare", "record_result", "start"]
+__all__ = [
+    "Ready",
+    "bound",
+    "in_doubt",
+    "make_part",
+    "perform",
+    "prepare",
+    "record_result",
+    "start",
+]
 
 PartOutcome = Literal["success", "failed", "denied", "interrupted"]
 
@@ -32,7 +41,7 @@ class Ready:
     """A call that may run, with the arguments that its function takes."""
 
     call: Call
-    tool: Tool
+    tool: Tool[Any]
     checked: dict[str, Any]
     edited: dict[str, Any] | None = None
     """The arguments that a person gave instead of the model's."""
@@ -91,7 +100,7 @@ def view(run: Run, ready: Ready) -> ToolCall:
     )
 
 
-def bound(run: Run, call: Call, tool: Tool, arguments: dict[str, Any]) -> bool:
+def bound(run: Run, call: Call, tool: Tool[Any], arguments: dict[str, Any]) -> bool:
     """Whether every answer about this call was given for exactly this (I12)."""
     edited = _edit(call)
     for request in call.requests.values():

@@ -10,6 +10,7 @@ from understudy.modes.tool_execution import (
     denied_result,
     failed_result,
     in_doubt,
+    make_part,
     perform,
     prepare,
     record_result,
@@ -24,6 +25,7 @@ from understudy.state import Call
 __all__ = ["execute_tools", "propagate_state"]
 
 CRASHED = "the process that ran it went away before it answered"
+CUT_OFF = "Not executed: the reply that asked for this call was cut off before its end."
 
 
 async def execute_tools(run: Run) -> Outcome | None:
@@ -37,7 +39,10 @@ async def execute_tools(run: Run) -> Outcome | None:
         return None
     ready = []
     for call in turn.calls.values():
-        if call.result is None and not call.standing:
+        if turn.cut and call.result is None:  # its arguments may be half of what was meant (R6)
+            part = make_part(run, call, CUT_OFF, "interrupted")
+            record_result(run, Result(call_key=call.key, part=part))
+        elif call.result is None and not call.standing:
             may_run = _release(run, call)
             if may_run is not None:
                 ready.append(may_run)

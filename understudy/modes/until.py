@@ -10,7 +10,7 @@ from understudy.tools import Tool
 
 __all__ = ["UntilTool", "collapse_until_tool"]
 
-UntilTool = str | Tool | Callable[..., Any] | Sequence[str | Tool | Callable[..., Any]]
+UntilTool = str | Tool[Any] | Callable[..., Any] | Sequence[str | Tool[Any] | Callable[..., Any]]
 """A tool or several, by name or as the tool itself."""
 
 
@@ -38,7 +38,7 @@ def refuse_both(until_tool: object, until_tool_success: object) -> None:
         )
 
 
-def check_known(names: Sequence[str], tools: Mapping[str, Tool], *, agent: str) -> None:
+def check_known(names: Sequence[str], tools: Mapping[str, Tool[Any]], *, agent: str) -> None:
     """Raise a `UsageError` for a name that the agent has no tool of (R8)."""
     for name in names:
         if name not in tools:

@@ -1,0 +1,172 @@
+"""From what a user writes to an `AgentDefinition`: every option checked, all middleware merged.
+
+Whatever can be wrong about an agent is found here, when it is made, and named with its remedy (R8).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+from pydantic import BaseModel
+from pydantic_ai.models import Model
+from tenacity import AsyncRetrying
+
+from understudy.definition import AgentDefinition
+from understudy.errors import UsageError
+from understudy.instructions import check_instructions
+from understudy.middleware.base import Middleware, Prepared, collect_hooks
+from understudy.middleware.human_in_the_loop import HumanInTheLoop, Rule
+from understudy.modes import AgentExecution, Mode
+from understudy.tools import Tool, as_tool
+
+__all__ = ["assemble", "check_limits"]
+
+_NAME = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def assemble(
+    *,
+    tools: object,
+    middleware: object,
+    mode: Mode | None,
+    instructions: Any,
+    interrupt_on: Mapping[str, Rule] | None,
+    **options: Any,
+) -> AgentDefinition:
+    """The finished definition of an agent.
+
+    Raises:
+        UsageError: naming what is wrong and what would be right (R8).
+
+    """
+    _check_options(mode=mode, instructions=instructions, **options)
+    agent = options["name"]
+    check_limits(options["max_runs"], options["early_stopping"], agent=agent)
+    stack = _stack(middleware, interrupt_on, agent=agent)
+    base = AgentDefinition(
+        **{**options, "fallback_models": tuple(options["fallback_models"])},
+        instructions=(instructions,) if instructions else (),
+        tools=_merge_tools({}, tools, agent=agent, owner="tools"),
+        middleware=stack,
+        hooks=collect_hooks(stack),
+        schemas=_schemas(stack, agent=agent),
+        mode=mode if mode is not None else AgentExecution(),
+    )
+    definition = _prepared(base, stack)
+    for item in stack:
+        item.check(definition)
+    return definition
+
+
+def _check_options(
+    name: object,
+    *,
+    model: object,
+    description: object,
+    instructions: object,
+    fallback_models: object,
+    retry: object,
+    mode: object,
+    pause_when: object,
+    **_: object,
+) -> None:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise UsageError(f"An agent's name is made of letters, digits, _ and -; not {name!r}")
+    if isinstance(fallback_models, (str, Model)) or not isinstance(fallback_models, Sequence):
+        raise UsageError(f"Agent {name!r}: fallback_models is a list, not {fallback_models!r}")
+    for given in (model, *fallback_models):
+        if not isinstance(given, (str, Model)) or not given:
+            raise UsageError(
+                f"Agent {name!r}: a model is a Pydantic AI model or its name, such as "
+                f"'openai:gpt-5-mini'; not {given!r}"
+            )
+    if not isinstance(description, str):
+        raise UsageError(f"Agent {name!r}: description is text, not {description!r}")
+    if retry is not None and not isinstance(retry, AsyncRetrying):
+        raise UsageError(f"Agent {name!r}: retry is a tenacity.AsyncRetrying, not {retry!r}")
+    if mode is not None and not isinstance(mode, Mode):
+        raise UsageError(f"Agent {name!r}: mode is a Mode, such as AgentExecution(); not {mode!r}")
+    if pause_when is not None and not callable(pause_when):
+        raise UsageError(f"Agent {name!r}: pause_when is a function, not {pause_when!r}")
+    check_instructions(instructions, agent=name)
+
+
+def check_limits(max_runs: object, early_stopping: object, *, agent: str) -> None:
+    if not isinstance(max_runs, int) or isinstance(max_runs, bool) or max_runs < 1:
+        raise UsageError(f"Agent {agent!r}: max_runs is a number from 1 on, not {max_runs!r}")
+    if early_stopping == "generate":
+        raise UsageError(
+            f"Agent {agent!r}: early_stopping='generate' is not built yet; use 'force'"
+        )
+    if early_stopping != "force":
+        raise UsageError(f"Agent {agent!r}: early_stopping is 'force', not {early_stopping!r}")
+
+
+def _stack(
+    middleware: object, interrupt_on: Mapping[str, Rule] | None, *, agent: str
+) -> tuple[Middleware, ...]:
+    if isinstance(middleware, Middleware) or not isinstance(middleware, Sequence):
+        raise UsageError(f"Agent {agent!r}: middleware is a list, not {middleware!r}")
+    for item in middleware:
+        if not isinstance(item, Middleware):
+            raise UsageError(
+                f"Agent {agent!r}: {item!r} is no middleware: give an instance of a subclass of "
+                "understudy.middleware.Middleware"
+            )
+    stack = cast("tuple[Middleware, ...]", tuple(middleware))
+    if interrupt_on is not None:
+        if any(isinstance(item, HumanInTheLoop) for item in stack):
+            raise UsageError(
+                f"Agent {agent!r}: interrupt_on and HumanInTheLoop are both given: use one"
+            )
+        stack = (*stack, HumanInTheLoop(interrupt_on))
+    return stack
+
+
+def _merge_tools(
+    into: Mapping[str, Tool[Any]], tools: object, *, agent: str, owner: str
+) -> dict[str, Tool[Any]]:
+    if isinstance(tools, (str, Tool)) or not isinstance(tools, Sequence):
+        raise UsageError(f"Agent {agent!r}: {owner} is a list of functions, not {tools!r}")
+    merged = dict(into)
+    for given in tools:
+        tool = as_tool(given)
+        if tool.name in merged:
+            raise UsageError(
+                f"Agent {agent!r} has two tools named {tool.name!r} (the second from {owner}): "
+                "rename one with @tool(name=...)"
+            )
+        merged[tool.name] = tool
+    return merged
+
+
+def _schemas(stack: Sequence[Middleware], *, agent: str) -> dict[str, type[BaseModel]]:
+    owners: dict[str, str] = {}
+    schemas: dict[str, type[BaseModel]] = {}
+    for item in stack:
+        if item.state_schema is None:
+            continue
+        for key in item.state_schema.model_fields:
+            if key in owners:
+                raise UsageError(
+                    f"Agent {agent!r}: {item.name} and {owners[key]} both add the value {key!r}"
+                )
+            owners[key] = item.name
+        schemas[item.name] = item.state_schema
+    return schemas
+
+
+def _prepared(definition: AgentDefinition, stack: Sequence[Middleware]) -> AgentDefinition:
+    instructions, tools = list(definition.instructions), dict(definition.tools)
+    for item in stack:
+        added = item.prepare(definition)
+        if not isinstance(added, Prepared):
+            raise UsageError(f"{item.name}.prepare must return Prepared(...), not {added!r}")
+        check_instructions(added.instructions, agent=definition.name)
+        if added.instructions:
+            instructions.append(added.instructions)
+        tools = _merge_tools(tools, added.tools, agent=definition.name, owner=item.name)
+    return replace(definition, instructions=tuple(instructions), tools=tools)

@@ -1,0 +1,285 @@
+"""`Runner`: begins a run, or goes on with one, for whoever holds the state.
+
+Both are the same operation: put the new facts down, run the pipeline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_ai.messages import ModelRequest, UserPromptPart
+from pydantic_ai.models import Model
+
+from understudy.clock import Clock, NewId, SystemClock, new_random_id
+from understudy.definition import AgentDefinition, PauseWhen
+from understudy.errors import DecisionError, NotInterrupted, UsageError
+from understudy.events import Event
+from understudy.instructions import render
+from understudy.interrupts import Decision, Request, checked_decision
+from understudy.journal import Journal
+from understudy.ledger import Ledger
+from understudy.messages import UserInput
+from understudy.models import refresh_client, resolve_model
+from understudy.modes import Mode
+from understudy.modes.ends import outcome_of
+from understudy.modes.pipeline import drive
+from understudy.outcomes import Outcome
+from understudy.records import (
+    Decided,
+    End,
+    RunEnded,
+    RunStarted,
+    Unpaused,
+    Withdrawn,
+)
+from understudy.run import Run, inside_run
+from understudy.state import AgentState
+from understudy.threads import WorkerThreads
+from understudy.tools import InvalidArguments
+from understudy.values import checked_json
+
+__all__ = ["Host", "Runner"]
+
+Decisions = Mapping[str, Decision | Mapping[str, Any]]
+
+_THREADS = WorkerThreads()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """What surrounds one drive of a run and is never stored."""
+
+    deps: Any = None
+    pause_when: PauseWhen | None = None
+    clock: Clock = field(default_factory=SystemClock)
+    new_id: NewId = new_random_id
+    journal: Journal | None = None
+    emit: Callable[[Event], None] | None = None
+    """Who is told events. With somebody to tell, replies are streamed."""
+
+    def __post_init__(self) -> None:
+        if self.pause_when is not None and not callable(self.pause_when):
+            raise UsageError(f"pause_when must be a function, not {self.pause_when!r}")
+
+
+class Runner:
+    """Runs one definition by one mode."""
+
+    def __init__(self, definition: AgentDefinition, mode: Mode) -> None:
+        self._definition = definition
+        self._mode = mode
+        self._fingerprint = definition.fingerprint
+        self._models: tuple[Model, ...] | None = None
+
+    async def start(
+        self,
+        input: UserInput,
+        state: AgentState | None,
+        *,
+        until_tool: tuple[str, ...] | None,
+        require_tool_success: bool,
+        max_runs: int,
+        host: Host,
+    ) -> Outcome:
+        """Begin a run with a message; a run that stood open in `state` is withdrawn (I10)."""
+        definition = self._definition
+        content = _checked_input(input)
+        given = _checked_state(state) if state is not None else AgentState()
+        seeds = _seeds(definition, given)
+        await self._check_instructions(given, seeds)
+        run = self._run(given, host, fresh=state is None)
+        now = host.clock.now()
+        _withdraw(run, given)
+        run.record(
+            RunStarted(
+                run_id=host.new_id(),
+                at=now,
+                message=ModelRequest(parts=[UserPromptPart(content, timestamp=now)], timestamp=now),
+                until_tool=until_tool,
+                require_tool_success=require_tool_success,
+                max_runs=max_runs,
+                early_stopping=definition.early_stopping,
+                fingerprint=self._fingerprint,
+                deps_given=host.deps is not None,
+                pause_when_given=host.pause_when is not None,
+                values=seeds,
+            ),
+        )
+        return await drive(run, self._mode)
+
+    async def resume(
+        self, state: AgentState, decisions: Decisions | None, *, host: Host
+    ) -> Outcome:
+        """Go on from where the state stands, with answers if there are some."""
+        state = _checked_state(state)
+        if inside_run.get() and decisions is not None:
+            raise DecisionError(
+                "A decision came from inside a tool, hook or model: only the host decides (I13)"
+            )
+        current = state.run
+        if current is None:
+            raise NotInterrupted("This state has no run to resume: use execute(input, state=...)")
+        new = self._checked_decisions(state, decisions, host.clock) if decisions is not None else {}
+        if current.end is not None:
+            if decisions is None or current.end.outcome == "withdrawn":
+                raise NotInterrupted(
+                    "The run of this state is over: use execute(input, state=...) for a new one"
+                )
+            return outcome_of(current.end, state.copied(), self._definition.tools, {})
+        run = self._run(state, host, fresh=False)
+        now = host.clock.now()
+        for request_id, decision in new.items():
+            run.record(Decided(request_id=request_id, decision=decision, at=now))
+        await run.durable()
+        for given, value, what in (
+            (current.deps_given, host.deps, "deps"),
+            (current.pause_when_given, host.pause_when, "pause_when"),
+        ):
+            if given and value is None:  # it never goes on without (J12)
+                return replace(run.paused(f"needs {what}"), state=run.state.copied())
+        if current.paused is not None and decisions is None:
+            run.record(Unpaused())
+        return await drive(run, self._mode)
+
+    def _run(self, state: AgentState, host: Host, *, fresh: bool) -> Run:
+        definition = self._definition
+        if self._models is None:
+            self._models = tuple(
+                resolve_model(model) for model in (definition.model, *definition.fallback_models)
+            )
+        for model in self._models:
+            refresh_client(model)
+        ledger = Ledger(state.copied(), host.journal)
+        ledger.open(fresh=fresh)
+        return Run(
+            definition=definition,
+            ledger=ledger,
+            models=self._models,
+            clock=host.clock,
+            new_id=host.new_id,
+            threads=_THREADS,
+            agent_id=definition.name,
+            agent_path=(definition.name,),
+            deps=host.deps,
+            pause_when=host.pause_when,
+            emit=host.emit,
+            streaming=host.emit is not None,
+        )
+
+    async def _check_instructions(self, state: AgentState, seeds: Mapping[str, Any]) -> None:
+        """Raise before anything runs where text instructions read a key that is not there (W4)."""
+        texts = [i for i in self._definition.instructions if isinstance(i, str) and "{" in i]
+        if texts:
+            seen = AgentState(values={**state.values, **seeds})
+            for text in texts:
+                await render(text, seen, agent=self._definition.name)
+
+    # ------------------------------------------------------------------ decisions
+
+    def _checked_decisions(
+        self, state: AgentState, decisions: object, clock: Clock
+    ) -> dict[str, Decision]:
+        """The answers that are new; all of them fit, or a `DecisionError` names one (I5)."""
+        if not isinstance(decisions, Mapping):
+            raise DecisionError(
+                f"resume takes a mapping of request ids to decisions, not {decisions!r}: "
+                "interrupted.decide(approve(), ...) makes one from decisions in order"
+            )
+        if not decisions:
+            raise DecisionError("resume got no decision: answer at least one request")
+        standing = {request.id: request for request in state.requests}
+        before = {record.request.id: record for record in state.decisions}
+        new = {}
+        for request_id, given in decisions.items():
+            if request_id in standing:
+                new[request_id] = self._fitting(standing[request_id], given, clock)
+            elif request_id in before:
+                earlier = before[request_id]
+                if not checked_decision(earlier.request, given).same_as(earlier.decision):
+                    raise NotInterrupted(
+                        f"Request {request_id!r} was answered before, with "
+                        f"{earlier.decision.type!r}: that answer stands"
+                    )
+            else:
+                known = ", ".join(map(repr, standing)) or "none"
+                raise DecisionError(
+                    f"Request {request_id!r} does not stand now (stale or unknown); standing: "
+                    f"{known}",
+                    request_id=str(request_id),
+                )
+        return new
+
+    def _fitting(self, request: Request, given: object, clock: Clock) -> Decision:
+        decision = checked_decision(request, given)
+        if request.expires_at is not None and request.expires_at <= clock.now():
+            raise DecisionError(
+                f"Request {request.id!r} expired at {request.expires_at.isoformat()} and counts "
+                "as rejected: resume(state) without an answer to it goes on",
+                request_id=request.id,
+            )
+        try:
+            if decision.arguments is not None:
+                tool = self._definition.tools.get(request.tool_name)
+                if tool is None:
+                    raise InvalidArguments(
+                        f"agent {self._definition.name!r} has no such tool any more"
+                    )
+                tool.canonical(tool.revalidate(checked_json(decision.arguments, what="edit(...)")))
+            checked_json({"value": decision.value}, what="respond(...)")
+        except (InvalidArguments, UsageError) as error:
+            raise DecisionError(
+                f"Request {request.id!r} ({request.tool_name}): {error}", request_id=request.id
+            ) from error
+        return decision
+
+
+def _checked_input(given: object) -> UserInput:
+    if isinstance(given, str):
+        if not given.strip():
+            raise UsageError("The input is empty: say what the agent is to do")
+        return given
+    if isinstance(given, Sequence) and not isinstance(given, (bytes, bytearray)):
+        if not given:
+            raise UsageError("The input is empty: say what the agent is to do")
+        try:
+            UserPromptPart(given)
+        except ValueError as error:
+            raise UsageError(f"The input cannot be sent: {error}") from error
+        return given
+    raise UsageError(f"The input is text, or a list of text, images and the like; not {given!r}")
+
+
+def _checked_state(given: object) -> AgentState:
+    if isinstance(given, AgentState):
+        return given
+    if isinstance(given, Mapping):
+        raise UsageError("state is an AgentState: read stored data with AgentState.from_dict(data)")
+    raise UsageError(f"state is an AgentState (outcome.state), not {given!r}")
+
+
+def _seeds(definition: AgentDefinition, state: AgentState) -> dict[str, Any]:
+    """The defaults of the middleware's typed values that the state lacks."""
+    seeds: dict[str, Any] = {}
+    for owner, schema in definition.schemas.items():
+        held = {key: state.values[key] for key in schema.model_fields if key in state.values}
+        try:
+            whole = schema.model_validate(held).model_dump(mode="json")
+        except ValidationError as error:
+            raise UsageError(
+                f"The state's values do not fit what {owner} keeps: {error}"
+            ) from error
+        seeds.update({key: value for key, value in whole.items() if key not in held})
+    return seeds
+
+
+def _withdraw(run: Run, given: AgentState) -> None:
+    """A message from outside ends the run that it overtakes (I10)."""
+    if given.run is None or given.run.over:
+        return
+    ids = tuple(request.id for request in given.requests)
+    if ids:
+        run.record(Withdrawn(request_ids=ids))
+    run.record(RunEnded(end=End(outcome="withdrawn"), at=run.clock.now()))
