@@ -141,6 +141,10 @@ def _requested(state: AgentState, record: r.Requested) -> None:
 
 def _interrupts_checked(state: AgentState, record: r.InterruptsChecked) -> None:
     open_turn(state).interrupts_checked = True
+    for request in record.requests:
+        find_call(state, request.call_key).requests[request.id] = request
+    for decided in record.decided:
+        _decided(state, decided)
 
 
 def _decided(state: AgentState, record: r.Decided) -> None:

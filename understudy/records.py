@@ -158,14 +158,6 @@ class Requested:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InterruptsChecked:
-    """Every middleware was asked which calls of this turn need a person."""
-
-    turn: int
-    kind: Literal["interrupts_checked"] = "interrupts_checked"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Decided:
     """The answer to a request."""
 
@@ -175,6 +167,20 @@ class Decided:
     sticky: bool = False
     """It came from an earlier `always=True`."""
     kind: Literal["decided"] = "decided"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InterruptsChecked:
+    """Every middleware was asked which calls of this turn need a person, and said so, once (I7).
+
+    One fact, so that a crash cannot part what was asked from that it was asked.
+    """
+
+    turn: int
+    requests: tuple[Request, ...] = ()
+    decided: tuple[Decided, ...] = ()
+    """Answers that earlier ones with `always=True` give at once."""
+    kind: Literal["interrupts_checked"] = "interrupts_checked"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ import contextvars
 import inspect
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
@@ -27,7 +27,6 @@ from understudy.values import checked_json
 __all__ = ["Run"]
 
 logger = logging.getLogger(__name__)
-T = TypeVar("T")
 
 inside_run: contextvars.ContextVar[bool] = contextvars.ContextVar("inside_run", default=False)
 """Set wherever a tool, a hook or a model is called: decisions cannot come from there (I13)."""

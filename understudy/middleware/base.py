@@ -82,7 +82,7 @@ class Middleware:
         """A person answered; the decisions are recorded already."""
 
     async def on_run_end(self, run: Run, outcome: Outcome) -> None:
-        """The run is over: completed or failed, not interrupted or paused."""
+        """The run is done: not interrupted, paused or failed (R4)."""
 
     def transform_display_message(self, message: ModelMessage) -> ModelMessage | None:
         """How a person is shown a message: another one, or None for as it is."""

@@ -16,14 +16,14 @@ from understudy.modes.tool_execution import (
     bound,
     failed_result,
     prepare,
-    record_request,
     record_result,
+    tell_request,
     view,
 )
 from understudy.outcomes import Outcome
 from understudy.records import Decided, InterruptsChecked, PauseChecked, Paused
 from understudy.run import Run
-from understudy.state import Call, Turn
+from understudy.state import Turn
 from understudy.tools import InvalidArguments
 
 __all__ = ["check_interrupts", "check_pause", "check_tool_interrupts"]
@@ -96,17 +96,19 @@ async def _ask(run: Run, turn: Turn) -> None:
             why = str(error)
         record_result(run, failed_result(run, call, why))
     requests = await _wanted(run, list(calls.values())) if calls else []
-    by_key: dict[str, list[Request]] = {key: [] for key in calls}
-    for request in requests:
-        by_key[request.call_key].append(request)
-    for key, call_view in calls.items():
-        doubts = _doubts(run, call_view.tool_name)
-        if doubts and not by_key[key]:
-            by_key[key].append(call_view.request())
-        for request in by_key[key]:
-            record_request(run, replace(request, doubts=doubts))
-            _apply_sticky(run, turn.calls[key], request, doubts)
-    run.record(InterruptsChecked(turn=turn.index))
+    asked: list[Request] = []
+    decided: list[Decided] = []
+    for key, shown in calls.items():
+        doubts = _doubts(run, shown.tool_name)
+        mine = [request for request in requests if request.call_key == key]
+        if doubts and not mine:
+            mine = [shown.request()]
+        asked.extend(replace(request, doubts=doubts) if doubts else request for request in mine)
+        if not doubts:
+            decided.extend(_sticky(run, mine))
+    run.record(InterruptsChecked(turn=turn.index, requests=tuple(asked), decided=tuple(decided)))
+    for request in asked:
+        tell_request(run, request)
 
 
 async def _wanted(run: Run, calls: Sequence[ToolCall]) -> list[Request]:
@@ -136,17 +138,29 @@ def _doubts(run: Run, tool_name: str) -> tuple[DoubtfulCall, ...]:
     return tuple(doubt for doubt in run.state.doubts.values() if doubt.tool_name == tool_name)
 
 
-def _apply_sticky(run: Run, call: Call, request: Request, doubts: tuple[DoubtfulCall, ...]) -> None:
-    """An earlier `always=True` answers, unless the tool changed or is in doubt (I3, J4)."""
-    sticky = run.state.sticky.get(request.tool_name)
-    if sticky is None or doubts or request.kind != "approval":
-        return
-    if sticky.fingerprint == request.fingerprint and sticky.decision.type in request.allowed:
-        run.record(
-            Decided(
-                request_id=request.id, decision=sticky.decision, at=run.clock.now(), sticky=True
+def _sticky(run: Run, requests: Sequence[Request]) -> list[Decided]:
+    """What earlier answers with `always=True` say, unless the tool has changed (I3, I12).
+
+    They do not count while a call of the tool is in doubt (J4).
+    """
+    decided = []
+    for request in requests:
+        sticky = run.state.sticky.get(request.tool_name)
+        if (
+            sticky is not None
+            and request.kind == "approval"
+            and sticky.fingerprint == request.fingerprint
+            and sticky.decision.type in request.allowed
+        ):
+            decided.append(
+                Decided(
+                    request_id=request.id,
+                    decision=sticky.decision,
+                    at=run.clock.now(),
+                    sticky=True,
+                )
             )
-        )
+    return decided
 
 
 def _expire(run: Run, turn: Turn) -> None:

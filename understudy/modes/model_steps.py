@@ -89,7 +89,6 @@ class _Answer:
     response: ModelResponse
     model: Model
     broken: BaseException | None = None
-    deltas: int = 0
 
 
 async def _ask_models(run: Run, prompt: ModelInput) -> _Answer | ModelFailed:
@@ -170,10 +169,10 @@ async def _stream(
         came = partial.get() if partial is not None else None
         if came is None or not came.parts:
             raise
-        return _Answer(came, model, error, teller.count)
+        return _Answer(came, model, error)
     if response.state == "incomplete":
-        return _Answer(response, model, EOFError("it ended before the reply did"), teller.count)
-    return _Answer(response, model, deltas=teller.count)
+        return _Answer(response, model, EOFError("it ended before the reply did"))
+    return _Answer(response, model)
 
 
 class _Teller:

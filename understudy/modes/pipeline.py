@@ -9,19 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
-from typing import TypeVar
 
 from understudy.errors import JournalFailed, StepFailed, UnderstudyError, UsageError
 from understudy.hooks import HookFailed
 from understudy.modes.ends import end_of
-from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Paused
+from understudy.outcomes import Completed, Failed, Outcome
 from understudy.records import Attempt, HooksRan, Once, RunEnded
 from understudy.run import Run, inside_run
 
 __all__ = ["Mode", "Step", "drive"]
 
 Step = Callable[[Run], Awaitable[Outcome | None]]
-OutcomeT = TypeVar("OutcomeT", Completed, Interrupted, Paused, Failed)
 
 
 class Mode:
@@ -164,7 +162,10 @@ async def _finish(run: Run, outcome: Outcome) -> Outcome:
 
 
 async def _end(run: Run, outcome: Completed | Failed) -> Completed | Failed:
+    """Record the end. A failed run skips `on_run_end` (R4); one whose hook fails, failed."""
     for hook in run.definition.hooks.on_run_end:
+        if isinstance(outcome, Failed):
+            break
         try:
             await hook(run.threads, run, outcome)
         except HookFailed as failure:

@@ -142,6 +142,11 @@ def ask_again(run: Run, call: ToolCall) -> None:
 def record_request(run: Run, request: Request, replaces: tuple[str, ...] = ()) -> None:
     """Ask a person."""
     run.record(Requested(request=request, replaces=replaces))
+    tell_request(run, request)
+
+
+def tell_request(run: Run, request: Request) -> None:
+    """Tell whoever listens that a person is asked."""
     if run.observed:
         run.emit(RequestMade(agent_path=run.agent_path, request=request))
 
