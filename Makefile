@@ -33,6 +33,7 @@ $(VENV)/.bench: $(VENV)/.ready
 	@touch $@
 
 $(VENV)/.local: $(VENV)/.ready
+	@echo "Installing llama-cpp-python, which is compiled once here: some minutes."
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[local]'
 	@touch $@
 

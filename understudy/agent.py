@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack
 from typing import Any, TypedDict, TypeVar, Unpack, cast, overload
 
 from pydantic_ai.messages import ModelMessage
@@ -25,7 +26,7 @@ from understudy.middleware.human_in_the_loop import Rule
 from understudy.modes import AgentExecution, Mode, collapse_until_tool
 from understudy.modes.until import UntilTool, check_known, refuse_both
 from understudy.outcomes import Completed, Failed, Outcome
-from understudy.records import Revoked
+from understudy.records import Revoked, Settled
 from understudy.runner import Decisions, Host, Runner
 from understudy.state import AgentState
 from understudy.streaming import streamed
@@ -196,7 +197,7 @@ class Agent:
             UsageError: inside a running event loop: `await agent.execute(...)` there.
 
         """
-        return _run_sync(lambda: self.execute(input, **options), "execute")
+        return self._sync(lambda: self.execute(input, **options), "execute")
 
     async def resume(
         self,
@@ -242,7 +243,7 @@ class Agent:
         **options: Unpack[HostOptions],
     ) -> Outcome:
         """`resume` for code without an event loop; takes the same options."""
-        return _run_sync(lambda: self.resume(state, decisions, **options), "resume")
+        return self._sync(lambda: self.resume(state, decisions, **options), "resume")
 
     def stream(
         self,
@@ -328,6 +329,26 @@ class Agent:
         ledger.record(Revoked(tool_name=tool))
         return ledger.state
 
+    def settle(self, state: AgentState, call_key: str, *, how: str) -> AgentState:
+        """The state without the doubt about this call: somebody found out what it did (J4).
+
+        While a doubt stands, every call of its tool needs a person. The doubts are in
+        `state.doubts`, by call key.
+
+        Args:
+            how: what was found out, for the record.
+
+        Raises:
+            UsageError: if no doubt stands about this call.
+
+        """
+        if call_key not in state.doubts:
+            known = ", ".join(map(repr, state.doubts)) or "none"
+            raise UsageError(f"No doubt stands about call {call_key!r}; there are: {known}")
+        ledger = Ledger(state.copied())
+        ledger.record(Settled(call_key=call_key, how=how))
+        return ledger.state
+
     def display(self, messages: Sequence[ModelMessage]) -> list[ModelMessage]:
         """The messages as a person should see them, through the middleware."""
         shown = []
@@ -337,13 +358,21 @@ class Agent:
             shown.append(message)
         return shown
 
+    def _sync(self, start: Callable[[], Coroutine[Any, Any, Outcome]], what: str) -> Outcome:
+        async def go() -> Outcome:
+            # Entered, a provider closes the client that it made: its loop ends here.
+            async with AsyncExitStack() as clients:
+                for model in self._runner.models:
+                    await clients.enter_async_context(model)
+                return await start()
 
-def _run_sync(start: Callable[[], Coroutine[Any, Any, Outcome]], what: str) -> Outcome:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(start())
-    raise UsageError(f"{what}_sync was called inside an event loop: await agent.{what}(...) there")
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return asyncio.run(go())
+        raise UsageError(
+            f"{what}_sync was called inside an event loop: await agent.{what}(...) there"
+        )
 
 
 def _both(

@@ -73,7 +73,8 @@ class ToolCall:
         """A question about this call, for `check_tool_calls` to return.
 
         Args:
-            kind: what is asked; `approval` lets an approve or edit run the call.
+            kind: what is asked, for the host to tell requests apart. Only answers to an
+                `approval` can stick (`always=True`).
             allowed: the decisions that may answer it.
             display: shown beside the arguments.
             payload: what a tool's own question asks; JSON-able.
@@ -114,10 +115,10 @@ class ToolCall:
 
 def make_context(run: Run, call: Call) -> ToolContext:
     """The context of a call."""
-    decision = call.answer
+    answer = call.answer
     resume_value = None
-    if decision is not None:
-        resume_value = True if decision.type == "approve" else decision.value
+    if answer is not None:
+        resume_value = True if answer.type == "approve" else answer.value
 
     def emit(context: ToolContext, data: Any) -> None:
         run.emit(
@@ -139,6 +140,7 @@ def make_context(run: Run, call: Call) -> ToolContext:
         tool_call_id=call.part.tool_call_id,
         tool_name=call.part.tool_name,
         deps=run.deps,
+        resumed=answer is not None,
         resume_value=resume_value,
         emit=emit,
     )

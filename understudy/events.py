@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic_ai.messages import ModelResponse
 
+from understudy import records as r
 from understudy.interrupts import Request
 
 __all__ = [
@@ -19,6 +21,7 @@ __all__ = [
     "ToolEmitted",
     "ToolEnded",
     "ToolStarted",
+    "events_of",
 ]
 
 
@@ -124,3 +127,33 @@ Event = (
     | ToolEmitted
     | ToolEnded
 )
+
+
+def events_of(record: r.Record, agent_path: tuple[str, ...]) -> Iterator[Event]:
+    """What a record tells: one source for live events and for those that a journal replays."""
+    match record:
+        case r.Reply():
+            yield ReplyEnded(agent_path=agent_path, turn=record.turn, response=record.response)
+        case r.InterruptsChecked():
+            for request in record.requests:
+                yield RequestMade(agent_path=agent_path, request=request)
+        case r.Requested():
+            yield RequestMade(agent_path=agent_path, request=record.request)
+        case r.Started():
+            yield ToolStarted(
+                agent_path=agent_path,
+                call_key=record.call_key,
+                tool_call_id=record.tool_call_id,
+                tool_name=record.tool_name,
+            )
+        case r.Result():
+            yield ToolEnded(
+                agent_path=agent_path,
+                call_key=record.call_key,
+                tool_call_id=record.part.tool_call_id,
+                tool_name=record.part.tool_name,
+                outcome=record.part.outcome,
+                content=record.part.content,
+            )
+        case _:
+            pass  # facts of the pipeline's own, which nobody waits for

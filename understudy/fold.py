@@ -68,8 +68,8 @@ def find_asked(state: AgentState, request_id: str) -> Call:
 
 def _snapshot(state: AgentState, record: r.Snapshot) -> None:
     stored = AgentState.from_dict(record.state)
-    state.messages, state.plain = stored.messages, stored.plain
-    state._values, state.run = dict(stored.values), stored.run
+    state.messages, state.run = stored.messages, stored.run
+    state._values = dict(stored.values)
     state.decisions, state.sticky, state.doubts = stored.decisions, stored.sticky, stored.doubts
 
 
@@ -241,7 +241,11 @@ def _once(state: AgentState, record: r.Once) -> None:
 def _withdrawn(state: AgentState, record: r.Withdrawn) -> None:
     for request_id in record.request_ids:
         call = find_asked(state, request_id)
-        call.requests.pop(request_id)
+        request = call.requests.pop(request_id)
+        if request.kind == "doubt":
+            call.running = True  # it was started, and still nobody knows
+        else:
+            call.withdrawn = True
 
 
 def _run_ended(state: AgentState, record: r.RunEnded) -> None:
@@ -269,7 +273,7 @@ def _closing_part(state: AgentState, call: Call, record: r.RunEnded) -> ToolRetu
         state.doubts[call.key] = doubtful(call, reason)
         content, moved_on = IN_DOUBT.format(reason=reason), False
     else:
-        moved_on = record.end.outcome == "withdrawn"
+        moved_on = call.withdrawn
         content = MOVED_ON if moved_on else NOT_RUN
     return ToolReturnPart(
         tool_name=call.part.tool_name,

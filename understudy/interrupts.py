@@ -230,7 +230,10 @@ def checked_decision(request: Request, decision: object) -> Decision:
     """A well-formed decision that `request` allows, or a `DecisionError` naming it (I5)."""
     where = f"Request {request.id!r} ({request.tool_name})"
     if isinstance(decision, Mapping):
-        decision = Decision.from_dict(decision)
+        try:
+            decision = Decision.from_dict(decision)
+        except DecisionError as error:
+            raise DecisionError(f"{where}: {error}", request_id=request.id) from error
     if not isinstance(decision, Decision):
         raise DecisionError(
             f"{where}: {decision!r} is no decision: use approve(), edit(arguments), "

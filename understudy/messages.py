@@ -16,8 +16,6 @@ from pydantic_ai.messages import (
     ModelMessagesTypeAdapter,
     ModelRequest,
     ModelResponse,
-    NativeToolCallPart,
-    NativeToolReturnPart,
     SystemPromptPart,
     TextPart,
     ThinkingPart,
@@ -25,6 +23,7 @@ from pydantic_ai.messages import (
     ToolReturnPart,
     UserContent,
     UserPromptPart,
+    is_multi_modal_content,
     repair_messages,
 )
 
@@ -33,16 +32,9 @@ __all__ = ["Messages", "UserInput", "messages_from_dicts", "messages_to_dicts"]
 UserInput = str | Sequence[UserContent]
 """What a person may send: text, or text with images, documents and the like."""
 
-_PLAIN_PARTS = (
-    SystemPromptPart,
-    UserPromptPart,
-    ToolReturnPart,
-    TextPart,
-    ThinkingPart,
-    ToolCallPart,
-    NativeToolCallPart,
-    NativeToolReturnPart,
-)
+_ALWAYS_PLAIN = frozenset({TextPart, ThinkingPart, ToolCallPart})
+_UNSET_BUT_REQUIRED = {"instruction-delta": ("content", "id")}
+"""Fields of parts that may be None and have no default; `content` may be, of any part."""
 
 
 class _Log:
@@ -66,11 +58,20 @@ class _Log:
 class Messages(Sequence[ModelMessage]):
     """A read-only view of a conversation."""
 
-    __slots__ = ("_length", "_log")
+    __slots__ = ("_length", "_log", "plain")
+
+    plain: bool
+    """Whether every model takes all of it as it is.
+
+    Files, system prompts in the middle and the like are not plain: the model's own
+    `prepare_messages` must see them before they are sent. It walks the whole history, so text and
+    tool calls go without.
+    """
 
     def __init__(self, messages: Iterable[ModelMessage] = ()) -> None:
         self._log = _Log(list(messages))
         self._length = len(self._log.items)
+        self.plain = all(_is_plain(m, first=i == 0) for i, m in enumerate(self._log.items))
 
     def __len__(self) -> int:
         return self._length
@@ -112,6 +113,7 @@ class Messages(Sequence[ModelMessage]):
             log.note_call_ids(message)
         view = Messages.__new__(Messages)
         view._log, view._length = log, len(log.items)
+        view.plain = self.plain and all(_is_plain(m, first=self._length == 0) for m in messages)
         return view
 
     def has_call_id(self, tool_call_id: str) -> bool:
@@ -136,16 +138,32 @@ class Messages(Sequence[ModelMessage]):
         return False
 
 
-def normalised(messages: Iterable[ModelMessage]) -> tuple[list[ModelMessage], bool]:
+def _is_plain(message: ModelMessage, *, first: bool) -> bool:
+    for part in message.parts:
+        if type(part) in _ALWAYS_PLAIN:
+            continue
+        if isinstance(part, (UserPromptPart, ToolReturnPart)):
+            content = part.content
+            if isinstance(content, str) or not _holds_files(content):
+                continue
+            return False
+        if not (first and isinstance(part, SystemPromptPart)):
+            return False
+    return True
+
+
+def _holds_files(content: Any) -> bool:
+    if isinstance(content, (list, tuple)):
+        return any(not isinstance(item, str) and is_multi_modal_content(item) for item in content)
+    return is_multi_modal_content(content)
+
+
+def normalised(messages: Iterable[ModelMessage]) -> list[ModelMessage]:
     """An imported history made valid for any provider, once, on entry.
 
-    Dangling tool calls get a result that says so, orphaned results go. The flag tells whether all
-    parts are of the kinds that every model takes as they are; if not, the model's own
-    `prepare_messages` must see them once before they are sent.
+    Dangling tool calls get a result that says so, orphaned results go.
     """
-    repaired = repair_messages(list(messages))
-    plain = all(isinstance(part, _PLAIN_PARTS) for message in repaired for part in message.parts)
-    return repaired, plain
+    return repair_messages(list(messages))
 
 
 def messages_to_dicts(messages: Iterable[ModelMessage]) -> list[dict[str, Any]]:
@@ -160,10 +178,13 @@ def messages_from_dicts(data: Sequence[dict[str, Any]]) -> list[ModelMessage]:
 
 
 def _without_unset(message: dict[str, Any]) -> dict[str, Any]:
-    # Every field of a message or part that may be None has None as its default, but `content`.
     slim = {key: value for key, value in message.items() if value is not None}
     slim["parts"] = [
-        {key: value for key, value in part.items() if value is not None or key == "content"}
+        {
+            key: value
+            for key, value in part.items()
+            if value is not None or key in _UNSET_BUT_REQUIRED.get(part["part_kind"], ("content",))
+        }
         for part in message["parts"]
     ]
     return slim

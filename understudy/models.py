@@ -52,6 +52,18 @@ def refresh_client(model: Model) -> None:
     model._refresh_http_client()
 
 
+def needs_preparation(model: Model) -> bool:
+    """Whether this model must prepare even plain messages: its ids are short, or its tokens loose.
+
+    Preparing walks the whole history, so a model that does not need it is spared.
+    """
+    profile = model.profile
+    return bool(
+        profile.get("may_tokenize_special_tokens_in_content", False)
+        or profile.get("tool_call_id_length")
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class ScriptedCall:
     """A tool call in a script."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,7 +27,10 @@ class ToolCallResult:
     content: Any
     """What the model was, or would have been, told."""
     value: Any
-    """The tool's own return value; after a recovery rebuilt through its return annotation."""
+    """The tool's own return value; after a recovery rebuilt through its return annotation.
+
+    None where the result is an error: the tool returned nothing.
+    """
     is_error: bool
     value_lost: bool = False
     """The value could not be stored and the process that had it is gone (J18)."""
@@ -56,7 +59,7 @@ class Interrupted:
     state: AgentState = field(repr=False)
     usage: RunUsage = field(repr=False)
 
-    def decide(self, *decisions: Decision) -> dict[str, Decision]:
+    def decide(self, *decisions: Decision | Mapping[str, Any]) -> dict[str, Decision]:
         """One decision for each request, in order, as the mapping that `resume` takes.
 
         Raises:

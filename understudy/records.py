@@ -196,6 +196,8 @@ class Started:
     """A call is about to run: durable before the tool's body is entered (J3)."""
 
     call_key: str
+    tool_name: str
+    tool_call_id: str
     attempt: int
     epoch: int = 0
     kind: Literal["started"] = "started"

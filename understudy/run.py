@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextvars
 import inspect
-import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -26,8 +25,6 @@ from understudy.values import checked_json
 
 __all__ = ["Run"]
 
-logger = logging.getLogger(__name__)
-
 inside_run: contextvars.ContextVar[bool] = contextvars.ContextVar("inside_run", default=False)
 """Set wherever a tool, a hook or a model is called: decisions cannot come from there (I13)."""
 
@@ -48,7 +45,6 @@ class Run:
         agent_path: tuple[str, ...],
         deps: Any = None,
         pause_when: PauseWhen | None = None,
-        emit: Callable[[Event], None] | None = None,
         streaming: bool = False,
     ) -> None:
         self.definition = definition
@@ -63,7 +59,6 @@ class Run:
         self.deps = deps
         self.pause_when = pause_when
         self.streaming = streaming
-        self._emit = emit
         self.live_values: dict[str, Any] = {}
         """Return values of until tools that this process still has, by call key."""
         self.closed = False
@@ -92,7 +87,7 @@ class Run:
     @property
     def observed(self) -> bool:
         """Whether anybody listens to events."""
-        return self._emit is not None
+        return self.ledger.observed
 
     # -------------------------------------------------------------------- writing
 
@@ -105,13 +100,8 @@ class Run:
         await self.ledger.durable()
 
     def emit(self, event: Event) -> None:
-        """Tell whoever listens. A listener that raises is dropped, and the run goes on."""
-        if self._emit is not None:
-            try:
-                self._emit(event)
-            except Exception:
-                logger.exception("a listener of run %s raised and gets no more events", self.run_id)
-                self._emit = None
+        """Tell an event that is no fact to whoever listens; facts are told as they are recorded."""
+        self.ledger.tell(event)
 
     async def once(self, key: str, function: Callable[[], Any]) -> Any:
         """What `function` returned when it first ran to its end in this run (J15).

@@ -74,6 +74,16 @@ class Runner:
         self._fingerprint = definition.fingerprint
         self._models: tuple[Model, ...] | None = None
 
+    @property
+    def models(self) -> tuple[Model, ...]:
+        """The agent's model, then its fallbacks; looked up by name when first needed."""
+        if self._models is None:
+            definition = self._definition
+            self._models = tuple(
+                resolve_model(model) for model in (definition.model, *definition.fallback_models)
+            )
+        return self._models
+
     async def start(
         self,
         input: UserInput,
@@ -146,26 +156,22 @@ class Runner:
 
     def _run(self, state: AgentState, host: Host, *, fresh: bool) -> Run:
         definition = self._definition
-        if self._models is None:
-            self._models = tuple(
-                resolve_model(model) for model in (definition.model, *definition.fallback_models)
-            )
-        for model in self._models:
+        for model in self.models:
             refresh_client(model)
-        ledger = Ledger(state.copied(), host.journal)
+        path = (definition.name,)
+        ledger = Ledger(state.copied(), host.journal, agent_path=path, listener=host.emit)
         ledger.open(fresh=fresh)
         return Run(
             definition=definition,
             ledger=ledger,
-            models=self._models,
+            models=self.models,
             clock=host.clock,
             new_id=host.new_id,
             threads=_THREADS,
             agent_id=definition.name,
-            agent_path=(definition.name,),
+            agent_path=path,
             deps=host.deps,
             pause_when=host.pause_when,
-            emit=host.emit,
             streaming=host.emit is not None,
         )
 

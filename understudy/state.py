@@ -49,6 +49,8 @@ class Call:
     """What was asked about it and still counts, by request id."""
     decisions: dict[str, Decision] = field(default_factory=dict)
     """The answers so far, by request id."""
+    withdrawn: bool = False
+    """Nobody will answer any more: the user moved on (I10)."""
     result: Result | None = None
 
     @property
@@ -170,12 +172,10 @@ class AgentState:
 
     """
 
-    __slots__ = ("_values", "decisions", "doubts", "messages", "plain", "run", "sticky")
+    __slots__ = ("_values", "decisions", "doubts", "messages", "run", "sticky")
 
     messages: Messages
     """The conversation. The system prompt is never in it (R3)."""
-    plain: bool
-    """Whether the conversation holds only parts that every model takes as they are."""
     run: RunState | None
     """The run that is going on, or the last one."""
     decisions: list[DecisionRecord]
@@ -189,10 +189,9 @@ class AgentState:
         self, messages: Iterable[ModelMessage] = (), values: Mapping[str, Any] | None = None
     ) -> None:
         if isinstance(messages, Messages):
-            self.messages, self.plain = messages, True
+            self.messages = messages
         else:
-            history, self.plain = normalised(messages)
-            self.messages = Messages(history)
+            self.messages = Messages(normalised(messages))
         self._values: dict[str, Any] = checked_json(values or {}, what="AgentState(values=...)")
         self.run = None
         self.decisions = []
@@ -213,7 +212,7 @@ class AgentState:
     def copied(self) -> AgentState:
         """A twin that further records leave alone. Costs nothing for the messages."""
         twin = AgentState.__new__(AgentState)
-        twin.messages, twin.plain, twin._values = self.messages, self.plain, self._values
+        twin.messages, twin._values = self.messages, self._values
         twin.run = self.run.copied() if self.run is not None else None
         twin.decisions = list(self.decisions)
         twin.sticky, twin.doubts = dict(self.sticky), dict(self.doubts)
@@ -239,7 +238,6 @@ class AgentState:
         return {
             "schema_version": SCHEMA_VERSION,
             "messages": messages_to_dicts(self.messages),
-            "plain": self.plain,
             "values": self._values,
             **cast("dict[str, Any]", _stored().dump_python(stored, mode="json")),
         }
@@ -263,7 +261,6 @@ class AgentState:
         )
         state = cls.__new__(cls)
         state.messages = Messages(messages_from_dicts(data["messages"]))
-        state.plain = data["plain"]
         state._values = dict(data["values"])
         state.run, state.decisions = stored.run, stored.decisions
         state.sticky, state.doubts = stored.sticky, stored.doubts

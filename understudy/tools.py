@@ -80,6 +80,7 @@ class ToolContext:
         "call_key",
         "deps",
         "resume_value",
+        "resumed",
         "run_id",
         "state",
         "tool_call_id",
@@ -98,8 +99,10 @@ class ToolContext:
     tool_name: str
     deps: Any
     """What the host gave to the run: connections, settings, a user. Never stored."""
+    resumed: bool
+    """Whether the `Interrupt` that this call raised before was answered."""
     resume_value: Any
-    """The answer to the `Interrupt` that this call raised before, or None."""
+    """That answer, or None."""
 
     def __init__(
         self,
@@ -112,6 +115,7 @@ class ToolContext:
         tool_call_id: str,
         tool_name: str,
         deps: Any,
+        resumed: bool,
         resume_value: Any,
         emit: Callable[[ToolContext, Any], None],
     ) -> None:
@@ -123,6 +127,7 @@ class ToolContext:
         self.tool_call_id = tool_call_id
         self.tool_name = tool_name
         self.deps = deps
+        self.resumed = resumed
         self.resume_value = resume_value
         self._emit = emit
 

@@ -1,6 +1,17 @@
 """Middleware: one concern a module, wrapped around an agent's model and tool calls."""
 
+from understudy.calls import ToolCall
+from understudy.definition import AgentDefinition
 from understudy.middleware.base import Middleware, Next, Prepared
 from understudy.middleware.human_in_the_loop import HumanInTheLoop
+from understudy.model_input import ModelInput
 
-__all__ = ["HumanInTheLoop", "Middleware", "Next", "Prepared"]
+__all__ = [
+    "AgentDefinition",
+    "HumanInTheLoop",
+    "Middleware",
+    "ModelInput",
+    "Next",
+    "Prepared",
+    "ToolCall",
+]

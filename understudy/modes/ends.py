@@ -57,7 +57,10 @@ def _tool_result(
     result, part = run.ended_by[end.tool_call], run.ended_call
     lost = result.value_is == "lost" and end.tool_call not in live
     value: object = None
-    if end.tool_call in live:
+    failed = result.part.outcome != "success"
+    if failed:
+        lost = False
+    elif end.tool_call in live:
         value = live[end.tool_call]
     elif not lost:
         stored = result.part.content if result.value_is == "content" else result.value
@@ -73,6 +76,6 @@ def _tool_result(
         arguments=dict(end.tool_arguments or {}),
         content=result.part.content,
         value=value,
-        is_error=result.part.outcome != "success",
+        is_error=failed,
         value_lost=lost,
     )

@@ -11,13 +11,12 @@ from understudy.errors import MiddlewareError, UsageError
 from understudy.hooks import Hook, HookFailed
 from understudy.interrupts import Decision, DoubtfulCall, Request
 from understudy.modes.tool_execution import (
+    EXPIRY,
     Ready,
     ask_again,
     bound,
     failed_result,
     prepare,
-    record_result,
-    tell_request,
     view,
 )
 from understudy.outcomes import Outcome
@@ -27,8 +26,6 @@ from understudy.state import Turn
 from understudy.tools import InvalidArguments
 
 __all__ = ["check_interrupts", "check_pause", "check_tool_interrupts"]
-
-EXPIRED = "Nobody answered in time."
 
 
 async def check_pause(run: Run) -> Outcome | None:
@@ -94,7 +91,7 @@ async def _ask(run: Run, turn: Turn) -> None:
             why = ready
         except InvalidArguments as error:
             why = str(error)
-        record_result(run, failed_result(run, call, why))
+        run.record(failed_result(run, call, why))
     requests = await _wanted(run, list(calls.values())) if calls else []
     asked: list[Request] = []
     decided: list[Decided] = []
@@ -107,8 +104,6 @@ async def _ask(run: Run, turn: Turn) -> None:
         if not doubts:
             decided.extend(_sticky(run, mine))
     run.record(InterruptsChecked(turn=turn.index, requests=tuple(asked), decided=tuple(decided)))
-    for request in asked:
-        tell_request(run, request)
 
 
 async def _wanted(run: Run, calls: Sequence[ToolCall]) -> list[Request]:
@@ -167,7 +162,7 @@ def _expire(run: Run, turn: Turn) -> None:
     now = run.clock.now()
     for request in turn.standing:
         if request.expires_at is not None and request.expires_at <= now:
-            decision = Decision(type="reject", message=EXPIRED, by="expiry")
+            decision = Decision(type="reject", by=EXPIRY)
             run.record(Decided(request_id=request.id, decision=decision, at=now))
 
 

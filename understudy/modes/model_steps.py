@@ -21,9 +21,10 @@ from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from tenacity import RetryError
 
 from understudy.errors import ModelFailed, RunLimitExceeded, StreamBroken
-from understudy.events import ReplyEnded, ReplyStarted, TextDelta, ThinkingDelta
+from understudy.events import ReplyStarted, TextDelta, ThinkingDelta
 from understudy.instructions import render
 from understudy.model_input import ModelInput
+from understudy.models import needs_preparation
 from understudy.modes.ends import outcome_of
 from understudy.outcomes import Outcome
 from understudy.records import Reply
@@ -134,7 +135,7 @@ async def _ask(
     shown = prompt.messages
     messages = shown.as_list() if shown is run.state.messages else list(shown)
     given = messages
-    if not run.state.plain or model.profile.get("may_tokenize_special_tokens_in_content", False):
+    if not run.state.messages.plain or needs_preparation(model):
         given = model.prepare_messages(messages, parameters)
     try:
         if run.streaming:
@@ -243,8 +244,6 @@ async def _accept(run: Run, answer: _Answer) -> None:
             broken=broken.to_dict() if broken is not None else None,
         )
     )
-    if run.observed:
-        run.emit(ReplyEnded(agent_path=run.agent_path, turn=turn, response=response))
 
 
 def _with_own_ids(run: Run, response: ModelResponse) -> ModelResponse:

@@ -12,13 +12,12 @@ from pydantic_ai.messages import ToolReturnPart
 
 from understudy.calls import ToolCall, binding, make_context
 from understudy.errors import JournalFailed, UsageError
-from understudy.events import RequestMade, ToolEnded, ToolStarted
 from understudy.fold import IN_DOUBT
 from understudy.hooks import Hook, HookFailed
 from understudy.interrupts import Decision, Interrupt, Request
 from understudy.records import Requested, Result, Settled, Started
 from understudy.run import Run
-from understudy.state import Call
+from understudy.state import Call, merged
 from understudy.tools import InvalidArguments, Retry, Tool, ToolResult, model_content
 from understudy.values import checked_json, digest
 
@@ -29,9 +28,11 @@ __all__ = [
     "make_part",
     "perform",
     "prepare",
-    "record_result",
     "start",
 ]
+
+EXPIRY = "expiry"
+"""Who decides about a request that nobody answered in time."""
 
 PartOutcome = Literal["success", "failed", "denied", "interrupted"]
 
@@ -142,13 +143,6 @@ def ask_again(run: Run, call: ToolCall) -> None:
 def record_request(run: Run, request: Request, replaces: tuple[str, ...] = ()) -> None:
     """Ask a person."""
     run.record(Requested(request=request, replaces=replaces))
-    tell_request(run, request)
-
-
-def tell_request(run: Run, request: Request) -> None:
-    """Tell whoever listens that a person is asked."""
-    if run.observed:
-        run.emit(RequestMade(agent_path=run.agent_path, request=request))
 
 
 # ------------------------------------------------------------------- running
@@ -157,21 +151,19 @@ def tell_request(run: Run, request: Request) -> None:
 def start(run: Run, ready: Ready) -> None:
     """Record that the call is about to run (J3)."""
     call = ready.call
-    run.record(Started(call_key=call.key, attempt=call.attempts + 1))
+    run.record(
+        Started(
+            call_key=call.key,
+            tool_name=ready.tool.name,
+            tool_call_id=call.part.tool_call_id,
+            attempt=call.attempts + 1,
+        )
+    )
 
 
 async def perform(run: Run, ready: Ready) -> None:
     """Run the call through the middleware and record what it brought."""
-    call, tool = ready.call, ready.tool
-    if run.observed:
-        run.emit(
-            ToolStarted(
-                agent_path=run.agent_path,
-                call_key=call.key,
-                tool_call_id=call.part.tool_call_id,
-                tool_name=tool.name,
-            )
-        )
+    call = ready.call
     raised: list[BaseException] = []
     result: Result | None
     try:
@@ -194,7 +186,7 @@ async def perform(run: Run, ready: Ready) -> None:
     except Exception as error:
         result = failed_result(run, call, f"{type(error).__name__}: {error}")
     if result is not None:
-        record_result(run, result)
+        run.record(result)
 
 
 async def _wrapped(run: Run, ready: Ready, raised: list[BaseException]) -> Any:
@@ -279,23 +271,6 @@ def _settle_late(run: Run, key: str) -> None:
 # ------------------------------------------------------------------- results
 
 
-def record_result(run: Run, result: Result) -> None:
-    """A call has its result."""
-    run.record(result)
-    if run.observed:
-        part = result.part
-        run.emit(
-            ToolEnded(
-                agent_path=run.agent_path,
-                call_key=result.call_key,
-                tool_call_id=part.tool_call_id,
-                tool_name=part.tool_name,
-                outcome=part.outcome,
-                content=part.content,
-            )
-        )
-
-
 def make_part(run: Run, call: Call, content: Any, outcome: PartOutcome) -> ToolReturnPart:
     return ToolReturnPart(
         tool_name=call.part.tool_name,
@@ -312,12 +287,14 @@ def failed_result(run: Run, call: Call, text: str) -> Result:
 
 
 def denied_result(run: Run, call: Call, decision: Decision) -> Result:
-    """A person said no (I6)."""
-    reason = f" {decision.message}" if decision.message else ""
-    text = (
-        f"Denied: a person decided that this call must not run.{reason} "
-        "Do not try the same call again."
-    )
+    """A person said no, or nobody answered in time (I6, I14)."""
+    if decision.by == EXPIRY:
+        said = "nobody answered in time whether this call may run."
+    else:
+        said = "a person decided that this call must not run."
+        if decision.message:
+            said += f" They say: {decision.message!r}."
+    text = f"Denied: {said} Do not try the same call again."
     return Result(call_key=call.key, part=make_part(run, call, text, "denied"))
 
 
@@ -345,6 +322,15 @@ def in_doubt(run: Run, call: Call, reason: str) -> Result | None:
             return None
     part = make_part(run, call, IN_DOUBT.format(reason=reason), "interrupted")
     return Result(call_key=call.key, part=part, doubt=reason)
+
+
+def left_in_doubt(run: Run, call: Call, request: Request, decision: Decision) -> Result:
+    """A person will not have a doubtful call repeated; what it did stays unknown (J4)."""
+    reason = str(request.payload["reason"])
+    text = IN_DOUBT.format(reason=reason)
+    if decision.message:
+        text += f" A person who looked says: {decision.message!r}."
+    return Result(call_key=call.key, part=make_part(run, call, text, "interrupted"), doubt=reason)
 
 
 def _timed_out(run: Run, ready: Ready) -> Result | None:
@@ -425,7 +411,7 @@ def _checked_delta(run: Run, delta: Any) -> dict[str, Any]:
     for owner, schema in run.definition.schemas.items():
         touched = [key for key in schema.model_fields if key in changes]
         if touched:
-            after = {**run.state.values, **changes}
+            after = merged(run.state.values, changes)
             known = {key: after[key] for key in schema.model_fields if key in after}
             try:
                 schema.model_validate(known)

@@ -10,10 +10,10 @@ from understudy.modes.tool_execution import (
     denied_result,
     failed_result,
     in_doubt,
+    left_in_doubt,
     make_part,
     perform,
     prepare,
-    record_result,
     responded_result,
     start,
 )
@@ -41,7 +41,7 @@ async def execute_tools(run: Run) -> Outcome | None:
     for call in turn.calls.values():
         if turn.cut and call.result is None:  # its arguments may be half of what was meant (R6)
             part = make_part(run, call, CUT_OFF, "interrupted")
-            record_result(run, Result(call_key=call.key, part=part))
+            run.record(Result(call_key=call.key, part=part))
         elif call.result is None and not call.standing:
             may_run = _release(run, call)
             if may_run is not None:
@@ -64,16 +64,16 @@ def _release(run: Run, call: Call) -> Ready | None:
         if tool is None or not tool.idempotent:
             unknown = in_doubt(run, call, CRASHED)
             if unknown is not None:
-                record_result(run, unknown)
+                run.record(unknown)
             return None
     decided = _decided(run, call)
     if decided is not None:
-        record_result(run, decided)
+        run.record(decided)
         return None
     ready = prepare(run, call)
     if isinstance(ready, Ready):
         return ready
-    record_result(run, failed_result(run, call, ready))
+    run.record(failed_result(run, call, ready))
     return None
 
 
@@ -81,6 +81,8 @@ def _decided(run: Run, call: Call) -> Result | None:
     """The result that a person's answer is, where the tool is not to run (I6)."""
     for request in call.requests.values():
         decision = call.decisions[request.id]
+        if decision.type == "reject" and request.kind == "doubt":
+            return left_in_doubt(run, call, request, decision)
         if decision.type == "reject":
             return denied_result(run, call, decision)
         if decision.type == "respond" and request.kind != "interrupt":

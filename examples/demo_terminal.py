@@ -1,0 +1,173 @@
+"""The terminal of the demos: shows what a run tells, and reads what a person decides."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from rich.console import Console, Group
+from rich.panel import Panel
+from rich.text import Text
+
+from understudy import Decision, Outcome, Request, approve, edit, reject, respond
+from understudy.events import Event, ReplyEnded, ReplyStarted, TextDelta, ToolEnded
+
+__all__ = ["Terminal"]
+
+_MARKS = {"success": ("✓", "green"), "denied": ("✗", "yellow")}
+
+
+class Terminal:
+    """Rich on the way out, lines on the way in: from a keyboard, or from standard input."""
+
+    def __init__(self) -> None:
+        for stream in (sys.stdout, sys.stderr):
+            stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # text streams have it
+        self.console = Console(highlight=False)
+        self._waiting = self.console.status("[dim]the model is asked[/dim]")
+        self._in_text = False
+
+    # ------------------------------------------------------------------------ out
+
+    def say(self, text: str, style: str = "") -> None:
+        """One line of the demo's own; never cut, so that commands in it can be copied."""
+        self.console.print(Text(printable(text), style=style), soft_wrap=True)
+
+    def customer(self, text: str) -> None:
+        self.console.print(Panel(Text(printable(text)), title="customer", title_align="left"))
+
+    async def play(self, events: AsyncIterator[Event | Outcome]) -> Outcome:
+        """Show what `agent.stream(...)` tells; returns what comes last, the outcome."""
+        last: Event | Outcome | None = None
+        try:
+            async for last in events:
+                self._show(last)
+        finally:
+            self._waiting.stop()
+            self._end_text()
+        assert isinstance(last, Outcome), "the outcome comes last"
+        return last
+
+    def _show(self, event: Event | Outcome) -> None:
+        if isinstance(event, ReplyStarted):
+            self._waiting.start()
+            return
+        self._waiting.stop()
+        match event:
+            case TextDelta(text=text):
+                if not self._in_text:
+                    self.console.print("[bold cyan]desk:[/] ", end="")
+                    self._in_text = True
+                self.console.print(Text(printable(text)), end="", soft_wrap=True)
+            case ReplyEnded(response=response):
+                self._end_text()
+                for part in response.tool_calls:
+                    arguments = printable(part.args_as_json_str())
+                    self.say(f"  → {part.tool_name} {arguments}", "magenta")
+            case ToolEnded(tool_name=name, outcome=outcome, content=content):
+                mark, style = _MARKS.get(outcome, ("!", "red"))
+                shown = content if isinstance(content, str) else _json(content)
+                self.say(f"  {mark} {name}: {shown}", style)
+
+    def _end_text(self) -> None:
+        if self._in_text:
+            self.console.print()
+            self._in_text = False
+
+    # ------------------------------------------------------------------------- in
+
+    def ask(self, request: Request, more: int = 0) -> Decision | None:
+        """The person's answer, or None if nobody is there to give one."""
+        self.console.print(self._question(request, more))
+        while True:
+            try:
+                line = self.console.input("[bold]decide>[/] ")
+            except EOFError:
+                self.console.print()
+                return None
+            if not sys.stdin.isatty():
+                self.say(line)
+            try:
+                return read_decision(line, request)
+            except ValueError as error:
+                self.say(f"{error}", "red")
+
+    def _question(self, request: Request, more: int) -> Panel:
+        lines = [Text.assemble((request.tool_name, "bold"), " ", _json(request.arguments))]
+        if request.display is not None:
+            lines.append(Text(printable(str(request.display)), style="dim"))
+        for doubt in request.doubts:
+            lines.append(Text(f"In doubt: {_json(doubt.arguments)} {doubt.reason}", style="red"))
+        lines.append(Text())
+        lines.extend(Text(line) for line in _ways(request))
+        title = "a person decides" + (f" ({more} more after this)" if more else "")
+        return Panel(Group(*lines), title=title, title_align="left", border_style="yellow")
+
+
+def _ways(request: Request) -> list[str]:
+    ways = {
+        "approve": "approve",
+        "edit": f"edit {_json(request.arguments)}",
+        "reject": "reject why not",
+        "respond": 'respond "what the tool would have answered"',
+    }
+    return [ways[name] for name in request.allowed]
+
+
+def read_decision(line: str, request: Request) -> Decision:
+    """The decision that a line says. Words may be cut short: `a`, `e {...}`, `rej too much`.
+
+    Raises:
+        ValueError: saying what to write instead.
+
+    """
+    word, rest = [*line.split(maxsplit=1), "", ""][:2]
+    rest = rest.strip()
+    names = [name for name in request.allowed if word and name.startswith(word.lower())]
+    if len(names) != 1:
+        offered = ", ".join(names or request.allowed)
+        raise ValueError(f"{word!r} is no decision here: write one of {offered}.")
+    match names[0]:
+        case "approve":
+            if rest:  # someone who writes more than "approve" means more than that
+                raise ValueError("approve takes nothing after it: use edit to change arguments.")
+            return approve()
+        case "edit":
+            return edit(_arguments(rest))
+        case "reject":
+            return reject(rest or None)
+        case "respond":
+            if not rest:
+                raise ValueError('respond needs the answer after it: respond "done by hand"')
+            return respond(_value(rest))
+
+
+def _arguments(text: str) -> Mapping[str, Any]:
+    try:
+        arguments = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"edit takes the arguments as a JSON object: {error}") from None
+    if not isinstance(arguments, dict):
+        raise ValueError(f"edit takes the arguments as a JSON object, not {text}")
+    return arguments
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _json(data: Any) -> str:
+    return printable(json.dumps(data, ensure_ascii=False))
+
+
+def printable(text: str) -> str:
+    """Text that cannot move the cursor or hide a part of itself: a model wrote some of it."""
+    return "".join(
+        char if char.isprintable() or char == "\n" else char.encode("unicode_escape").decode()
+        for char in text
+    )

@@ -1,0 +1,1 @@
+"""What the library promises, test by test; the folders mirror its rooms."""

@@ -1,0 +1,1 @@
+"""Each example is run as a user would run it."""

@@ -1,0 +1,77 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TOLD = {
+    "minimal_agent": ["You ordered a kettle.", "4 messages, 2 model calls"],
+    "approval": [
+        "3 calls wait for a person",
+        "  ... refunding 20.0 for order 17",
+        "  ... refunding 90.0 for order 18",
+        "Completed(text='Order 17 is refunded, 18 in part, 19 was declined.'",
+        "  ann: edit {'order_id': '18', 'amount': 90}",
+        "  ann: reject {'order_id': '19', 'amount': 40.0}",
+    ],
+    "extract_value": [
+        "Invoice(number='A-17', total=49.9) after 2 model calls",
+        "NotExtracted, because of UntilToolNotCalled",
+    ],
+    "custom_mode": [
+        "check_stop → within_budget → call_llm",
+        "paused: 4 tokens used, 2 model calls",
+        "Completed(text='I found nothing.'",
+        ", 3 model calls",
+    ],
+    "custom_middleware": [
+        "instructions 'You search.\\n\\nUse each tool 2 times at most.', tools ('search',)",
+        "at most.', tools ()",
+        "I found nothing. (used up: search)",
+        "['search', 'search']",
+    ],
+    "ask_a_question": [
+        "... reading the changelog of 2.1",
+        "deploy asks {'question': 'Where shall 2.1 go?', 'options': ['test', 'live']}",
+        "deploy: 2.1 is on test",
+        "Completed(text='2.1 is out, with a new kettle.'",
+    ],
+}
+"""What each example prints, in order."""
+
+
+def run_example(name: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", f"examples/{name}.py"],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "PYTHONIOENCODING": "utf-8",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        },
+        capture_output=True,
+        encoding="utf-8",
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", sorted(TOLD))
+def test_an_example_runs_as_it_stands_and_prints_what_it_shows(name: str) -> None:
+    printed = run_example(name)
+    place = 0
+    for told in TOLD[name]:
+        assert told in printed[place:], f"{told!r} is not, or not in its order, in:\n{printed}"
+        place = printed.index(told, place) + len(told)
+
+
+def test_no_example_repeats_the_effect_of_a_finished_call() -> None:
+    """J3: the approved refunds run once each, the rejected one never, the sibling only once."""
+    assert run_example("approval").count("... refunding") == 2
+    assert run_example("ask_a_question").count("... reading the changelog") == 1

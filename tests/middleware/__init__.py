@@ -1,0 +1,1 @@
+"""Each middleware, by what a user of it sees."""

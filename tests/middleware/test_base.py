@@ -1,0 +1,764 @@
+"""The middleware contract: order, failures, threads, typed values (R3, R4, J15, DESIGN 4)."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import pytest
+from pydantic import BaseModel
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+
+from understudy import (
+    Agent,
+    AgentState,
+    Completed,
+    Decision,
+    Failed,
+    Interrupt,
+    Interrupted,
+    MiddlewareError,
+    Outcome,
+    Request,
+    Retry,
+    Run,
+    ScriptedModel,
+    ToolContext,
+    ToolResult,
+    UsageError,
+    approve,
+    call,
+    respond,
+)
+from understudy.calls import ToolCall
+from understudy.journal import MemoryJournal
+from understudy.middleware import Middleware, Next, Prepared
+from understudy.model_input import ModelInput
+
+
+def note(text: str) -> str:
+    return f"noted {text}"
+
+
+def returns(outcome: Outcome) -> list[ToolReturnPart]:
+    return [
+        part
+        for message in outcome.state.messages
+        for part in message.parts
+        if isinstance(part, ToolReturnPart)
+    ]
+
+
+def prompts(messages: Sequence[ModelMessage]) -> list[Any]:
+    return [
+        part.content
+        for message in messages
+        for part in message.parts
+        if isinstance(part, UserPromptPart)
+    ]
+
+
+def noting(*last: Any) -> ScriptedModel:
+    return ScriptedModel([call("note", {"text": "x"}), *(last or ("done",))])
+
+
+# ------------------------------------------------------------------------- order
+
+
+class Logs(Middleware):
+    """Every hook, each saying its name."""
+
+    def __init__(self, name: str, log: list[str]) -> None:
+        self._name, self._log = name, log
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def log(self, hook: str) -> None:
+        self._log.append(f"{hook} {self._name}")
+
+    async def on_run_start(self, run: Run) -> None:
+        self.log("on_run_start")
+
+    async def before_model(self, run: Run, request: ModelInput) -> None:
+        self.log("before_model")
+
+    async def after_model(self, run: Run, reply: ModelResponse) -> None:
+        self.log("after_model")
+
+    async def check_tool_calls(self, run: Run, calls: Sequence[ToolCall]) -> Sequence[Request]:
+        self.log("check_tool_calls")
+        return [calls[0].request()] if self._name == "y" else ()
+
+    async def wrap_tool_call(self, run: Run, call: ToolCall, next: Next) -> Any:
+        self.log("wrap_tool_call")
+        try:
+            return await next(call)
+        finally:
+            self.log("unwrap_tool_call")
+
+    async def on_resume(self, run: Run, decisions: dict[str, Decision]) -> None:
+        self.log("on_resume")
+
+    async def on_run_end(self, run: Run, outcome: Outcome) -> None:
+        self.log("on_run_end")
+
+    def transform_display_message(self, message: ModelMessage) -> None:
+        self.log("transform_display_message")
+
+
+def test_hooks_run_in_stack_order_and_those_after_in_reverse() -> None:
+    """R4, DESIGN 4."""
+    log: list[str] = []
+    agent = Agent("a", noting(), tools=[note], middleware=[Logs("x", log), Logs("y", log)])
+    interrupted = agent.execute_sync("go")
+    assert isinstance(interrupted, Interrupted)
+    assert log == [
+        "on_run_start x",
+        "on_run_start y",
+        "before_model x",
+        "before_model y",
+        "after_model y",
+        "after_model x",
+        "check_tool_calls x",
+        "check_tool_calls y",
+    ]
+    log.clear()
+    agent.resume_sync(interrupted.state, interrupted.decide(approve()))
+    assert log == [
+        "on_resume x",
+        "on_resume y",
+        "wrap_tool_call x",
+        "wrap_tool_call y",
+        "unwrap_tool_call y",
+        "unwrap_tool_call x",
+        "before_model x",
+        "before_model y",
+        "after_model y",
+        "after_model x",
+        "on_run_end y",
+        "on_run_end x",
+    ]
+
+
+def test_on_resume_is_told_the_answers_once() -> None:
+    """DESIGN 4: with the ids of their requests."""
+    told: list[dict[str, Decision]] = []
+
+    class Listens(Middleware):
+        async def on_resume(self, run: Run, decisions: dict[str, Decision]) -> None:
+            told.append(decisions)
+
+    model = ScriptedModel([[call("note", {"text": "x"}), call("note", {"text": "y"})], "done"])
+    agent = Agent("a", model, tools=[note], middleware=[Listens()], interrupt_on={"note": True})
+    first = agent.execute_sync("go")
+    assert isinstance(first, Interrupted)
+    one, two = (request.id for request in first.requests)
+    second = agent.resume_sync(first.state, {one: approve()})
+    assert told == [{one: approve()}]
+    agent.resume_sync(second.state, {two: respond("no need")})
+    assert told == [{one: approve()}, {two: respond("no need")}]
+
+
+def test_a_person_is_shown_messages_as_each_middleware_transforms_them() -> None:
+    """DESIGN 4: what is stored stays as it is."""
+
+    class Shouts(Middleware):
+        def __init__(self, mark: str) -> None:
+            self.mark = mark
+
+        def transform_display_message(self, message: ModelMessage) -> ModelMessage | None:
+            if isinstance(message, ModelResponse):
+                return ModelResponse(parts=[TextPart(f"{message.text}{self.mark}")])
+            return None
+
+    agent = Agent("a", ScriptedModel(["done"]), middleware=[Shouts("1"), Shouts("2")])
+    outcome = agent.execute_sync("go")
+    shown = agent.display(outcome.state.messages)
+    assert shown[0] == outcome.state.messages[0]
+    assert isinstance(shown[1], ModelResponse)
+    assert shown[1].text == "done12"
+    stored = outcome.state.messages[1]
+    assert isinstance(stored, ModelResponse)
+    assert stored.text == "done"
+
+
+# ------------------------------------------------------------------------- hooks that raise
+
+
+class Boom(Exception):
+    pass
+
+
+def faulty(hook: str, *, plain: bool) -> Middleware:
+    async def raises(self: Middleware, *args: Any) -> Any:
+        raise Boom("faulty hook")
+
+    def raises_plainly(self: Middleware, *args: Any) -> Any:
+        raise Boom("faulty hook")
+
+    made = type("Faulty", (Middleware,), {hook: raises_plainly if plain else raises})
+    middleware = made()
+    assert isinstance(middleware, Middleware)
+    return middleware
+
+
+EITHER = [
+    "on_run_start",
+    "before_model",
+    "after_model",
+    "check_tool_calls",
+    "on_resume",
+    "on_run_end",
+]
+
+
+@pytest.mark.parametrize(
+    ("hook", "plain"),
+    [(hook, plain) for hook in EITHER for plain in (False, True)] + [("wrap_tool_call", False)],
+)
+def test_a_hook_that_raises_fails_the_run_naming_hook_and_middleware(
+    hook: str, plain: bool
+) -> None:
+    """DESIGN 4."""
+    gate = {"note": True} if hook == "on_resume" else None
+    agent = Agent(
+        "a", noting(), tools=[note], middleware=[faulty(hook, plain=plain)], interrupt_on=gate
+    )
+    outcome = agent.execute_sync("go")
+    if isinstance(outcome, Interrupted):
+        outcome = agent.resume_sync(outcome.state, outcome.decide(approve()))
+    assert isinstance(outcome, Failed)
+    assert isinstance(outcome.error, MiddlewareError)
+    assert (outcome.error.hook, outcome.error.middleware) == (hook, "Faulty")
+    message = str(outcome.error)
+    assert all(word in message for word in (hook, "'Faulty'", "Boom", "faulty hook"))
+    assert isinstance(outcome.error.__cause__, Boom)
+    assert outcome.state.run is not None
+    assert outcome.state.run.over
+
+
+def test_a_run_that_a_hook_failed_can_be_gone_on_with() -> None:
+    """R5, T8: the history it leaves is valid."""
+    model = noting("again")
+    agent = Agent("a", model, tools=[note], middleware=[faulty("check_tool_calls", plain=False)])
+    failed = agent.execute_sync("go")
+    outcome = Agent("a", model, tools=[note]).execute_sync("go on", state=failed.state)
+    assert isinstance(outcome, Completed)
+    assert [part.outcome for part in returns(outcome)] == ["interrupted"]
+
+
+@pytest.mark.parametrize("answer", [None, "note", [3], 3])
+def test_check_tool_calls_that_returns_no_list_of_requests_fails_the_run(answer: Any) -> None:
+    """DESIGN 4: a gate is never silently off (I1)."""
+
+    class Sloppy(Middleware):
+        async def check_tool_calls(self, run: Run, calls: Sequence[ToolCall]) -> Any:
+            return answer
+
+    outcome = Agent("a", noting(), tools=[note], middleware=[Sloppy()]).execute_sync("go")
+    assert isinstance(outcome, Failed)
+    assert isinstance(outcome.error, MiddlewareError)
+    assert (outcome.error.hook, outcome.error.middleware) == ("check_tool_calls", "Sloppy")
+    assert [part.outcome for part in returns(outcome)] == ["interrupted"]
+
+
+# ------------------------------------------------------------------------- threads
+
+
+def test_plain_hooks_run_in_threads_and_async_ones_on_the_loop() -> None:
+    """DESIGN 5."""
+    seen: dict[str, int] = {}
+
+    class Plain(Middleware):
+        def on_run_start(self, run: Run) -> None:  # type: ignore[override]  # plain is allowed
+            seen["on_run_start"] = threading.get_ident()
+
+        def before_model(self, run: Run, request: ModelInput) -> ModelInput:  # type: ignore[override]  # plain is allowed
+            seen["before_model"] = threading.get_ident()
+            return request.replace(instructions="changed by a plain hook")
+
+        def on_run_end(self, run: Run, outcome: Outcome) -> None:  # type: ignore[override]  # plain is allowed
+            seen["on_run_end"] = threading.get_ident()
+
+    class Async(Middleware):
+        async def before_model(self, run: Run, request: ModelInput) -> None:
+            seen["async before_model"] = threading.get_ident()
+
+    model = ScriptedModel(["done"])
+    outcome = Agent("a", model, middleware=[Plain(), Async()]).execute_sync("go")
+    assert isinstance(outcome, Completed)
+    here = threading.get_ident()
+    assert len(seen) == 4
+    assert seen.pop("async before_model") == here
+    assert here not in seen.values()
+    assert model.requests[0].instructions == "changed by a plain hook"
+
+
+# ------------------------------------------------------------------------- model hooks
+
+
+def test_what_before_model_changes_is_shown_to_the_model_and_not_kept() -> None:
+    """J15."""
+
+    class Shortens(Middleware):
+        async def before_model(self, run: Run, request: ModelInput) -> ModelInput:
+            return request.replace(
+                messages=[ModelRequest(parts=[UserPromptPart("shown instead")])],
+                instructions="instead",
+                tools=(),
+                settings={"temperature": 0.5},
+            )
+
+    model = ScriptedModel(["done"])
+    agent = Agent("a", model, "Mine.", tools=[note], middleware=[Shortens()])
+    outcome = agent.execute_sync("go")
+    (asked,) = model.requests
+    assert prompts(asked.messages) == ["shown instead"]
+    assert asked.instructions == "instead"
+    assert asked.tools == ()
+    assert asked.settings == {"temperature": 0.5}
+    assert prompts(outcome.state.messages) == ["go"]
+    assert len(outcome.state.messages) == 2
+
+
+def test_each_before_model_sees_what_the_one_before_it_made() -> None:
+    """DESIGN 4."""
+
+    class Adds(Middleware):
+        def __init__(self, word: str) -> None:
+            self.word = word
+
+        async def before_model(self, run: Run, request: ModelInput) -> ModelInput:
+            return request.replace(instructions=f"{request.instructions} {self.word}")
+
+    model = ScriptedModel(["done"])
+    Agent("a", model, "zero", middleware=[Adds("one"), Adds("two")]).execute_sync("go")
+    assert model.requests[0].instructions == "zero one two"
+
+
+class Rewrites(Middleware):
+    def __init__(self, mark: str) -> None:
+        self.mark = mark
+
+    async def after_model(self, run: Run, reply: ModelResponse) -> ModelResponse:
+        return ModelResponse(parts=[TextPart(f"{reply.text}{self.mark}")], usage=reply.usage)
+
+
+def test_the_reply_that_after_model_returns_is_what_is_recorded() -> None:
+    """JOURNAL `reply`: the run ends by it, and the next model call sees it; in reverse order."""
+    model = ScriptedModel(["done", "again"])
+    agent = Agent("a", model, middleware=[Rewrites("1"), Rewrites("2")])
+    outcome = agent.execute_sync("go")
+    assert isinstance(outcome, Completed)
+    assert outcome.text == "done21"
+    kept = outcome.state.messages[1]
+    assert isinstance(kept, ModelResponse)
+    assert kept.text == "done21"
+    agent.execute_sync("more", state=outcome.state)
+    assert model.requests[1].messages[1] == kept
+
+
+def test_a_tool_call_that_after_model_strips_is_not_run() -> None:
+    """JOURNAL `reply`."""
+    ran: list[str] = []
+
+    def act(what: str) -> str:
+        ran.append(what)
+        return what
+
+    model = ScriptedModel([["no", call("act", {"what": "x"})]])
+    outcome = Agent("a", model, tools=[act], middleware=[Rewrites("!")]).execute_sync("go")
+    assert isinstance(outcome, Completed)
+    assert outcome.text == "no!"
+    assert ran == []
+
+
+def test_after_model_does_not_run_for_a_recorded_reply() -> None:
+    """J15: neither after an approval nor after a pause."""
+    count: list[int] = []
+
+    class Counts(Middleware):
+        async def after_model(self, run: Run, reply: ModelResponse) -> None:
+            count.append(1)
+
+    agent = Agent(
+        "a", noting(), tools=[note], middleware=[Counts()], interrupt_on={"note": True},
+        pause_when=iter([True, False]).__next__,
+    )  # fmt: skip
+    paused = agent.execute_sync("go")
+    interrupted = agent.resume_sync(AgentState.from_dict(paused.state.to_dict()))
+    assert isinstance(interrupted, Interrupted)
+    assert len(count) == 1
+    stored = AgentState.from_dict(interrupted.state.to_dict())
+    agent.resume_sync(stored, interrupted.decide(approve()))
+    assert len(count) == 2
+
+
+# ------------------------------------------------------------------------- run.once
+
+
+@pytest.mark.parametrize("kind", ["plain", "async"])
+def test_once_runs_a_side_effect_once_a_run_and_gives_what_it_brought(kind: str) -> None:
+    """J15: over all model calls of the run, and over an interrupt."""
+    done: list[int] = []
+    got: list[Any] = []
+
+    def mail() -> dict[str, int]:
+        done.append(1)
+        return {"number": len(done)}
+
+    async def mail_async() -> dict[str, int]:
+        return mail()
+
+    class Mails(Middleware):
+        async def before_model(self, run: Run, request: ModelInput) -> None:
+            got.append(await run.once("mail", mail if kind == "plain" else mail_async))
+
+    agent = Agent(
+        "a", noting("done", "more"), tools=[note], middleware=[Mails()], interrupt_on={"note": True}
+    )
+    interrupted = agent.execute_sync("go")
+    assert isinstance(interrupted, Interrupted)
+    stored = AgentState.from_dict(interrupted.state.to_dict())
+    outcome = agent.resume_sync(stored, interrupted.decide(approve()))
+    assert done == [1]
+    assert got == [{"number": 1}, {"number": 1}]
+
+    agent.execute_sync("more", state=outcome.state)
+    assert done == [1, 1], "a new run has its own"
+
+
+def test_once_has_a_key_for_each_side_effect() -> None:
+    """J15."""
+    got: list[Any] = []
+
+    class Mails(Middleware):
+        async def on_run_start(self, run: Run) -> None:
+            got.extend([await run.once("a", lambda: 1), await run.once("b", lambda: 2)])
+
+    Agent("a", ScriptedModel(["done"]), middleware=[Mails()]).execute_sync("go")
+    assert got == [1, 2]
+
+
+def test_once_that_raises_is_not_recorded_and_may_be_tried_again() -> None:
+    """J15: what ran to its end runs once."""
+    tries: list[int] = []
+
+    def flaky() -> str:
+        tries.append(1)
+        if len(tries) == 1:
+            raise Boom
+        return "sent"
+
+    class Mails(Middleware):
+        async def before_model(self, run: Run, request: ModelInput) -> None:
+            try:
+                await run.once("mail", flaky)
+            except Boom:
+                assert await run.once("mail", flaky) == "sent"
+
+    outcome = Agent("a", noting(), tools=[note], middleware=[Mails()]).execute_sync("go")
+    assert isinstance(outcome, Completed)
+    assert len(tries) == 2
+
+
+def test_once_refuses_what_cannot_be_stored() -> None:
+    """J15: naming the key; the hook fails."""
+
+    class Opens(Middleware):
+        async def on_run_start(self, run: Run) -> None:
+            await run.once("connection", object)
+
+    outcome = Agent("a", ScriptedModel(["done"]), middleware=[Opens()]).execute_sync("go")
+    assert isinstance(outcome, Failed)
+    assert isinstance(outcome.error, MiddlewareError)
+    assert "'connection'" in str(outcome.error)
+    assert isinstance(outcome.error.__cause__, UsageError)
+
+
+# ------------------------------------------------------------------------- run.replace_history
+
+
+class Summarises(Middleware):
+    async def before_model(self, run: Run, request: ModelInput) -> None:
+        if len(run.state.messages) > 2:
+            summary = ModelRequest(parts=[UserPromptPart("a summary")])
+            await run.replace_history([summary])
+
+
+class Records(Middleware):
+    def __init__(self) -> None:
+        self.seen: list[list[Any]] = []
+
+    async def before_model(self, run: Run, request: ModelInput) -> None:
+        self.seen.append(prompts(request.messages))
+
+
+def test_a_replaced_history_is_what_the_model_sees_and_what_is_kept() -> None:
+    """J15: later hooks see it, too; the record makes it hold in another process."""
+    model = noting()
+    after = Records()
+    journal = MemoryJournal()
+    agent = Agent("a", model, tools=[note], middleware=[Summarises(), after])
+
+    async def main() -> Outcome:
+        return await agent.execute("go", journal=journal)
+
+    outcome = asyncio.run(main())
+    assert isinstance(outcome, Completed)
+    assert prompts(model.requests[1].messages) == ["a summary"]
+    assert len(model.requests[1].messages) == 1
+    assert after.seen == [["go"], ["a summary"]]
+    assert prompts(outcome.state.messages) == ["a summary"]
+    assert [message.kind for message in outcome.state.messages] == ["request", "response"]
+    assert "history_replaced" in [record.kind for record in journal.records]
+
+
+def test_a_replaced_history_leaves_the_given_state_as_it_was() -> None:
+    """J15."""
+    agent = Agent("a", ScriptedModel(["one", "two"]), middleware=[Summarises()])
+    first = agent.execute_sync("go")
+    agent.execute_sync("more", state=first.state)
+    assert prompts(first.state.messages) == ["go"]
+
+
+# ------------------------------------------------------------------------- state_schema
+
+
+class Plan(BaseModel):
+    goal: str
+    steps: int
+
+
+class TodoValues(BaseModel):
+    todos: list[str] = ["begin"]
+    count: int = 0
+    plan: Plan = Plan(goal="none", steps=0)
+
+
+class Todos(Middleware):
+    state_schema: ClassVar[type[BaseModel] | None] = TodoValues
+
+
+def put(delta: dict[str, Any]) -> ToolResult[str]:
+    return ToolResult("put", state=delta)
+
+
+def test_typed_values_are_seeded_with_their_defaults_where_the_state_lacks_them() -> None:
+    """DESIGN 3: the instructions may read them; what is there stays."""
+    model = ScriptedModel(["done"])
+    agent = Agent("a", model, "Count {count}.", middleware=[Todos()])
+    given = AgentState(values={"todos": ["mine"], "other": 1})
+    outcome = agent.execute_sync("go", state=given)
+    assert outcome.state.values == {
+        "todos": ["mine"],
+        "count": 0,
+        "plan": {"goal": "none", "steps": 0},
+        "other": 1,
+    }
+    assert model.requests[0].instructions == "Count 0."
+    assert given.values == {"todos": ["mine"], "other": 1}
+
+
+def test_values_that_do_not_fit_are_refused_before_anything_runs() -> None:
+    """DESIGN 4, R8: naming the middleware and the value."""
+    model = ScriptedModel(["done"])
+    agent = Agent("a", model, middleware=[Todos()])
+    with pytest.raises(UsageError, match=r"(?s)Todos.*count"):
+        agent.execute_sync("go", state=AgentState(values={"count": "many"}))
+    assert model.requests == []
+
+
+def after_put(delta: dict[str, Any]) -> Outcome:
+    model = ScriptedModel([call("put", {"delta": delta}), "done"])
+    return Agent("a", model, tools=[put], middleware=[Todos()]).execute_sync("go")
+
+
+def test_a_delta_that_fits_the_typed_values_is_merged() -> None:
+    """DESIGN 4, T4."""
+    outcome = after_put({"todos": ["a", "b"], "untyped": 1})
+    assert outcome.state.values["todos"] == ["a", "b"]
+    assert outcome.state.values["untyped"] == 1
+
+
+@pytest.mark.parametrize("delta", [{"count": "many"}, {"plan": {"steps": "x"}}, {"todos": None}])
+def test_a_delta_that_does_not_fit_is_an_error_result_and_changes_nothing(
+    delta: dict[str, Any],
+) -> None:
+    """DESIGN 4: checked on change."""
+    outcome = after_put({**delta, "other": 1})
+    assert isinstance(outcome, Completed)
+    (part,) = returns(outcome)
+    assert part.outcome == "failed"
+    assert "Todos" in str(part.content)
+    assert next(iter(delta)) in str(part.content)
+    assert outcome.state.values == TodoValues().model_dump()
+
+
+def test_a_delta_of_a_part_of_a_typed_mapping_is_checked_as_it_will_be_merged() -> None:
+    """T4, DESIGN 4: mappings merge deeply, so what the delta leaves out is there."""
+    outcome = after_put({"plan": {"steps": 5}})
+    (part,) = returns(outcome)
+    assert part.outcome == "success", part.content
+    assert outcome.state.values["plan"] == {"goal": "none", "steps": 5}
+
+
+def test_two_middlewares_cannot_own_one_value() -> None:
+    """DESIGN 4, R8."""
+
+    class Others(Middleware):
+        state_schema = TodoValues
+
+    with pytest.raises(UsageError, match=r"Others and Todos.*'todos'"):
+        Agent("a", ScriptedModel([]), middleware=[Todos(), Others()])
+
+
+# ------------------------------------------------------------------------- wrap_tool_call
+
+
+class Passes(Middleware):
+    async def wrap_tool_call(self, run: Run, call: ToolCall, next: Next) -> Any:
+        return await next(call)
+
+
+def asks(ctx: ToolContext) -> str:
+    if ctx.resume_value is None:
+        raise Interrupt("which?")
+    return f"this: {ctx.resume_value}"
+
+
+def refuses() -> str:
+    raise Retry("not yet")
+
+
+def breaks() -> str:
+    raise ValueError("no such order")
+
+
+@pytest.mark.parametrize(("tool", "told"), [(refuses, "not yet"), (breaks, "no such order")])
+def test_wrapping_a_call_passes_the_tools_own_error_through(tool: Any, told: str) -> None:
+    """DESIGN 4, T2: it is the tool's result, no failure of the middleware."""
+    results = []
+    for stack in ([], [Passes(), Passes()]):
+        model = ScriptedModel([call(tool.__name__), "done"])
+        outcome = Agent("a", model, tools=[tool], middleware=stack).execute_sync("go")
+        assert isinstance(outcome, Completed)
+        (part,) = returns(outcome)
+        results.append((part.outcome, part.content))
+    assert results[0] == results[1]
+    assert results[0][0] == "failed"
+    assert told in str(results[0][1])
+
+
+def test_wrapping_a_call_passes_the_tools_own_question_through() -> None:
+    """I8."""
+    model = ScriptedModel([call("asks"), "done"])
+    agent = Agent("a", model, tools=[asks], middleware=[Passes(), Passes()])
+    interrupted = agent.execute_sync("go")
+    assert isinstance(interrupted, Interrupted)
+    outcome = agent.resume_sync(interrupted.state, interrupted.decide(respond("left")))
+    assert [part.content for part in returns(outcome)] == ["this: left"]
+
+
+def test_a_wrapper_may_turn_the_tools_error_into_a_result() -> None:
+    """DESIGN 4."""
+
+    class Recovers(Middleware):
+        async def wrap_tool_call(self, run: Run, call: ToolCall, next: Next) -> Any:
+            try:
+                return await next(call)
+            except ValueError as error:
+                return f"recovered: {error}"
+
+    model = ScriptedModel([call("breaks"), "done"])
+    outcome = Agent("a", model, tools=[breaks], middleware=[Recovers()]).execute_sync("go")
+    (part,) = returns(outcome)
+    assert (part.outcome, part.content) == ("success", "recovered: no such order")
+
+
+def test_an_error_of_the_wrappers_own_is_its_failure_even_beside_the_tools() -> None:
+    """DESIGN 4: raised while it handled the tool's error."""
+
+    class Clumsy(Middleware):
+        async def wrap_tool_call(self, run: Run, call: ToolCall, next: Next) -> Any:
+            try:
+                return await next(call)
+            except ValueError as error:
+                raise Boom("clumsy") from error
+
+    model = ScriptedModel([call("breaks"), "done"])
+    outcome = Agent("a", model, tools=[breaks], middleware=[Clumsy(), Passes()]).execute_sync("go")
+    assert isinstance(outcome, Failed)
+    assert isinstance(outcome.error, MiddlewareError)
+    assert (outcome.error.hook, outcome.error.middleware) == ("wrap_tool_call", "Clumsy")
+
+
+def test_a_wrapper_may_answer_for_the_tool() -> None:
+    """DESIGN 4."""
+    ran: list[int] = []
+
+    def act() -> str:
+        ran.append(1)
+        return "ran"
+
+    class Caches(Middleware):
+        async def wrap_tool_call(self, run: Run, call: ToolCall, next: Next) -> Any:
+            return "cached"
+
+    model = ScriptedModel([call("act"), "done"])
+    outcome = Agent("a", model, tools=[act], middleware=[Caches()]).execute_sync("go")
+    assert [part.content for part in returns(outcome)] == ["cached"]
+    assert ran == []
+
+
+def test_a_wrapper_may_change_the_arguments_and_they_are_validated() -> None:
+    """DESIGN 4, T2."""
+
+    class Changes(Middleware):
+        def __init__(self, arguments: dict[str, Any]) -> None:
+            self.arguments = arguments
+
+        async def wrap_tool_call(self, run: Run, call: ToolCall, next: Next) -> Any:
+            assert call.arguments == {"text": "x"}
+            return await next(call.replace(arguments=self.arguments))
+
+    outcome = Agent(
+        "a", noting(), tools=[note], middleware=[Changes({"text": "changed"})]
+    ).execute_sync("go")
+    assert [part.content for part in returns(outcome)] == ["noted changed"]
+
+    outcome = Agent("a", noting(), tools=[note], middleware=[Changes({"txt": 1})]).execute_sync(
+        "go"
+    )
+    assert isinstance(outcome, Completed)
+    assert [part.outcome for part in returns(outcome)] == ["failed"]
+
+
+# ------------------------------------------------------------------------- prepare
+
+
+def test_prepare_adds_instructions_and_tools() -> None:
+    """DESIGN 4, R3."""
+
+    class Adds(Middleware):
+        def prepare(self, definition: Any) -> Prepared:
+            assert definition.name == "a"
+            return Prepared(instructions="Note all.", tools=[note])
+
+    model = noting()
+    outcome = Agent("a", model, "Be kind.", tools=[breaks], middleware=[Adds()]).execute_sync("go")
+    assert isinstance(outcome, Completed)
+    assert model.requests[0].instructions == "Be kind.\n\nNote all."
+    assert model.requests[0].tools == ("breaks", "note")
+    assert [part.content for part in returns(outcome)] == ["noted x"]

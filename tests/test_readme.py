@@ -1,0 +1,47 @@
+"""Every Python block of the README and of `docs/` really runs, and prints what it says.
+
+The convention: the blocks of a page run in reading order in one namespace, as a reader would type
+them. A `text` block right after a Python block is what that block prints.
+"""
+
+import re
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(
+    r"^```python\n(?P<code>.*?)^```\n(?:\n```text\n(?P<prints>.*?)^```\n)?",
+    re.DOTALL | re.MULTILINE,
+)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_python_block_of_a_page_runs_and_prints_what_the_page_says(
+    page: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = page.read_text(encoding="utf-8")
+    blocks = list(BLOCK.finditer(text))
+    assert len(blocks) == text.count("```python"), "a block is not closed"
+    module = types.ModuleType(f"page_{page.stem}")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.chdir(tmp_path)
+    for block in blocks:
+        above = "\n" * (text.count("\n", 0, block.start()) + 1)  # so that a traceback fits the page
+        exec(compile(above + block["code"], str(page), "exec"), module.__dict__)
+        printed = capsys.readouterr().out
+        line = len(above)
+        assert printed == (block["prints"] or ""), f"{page.name}:{line} prints something else"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_link_of_a_page_to_a_file_leads_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"

@@ -1,0 +1,1 @@
+"""The agent over a real provider client and real sockets, against a local server."""
