@@ -1,5 +1,9 @@
 """What is measured, in a process of its own: `python -m benchmarks.cases NAME CASE ...`.
 
+Time is the processor's, not the wall clock's. A run here waits for nothing, so on an idle machine
+both are the same; on a busy one this leaves out what the neighbours took. A rival that does wait,
+for a thread of its own say, looks faster by it than it is, never slower.
+
 The heap that importing and warming up left behind is frozen before the clock runs. Otherwise the
 full collection before each run walks it, which empties the processor's caches: the run after it is
 some 0.4 ms slower whatever the framework does, and that is a third of our run of 10 steps.
@@ -12,10 +16,10 @@ import asyncio
 import gc
 import json
 import os
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from statistics import median
+from time import perf_counter, process_time
 from typing import Any
 
 from benchmarks.adapter import Adapter
@@ -36,9 +40,9 @@ TOGETHER, TOGETHER_STEPS = 100, 10
 async def timed(adapter: Adapter, steps: int) -> float:
     """Microseconds of one run; checks that the tool ran as often as it must."""
     gc.collect()
-    before, start = adapter.tool_calls, time.perf_counter()
+    before, start = adapter.tool_calls, process_time()
     await adapter.run(steps)
-    passed = time.perf_counter() - start
+    passed = process_time() - start
     _check_calls(adapter, adapter.tool_calls - before, steps - 1)
     return passed * 1e6
 
@@ -46,8 +50,8 @@ async def timed(adapter: Adapter, steps: int) -> float:
 async def repeated(sample: Callable[[], Awaitable[float]], runs: int, seconds: float) -> float:
     """The median of up to `runs` samples, and of 3 at least where `seconds` are over before."""
     values: list[float] = []
-    end = time.perf_counter() + seconds
-    while len(values) < min(3, runs) or (len(values) < runs and time.perf_counter() < end):
+    end = perf_counter() + seconds
+    while len(values) < min(3, runs) or (len(values) < runs and perf_counter() < end):
         values.append(await sample())
     return median(values)
 
@@ -69,8 +73,8 @@ async def case_growth(adapter: Adapter, steps: Sequence[int], runs: int, seconds
     lengths = (*EARLY, *LATE)
     await _warmed(adapter, lengths)
     values: dict[int, list[float]] = {n: [] for n in lengths}
-    end = time.perf_counter() + 2 * seconds
-    while len(values[EARLY[0]]) < runs and (len(values[EARLY[0]]) < 3 or time.perf_counter() < end):
+    end = perf_counter() + 2 * seconds
+    while len(values[EARLY[0]]) < runs and (len(values[EARLY[0]]) < 3 or perf_counter() < end):
         for n in LATE:
             values[n].append(await timed(adapter, n))
         for n in EARLY * 10:  # the difference of two short runs is small: more of them
@@ -88,9 +92,9 @@ async def case_concurrent(adapter: Adapter, steps: Sequence[int], runs: int, sec
 
     async def sample() -> float:
         gc.collect()
-        before, start = adapter.tool_calls, time.perf_counter()
+        before, start = adapter.tool_calls, process_time()
         await asyncio.gather(*(adapter.run(TOGETHER_STEPS) for _ in range(TOGETHER)))
-        passed = time.perf_counter() - start
+        passed = process_time() - start
         _check_calls(adapter, adapter.tool_calls - before, TOGETHER * (TOGETHER_STEPS - 1))
         return TOGETHER * TOGETHER_STEPS / passed
 
@@ -111,10 +115,10 @@ def _check_calls(adapter: Adapter, were: int, due: int) -> None:
 
 def _each(function: Callable[[], object], times: int) -> float:
     function()
-    start = time.perf_counter()
+    start = process_time()
     for _ in range(times):
         function()
-    return (time.perf_counter() - start) / times * 1e6
+    return (process_time() - start) / times * 1e6
 
 
 CASES: dict[str, Callable[[Adapter, Sequence[int], int, float], Awaitable[Any]]] = {

@@ -106,9 +106,9 @@ def _options(given: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--only", nargs="+", choices=ADAPTERS, help="these rivals; ours always runs"
     )
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--runs", type=int, default=200, help="most timed runs of a length a round")
-    parser.add_argument("--seconds", type=float, default=1.0, help="a length; 3 runs at least")
+    parser.add_argument("--seconds", type=float, default=0.5, help="a length; 3 runs at least")
     parser.add_argument("--timeout", type=float, default=150.0, help="seconds for one process")
     parser.add_argument("--json", type=Path, help="write all numbers there, too")
     return parser.parse_args(given)

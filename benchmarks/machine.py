@@ -30,9 +30,9 @@ CLIENTS = (
 
 _PROGRAM = """
 import json, sys, time
-start = time.perf_counter()
+start = time.process_time()
 {statement}
-print(json.dumps([time.perf_counter() - start, list(sys.modules)]))
+print(json.dumps([time.process_time() - start, list(sys.modules)]))
 """
 
 

@@ -160,7 +160,7 @@ def render(
         f"Machine: {machine}.",
         "Versions: " + ", ".join(f"{k} {v}" for k, v in sorted(versions.items())) + ".",
         f"Medians of {rounds} rounds; in each round every framework ran once, in turn. A ratio is "
-        "the median of the rounds' own ratios.",
+        "the median of the rounds' own ratios. Times are of the processor.",
         "",
         "### One step (model call and tool call), no store: µs",
         "",

@@ -154,8 +154,8 @@ def _after_lookup(found: ToolReturnPart, order_id: str) -> Any:
 
 def _reason(denied: ToolReturnPart) -> str:
     """The person's words, without what is said around them to the model."""
-    text = str(denied.content).removeprefix("Denied: a person decided that this call must not run.")
-    return text.removesuffix("Do not try the same call again.").strip()
+    _, _, said = str(denied.content).partition("They say: ")
+    return said.partition("\n")[0]
 
 
 def _told(content: Any) -> str:

@@ -68,6 +68,11 @@ class Terminal:
                     self.say(f"  → {part.tool_name} {arguments}", "magenta")
             case ToolEnded(tool_name=name, outcome=outcome, content=content):
                 mark, style = _MARKS.get(outcome, ("!", "red"))
+                if (
+                    isinstance(content, dict)
+                    and "run_with_arguments_changed_by_a_person" in content
+                ):
+                    content = content["result"]
                 shown = content if isinstance(content, str) else _json(content)
                 self.say(f"  {mark} {name}: {shown}", style)
 
@@ -96,8 +101,9 @@ class Terminal:
 
     def _question(self, request: Request, more: int) -> Panel:
         lines = [Text.assemble((request.tool_name, "bold"), " ", _json(request.arguments))]
-        if request.display is not None:
-            lines.append(Text(printable(str(request.display)), style="dim"))
+        for beside in (request.display, request.payload):
+            if beside is not None:
+                lines.append(Text(printable(str(beside)), style="dim"))
         for doubt in request.doubts:
             lines.append(Text(f"In doubt: {_json(doubt.arguments)} {doubt.reason}", style="red"))
         lines.append(Text())

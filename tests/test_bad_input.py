@@ -156,7 +156,7 @@ def test_an_option_that_does_not_exist_is_refused() -> None:
 def test_a_tool_without_annotations_is_refused_naming_the_parameter() -> None:
     """T8."""
 
-    def lookup(order, shop: str):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, RUF100  # the mistake that is tested
+    def lookup(order, shop: str):  # type: ignore[no-untyped-def]  # the mistake that is tested
         return order
 
     for make in (tool, lambda f: Agent("a", ScriptedModel([]), tools=[f])):

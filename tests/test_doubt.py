@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from pydantic_ai.messages import ToolReturnPart
 
 from tests.support import (
     Stage,
@@ -35,7 +36,7 @@ from understudy import (
 )
 from understudy.errors import JournalFailed
 from understudy.fold import replay
-from understudy.records import Record, Settled, Started, record_from_dict, record_to_dict
+from understudy.records import Record, Started, record_from_dict, record_to_dict
 
 
 class Crash(BaseException):
@@ -214,7 +215,9 @@ def test_the_model_is_told_of_the_doubt(stage: Stage, bank: Bank) -> None:
     state = died_inside(stage, bank, "1")
     completed(stage.resume(state))
     (request,) = stage.model.requests[-1:]
-    assert unknown(request.messages[-1].parts[0].content)
+    (part,) = request.messages[-1].parts
+    assert isinstance(part, ToolReturnPart)
+    assert unknown(part.content)
 
 
 def test_a_run_that_is_resumed_twice_repeats_nothing(stage: Stage, bank: Bank) -> None:
@@ -498,12 +501,13 @@ def test_a_person_says_that_it_did_not_happen_and_lets_it_run(stage: Stage, bank
 
 
 def test_a_person_says_that_it_did_not_happen_and_shall_not(stage: Stage, bank: Bank) -> None:
-    """J4, I6."""
+    """J4, I6: that settles it as well."""
     outcome = interrupted(gated_doubt(stage, bank))
     end = completed(stage.resume(outcome, outcome.decide(reject("call them instead"))))
     assert bank.did == [("pay", "1")]
-    assert results(end.state)[0].outcome == "denied"
-    assert "call them instead" in str(results(end.state)[0].content)
+    (part,) = results(end.state)
+    assert part.outcome == "denied"
+    assert "call them instead" in str(part.content)
     assert end.state.doubts == {}
 
 
@@ -589,7 +593,7 @@ class Slow:
 
         self.pay = tool(name="pay", timeout=0.01)(hang)
         self.put = tool(name="put", timeout=0.01, idempotent=True)(hang)
-        self.block = tool(name="block", timeout=0.05)(block)
+        self.block = tool(name="block", timeout=0.2)(block)
         self.tools = [self.pay, self.put, self.block]
 
 
@@ -670,17 +674,17 @@ def test_a_timeout_error_of_the_tool_itself_is_its_error(stage: Stage) -> None:
 
 
 class Watching:
-    """A journal that tells when a record of some kind comes."""
+    """A journal in which one can wait for a record of some kind."""
 
-    def __init__(self, kind: type[Any]) -> None:
-        self.kind = kind
-        self.seen: asyncio.Event | None = None
+    def __init__(self) -> None:
         self.records: list[Record] = []
+        self.waiting: list[tuple[str, asyncio.Event]] = []
 
     def append(self, records: Sequence[Record]) -> None:
         self.records.extend(records)
-        if self.seen is not None and any(isinstance(record, self.kind) for record in records):
-            self.seen.set()
+        for kind, event in self.waiting:
+            if any(record.kind == kind for record in records):
+                event.set()
 
     @property
     def behind(self) -> bool:
@@ -689,18 +693,22 @@ class Watching:
     async def durable(self) -> None:
         return
 
+    async def came(self, kind: str, seconds: float = 10) -> None:
+        if not any(record.kind == kind for record in self.records):
+            self.waiting.append((kind, event := asyncio.Event()))
+            async with asyncio.timeout(seconds):
+                await event.wait()
+
 
 def test_a_late_result_settles_the_doubt(slow: Slow) -> None:
     """J4: what an abandoned call brings after all; then the tool needs nobody any more."""
-    journal = Watching(Settled)
+    journal = Watching()
     doubts: list[int] = []
 
     async def let_it_come(request: Any) -> Any:
-        journal.seen = asyncio.Event()
         doubts.append(len(replay(journal.records).doubts))
         slow.let_go.set()
-        async with asyncio.timeout(10):
-            await journal.seen.wait()
+        await journal.came("settled")
         return pay("block", "2")
 
     model = ScriptedModel([pay("block", "late"), let_it_come, "done"])
@@ -715,26 +723,19 @@ def test_a_late_result_settles_the_doubt(slow: Slow) -> None:
 
 def test_a_late_result_settles_a_doubt_that_is_to_be_asked_about(slow: Slow) -> None:
     """J4: it comes while a sibling still runs, so nobody need be asked."""
-    came = threading.Event()
 
     @tool(timeout=0.05, on_unknown="ask")
     def late(x: str) -> str:
         slow.let_go.wait(10)
-        came.set()
         return x
 
-    journal = Watching(Settled)
+    journal = Watching()
 
     @tool
     async def sibling() -> str:
-        journal.seen = asyncio.Event()
-        await timed_out(journal)
+        await journal.came("requested")
         slow.let_go.set()
-        try:
-            async with asyncio.timeout(2):
-                await journal.seen.wait()
-        except TimeoutError:
-            return "it never settled"
+        await journal.came("settled", 1)
         return "ok"
 
     model = ScriptedModel([[pay("late", "1"), call("sibling")], "done"])
@@ -742,13 +743,6 @@ def test_a_late_result_settles_a_doubt_that_is_to_be_asked_about(slow: Slow) -> 
     outcome = agent.execute_sync("go", journal=journal)
     end = completed(outcome)
     assert end.state.doubts == {}
-
-
-async def timed_out(journal: Watching) -> None:
-    """Until the doubt stands in the journal."""
-    async with asyncio.timeout(10):
-        while not any(record.kind == "requested" for record in journal.records):
-            await asyncio.sleep(0)
 
 
 # ------------------------------------------------------------------------ write-ahead (J3)

@@ -324,15 +324,8 @@ def test_the_requests_are_in_the_state_as_well(stage: Stage, shop: Shop) -> None
     assert stage.carried(outcome.state).requests == outcome.requests
     part = stage.resume(outcome, {outcome.requests[1].id: approve()})
     assert stage.carried(part.state).requests == (outcome.requests[0], outcome.requests[2])
-    assert (
-        completed(
-            stage.resume(
-                part,
-                part.state.requests and {request.id: approve() for request in part.state.requests},
-            )
-        ).state.requests
-        == ()
-    )
+    rest = {request.id: approve() for request in part.state.requests}
+    assert completed(stage.resume(part, rest)).state.requests == ()
 
 
 # ------------------------------------------------------------------------ wrong answers (I5)
@@ -358,6 +351,7 @@ BAD: list[tuple[Any, str]] = [
     (edit({}), "order"),
     (edit({"order": "2", "amount": "much"}), "amount"),
     (edit({"order": "2", "amount": object()}), "amount|arguments"),
+    (edit({"order": "\ud800"}), "order|JSON"),
     (respond(object()), "JSON|value"),
     (Decision(type="maybe"), "maybe"),  # type: ignore[arg-type]  # what is refused
 ]
@@ -524,7 +518,11 @@ def test_another_answer_to_an_answered_request_is_refused(
     assert shop.did == did
     if not finished:
         end = completed(stage.resume(after, interrupted(after).decide(reject())))
-        assert end.state.decisions[0].decision.same_as(first)
+        stands = end.state.decisions[0].decision
+        assert stands.type == first.type
+        assert (stands.message, stands.value) == (first.message, first.value)
+        if first.arguments is not None:  # as they were run: with defaults filled in
+            assert first.arguments.items() <= (stands.arguments or {}).items()
 
 
 def test_there_is_nothing_to_answer_without_a_run(stage: Stage) -> None:
@@ -710,7 +708,7 @@ class Meddling(Middleware):
         if self.hook == "on_run_start":
             await self.inside.answer()
 
-    def before_model(self, run: Run, request: Any) -> Any:  # type: ignore[override]  # plain hook
+    def before_model(self, run: Run, request: Any) -> Any:
         if self.hook == "before_model":
             self.inside.answer_sync()
 
@@ -783,6 +781,26 @@ def test_nothing_inside_a_run_can_answer(stage: Stage, shop: Shop, place: str) -
     assert shop.did == []
     completed(stage.resume(inside.waiting, inside.waiting.decide(approve())))
     assert len(shop.did) == 1, "the host still can"
+
+
+def test_nothing_inside_a_run_lets_a_paused_run_go_on(stage: Stage, shop: Shop) -> None:
+    """I13: a resume without decisions decides as well: that the pause is over."""
+    stage.cast(REFUND, tools=shop.tools)
+    paused = stage.start(pause_when=lambda: True)
+    assert isinstance(paused, Paused)
+    caught: list[BaseException] = []
+
+    @tool
+    async def sly() -> str:
+        try:
+            await stage.agent.resume(paused.state, pause_when=lambda: False)
+        except DecisionError as error:
+            caught.append(error)
+        return "x"
+
+    completed(Agent("other", by_turn(call("sly")), tools=[sly]).execute_sync("go"))
+    assert shop.did == []
+    assert len(caught) == 1
 
 
 def test_text_of_the_model_or_a_tool_decides_nothing(stage: Stage, shop: Shop) -> None:
@@ -928,6 +946,44 @@ def test_arguments_that_the_host_changes_behind_the_question_are_asked_again(sho
     again = interrupted(stage.resume(outcome, answers))
     assert shop.did == []
     assert again.requests[0].id not in answers
+
+
+def test_an_approval_is_compared_right_before_the_body(shop: Shop) -> None:
+    """I12: not only when the run is taken up; here a sibling that runs first changes the next."""
+    stage = Stage(elsewhere=False)
+    waiting: list[Interrupted] = []
+
+    @tool(sequential=True)
+    async def first() -> str:
+        waiting[0].requests[0].arguments["order"] = "666"
+        return "x"
+
+    stage.cast([call("first"), REFUND], tools=[*shop.tools, first], interrupt_on=GATED)
+    waiting.append(interrupted(stage.start()))
+    again = interrupted(stage.resume(waiting[0], waiting[0].decide(approve())))
+    assert shop.did == []
+    assert again.requests[0].id != waiting[0].requests[0].id
+
+
+def test_numbers_that_json_lacks_are_approved_like_others(stage: Stage) -> None:
+    """I12: not a number, in an argument of any type, is still what was shown."""
+    did: list[str] = []
+
+    @tool
+    async def plot(data: dict[str, Any]) -> str:
+        did.append(str(data))
+        return "ok"
+
+    stage.cast(
+        call("plot", '{"data": {"x": NaN, "y": 1}}'), tools=[plot], interrupt_on={"plot": True}
+    )
+    outcome = stage.start()
+    if isinstance(outcome, Interrupted):  # or it is refused as an argument, before anybody is asked
+        assert stage.carried(outcome.state).requests[0].to_dict() == outcome.requests[0].to_dict()
+        completed(stage.resume(outcome, outcome.decide(approve())))
+        assert did == [str(outcome.requests[0].arguments["data"])]
+    else:
+        assert results(outcome.state)[0].outcome == "failed"
 
 
 SETS = """

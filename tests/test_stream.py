@@ -214,8 +214,9 @@ def test_leaving_the_loop_early_cancels_the_run_and_leaves_no_task(close: bool) 
     async def main() -> None:
         cancelled = asyncio.Event()
 
-        async def hang() -> str:
+        async def hang(ctx: ToolContext) -> str:
             try:
+                ctx.emit("hanging")
                 await asyncio.Event().wait()
             finally:
                 cancelled.set()
@@ -224,7 +225,7 @@ def test_leaving_the_loop_early_cancels_the_run_and_leaves_no_task(close: bool) 
         model = ScriptedModel([[call("hang"), call("hang")], "never said"])
         events: Any = Agent("a", model, tools=[hang]).stream("go")
         async for event in events:
-            if isinstance(event, ToolStarted):
+            if isinstance(event, ToolEmitted):
                 break
         if close:
             await events.aclose()
@@ -240,9 +241,10 @@ def test_leaving_the_loop_early_cancels_the_run_and_leaves_no_task(close: bool) 
 
 def test_leaving_the_loop_while_the_model_is_asked_cancels_the_request() -> None:
     async def main() -> None:
-        cancelled = asyncio.Event()
+        asked, cancelled = asyncio.Event(), asyncio.Event()
 
         async def hang(request: Any) -> str:
+            asked.set()
             try:
                 await asyncio.Event().wait()
             finally:
@@ -252,7 +254,7 @@ def test_leaving_the_loop_while_the_model_is_asked_cancels_the_request() -> None
         events: Any = Agent("a", ScriptedModel([hang])).stream("go")
         async for event in events:
             assert isinstance(event, ReplyStarted)
-            await asyncio.sleep(0)  # the model is asked
+            await asked.wait()
             break
         await events.aclose()
         assert cancelled.is_set()

@@ -81,7 +81,7 @@ class Office:
             did.append(("fail",))
             raise LookupError("gone")
 
-        self.tools = [ask, ask_plainly, ask_twice, note, fail]
+        self.tools: list[Any] = [ask, ask_plainly, ask_twice, note, fail]
 
 
 @pytest.fixture

@@ -71,6 +71,7 @@ def _check_options(
     retry: object,
     mode: object,
     pause_when: object,
+    model_settings: object,
     **_: object,
 ) -> None:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
@@ -89,6 +90,11 @@ def _check_options(
         raise UsageError(f"Agent {name!r}: retry is a tenacity.AsyncRetrying, not {retry!r}")
     if mode is not None and not isinstance(mode, Mode):
         raise UsageError(f"Agent {name!r}: mode is a Mode, such as AgentExecution(); not {mode!r}")
+    if model_settings is not None and not isinstance(model_settings, Mapping):
+        raise UsageError(
+            f"Agent {name!r}: model_settings is a dict, such as {{'temperature': 0}}; not "
+            f"{model_settings!r}"
+        )
     if pause_when is not None and not callable(pause_when):
         raise UsageError(f"Agent {name!r}: pause_when is a function, not {pause_when!r}")
     check_instructions(instructions, agent=name)

@@ -132,7 +132,7 @@ def make_context(run: Run, call: Call) -> ToolContext:
         )
 
     return ToolContext(
-        state=run.state,
+        read_state=lambda: run.state.copied(deeply=True),
         agent_id=run.agent_id,
         agent_path=run.agent_path,
         run_id=run.run_id,

@@ -5,7 +5,8 @@
     │   ├── DecisionError         an answer that does not fit the request it names
     │   ├── NotInterrupted        there is no request that waits for this answer
     │   ├── MissingValue          the instructions read a key that the state lacks
-    │   └── SchemaVersionError    a stored state of a newer schema than this version knows
+    │   ├── SchemaVersionError    a stored state of a newer schema than this version knows
+    │   └── WouldDeadlock         waiting here would block the event loop that has to answer
     ├── RunError                  why a run ended as `Failed`; never raised at the caller
     │   ├── ModelFailed           the model and all of its fallbacks
     │   ├── StreamBroken          the model, in the middle of a reply
@@ -42,6 +43,7 @@ __all__ = [
     "UnderstudyError",
     "UntilToolNotCalled",
     "UsageError",
+    "WouldDeadlock",
     "error_from_dict",
 ]
 
@@ -121,6 +123,23 @@ class SchemaVersionError(UsageError):
             f"{known}: upgrade understudy, or read the state where it was written.",
             version=version,
             known=known,
+        )
+
+
+class WouldDeadlock(UsageError):
+    """To wait here would block the event loop that runs in this thread, perhaps for ever.
+
+    It is raised at once, before anything is sent. A wait whose time is over is `pykka.Timeout`.
+    """
+
+    what: str
+    remedy: str
+
+    def __init__(self, *, what: str, remedy: str) -> None:
+        super().__init__(
+            f"{what} would block the event loop that runs in this thread: {remedy}.",
+            what=what,
+            remedy=remedy,
         )
 
 

@@ -9,13 +9,14 @@ for a call in doubt. Whoever asks, all of them stand in one flat list and are an
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, cast, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
 from understudy.errors import DecisionError, UsageError
+from understudy.values import digest
 
 __all__ = [
     "Decision",
@@ -53,7 +54,10 @@ class Decision:
 
     def same_as(self, other: Decision) -> bool:
         """Whether both decide the same; who says so and why does not matter."""
-        return replace(self, by=None, note=None) == replace(other, by=None, note=None)
+        return self._decided() == other._decided()
+
+    def _decided(self) -> str:
+        return digest([self.type, self.arguments, self.message, self.value, self.always])
 
     def to_dict(self) -> dict[str, Any]:
         """The decision as plain data; `resume` takes this form as well."""
@@ -68,7 +72,12 @@ class Decision:
             DecisionError: naming what is wrong with it.
 
         """
+        unknown = [key for key in data if key not in Decision.__dataclass_fields__]
+        if unknown:
+            raise DecisionError(f"{dict(data)!r} is no decision: it has no field {unknown[0]!r}")
         try:
+            if not isinstance(data.get("always", False), bool):
+                raise DecisionError(f"{dict(data)!r}: always is true or false")
             return _decision_adapter().validate_python(dict(data))
         except ValidationError as error:
             told = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
@@ -180,6 +189,8 @@ def checked_allowed(allowed: Iterable[str], *, what: str) -> tuple[DecisionType,
     """The decision names as given, or a `UsageError`: a gate is never silently off (I1)."""
     if isinstance(allowed, str):
         raise UsageError(f"{what} takes a list of decisions, not the string {allowed!r}")
+    if not isinstance(allowed, Iterable):
+        raise UsageError(f"{what} takes a list of decisions, not {allowed!r}")
     names = tuple(allowed)
     if not names:
         raise UsageError(
@@ -244,6 +255,10 @@ def checked_decision(request: Request, decision: object) -> Decision:
         raise DecisionError(
             f"{where} does not allow {decision.type!r}; allowed: {', '.join(request.allowed)}",
             request_id=request.id,
+        )
+    if not isinstance(decision.always, bool):
+        raise DecisionError(
+            f"{where}: always is True or False, not {decision.always!r}", request_id=request.id
         )
     if (decision.type == "edit") is not (decision.arguments is not None):
         raise DecisionError(

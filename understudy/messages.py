@@ -8,6 +8,7 @@ one state never see each other's messages.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, cast, overload
 
 from pydantic import PlainSerializer, PlainValidator
@@ -163,7 +164,15 @@ def normalised(messages: Iterable[ModelMessage]) -> list[ModelMessage]:
 
     Dangling tool calls get a result that says so, orphaned results go.
     """
-    return repair_messages(list(messages))
+    repaired = repair_messages(list(messages))
+    return [_without_instructions(message) for message in repaired]
+
+
+def _without_instructions(message: ModelMessage) -> ModelMessage:
+    """Less the system prompt of whoever recorded it: ours is built fresh for each call (R3)."""
+    if isinstance(message, ModelRequest) and message.instructions is not None:
+        return replace(message, instructions=None)
+    return message
 
 
 def messages_to_dicts(messages: Iterable[ModelMessage]) -> list[dict[str, Any]]:

@@ -238,7 +238,12 @@ class _ScriptedStream(StreamedResponse):
     _started: datetime = field(default_factory=lambda: SystemClock().now())
 
     def __post_init__(self) -> None:
-        self._usage = self._response.usage
+        response = self._response
+        self._usage = response.usage
+        self.finish_reason = response.finish_reason
+        self.provider_response_id = response.provider_response_id
+        self.provider_details = response.provider_details
+        self.metadata = response.metadata
 
     async def _get_event_iterator(self) -> AsyncIterator[ModelResponseStreamEvent]:
         for index, part in enumerate(self._response.parts):

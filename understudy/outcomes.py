@@ -33,7 +33,10 @@ class ToolCallResult:
     """
     is_error: bool
     value_lost: bool = False
-    """The value could not be stored and the process that had it is gone (J18)."""
+    """The tool's own value is not there any more (J18).
+
+    It could not be stored, or the tool's annotation does not accept any more what was.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -211,8 +211,11 @@ class Result:
     part: StoredToolReturn
     value: Any = None
     """The tool's own return value as JSON, where it is more than the part's content (J18)."""
-    value_is: Literal["content", "separate", "lost"] = "content"
-    """`lost`: the value could not be serialised and is gone after a recovery."""
+    value_is: Literal["content", "separate", "given", "lost"] = "content"
+    """`given`: by a person instead of the tool; it is the content.
+
+    `lost`: the value could not be serialised and is gone after a recovery.
+    """
     state: dict[str, Any] | None = None
     doubt: str | None = None
     """Set where the outcome is unknown: why (J4)."""

@@ -17,6 +17,7 @@ from understudy.errors import UnderstudyError
 from understudy.events import Event
 from understudy.fold import open_run
 from understudy.ledger import Ledger
+from understudy.messages import normalised
 from understudy.outcomes import Completed, Failed, Interrupted, Paused, ToolCallResult
 from understudy.records import HistoryReplaced, Once, Record
 from understudy.state import AgentState, RunState
@@ -125,7 +126,7 @@ class Run:
 
     async def replace_history(self, messages: Iterable[ModelMessage]) -> None:
         """Rewrite the conversation for good, for instance by a summary (J15)."""
-        self.record(HistoryReplaced(messages=tuple(messages)))
+        self.record(HistoryReplaced(messages=tuple(normalised(messages))))
         await self.durable()
 
     # ------------------------------------------------------------------- outcomes

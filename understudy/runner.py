@@ -61,8 +61,20 @@ class Host:
     """Who is told events. With somebody to tell, replies are streamed."""
 
     def __post_init__(self) -> None:
-        if self.pause_when is not None and not callable(self.pause_when):
-            raise UsageError(f"pause_when must be a function, not {self.pause_when!r}")
+        for what, function in (
+            ("pause_when", self.pause_when),
+            ("new_id", self.new_id),
+            ("on_event", self.emit),
+        ):
+            if function is not None and not callable(function):
+                raise UsageError(f"{what} must be a function, not {function!r}")
+        for what, given, methods in (
+            ("clock", self.clock, ("now", "monotonic")),
+            ("journal", self.journal, ("append", "durable")),
+        ):
+            missing = [m for m in methods if not callable(getattr(given, m, None))]
+            if given is not None and missing:
+                raise UsageError(f"{what} has no method {missing[0]}(): {given!r} is no {what}")
 
 
 class Runner:
@@ -125,9 +137,9 @@ class Runner:
     ) -> Outcome:
         """Go on from where the state stands, with answers if there are some."""
         state = _checked_state(state)
-        if inside_run.get() and decisions is not None:
+        if inside_run.get():
             raise DecisionError(
-                "A decision came from inside a tool, hook or model: only the host decides (I13)"
+                "resume was called from inside a tool, hook or model: only the host decides (I13)"
             )
         current = state.run
         if current is None:
@@ -197,14 +209,18 @@ class Runner:
         if not decisions:
             raise DecisionError("resume got no decision: answer at least one request")
         standing = {request.id: request for request in state.requests}
-        before = {record.request.id: record for record in state.decisions}
+        before = {
+            record.request.id: record
+            for record in state.decisions
+            if state.run is not None and record.request.run_id == state.run.run_id
+        }
         new = {}
         for request_id, given in decisions.items():
             if request_id in standing:
                 new[request_id] = self._fitting(standing[request_id], given, clock)
             elif request_id in before:
                 earlier = before[request_id]
-                if not checked_decision(earlier.request, given).same_as(earlier.decision):
+                if not self._checked(earlier.request, given).same_as(earlier.decision):
                     raise NotInterrupted(
                         f"Request {request_id!r} was answered before, with "
                         f"{earlier.decision.type!r}: that answer stands"
@@ -219,27 +235,34 @@ class Runner:
         return new
 
     def _fitting(self, request: Request, given: object, clock: Clock) -> Decision:
-        decision = checked_decision(request, given)
+        """The answer, if this request still takes one (I14)."""
         if request.expires_at is not None and request.expires_at <= clock.now():
             raise DecisionError(
                 f"Request {request.id!r} expired at {request.expires_at.isoformat()} and counts "
                 "as rejected: resume(state) without an answer to it goes on",
                 request_id=request.id,
             )
+        return self._checked(request, given)
+
+    def _checked(self, request: Request, given: object) -> Decision:
+        """The answer as plain JSON data, with arguments that the tool takes."""
+        decision = checked_decision(request, given)
         try:
-            if decision.arguments is not None:
+            plain = checked_json({"value": decision.value}, what="respond(...)")
+            arguments = decision.arguments
+            if arguments is not None:
                 tool = self._definition.tools.get(request.tool_name)
                 if tool is None:
                     raise InvalidArguments(
                         f"agent {self._definition.name!r} has no such tool any more"
                     )
-                tool.canonical(tool.revalidate(checked_json(decision.arguments, what="edit(...)")))
-            checked_json({"value": decision.value}, what="respond(...)")
+                checked = tool.revalidate(checked_json(arguments, what="edit(...)"))
+                arguments = tool.canonical(checked)
+            return replace(decision, value=plain["value"], arguments=arguments)
         except (InvalidArguments, UsageError) as error:
             raise DecisionError(
                 f"Request {request.id!r} ({request.tool_name}): {error}", request_id=request.id
             ) from error
-        return decision
 
 
 def _checked_input(given: object) -> UserInput:
@@ -248,7 +271,7 @@ def _checked_input(given: object) -> UserInput:
             raise UsageError("The input is empty: say what the agent is to do")
         return given
     if isinstance(given, Sequence) and not isinstance(given, (bytes, bytearray)):
-        if not given:
+        if not any(not isinstance(item, str) or item.strip() for item in given):
             raise UsageError("The input is empty: say what the agent is to do")
         try:
             UserPromptPart(given)

@@ -7,13 +7,13 @@ loss, in the middle of an interrupt too. How a record changes it is told in `fol
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from copy import copy
+from copy import copy, deepcopy
 from dataclasses import dataclass, field
 from functools import cache
 from types import MappingProxyType
 from typing import Any, cast
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 from pydantic_ai.messages import ModelMessage, ToolCallPart
 from pydantic_ai.usage import RunUsage
 
@@ -32,6 +32,7 @@ from understudy.values import checked_json
 __all__ = ["AgentState", "Call", "RunState", "Turn"]
 
 SCHEMA_VERSION = 1
+_KEYS = ("messages", "values", "run", "decisions", "sticky", "doubts")
 
 
 @dataclass(slots=True)
@@ -188,10 +189,7 @@ class AgentState:
     def __init__(
         self, messages: Iterable[ModelMessage] = (), values: Mapping[str, Any] | None = None
     ) -> None:
-        if isinstance(messages, Messages):
-            self.messages = messages
-        else:
-            self.messages = Messages(normalised(messages))
+        self.messages = Messages(normalised(messages))
         self._values: dict[str, Any] = checked_json(values or {}, what="AgentState(values=...)")
         self.run = None
         self.decisions = []
@@ -209,10 +207,16 @@ class AgentState:
         turn = self.run.turn if self.run is not None and not self.run.over else None
         return tuple(turn.standing) if turn is not None else ()
 
-    def copied(self) -> AgentState:
-        """A twin that further records leave alone. Costs nothing for the messages."""
+    def copied(self, *, deeply: bool = False) -> AgentState:
+        """A twin that further records leave alone. Costs nothing for the messages.
+
+        Args:
+            deeply: with values of its own, for somebody who may change what is in them.
+
+        """
         twin = AgentState.__new__(AgentState)
-        twin.messages, twin._values = self.messages, self._values
+        twin.messages = self.messages
+        twin._values = deepcopy(self._values) if deeply else self._values
         twin.run = self.run.copied() if self.run is not None else None
         twin.decisions = list(self.decisions)
         twin.sticky, twin.doubts = dict(self.sticky), dict(self.doubts)
@@ -248,7 +252,7 @@ class AgentState:
 
         Raises:
             SchemaVersionError: if it was written by a newer version.
-            UsageError: if it is no stored state at all.
+            UsageError: if it is no stored state, or not whole.
 
         """
         version = data.get("schema_version") if isinstance(data, Mapping) else None
@@ -256,12 +260,18 @@ class AgentState:
             raise UsageError("This is no stored AgentState: it has no 'schema_version'.")
         if version != SCHEMA_VERSION:
             raise SchemaVersionError(version=version, known=SCHEMA_VERSION)
-        stored = _stored().validate_python(
-            {key: data[key] for key in ("run", "decisions", "sticky", "doubts")}
-        )
+        missing = [key for key in _KEYS if key not in data]
+        if missing:
+            raise UsageError(f"This stored AgentState is not whole: {missing[0]!r} is missing.")
         state = cls.__new__(cls)
-        state.messages = Messages(messages_from_dicts(data["messages"]))
-        state._values = dict(data["values"])
+        try:
+            stored = _stored().validate_python({key: data[key] for key in _KEYS[2:]})
+            state.messages = Messages(messages_from_dicts(data["messages"]))
+        except (ValidationError, TypeError) as error:
+            raise UsageError(
+                f"This stored AgentState is damaged, in its run or messages: {error}"
+            ) from error
+        state._values = checked_json(data["values"], what="The stored AgentState's 'values'")
         state.run, state.decisions = stored.run, stored.decisions
         state.sticky, state.doubts = stored.sticky, stored.doubts
         return state

@@ -31,8 +31,8 @@ class WorkerThreads:
     """
 
     def __init__(self, max_threads: int = 64) -> None:
-        if max_threads < 1:
-            raise UsageError(f"max_threads must be at least 1, not {max_threads}")
+        if not isinstance(max_threads, int) or max_threads < 1:
+            raise UsageError(f"max_threads is a number from 1 on, not {max_threads!r}")
         self._max = max_threads
         self._lock = threading.Lock()
         self._wake = threading.Condition(self._lock)
@@ -64,7 +64,7 @@ class WorkerThreads:
         job = _Call(lambda: context.run(function, *args, **kwargs), loop, done, self._lock)
         with self._lock:
             self._jobs.append(job)
-            if self._idle:
+            if len(self._jobs) <= self._idle:
                 self._wake.notify()
             elif self._threads < self._max:
                 self._start_thread()
@@ -88,7 +88,7 @@ class WorkerThreads:
                 job.abandoned = True
                 self._abandoned += 1
                 self._threads -= 1
-                if self._jobs and not self._idle:
+                if len(self._jobs) > self._idle:
                     self._start_thread()
 
     def _work(self) -> None:

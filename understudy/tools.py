@@ -75,6 +75,8 @@ class ToolContext:
 
     __slots__ = (
         "_emit",
+        "_read_state",
+        "_state",
         "agent_id",
         "agent_path",
         "call_key",
@@ -82,13 +84,10 @@ class ToolContext:
         "resume_value",
         "resumed",
         "run_id",
-        "state",
         "tool_call_id",
         "tool_name",
     )
 
-    state: AgentState
-    """The agent's state, to read."""
     agent_id: str
     agent_path: tuple[str, ...]
     """Names of the agents from the root down to this one."""
@@ -107,7 +106,7 @@ class ToolContext:
     def __init__(
         self,
         *,
-        state: AgentState,
+        read_state: Callable[[], AgentState],
         agent_id: str,
         agent_path: tuple[str, ...],
         run_id: str,
@@ -119,7 +118,8 @@ class ToolContext:
         resume_value: Any,
         emit: Callable[[ToolContext, Any], None],
     ) -> None:
-        self.state = state
+        self._read_state = read_state
+        self._state: AgentState | None = None
         self.agent_id = agent_id
         self.agent_path = agent_path
         self.run_id = run_id
@@ -130,6 +130,13 @@ class ToolContext:
         self.resumed = resumed
         self.resume_value = resume_value
         self._emit = emit
+
+    @property
+    def state(self) -> AgentState:
+        """The agent's state, to read: a copy, made when first asked for in this call."""
+        if self._state is None:
+            self._state = self._read_state()
+        return self._state
 
     def emit(self, data: Any) -> None:
         """Tell the run's subscribers something: they get a `ToolEmitted` event with `data`."""
@@ -226,15 +233,21 @@ class Tool(Generic[R]):
 
     def revalidate(self, canonical: Mapping[str, Any]) -> dict[str, Any]:
         """The keyword arguments that canonical arguments stand for."""
-        return self.validate(to_json(canonical).decode())
+        try:
+            return self.validate(to_json(canonical).decode())
+        except PydanticSerializationError as error:
+            raise InvalidArguments(f"The arguments cannot be written as JSON: {error}") from error
 
     def canonical(self, checked: Mapping[str, Any]) -> dict[str, Any]:
         """Validated arguments as JSON, in the shape of the tool's schema."""
         single = self._schema.single_arg_name
         shown = checked[single] if single is not None else checked
         try:
-            return cast("dict[str, Any]", to_jsonable_python(shown))
-        except PydanticSerializationError as error:
+            canonical = to_jsonable_python(shown)
+            to_json(canonical)  # finds text that no encoding takes
+            json.dumps(canonical, allow_nan=False)  # finds numbers that JSON lacks
+            return cast("dict[str, Any]", canonical)
+        except (PydanticSerializationError, ValueError) as error:
             raise InvalidArguments(f"The arguments cannot be written as JSON: {error}") from error
 
     def bind(self, checked: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:

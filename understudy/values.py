@@ -39,5 +39,5 @@ def checked_json(values: Mapping[str, Any], *, what: str) -> dict[str, Any]:
 
 def digest(value: object) -> str:
     """SHA-256 of the canonical JSON of `value`: two values are the same if their digests are."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

@@ -13,7 +13,7 @@ TOLD = {
         "  ... refunding 20.0 for order 17",
         "  ... refunding 90.0 for order 18",
         "Completed(text='Order 17 is refunded, 18 in part, 19 was declined.'",
-        "  ann: edit {'order_id': '18', 'amount': 90}",
+        "  ann: edit {'order_id': '18', 'amount': 90.0}",
         "  ann: reject {'order_id': '19', 'amount': 40.0}",
     ],
     "extract_value": [

@@ -114,7 +114,7 @@ def test_a_rule_says_which_decisions_are_allowed(
     for decision in (approve(), edit({"order": "2"}), reject(), respond("x")):
         if decision.type not in allowed:
             with pytest.raises(DecisionError, match="does not allow"):
-                stage.resume(outcome, outcome.requests and {outcome.requests[0].id: decision})
+                stage.resume(outcome, {outcome.requests[0].id: decision})
     assert shop.did == []
 
 

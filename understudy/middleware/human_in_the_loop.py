@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import inspect
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +22,7 @@ from understudy.interrupts import DECISION_TYPES, DecisionType, Request, checked
 from understudy.middleware.base import Middleware
 from understudy.run import Run
 from understudy.tools import ToolContext
+from understudy.values import checked_json
 
 __all__ = ["HumanInTheLoop", "Rule"]
 
@@ -70,6 +73,7 @@ class HumanInTheLoop(Middleware):
         if expires_after is not None and not (
             isinstance(expires_after, (int, float))
             and not isinstance(expires_after, bool)
+            and math.isfinite(expires_after)
             and expires_after > 0
         ):
             raise UsageError(f"expires_after must be seconds above 0, not {expires_after!r}")
@@ -132,7 +136,7 @@ async def _needs_person(gate: _Gate, call: ToolCall) -> bool:
     if gate.when is None:
         return True
     try:
-        answer = gate.when(call.arguments, call.context)
+        answer = gate.when(deepcopy(call.arguments), call.context)
         return bool(await answer if inspect.isawaitable(answer) else answer)
     except Exception:
         logger.exception("when() of the gate on %r raised: a person is asked", call.tool_name)
@@ -143,9 +147,11 @@ async def _displayed(gate: _Gate, call: ToolCall) -> str | dict[str, Any] | None
     if gate.display is None:
         return None
     try:
-        shown = gate.display(call.arguments, call.context)
+        shown = gate.display(deepcopy(call.arguments), call.context)
         shown = await shown if inspect.isawaitable(shown) else shown
+        if isinstance(shown, dict):
+            return checked_json(shown, what="display()")
     except Exception as error:
         logger.exception("display() of the gate on %r raised", call.tool_name)
         return f"(display() raised {type(error).__name__}: {error})"
-    return shown if isinstance(shown, (str, dict)) else str(shown)
+    return shown if isinstance(shown, str) else str(shown)

@@ -63,12 +63,13 @@ def _tool_result(
     elif end.tool_call in live:
         value = live[end.tool_call]
     elif not lost:
-        stored = result.part.content if result.value_is == "content" else result.value
+        stored = result.value if result.value_is == "separate" else result.part.content
         try:
             tool = tools.get(part.tool_name)
             value = tool.load_value(stored) if tool is not None else stored
-        except ValueError:  # the annotation no longer accepts what it once wrote
-            lost = True
+        except ValueError:  # what the annotation does not accept is no value of the tool
+            given = result.value_is == "given"
+            value, lost = (stored, False) if given else (None, True)
     return ToolCallResult(
         tool_name=part.tool_name,
         call_key=end.tool_call,

@@ -9,12 +9,13 @@ from dataclasses import replace
 from understudy.calls import ToolCall
 from understudy.errors import MiddlewareError, UsageError
 from understudy.hooks import Hook, HookFailed
-from understudy.interrupts import Decision, DoubtfulCall, Request
+from understudy.interrupts import Decision, Request
 from understudy.modes.tool_execution import (
     EXPIRY,
     Ready,
     ask_again,
     bound,
+    doubts_about,
     failed_result,
     prepare,
     view,
@@ -81,8 +82,8 @@ async def _ask(run: Run, turn: Turn) -> None:
     """Ask every middleware which calls need a person, and record that it was asked."""
     calls: dict[str, ToolCall] = {}
     for call in turn.calls.values():
-        if call.result is not None:
-            continue
+        if call.result is not None or call.requests:
+            continue  # what was asked about before stays asked (J4)
         ready = prepare(run, call)
         try:
             if isinstance(ready, Ready):
@@ -96,7 +97,7 @@ async def _ask(run: Run, turn: Turn) -> None:
     asked: list[Request] = []
     decided: list[Decided] = []
     for key, shown in calls.items():
-        doubts = _doubts(run, shown.tool_name)
+        doubts = doubts_about(run, shown.call)
         mine = [request for request in requests if request.call_key == key]
         if doubts and not mine:
             mine = [shown.request()]
@@ -127,10 +128,6 @@ def _check_answer(hook: Hook, answer: object, keys: set[str]) -> None:
     if wrong is not None:
         error = UsageError(wrong)
         raise HookFailed(hook.failure(error)) from error
-
-
-def _doubts(run: Run, tool_name: str) -> tuple[DoubtfulCall, ...]:
-    return tuple(doubt for doubt in run.state.doubts.values() if doubt.tool_name == tool_name)
 
 
 def _sticky(run: Run, requests: Sequence[Request]) -> list[Decided]:

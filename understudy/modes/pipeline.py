@@ -13,12 +13,13 @@ from dataclasses import replace
 from understudy.errors import JournalFailed, StepFailed, UnderstudyError, UsageError
 from understudy.hooks import HookFailed
 from understudy.modes.ends import end_of
-from understudy.outcomes import Completed, Failed, Outcome
+from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Paused
 from understudy.records import Attempt, HooksRan, Once, RunEnded
 from understudy.run import Run, inside_run
 
 __all__ = ["Mode", "Step", "drive"]
 
+OUTCOMES = (Completed, Interrupted, Paused, Failed)
 Step = Callable[[Run], Awaitable[Outcome | None]]
 
 
@@ -117,6 +118,8 @@ async def _circle(run: Run, mode: Mode) -> Outcome:
         for step in steps:
             try:
                 outcome = await step(run)
+                if outcome is not None and not isinstance(outcome, OUTCOMES):
+                    raise TypeError(f"a step returns None or an Outcome, not {outcome!r}")
             except (HookFailed, JournalFailed):
                 raise
             except Exception as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import ValidationError
@@ -12,9 +12,9 @@ from pydantic_ai.messages import ToolReturnPart
 
 from understudy.calls import ToolCall, binding, make_context
 from understudy.errors import JournalFailed, UsageError
-from understudy.fold import IN_DOUBT
+from understudy.fold import IN_DOUBT, doubtful
 from understudy.hooks import Hook, HookFailed
-from understudy.interrupts import Decision, Interrupt, Request
+from understudy.interrupts import DECISION_TYPES, Decision, DoubtfulCall, Interrupt, Request
 from understudy.records import Requested, Result, Settled, Started
 from understudy.run import Run
 from understudy.state import Call, merged
@@ -34,6 +34,11 @@ __all__ = [
 EXPIRY = "expiry"
 """Who decides about a request that nobody answered in time."""
 
+DOUBT_ANSWERS = (
+    "This call was started and never answered. Find out what it did: respond(result) if it took "
+    "effect, approve() if it did not and is to run now, reject() if it did not and must not run."
+)
+
 PartOutcome = Literal["success", "failed", "denied", "interrupted"]
 
 
@@ -44,6 +49,8 @@ class Ready:
     call: Call
     tool: Tool[Any]
     checked: dict[str, Any]
+    shown: dict[str, Any] | None = None
+    """The canonical arguments that a person decided about, if one did."""
     edited: dict[str, Any] | None = None
     """The arguments that a person gave instead of the model's."""
 
@@ -72,10 +79,9 @@ def prepare(run: Run, call: Call) -> Ready | str:
         asked = next(iter(call.requests.values()), None)
         decided = _edit(call)
         if decided is not None:
-            checked = tool.revalidate(decided)
-            return Ready(call, tool, checked, tool.canonical(checked))
+            return Ready(call, tool, tool.revalidate(decided), shown=decided, edited=decided)
         if asked is not None:
-            return Ready(call, tool, tool.revalidate(asked.arguments))
+            return Ready(call, tool, tool.revalidate(asked.arguments), shown=asked.arguments)
         return Ready(call, tool, tool.validate(call.part.args))
     except InvalidArguments as error:
         return f"Invalid arguments for {call.part.tool_name!r}:\n{error}"
@@ -88,13 +94,18 @@ def _edit(call: Call) -> dict[str, Any] | None:
     return None
 
 
+def canonical(ready: Ready) -> dict[str, Any]:
+    """What would run, as a person is shown it."""
+    return ready.shown if ready.shown is not None else ready.tool.canonical(ready.checked)
+
+
 def view(run: Run, ready: Ready) -> ToolCall:
     """The call as middleware sees it."""
     return ToolCall(
         key=ready.call.key,
         tool=ready.tool,
         tool_call_id=ready.call.part.tool_call_id,
-        arguments=ready.tool.canonical(ready.checked),
+        arguments=canonical(ready),
         context=make_context(run, ready.call),
         run=run,
         call=ready.call,
@@ -103,7 +114,6 @@ def view(run: Run, ready: Ready) -> ToolCall:
 
 def bound(run: Run, call: Call, tool: Tool[Any], arguments: dict[str, Any]) -> bool:
     """Whether every answer about this call was given for exactly this (I12)."""
-    edited = _edit(call)
     for request in call.requests.values():
         shown = binding(
             run_id=run.run_id, call=call, fingerprint=tool.fingerprint, arguments=request.arguments
@@ -117,12 +127,8 @@ def bound(run: Run, call: Call, tool: Tool[Any], arguments: dict[str, Any]) -> b
             and request.tool_call_id == call.part.tool_call_id
         )
         decision = call.decisions.get(request.id)
-        wanted = request.arguments
-        if decision is not None and decision.type == "edit" and edited is not None:
-            try:
-                wanted = tool.canonical(tool.revalidate(edited))
-            except InvalidArguments:
-                return False
+        edited = decision.arguments if decision is not None else None
+        wanted = edited if edited is not None else request.arguments
         if not intact or digest(wanted) != digest(arguments):
             return False
     return True
@@ -131,13 +137,46 @@ def bound(run: Run, call: Call, tool: Tool[Any], arguments: dict[str, Any]) -> b
 def ask_again(run: Run, call: ToolCall) -> None:
     """Put each answered question about a call anew, showing what would run now (I12)."""
     for request in list(call.call.requests.values()):
-        fresh = replace(
-            call.request(kind=request.kind, allowed=request.allowed, display=request.display),
+        whole = request.expires_at - request.created_at if request.expires_at is not None else None
+        fresh = call.request(
+            kind=request.kind,
+            allowed=request.allowed,
+            display=request.display,
             payload=request.payload,
+            expires_after=whole.total_seconds() if whole is not None else None,
             doubts=request.doubts,
-            expires_at=request.expires_at,
         )
         record_request(run, fresh, replaces=(request.id,))
+
+
+def doubts_about(run: Run, call: Call) -> tuple[DoubtfulCall, ...]:
+    """Calls of the same tool whose outcome nobody knows, settled by no one so far (J4)."""
+    name = call.part.tool_name
+    doubts = {key: doubt for key, doubt in run.state.doubts.items() if doubt.tool_name == name}
+    turn = run.current.turn
+    for other in turn.calls.values() if turn is not None else ():
+        for request in other.standing:
+            if request.kind == "doubt" and other.part.tool_name == name and other is not call:
+                doubts[other.key] = doubtful(other, request.payload["reason"])
+    doubts.pop(call.key, None)
+    return tuple(doubts.values())
+
+
+def doubted(run: Run, ready: Ready) -> bool:
+    """Whether a doubt stands that nobody who decided about this call has seen; then ask (J4)."""
+    doubts = doubts_about(run, ready.call)
+    approvals = [r for r in ready.call.requests.values() if r.kind == "approval"]
+    seen = {doubt.call_key for request in approvals for doubt in request.doubts}
+    if all(doubt.call_key in seen for doubt in doubts):
+        return False
+    first = approvals[0] if approvals else None
+    request = view(run, ready).request(
+        allowed=first.allowed if first is not None else DECISION_TYPES,
+        display=first.display if first is not None else None,
+        doubts=doubts,
+    )
+    record_request(run, request, replaces=tuple(r.id for r in approvals))
+    return True
 
 
 def record_request(run: Run, request: Request, replaces: tuple[str, ...] = ()) -> None:
@@ -170,7 +209,7 @@ async def perform(run: Run, ready: Ready) -> None:
         if run.definition.hooks.wrap_tool_call:
             returned = await _wrapped(run, ready, raised)
         else:
-            returned = await _body(run, ready, ready.checked)
+            returned = await _body(run, ready)
         result = _result_of(run, ready, returned)
     except Interrupt as interrupt:
         result = _question(run, ready, interrupt)
@@ -180,11 +219,12 @@ async def perform(run: Run, ready: Ready) -> None:
     except _TimedOut:
         result = _timed_out(run, ready)
     except Retry as retry:
-        result = failed_result(run, call, str(retry) or "Try again.")
+        result = failed_result(run, call, _as_edited(str(retry) or "Try again.", ready.edited))
     except (HookFailed, JournalFailed):
         raise
     except Exception as error:
-        result = failed_result(run, call, f"{type(error).__name__}: {error}")
+        told = f"{type(error).__name__}: {error}"
+        result = failed_result(run, call, _as_edited(told, ready.edited))
     if result is not None:
         run.record(result)
 
@@ -195,12 +235,10 @@ async def _wrapped(run: Run, ready: Ready, raised: list[BaseException]) -> Any:
     async def innermost(call: ToolCall) -> Any:
         try:
             if call.arguments == shown.arguments:
-                return await _body(run, ready, ready.checked)
+                return await _body(run, ready)
             checked = ready.tool.revalidate(call.arguments)
-            canonical = ready.tool.canonical(checked)
-            if ready.call.requests and not bound(run, ready.call, ready.tool, canonical):
-                raise _AskAgain(replace(call, arguments=canonical))
-            return await _body(run, ready, checked)
+            changed = Ready(ready.call, ready.tool, checked, shown=ready.tool.canonical(checked))
+            return await _body(run, changed)
         except Exception as error:
             raised.append(error)
             raise
@@ -228,12 +266,12 @@ def _link(
     return link
 
 
-async def _body(run: Run, ready: Ready, checked: dict[str, Any]) -> Any:
+async def _body(run: Run, ready: Ready) -> Any:
     """The tool itself. The last check that this is what was approved stands right before it."""
     tool, call = ready.tool, ready.call
-    if call.requests and not bound(run, call, tool, tool.canonical(checked)):
-        raise _AskAgain(replace(view(run, ready), arguments=tool.canonical(checked)))
-    positional, keywords = tool.bind(checked)
+    if call.requests and not bound(run, call, tool, canonical(ready)):
+        raise _AskAgain(view(run, ready))
+    positional, keywords = tool.bind(ready.checked)
     if tool.takes_context:
         positional.insert(0, make_context(run, call))
     if tool.timeout is None:
@@ -253,19 +291,21 @@ async def _enter(run: Run, ready: Ready, positional: list[Any], keywords: dict[s
         return await tool.function(*positional, **keywords)
     if tool.inline:
         return tool.function(*positional, **keywords)
-    key = ready.call.key
 
     def late(done: asyncio.Future[Any]) -> None:
         if not done.cancelled() and done.exception() is None and not run.closed:
-            _settle_late(run, key)
+            _settle_late(run, ready, done.result())
 
     return await run.threads.run(tool.function, *positional, on_late=late, **keywords)
 
 
-def _settle_late(run: Run, key: str) -> None:
+def _settle_late(run: Run, ready: Ready, returned: Any) -> None:
     """An abandoned call came back after all: what it did is known, so its doubt is gone (J4)."""
-    if key in run.state.doubts:
-        run.record(Settled(call_key=key, how="late result"))
+    call = ready.call
+    if call.key in run.state.doubts:
+        run.record(Settled(call_key=call.key, how="late result"))
+    elif call.result is None and any(request.kind == "doubt" for request in call.standing):
+        run.record(_result_of(run, ready, returned))
 
 
 # ------------------------------------------------------------------- results
@@ -281,29 +321,29 @@ def make_part(run: Run, call: Call, content: Any, outcome: PartOutcome) -> ToolR
     )
 
 
-def failed_result(run: Run, call: Call, text: str) -> Result:
+def failed_result(run: Run, call: Call, told: Any) -> Result:
     """An error for the model to mend or to live with (T2)."""
-    return Result(call_key=call.key, part=make_part(run, call, text, "failed"))
+    return Result(call_key=call.key, part=make_part(run, call, told, "failed"))
 
 
-def denied_result(run: Run, call: Call, decision: Decision) -> Result:
+def denied_result(run: Run, call: Call, request: Request, decision: Decision) -> Result:
     """A person said no, or nobody answered in time (I6, I14)."""
     if decision.by == EXPIRY:
         said = "nobody answered in time whether this call may run."
+    elif request.kind == "doubt":
+        said = "a person found that this call took no effect, and decided that it must not run."
     else:
         said = "a person decided that this call must not run."
-        if decision.message:
-            said += f" They say: {decision.message!r}."
-    text = f"Denied: {said} Do not try the same call again."
+    if decision.message:
+        said += f" They say: {decision.message!r}"
+    text = f"Denied: {said}\nDo not try the same call again."
     return Result(call_key=call.key, part=make_part(run, call, text, "denied"))
 
 
 def responded_result(run: Run, call: Call, decision: Decision) -> Result:
     """A person gave the result instead of the tool (I6)."""
-    value = checked_json({"value": decision.value}, what="respond(...)")["value"]
-    if run.current.until_tool and call.part.tool_name in run.current.until_tool:
-        run.live_values[call.key] = decision.value
-    return Result(call_key=call.key, part=make_part(run, call, value, "success"))
+    part = make_part(run, call, decision.value, "success")
+    return Result(call_key=call.key, part=part, value_is="given")
 
 
 def in_doubt(run: Run, call: Call, reason: str) -> Result | None:
@@ -316,21 +356,13 @@ def in_doubt(run: Run, call: Call, reason: str) -> Result | None:
             request = view(run, ready).request(
                 kind="doubt",
                 allowed=("respond", "approve", "reject"),
+                display=DOUBT_ANSWERS,
                 payload={"reason": reason, "started": call.attempts},
             )
             record_request(run, request)
             return None
     part = make_part(run, call, IN_DOUBT.format(reason=reason), "interrupted")
     return Result(call_key=call.key, part=part, doubt=reason)
-
-
-def left_in_doubt(run: Run, call: Call, request: Request, decision: Decision) -> Result:
-    """A person will not have a doubtful call repeated; what it did stays unknown (J4)."""
-    reason = str(request.payload["reason"])
-    text = IN_DOUBT.format(reason=reason)
-    if decision.message:
-        text += f" A person who looked says: {decision.message!r}."
-    return Result(call_key=call.key, part=make_part(run, call, text, "interrupted"), doubt=reason)
 
 
 def _timed_out(run: Run, ready: Ready) -> Result | None:
@@ -343,8 +375,9 @@ def _timed_out(run: Run, ready: Ready) -> Result | None:
 
 def _question(run: Run, ready: Ready, interrupt: Interrupt) -> Result | None:
     """The tool asks a question of its own; an earlier answer of its is used up (I8)."""
+    anew = prepare(run, ready.call)  # the tool may have changed the arguments that it got
     try:
-        request = view(run, ready).request(
+        request = view(run, anew if isinstance(anew, Ready) else ready).request(
             kind="interrupt", allowed=interrupt.allowed, payload=interrupt.payload
         )
     except UsageError as error:

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from understudy.modes.tool_execution import (
     Ready,
     denied_result,
+    doubted,
     failed_result,
     in_doubt,
-    left_in_doubt,
     make_part,
     perform,
     prepare,
@@ -46,7 +46,10 @@ async def execute_tools(run: Run) -> Outcome | None:
             may_run = _release(run, call)
             if may_run is not None:
                 ready.append(may_run)
-    for batch in _batches(ready):
+    for group in _batches(ready):
+        batch = [item for item in group if not doubted(run, item)]
+        if not batch:
+            continue
         for item in batch:
             start(run, item)
         await run.durable()  # `started` before the body: a crash from here on is a doubt
@@ -81,10 +84,8 @@ def _decided(run: Run, call: Call) -> Result | None:
     """The result that a person's answer is, where the tool is not to run (I6)."""
     for request in call.requests.values():
         decision = call.decisions[request.id]
-        if decision.type == "reject" and request.kind == "doubt":
-            return left_in_doubt(run, call, request, decision)
         if decision.type == "reject":
-            return denied_result(run, call, decision)
+            return denied_result(run, call, request, decision)
         if decision.type == "respond" and request.kind != "interrupt":
             return responded_result(run, call, decision)
     return None
