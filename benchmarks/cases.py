@@ -1,12 +1,11 @@
 """What is measured, in a process of its own: `python -m benchmarks.cases NAME CASE ...`.
 
 Time is the processor's, not the wall clock's. A run here waits for nothing, so on an idle machine
-both are the same; on a busy one this leaves out what the neighbours took. A rival that does wait,
-for a thread of its own say, looks faster by it than it is, never slower.
+both should agree; on a busy one this leaves out the turns that the neighbours had, though not what
+they did to the caches. A rival that does wait, for a thread of its own say, looks faster by it.
 
-The heap that importing and warming up left behind is frozen before the clock runs. Otherwise the
-full collection before each run walks it, which empties the processor's caches: the run after it is
-some 0.4 ms slower whatever the framework does, and that is a third of our run of 10 steps.
+A full collection comes before each run, so each begins with cold caches, as one does that a person
+or a slow model kept waiting. Of a short run of ours that is up to half of the time.
 """
 
 from __future__ import annotations
@@ -104,8 +103,6 @@ async def case_concurrent(adapter: Adapter, steps: Sequence[int], runs: int, sec
 async def _warmed(adapter: Adapter, steps: Sequence[int]) -> None:
     for count in steps:  # each length has an agent of its own, with caches of its own
         await adapter.run(count)
-    gc.collect()
-    gc.freeze()
 
 
 def _check_calls(adapter: Adapter, were: int, due: int) -> None:

@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from pydantic_ai.messages import ModelMessage
-from pydantic_ai.models import Model
+from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.usage import RunUsage
 
 from understudy.clock import Clock, NewId
 from understudy.definition import AgentDefinition, PauseWhen
 from understudy.errors import UnderstudyError
 from understudy.events import Event
-from understudy.fold import open_run
 from understudy.ledger import Ledger
 from understudy.messages import normalised
+from understudy.model_input import ModelInput
 from understudy.outcomes import Completed, Failed, Interrupted, Paused, ToolCallResult
 from understudy.records import HistoryReplaced, Once, Record
 from understudy.state import AgentState, RunState
@@ -60,6 +60,9 @@ class Run:
         self.deps = deps
         self.pause_when = pause_when
         self.streaming = streaming
+        self.tools = tuple(definition.tools.values())
+        self.parameters: tuple[ModelInput, ModelRequestParameters] | None = None
+        """What the model was asked with last, to be used again while it stays the same."""
         self.live_values: dict[str, Any] = {}
         """Return values of until tools that this process still has, by call key."""
         self.closed = False
@@ -75,7 +78,9 @@ class Run:
     @property
     def current(self) -> RunState:
         """Where this run stands."""
-        return open_run(self.ledger.state)
+        run = self.ledger.state.run
+        assert run is not None, "a Run is made where a run is open"
+        return run
 
     @property
     def run_id(self) -> str:

@@ -57,6 +57,8 @@ class Call:
     @property
     def standing(self) -> list[Request]:
         """The requests that nobody has answered yet."""
+        if not self.requests:
+            return []
         return [r for r in self.requests.values() if r.id not in self.decisions]
 
     @property
@@ -94,7 +96,8 @@ class Turn:
     @property
     def standing(self) -> list[Request]:
         """The unanswered requests of all calls, in call order."""
-        return [request for call in self.calls.values() for request in call.standing]
+        asked = [call for call in self.calls.values() if call.requests]
+        return [request for call in asked for request in call.standing]
 
     def copied(self) -> Turn:
         twin = copy(self)

@@ -341,7 +341,9 @@ def as_tool(given: object) -> Tool[Any]:
 
 def model_content(value: Any, jsonable: Any) -> Any:
     """What the model is shown of a return value: text and files as they are, else JSON."""
-    if isinstance(value, str) or is_multi_modal_content(value):
+    if isinstance(value, (str, int, float, dict)) or value is None:
+        return jsonable
+    if is_multi_modal_content(value):
         return value
     if isinstance(value, Sequence) and any(is_multi_modal_content(item) for item in value):
         return list(value)

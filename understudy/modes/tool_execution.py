@@ -164,6 +164,9 @@ def doubts_about(run: Run, call: Call) -> tuple[DoubtfulCall, ...]:
 
 def doubted(run: Run, ready: Ready) -> bool:
     """Whether a doubt stands that nobody who decided about this call has seen; then ask (J4)."""
+    turn = run.current.turn
+    if not run.state.doubts and (turn is None or not turn.standing):
+        return False
     doubts = doubts_about(run, ready.call)
     approvals = [r for r in ready.call.requests.values() if r.kind == "approval"]
     seen = {doubt.call_key for request in approvals for doubt in request.doubts}
