@@ -1,0 +1,103 @@
+"""An event loop in a daemon thread of its own, and the one shared by actors without a loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+
+from understudy.errors import UsageError
+
+__all__ = ["LoopThread", "shared_loop"]
+
+
+class LoopThread:
+    """A daemon thread that runs an event loop from `start()` to `stop()`."""
+
+    def __init__(self, name: str = "understudy-loop") -> None:
+        self._name = name
+        self._lock = threading.RLock()
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop, which runs from `start()` to `stop()`.
+
+        Raises:
+            UsageError: if the thread is not started, or stopped.
+
+        """
+        if self._loop is None:
+            raise UsageError("this loop thread does not run: call start() first")
+        return self._loop
+
+    def start(self) -> asyncio.AbstractEventLoop:
+        """Start the thread, wait until its loop runs, and return the loop; again: the same loop."""
+        with self._lock:
+            if self._loop is None:
+                running = threading.Event()
+                self._thread = threading.Thread(
+                    target=self._run, args=(running,), name=self._name, daemon=True
+                )
+                self._thread.start()
+                running.wait()
+            return self.loop
+
+    def stop(self, timeout: float | None = None) -> bool:
+        """End the loop: its tasks are cancelled, its actors end, the loop is closed.
+
+        Called on the loop itself it only asks for the end. Stopping twice is no error.
+
+        Args:
+            timeout: seconds to wait for the thread; None waits for ever.
+
+        Returns:
+            True if the thread has ended.
+
+        """
+        with self._lock:
+            thread, loop, stopping = self._thread, self._loop, self._stopping
+            self._loop = None
+        if loop is not None and stopping is not None:
+            loop.call_soon_threadsafe(stopping.set)
+        if thread is None:
+            return True
+        if thread is threading.current_thread():
+            return False
+        thread.join(timeout)
+        return not thread.is_alive()
+
+    def _run(self, running: threading.Event) -> None:
+        with asyncio.Runner() as runner:
+            runner.run(self._wait(running))
+
+    async def _wait(self, running: threading.Event) -> None:
+        self._stopping = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        running.set()
+        await self._stopping.wait()
+
+
+_lock = threading.Lock()
+_shared: LoopThread | None = None
+
+
+def shared_loop() -> asyncio.AbstractEventLoop:
+    """The loop of actors that were started where no loop runs; its thread starts on demand."""
+    global _shared
+    with _lock:
+        if _shared is None:
+            _shared = LoopThread("understudy-actors")
+        return _shared.start()
+
+
+def _forget_after_fork() -> None:
+    """The child of a fork has no thread that runs the loop: it gets a new one on demand."""
+    global _lock, _shared
+    _lock = threading.Lock()
+    _shared = None
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)
