@@ -27,7 +27,7 @@ from understudy.modes import AgentExecution, Mode, collapse_until_tool
 from understudy.modes.until import UntilTool, check_known, refuse_both
 from understudy.outcomes import Completed, Failed, Outcome
 from understudy.records import Revoked, Settled
-from understudy.runner import Decisions, Host, Runner
+from understudy.runner import Decisions, Host, Runner, RunOptions
 from understudy.state import AgentState
 from understudy.streaming import streamed
 from understudy.tools import Tool, ToolResult
@@ -119,7 +119,7 @@ class Agent:
             pause_when=pause_when,
         )
         """The frozen description, with the middleware's instructions and tools in it."""
-        self._runner = Runner(self.definition, self._mode)
+        self.runner = Runner(self.definition, self._mode)
 
     @property
     def name(self) -> str:
@@ -167,6 +167,29 @@ class Agent:
             JournalFailed: if the journal refuses a record.
 
         """
+        run_options = self.run_options(until_tool, until_tool_success, max_runs)
+        host = Host(
+            deps=deps,
+            pause_when=pause_when,
+            clock=clock or SystemClock(),
+            new_id=new_id or new_random_id,
+            journal=journal,
+            emit=on_event,
+        )
+        return await self.runner.start(input, state, options=run_options, host=host)
+
+    def run_options(
+        self,
+        until_tool: UntilTool | None = None,
+        until_tool_success: UntilTool | None = None,
+        max_runs: int | None = None,
+    ) -> RunOptions:
+        """The options of a run, checked, with the until pair collapsed.
+
+        Raises:
+            UsageError: for both until variants, an unknown tool, or a limit that is none.
+
+        """
         refuse_both(until_tool, until_tool_success)
         names, require_success = collapse_until_tool(until_tool, until_tool_success)
         definition = self.definition
@@ -174,21 +197,7 @@ class Agent:
             check_known(names, definition.tools, agent=self.name)
         limit = definition.max_runs if max_runs is None else max_runs
         check_limits(limit, definition.early_stopping, agent=self.name)
-        return await self._runner.start(
-            input,
-            state,
-            until_tool=names,
-            require_tool_success=require_success,
-            max_runs=limit,
-            host=Host(
-                deps=deps,
-                pause_when=pause_when,
-                clock=clock or SystemClock(),
-                new_id=new_id or new_random_id,
-                journal=journal,
-                emit=on_event,
-            ),
-        )
+        return RunOptions(until_tool=names, require_tool_success=require_success, max_runs=limit)
 
     def execute_sync(self, input: UserInput, **options: Unpack[ExecuteOptions]) -> Outcome:
         """`execute` for code without an event loop; takes the same options.
@@ -234,7 +243,7 @@ class Agent:
             journal=journal,
             emit=on_event,
         )
-        return await self._runner.resume(state, decisions, host=host)
+        return await self.runner.resume(state, decisions, host=host)
 
     def resume_sync(
         self,
@@ -362,7 +371,7 @@ class Agent:
         async def go() -> Outcome:
             # Entered, a provider closes the client that it made: its loop ends here.
             async with AsyncExitStack() as clients:
-                for model in self._runner.models:
+                for model in self.runner.models:
                     await clients.enter_async_context(model)
                 return await start()
 

@@ -15,7 +15,7 @@ from understudy import records as r
 from understudy.errors import UsageError
 from understudy.interrupts import DecisionRecord, DoubtfulCall, Sticky
 from understudy.messages import Messages
-from understudy.state import AgentState, Call, RunState, Turn
+from understudy.state import AgentState, Call, QueuedMessage, RunState, Turn
 
 __all__ = ["apply", "replay"]
 
@@ -71,6 +71,7 @@ def _snapshot(state: AgentState, record: r.Snapshot) -> None:
     state.messages, state.run = stored.messages, stored.run
     state._values = dict(stored.values)
     state.decisions, state.sticky, state.doubts = stored.decisions, stored.sticky, stored.doubts
+    state.queue, state.message_ids = stored.queue, stored.message_ids
 
 
 def _run_started(state: AgentState, record: r.RunStarted) -> None:
@@ -87,6 +88,25 @@ def _run_started(state: AgentState, record: r.RunStarted) -> None:
     if record.values:
         state.merge(record.values)
     state.messages = state.messages.appending(record.message)
+    _dequeue(state, record.message_ids)
+
+
+def _dequeue(state: AgentState, message_ids: tuple[str, ...]) -> None:
+    for message_id in message_ids:
+        state.queue.pop(message_id, None)
+        if message_id not in state.message_ids:
+            state.message_ids.append(message_id)
+
+
+def _message_queued(state: AgentState, record: r.MessageQueued) -> None:
+    state.queue[record.message_id] = QueuedMessage(
+        record.message_id, record.message, record.steer, record.self_sent
+    )
+    state.message_ids.append(record.message_id)
+
+
+def _cancel_requested(state: AgentState, record: r.CancelRequested) -> None:
+    open_run(state).cancelled = record.signal
 
 
 def _attempt(state: AgentState, record: r.Attempt) -> None:
@@ -95,6 +115,7 @@ def _attempt(state: AgentState, record: r.Attempt) -> None:
 
 def _user_message(state: AgentState, record: r.UserMessage) -> None:
     state.messages = state.messages.appending(record.message)
+    _dequeue(state, record.message_ids)
 
 
 def _hooks_ran(state: AgentState, record: r.HooksRan) -> None:
@@ -291,6 +312,8 @@ _APPLY: dict[type[r.Record], Callable[[AgentState, Any], None]] = {
     r.RunStarted: _run_started,
     r.Attempt: _attempt,
     r.UserMessage: _user_message,
+    r.MessageQueued: _message_queued,
+    r.CancelRequested: _cancel_requested,
     r.HooksRan: _hooks_ran,
     r.Reply: _reply,
     r.PauseChecked: _pause_checked,

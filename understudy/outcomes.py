@@ -11,8 +11,9 @@ from pydantic_ai.usage import RunUsage
 from understudy.errors import DecisionError, UnderstudyError
 from understudy.interrupts import Decision, Request, checked_decision
 from understudy.state import AgentState
+from understudy.stopping import StopSignals
 
-__all__ = ["Completed", "Failed", "Interrupted", "Outcome", "Paused", "ToolCallResult"]
+__all__ = ["Completed", "Failed", "Interrupted", "Outcome", "Paused", "Stopped", "ToolCallResult"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +95,16 @@ class Paused:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped:
+    """The run was stopped; all that was finished before is in the state (P7)."""
+
+    signals: StopSignals
+    run_id: str = ""
+    state: AgentState = field(repr=False)
+    usage: RunUsage = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
     """The run ended by an error; all that was finished before is in the state."""
 
@@ -103,4 +114,4 @@ class Failed:
     usage: RunUsage = field(repr=False)
 
 
-Outcome = Completed | Interrupted | Paused | Failed
+Outcome = Completed | Interrupted | Paused | Stopped | Failed

@@ -23,11 +23,13 @@ from understudy.messages import (
 
 __all__ = [
     "Attempt",
+    "CancelRequested",
     "Decided",
     "End",
     "HistoryReplaced",
     "HooksRan",
     "InterruptsChecked",
+    "MessageQueued",
     "Once",
     "PauseChecked",
     "Paused",
@@ -55,13 +57,15 @@ __all__ = [
 class End:
     """How a run ends, as data: enough to make its outcome again (J1)."""
 
-    outcome: Literal["completed", "failed", "withdrawn"]
+    outcome: Literal["completed", "failed", "stopped", "withdrawn"]
     text: str = ""
     tool_call: str | None = None
     """Key of the until tool's call that ended the run."""
     tool_arguments: dict[str, Any] | None = None
     """What that call was run with."""
     error: dict[str, Any] | None = None
+    signals: dict[str, Any] | None = None
+    """What stopped the run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +83,8 @@ class RunStarted:
     fingerprint: str
     deps_given: bool
     pause_when_given: bool
+    message_ids: tuple[str, ...] = ()
+    """The queued messages that went into the input: they leave the queue by this."""
     values: dict[str, Any] = field(default_factory=dict)
     """Defaults that the middleware's `state_schema` adds."""
     kind: Literal["run_started"] = "run_started"
@@ -100,6 +106,26 @@ class UserMessage:
     message_ids: tuple[str, ...] = ()
     author: str | None = None
     kind: Literal["user_message"] = "user_message"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageQueued:
+    """A message waits: for the end of the run, or to steer the one that goes on (A2)."""
+
+    message_id: str
+    message: StoredRequest
+    steer: bool = False
+    self_sent: bool = False
+    """By a tool or hook of the agent itself, not from outside (A4, I10)."""
+    kind: Literal["message_queued"] = "message_queued"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelRequested:
+    """Somebody wants the run cancelled: whatever follows, it ends as stopped (J13)."""
+
+    signal: dict[str, Any]
+    kind: Literal["cancel_requested"] = "cancel_requested"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,6 +321,8 @@ Record = (
     RunStarted
     | Attempt
     | UserMessage
+    | MessageQueued
+    | CancelRequested
     | HooksRan
     | Reply
     | PauseChecked

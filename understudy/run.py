@@ -18,9 +18,10 @@ from understudy.events import Event
 from understudy.ledger import Ledger
 from understudy.messages import normalised
 from understudy.model_input import ModelInput
-from understudy.outcomes import Completed, Failed, Interrupted, Paused, ToolCallResult
+from understudy.outcomes import Completed, Failed, Interrupted, Paused, Stopped, ToolCallResult
 from understudy.records import HistoryReplaced, Once, Record
 from understudy.state import AgentState, RunState
+from understudy.stopping import StopSignals
 from understudy.threads import WorkerThreads
 from understudy.values import checked_json
 
@@ -47,6 +48,8 @@ class Run:
         deps: Any = None,
         pause_when: PauseWhen | None = None,
         streaming: bool = False,
+        halting: Callable[[], bool] | None = None,
+        pause_requested: Callable[[], str | None] | None = None,
     ) -> None:
         self.definition = definition
         self.ledger = ledger
@@ -60,6 +63,10 @@ class Run:
         self.deps = deps
         self.pause_when = pause_when
         self.streaming = streaming
+        self.halting = halting
+        """Asked before each step: true ends this drive, and leaves the run open."""
+        self.pause_requested = pause_requested
+        """Asked where `pause_when` is: what the host wants now, not a part of the run."""
         self.tools = tuple(definition.tools.values())
         self.parameters: tuple[ModelInput, ModelRequestParameters] | None = None
         """What the model was asked with last, to be used again while it stays the same."""
@@ -154,6 +161,11 @@ class Run:
         return Interrupted(
             requests=self.state.requests, run_id=run.run_id, state=self.state, usage=run.usage
         )
+
+    def stopped(self, signals: StopSignals) -> Stopped:
+        """The outcome of a run that was stopped, for a step to return."""
+        run = self.current
+        return Stopped(signals=signals, run_id=run.run_id, state=self.state, usage=run.usage)
 
     def paused(self, reason: str) -> Paused:
         """The outcome of a run that stands still."""

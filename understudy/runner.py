@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
 from pydantic import ValidationError
@@ -37,11 +38,22 @@ from understudy.records import (
 )
 from understudy.run import Run, inside_run
 from understudy.state import AgentState
+from understudy.stopping import StopSignal, StopSignals
 from understudy.threads import WorkerThreads
 from understudy.tools import InvalidArguments
 from understudy.values import checked_json
 
-__all__ = ["Host", "Runner"]
+__all__ = [
+    "Decisions",
+    "Host",
+    "RunOptions",
+    "Runner",
+    "decide",
+    "refuse_inside_run",
+    "unpause",
+    "user_message",
+    "withdraw",
+]
 
 Decisions = Mapping[str, Decision | Mapping[str, Any]]
 
@@ -59,6 +71,11 @@ class Host:
     journal: Journal | None = None
     emit: Callable[[Event], None] | None = None
     """Who is told events. With somebody to tell, replies are streamed."""
+    agent_id: str | None = None
+    """Of the actor that runs it; the agent's name where there is none."""
+    halting: Callable[[], bool] | None = None
+    pause_requested: Callable[[], str | None] | None = None
+    threads: WorkerThreads | None = None
 
     def __post_init__(self) -> None:
         for what, function in (
@@ -101,90 +118,125 @@ class Runner:
         input: UserInput,
         state: AgentState | None,
         *,
-        until_tool: tuple[str, ...] | None,
-        require_tool_success: bool,
-        max_runs: int,
+        options: RunOptions,
         host: Host,
     ) -> Outcome:
         """Begin a run with a message; a run that stood open in `state` is withdrawn (I10)."""
-        definition = self._definition
-        content = _checked_input(input)
+        message = user_message(input, at=host.clock.now())
         given = _checked_state(state) if state is not None else AgentState()
-        seeds = _seeds(definition, given)
-        await self._check_instructions(given, seeds)
-        run = self._run(given, host, fresh=state is None)
-        now = host.clock.now()
-        _withdraw(run, given)
-        run.record(
+        await self.check_start(given)
+        ledger = self._ledger(given, host, fresh=state is None)
+        return await self.begin(ledger, message, options=options, host=host)
+
+    async def check_start(self, state: AgentState) -> None:
+        """Raise a `UsageError` where a run could not begin with this state (R8)."""
+        for model in self.models:
+            refresh_client(model)
+        seeds = _seeds(self._definition, state)
+        await self._check_instructions(state, seeds)
+
+    async def begin(
+        self,
+        ledger: Ledger,
+        message: ModelRequest,
+        *,
+        options: RunOptions,
+        host: Host,
+        message_ids: tuple[str, ...] = (),
+    ) -> Outcome:
+        """Begin a run in this ledger and drive it."""
+        definition = self._definition
+        withdraw(ledger, host.clock)
+        ledger.record(
             RunStarted(
                 run_id=host.new_id(),
-                at=now,
-                message=ModelRequest(parts=[UserPromptPart(content, timestamp=now)], timestamp=now),
-                until_tool=until_tool,
-                require_tool_success=require_tool_success,
-                max_runs=max_runs,
+                at=host.clock.now(),
+                message=message,
+                until_tool=options.until_tool,
+                require_tool_success=options.require_tool_success,
+                max_runs=options.max_runs,
                 early_stopping=definition.early_stopping,
                 fingerprint=self._fingerprint,
                 deps_given=host.deps is not None,
                 pause_when_given=host.pause_when is not None,
-                values=seeds,
+                message_ids=message_ids,
+                values=_seeds(definition, ledger.state),
             ),
         )
-        return await drive(run, self._mode)
+        return await drive(self._run(ledger, host), self._mode)
 
     async def resume(
         self, state: AgentState, decisions: Decisions | None, *, host: Host
     ) -> Outcome:
         """Go on from where the state stands, with answers if there are some."""
         state = _checked_state(state)
-        if inside_run.get():
-            raise DecisionError(
-                "resume was called from inside a tool, hook or model: only the host decides (I13)"
-            )
+        refuse_inside_run()
         current = state.run
         if current is None:
             raise NotInterrupted("This state has no run to resume: use execute(input, state=...)")
-        new = self._checked_decisions(state, decisions, host.clock) if decisions is not None else {}
+        new = self.check_decisions(state, decisions, host.clock) if decisions is not None else {}
         if current.end is not None:
             if decisions is None or current.end.outcome == "withdrawn":
                 raise NotInterrupted(
                     "The run of this state is over: use execute(input, state=...) for a new one"
                 )
-            return outcome_of(current.end, state.copied(), self._definition.tools, {})
-        run = self._run(state, host, fresh=False)
-        now = host.clock.now()
-        for request_id, decision in new.items():
-            run.record(Decided(request_id=request_id, decision=decision, at=now))
+            return self.ended(state)
+        ledger = self._ledger(state, host, fresh=False)
+        decide(ledger, new, host.clock)
+        if decisions is None:
+            unpause(ledger)
+        return await self.go_on(ledger, host=host)
+
+    async def go_on(self, ledger: Ledger, *, host: Host) -> Outcome:
+        """Drive the open run of this ledger from where it stands."""
+        for model in self.models:
+            refresh_client(model)
+        run = self._run(ledger, host)
         await run.durable()
+        current = run.current
         for given, value, what in (
             (current.deps_given, host.deps, "deps"),
             (current.pause_when_given, host.pause_when, "pause_when"),
         ):
             if given and value is None:  # it never goes on without (J12)
                 return replace(run.paused(f"needs {what}"), state=run.state.copied())
-        if current.paused is not None and decisions is None:
-            run.record(Unpaused())
         return await drive(run, self._mode)
 
-    def _run(self, state: AgentState, host: Host, *, fresh: bool) -> Run:
-        definition = self._definition
-        for model in self.models:
-            refresh_client(model)
-        path = (definition.name,)
+    def ended(self, state: AgentState) -> Outcome:
+        """The outcome of the run that is over in this state."""
+        assert state.run is not None, "the run that is over"
+        assert state.run.end is not None, "the run that is over"
+        return outcome_of(state.run.end, state.copied(), self._definition.tools, {})
+
+    async def stop(self, ledger: Ledger, signal: StopSignal, *, host: Host) -> Outcome:
+        """End the open run as stopped: what had finished is kept, the rest is marked (P7)."""
+        end = End(outcome="stopped", signals=StopSignals((signal,)).to_dict())
+        ledger.record(RunEnded(end=end, at=host.clock.now()))
+        await ledger.durable()
+        return self.ended(ledger.state)
+
+    def _ledger(self, state: AgentState, host: Host, *, fresh: bool) -> Ledger:
+        path = (self._definition.name,)
         ledger = Ledger(state.copied(), host.journal, agent_path=path, listener=host.emit)
         ledger.open(fresh=fresh)
+        return ledger
+
+    def _run(self, ledger: Ledger, host: Host) -> Run:
+        definition = self._definition
         return Run(
             definition=definition,
             ledger=ledger,
             models=self.models,
             clock=host.clock,
             new_id=host.new_id,
-            threads=_THREADS,
-            agent_id=definition.name,
-            agent_path=path,
+            threads=host.threads or _THREADS,
+            agent_id=host.agent_id or definition.name,
+            agent_path=(definition.name,),
             deps=host.deps,
             pause_when=host.pause_when,
             streaming=host.emit is not None,
+            halting=host.halting,
+            pause_requested=host.pause_requested,
         )
 
     async def _check_instructions(self, state: AgentState, seeds: Mapping[str, Any]) -> None:
@@ -197,7 +249,7 @@ class Runner:
 
     # ------------------------------------------------------------------ decisions
 
-    def _checked_decisions(
+    def check_decisions(
         self, state: AgentState, decisions: object, clock: Clock
     ) -> dict[str, Decision]:
         """The answers that are new; all of them fit, or a `DecisionError` names one (I5)."""
@@ -265,6 +317,47 @@ class Runner:
             ) from error
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """What is fixed when a run begins; the until pair is collapsed already."""
+
+    until_tool: tuple[str, ...] | None = None
+    require_tool_success: bool = False
+    max_runs: int = 50
+
+
+def refuse_inside_run() -> None:
+    """Raise where a tool, a hook or a model wants to decide (I13)."""
+    if inside_run.get():
+        raise DecisionError(
+            "resume was called from inside a tool, hook or model: only the host decides (I13)"
+        )
+
+
+def decide(ledger: Ledger, decisions: Mapping[str, Decision], clock: Clock) -> None:
+    """Record answers that were checked."""
+    now = clock.now()
+    for request_id, decision in decisions.items():
+        ledger.record(Decided(request_id=request_id, decision=decision, at=now))
+
+
+def unpause(ledger: Ledger) -> None:
+    """Let a paused run go on."""
+    run = ledger.state.run
+    if run is not None and run.paused is not None:
+        ledger.record(Unpaused())
+
+
+def user_message(given: object, *, at: datetime) -> ModelRequest:
+    """What a user says, as it enters the conversation.
+
+    Raises:
+        UsageError: if it is empty or cannot be sent.
+
+    """
+    return ModelRequest(parts=[UserPromptPart(_checked_input(given), timestamp=at)], timestamp=at)
+
+
 def _checked_input(given: object) -> UserInput:
     if isinstance(given, str):
         if not given.strip():
@@ -304,11 +397,12 @@ def _seeds(definition: AgentDefinition, state: AgentState) -> dict[str, Any]:
     return seeds
 
 
-def _withdraw(run: Run, given: AgentState) -> None:
+def withdraw(ledger: Ledger, clock: Clock) -> None:
     """A message from outside ends the run that it overtakes (I10)."""
-    if given.run is None or given.run.over:
+    state = ledger.state
+    if state.run is None or state.run.over:
         return
-    ids = tuple(request.id for request in given.requests)
+    ids = tuple(request.id for request in state.requests)
     if ids:
-        run.record(Withdrawn(request_ids=ids))
-    run.record(RunEnded(end=End(outcome="withdrawn"), at=run.clock.now()))
+        ledger.record(Withdrawn(request_ids=ids))
+    ledger.record(RunEnded(end=End(outcome="withdrawn"), at=clock.now()))

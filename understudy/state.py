@@ -21,6 +21,7 @@ from understudy.errors import SchemaVersionError, UsageError
 from understudy.interrupts import Decision, DecisionRecord, DoubtfulCall, Request, Sticky
 from understudy.messages import (
     Messages,
+    StoredRequest,
     StoredResponse,
     messages_from_dicts,
     messages_to_dicts,
@@ -29,10 +30,19 @@ from understudy.messages import (
 from understudy.records import End, Result
 from understudy.values import checked_json
 
-__all__ = ["AgentState", "Call", "RunState", "Turn"]
+__all__ = ["AgentState", "Call", "QueuedMessage", "RunState", "Turn"]
 
 SCHEMA_VERSION = 1
-_KEYS = ("messages", "values", "run", "decisions", "sticky", "doubts")
+_KEYS = (
+    "messages",
+    "values",
+    "run",
+    "decisions",
+    "sticky",
+    "doubts",
+    "queue",
+    "message_ids",
+)
 
 
 @dataclass(slots=True)
@@ -125,6 +135,8 @@ class RunState:
     turn: Turn | None = None
     """The open turn: while there is one, the model is not asked (J1)."""
     paused: str | None = None
+    cancelled: dict[str, Any] | None = None
+    """The signal by which somebody wants it cancelled (J13)."""
     closing: End | None = None
     """The last turn decided to end the run so."""
     end: End | None = None
@@ -146,6 +158,16 @@ class RunState:
         return twin
 
 
+@dataclass(frozen=True, slots=True)
+class QueuedMessage:
+    """A message that waits for its turn (A2)."""
+
+    message_id: str
+    message: StoredRequest
+    steer: bool
+    self_sent: bool
+
+
 @dataclass(slots=True)
 class _Stored:
     """The part of a state that Pydantic reads and writes; messages have a format of their own."""
@@ -154,6 +176,8 @@ class _Stored:
     decisions: list[DecisionRecord]
     sticky: dict[str, Sticky]
     doubts: dict[str, DoubtfulCall]
+    queue: dict[str, QueuedMessage] = field(default_factory=dict)
+    message_ids: list[str] = field(default_factory=list)
 
 
 @cache
@@ -176,7 +200,16 @@ class AgentState:
 
     """
 
-    __slots__ = ("_values", "decisions", "doubts", "messages", "run", "sticky")
+    __slots__ = (
+        "_values",
+        "decisions",
+        "doubts",
+        "message_ids",
+        "messages",
+        "queue",
+        "run",
+        "sticky",
+    )
 
     messages: Messages
     """The conversation. The system prompt is never in it (R3)."""
@@ -188,6 +221,10 @@ class AgentState:
     """Answers given with `always=True`, by tool name (I3)."""
     doubts: dict[str, DoubtfulCall]
     """Calls whose outcome is unknown, by call key (J4)."""
+    queue: dict[str, QueuedMessage]
+    """Messages that wait for their turn, by message id, oldest first (A2)."""
+    message_ids: list[str]
+    """The ids of all messages that were ever taken: a repeat attaches to the first (J14)."""
 
     def __init__(
         self, messages: Iterable[ModelMessage] = (), values: Mapping[str, Any] | None = None
@@ -198,6 +235,8 @@ class AgentState:
         self.decisions = []
         self.sticky = {}
         self.doubts = {}
+        self.queue = {}
+        self.message_ids = []
 
     @property
     def values(self) -> Mapping[str, Any]:
@@ -223,6 +262,7 @@ class AgentState:
         twin.run = self.run.copied() if self.run is not None else None
         twin.decisions = list(self.decisions)
         twin.sticky, twin.doubts = dict(self.sticky), dict(self.doubts)
+        twin.queue, twin.message_ids = dict(self.queue), list(self.message_ids)
         return twin
 
     def merge(self, delta: Mapping[str, Any]) -> None:
@@ -241,7 +281,9 @@ class AgentState:
 
     def to_dict(self) -> dict[str, Any]:
         """The whole state as JSON-able data, with a schema version."""
-        stored = _Stored(self.run, self.decisions, self.sticky, self.doubts)
+        stored = _Stored(
+            self.run, self.decisions, self.sticky, self.doubts, self.queue, self.message_ids
+        )
         return {
             "schema_version": SCHEMA_VERSION,
             "messages": messages_to_dicts(self.messages),
@@ -277,6 +319,7 @@ class AgentState:
         state._values = checked_json(data["values"], what="The stored AgentState's 'values'")
         state.run, state.decisions = stored.run, stored.decisions
         state.sticky, state.doubts = stored.sticky, stored.doubts
+        state.queue, state.message_ids = stored.queue, stored.message_ids
         return state
 
 

@@ -47,7 +47,8 @@ async def continue_or_finish(run: Run) -> Outcome | None:
         return None
     if turn.broken is not None:
         return _close(run, End(outcome="failed", error=turn.broken))
-    if turn.calls or turn.response.state == "suspended":
+    steered = any(queued.steer for queued in run.state.queue.values())
+    if turn.calls or steered or turn.response.state == "suspended":
         run.record(TurnClosed(turn=turn.index))
         return None
     if current.until_tool is not None:

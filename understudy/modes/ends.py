@@ -6,17 +6,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from understudy.errors import error_from_dict
-from understudy.outcomes import Completed, Failed, ToolCallResult
+from understudy.outcomes import Completed, Failed, Stopped, ToolCallResult
 from understudy.records import End
 from understudy.run import Run
 from understudy.state import AgentState
+from understudy.stopping import StopSignals
 from understudy.tools import Tool
 
 __all__ = ["end_of", "outcome_of"]
 
 
-def end_of(run: Run, outcome: Completed | Failed) -> End:
+def end_of(run: Run, outcome: Completed | Stopped | Failed) -> End:
     """The outcome as data. What a turn decided before stands as it was recorded (J1)."""
+    if isinstance(outcome, Stopped):
+        return End(outcome="stopped", signals=outcome.signals.to_dict())
     if isinstance(outcome, Failed):
         return End(outcome="failed", error=outcome.error.to_dict())
     closing = run.current.closing
@@ -27,7 +30,7 @@ def end_of(run: Run, outcome: Completed | Failed) -> End:
 
 def outcome_of(
     end: End, state: AgentState, tools: Mapping[str, Tool[Any]], live: dict[str, object]
-) -> Completed | Failed:
+) -> Completed | Stopped | Failed:
     """The outcome that `end` tells.
 
     Args:
@@ -41,6 +44,10 @@ def outcome_of(
         assert end.error is not None, "a failed end tells its error"
         error = error_from_dict(end.error)
         return Failed(error=error, run_id=run.run_id, state=state, usage=run.usage)
+    if end.outcome == "stopped":
+        assert end.signals is not None, "a stopped end tells its signals"
+        signals = StopSignals.from_dict(end.signals)
+        return Stopped(signals=signals, run_id=run.run_id, state=state, usage=run.usage)
     tool_result = _tool_result(end, state, tools, live) if end.tool_call is not None else None
     return Completed(
         text=end.text, tool_result=tool_result, run_id=run.run_id, state=state, usage=run.usage

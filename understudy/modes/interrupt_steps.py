@@ -34,7 +34,7 @@ async def check_pause(run: Run) -> Outcome | None:
     turn = run.current.turn
     if turn is None or turn.pause_checked or turn.broken is not None:
         return None
-    for ask in (run.definition.pause_when, run.pause_when):
+    for ask in (run.definition.pause_when, run.pause_when, run.pause_requested):
         if ask is None:
             continue
         try:

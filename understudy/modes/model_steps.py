@@ -26,7 +26,7 @@ from understudy.model_input import ModelInput
 from understudy.models import needs_preparation
 from understudy.modes.ends import outcome_of
 from understudy.outcomes import Outcome
-from understudy.records import Reply
+from understudy.records import Reply, UserMessage
 from understudy.run import Run
 
 __all__ = ["call_llm", "check_stop"]
@@ -47,6 +47,7 @@ async def call_llm(run: Run) -> Outcome | None:
     if current.turn is not None:
         return None
     if current.closing is None:
+        _take_steering(run)
         prompt = await _prompt(run)
         answer = await _ask_models(run, prompt)
         await run.durable()  # the results before it: only then is the reply accepted (J2)
@@ -55,6 +56,13 @@ async def call_llm(run: Run) -> Outcome | None:
         await _accept(run, answer)
         return None
     return outcome_of(current.closing, run.state, run.definition.tools, run.live_values)
+
+
+def _take_steering(run: Run) -> None:
+    """Messages that are to steer this run enter the conversation now (A2)."""
+    for queued in list(run.state.queue.values()):
+        if queued.steer:
+            run.record(UserMessage(message=queued.message, message_ids=(queued.message_id,)))
 
 
 async def _prompt(run: Run) -> ModelInput:

@@ -13,14 +13,18 @@ from dataclasses import replace
 from understudy.errors import JournalFailed, StepFailed, UnderstudyError, UsageError
 from understudy.hooks import HookFailed
 from understudy.modes.ends import end_of
-from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Paused
+from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Paused, Stopped
 from understudy.records import Attempt, HooksRan, Once, RunEnded
 from understudy.run import Run, inside_run
 
 __all__ = ["Mode", "Step", "drive"]
 
-OUTCOMES = (Completed, Interrupted, Paused, Failed)
+OUTCOMES = (Completed, Interrupted, Paused, Stopped, Failed)
 Step = Callable[[Run], Awaitable[Outcome | None]]
+
+
+class Halted(BaseException):
+    """The host wants the drive to end between two steps; the run stays open, nothing is lost."""
 
 
 class Mode:
@@ -116,6 +120,8 @@ async def _circle(run: Run, mode: Mode) -> Outcome:
     steps = mode.steps
     while True:
         for step in steps:
+            if run.halting is not None and run.halting():
+                raise Halted
             try:
                 outcome = await step(run)
                 if outcome is not None and not isinstance(outcome, OUTCOMES):
@@ -155,7 +161,7 @@ def _step_error(step: Step, error: Exception) -> UnderstudyError:
 
 async def _finish(run: Run, outcome: Outcome) -> Outcome:
     """Record how the run stands, then tell it: nothing visible precedes its commit (J16)."""
-    if isinstance(outcome, (Completed, Failed)):
+    if isinstance(outcome, (Completed, Stopped, Failed)):
         outcome = await _end(run, outcome)
     await run.durable()
     run.closed = True
@@ -164,7 +170,7 @@ async def _finish(run: Run, outcome: Outcome) -> Outcome:
     return replace(outcome, state=state, usage=state.run.usage)
 
 
-async def _end(run: Run, outcome: Completed | Failed) -> Completed | Failed:
+async def _end(run: Run, outcome: Completed | Stopped | Failed) -> Completed | Stopped | Failed:
     """Record the end. A failed run skips `on_run_end` (R4); one whose hook fails, failed."""
     for hook in run.definition.hooks.on_run_end:
         if isinstance(outcome, Failed):

@@ -1,0 +1,172 @@
+"""Why a run stops: signals, their order, and the decision whether to go on.
+
+All of it is immutable and goes through `to_dict` / `from_dict` without loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any
+
+from understudy.errors import UsageError
+from understudy.values import checked_json
+
+__all__ = ["ExecutionContinuation", "StopReason", "StopSignal", "StopSignals"]
+
+
+class StopReason(Enum):
+    """What made a run stop; the lower priority wins where several did (P1)."""
+
+    ERROR = "error"
+    STOP_REQUESTED = "stop_requested"
+    STEPS_LIMIT = "steps_limit"
+    USER_REQUESTED = "user_requested"
+    TOKEN_LIMIT = "token_limit"  # noqa: S105  # no password: tokens of a model
+    TIME_LIMIT = "time_limit"
+    RETRY_LIMIT = "retry_limit"
+    FINISH_REASON = "finish_reason"
+    COMPLETED = "completed"
+    UNKNOWN = "unknown"
+
+    @property
+    def priority(self) -> int:
+        """Lower is stronger."""
+        return _PRIORITIES[self]
+
+    @property
+    def was_force_stopped(self) -> bool:
+        """False only where the run came to its own end."""
+        return self not in (StopReason.COMPLETED, StopReason.FINISH_REASON)
+
+    @classmethod
+    def of(cls, name: str) -> StopReason:
+        """The reason of this name.
+
+        Raises:
+            UsageError: naming those that there are.
+
+        """
+        try:
+            return cls(name)
+        except ValueError:
+            known = ", ".join(reason.value for reason in cls)
+            raise UsageError(f"{name!r} is no stop reason; there are: {known}") from None
+
+
+_PRIORITIES = {
+    StopReason.ERROR: 0,
+    StopReason.STOP_REQUESTED: 1,
+    StopReason.STEPS_LIMIT: 2,
+    StopReason.USER_REQUESTED: 2,
+    StopReason.TOKEN_LIMIT: 3,
+    StopReason.TIME_LIMIT: 4,
+    StopReason.RETRY_LIMIT: 5,
+    StopReason.FINISH_REASON: 6,
+    StopReason.COMPLETED: 8,
+    StopReason.UNKNOWN: 9,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StopSignal:
+    """One reason to stop, told by one source (P2)."""
+
+    reason: StopReason
+    message: str = ""
+    context: Mapping[str, Any] = field(default_factory=dict)
+    source: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The signal as plain data."""
+        return {
+            "reason": self.reason.value,
+            "message": self.message,
+            "context": checked_json(self.context, what="StopSignal(context=...)"),
+            "source": self.source,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> StopSignal:
+        """The signal that `to_dict` told."""
+        return cls(
+            StopReason.of(data["reason"]), data["message"], dict(data["context"]), data["source"]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StopSignals:
+    """Signals in the order in which they were added."""
+
+    signals: tuple[StopSignal, ...] = ()
+
+    def with_signal(self, signal: StopSignal) -> StopSignals:
+        """These and one more."""
+        return StopSignals((*self.signals, signal))
+
+    @property
+    def first(self) -> StopSignal | None:
+        """The earliest."""
+        return self.signals[0] if self.signals else None
+
+    @property
+    def highest(self) -> StopSignal | None:
+        """The strongest: by priority, user_requested before steps_limit, then the earliest (P1)."""
+        return min(self.signals, key=_strength, default=None)
+
+    def __len__(self) -> int:
+        return len(self.signals)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The signals as plain data."""
+        return {"signals": [signal.to_dict() for signal in self.signals]}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> StopSignals:
+        """The signals that `to_dict` told."""
+        return cls(tuple(StopSignal.from_dict(signal) for signal in data["signals"]))
+
+
+def _strength(signal: StopSignal) -> tuple[int, bool]:
+    return signal.reason.priority, signal.reason is not StopReason.USER_REQUESTED
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionContinuation:
+    """Whether a run goes on: signals stop it unless somebody asked to continue (P2, P3)."""
+
+    signals: StopSignals = field(default_factory=StopSignals)
+    continuation_requested: bool = False
+
+    @property
+    def should_stop(self) -> bool:
+        """True where a signal stands and nobody overrides it."""
+        return bool(self.signals.signals) and not self.continuation_requested
+
+    def with_signal(self, signal: StopSignal) -> ExecutionContinuation:
+        """The same with one more signal."""
+        return replace(self, signals=self.signals.with_signal(signal))
+
+    def with_continuation(self, *, requested: bool = True) -> ExecutionContinuation:
+        """The same, overriding the signals or no longer doing so."""
+        return replace(self, continuation_requested=requested)
+
+    def explain(self) -> str:
+        """In one sentence, what is to happen and why."""
+        highest = self.signals.highest
+        if highest is None:
+            return "Goes on: nothing asks to stop."
+        why = highest.reason.value + (f" ({highest.message})" if highest.message else "")
+        if self.continuation_requested:
+            return f"Goes on: somebody asked to, although {why} asks to stop."
+        return f"Stops: {why}."
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return {**self.signals.to_dict(), "continuation_requested": self.continuation_requested}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> ExecutionContinuation:
+        """What `to_dict` told."""
+        return cls(StopSignals.from_dict(data), bool(data["continuation_requested"]))
