@@ -29,6 +29,7 @@ from understudy import (
     Run,
     RunLimitExceeded,
     ScriptedModel,
+    Stopped,
     StreamBroken,
     approve,
     call,
@@ -59,7 +60,7 @@ async def collected(agent: Agent, text: str, **options: Any) -> tuple[list[Event
     events: list[Event] = []
     outcome: Outcome | None = None
     async for item in agent.stream(text, **options):
-        if isinstance(item, (Completed, Failed, Interrupted, Paused)):
+        if isinstance(item, (Completed, Failed, Interrupted, Paused, Stopped)):
             outcome = item
         else:
             events.append(item)

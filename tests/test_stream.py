@@ -19,6 +19,7 @@ from understudy import (
     Paused,
     Run,
     ScriptedModel,
+    Stopped,
     StreamBroken,
     ToolContext,
     approve,
@@ -37,7 +38,7 @@ from understudy.events import (
 )
 from understudy.middleware import Middleware
 
-OUTCOMES = (Completed, Failed, Interrupted, Paused)
+OUTCOMES = (Completed, Failed, Interrupted, Paused, Stopped)
 
 
 async def told(stream: AsyncIterator[Event | Outcome]) -> tuple[list[Event], Outcome]:

@@ -13,6 +13,7 @@
     │   ├── RunLimitExceeded      the run's own limit
     │   ├── UntilToolNotCalled    the model, which stopped without the tool it had to call
     │   ├── MiddlewareError       a middleware's hook
+    │   ├── Quarantined           whatever crashes the run whenever it is tried
     │   └── StepFailed            a step of the pipeline
     ├── NotExtracted              `extract` ended without a value
     └── JournalFailed             the store: nothing may go on unrecorded
@@ -35,6 +36,7 @@ __all__ = [
     "ModelFailed",
     "NotExtracted",
     "NotInterrupted",
+    "Quarantined",
     "RunError",
     "RunLimitExceeded",
     "SchemaVersionError",
@@ -222,6 +224,24 @@ class StepFailed(RunError):
 
     def __init__(self, *, step: str, cause: str) -> None:
         super().__init__(f"Step {step!r} raised {cause}", step=step, cause=cause)
+
+
+class Quarantined(RunError):
+    """The run crashed again and again without getting any further (J10).
+
+    It stands where it stood, and nothing wakes it but `ref.retry()`.
+    """
+
+    attempts: int
+    cause: str
+
+    def __init__(self, *, attempts: int, cause: str) -> None:
+        super().__init__(
+            f"The run crashed {attempts} times in a row without getting further, last by {cause}: "
+            "mend the cause, then ref.retry()",
+            attempts=attempts,
+            cause=cause,
+        )
 
 
 class NotExtracted(UnderstudyError):

@@ -29,7 +29,10 @@ MOVED_ON = "Not run: the user moved on instead of answering whether this call ma
 
 def apply(state: AgentState, record: r.Record) -> None:
     """Change `state` in place by one record."""
-    _APPLY[type(record)](state, record)
+    kind = type(record)
+    _APPLY[kind](state, record)
+    if kind in _PROGRESS and state.run is not None:
+        state.run.fruitless = 0
 
 
 def replay(records: Iterable[r.Record]) -> AgentState:
@@ -110,7 +113,9 @@ def _cancel_requested(state: AgentState, record: r.CancelRequested) -> None:
 
 
 def _attempt(state: AgentState, record: r.Attempt) -> None:
-    open_run(state).attempts = record.number
+    run = open_run(state)
+    run.attempts = record.number
+    run.fruitless += 1
 
 
 def _user_message(state: AgentState, record: r.UserMessage) -> None:
@@ -306,6 +311,8 @@ def _closing_part(state: AgentState, call: Call, record: r.RunEnded) -> ToolRetu
         outcome="denied" if moved_on else "interrupted",
     )
 
+
+_PROGRESS = frozenset({r.Reply, r.Result, r.Decided, r.TurnClosed})
 
 _APPLY: dict[type[r.Record], Callable[[AgentState, Any], None]] = {
     r.Snapshot: _snapshot,

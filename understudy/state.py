@@ -130,6 +130,8 @@ class RunState:
     model_calls: int = 0
     """Counted over all interrupts, pauses and crashes of the run (R2)."""
     attempts: int = 0
+    fruitless: int = 0
+    """Attempts since the last reply, result, decision or closed turn (J10)."""
     hooks_ran: bool = False
     turns: int = 0
     turn: Turn | None = None

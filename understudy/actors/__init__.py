@@ -1,5 +1,16 @@
 """Actors on event loops: Pykka's, but 100,000 of them fit one process."""
 
+from understudy.actors.agent_actor import AgentActor
+from understudy.actors.agent_events import (
+    AgentEvent,
+    EventsDropped,
+    RunFinished,
+    SelfRunsBounded,
+    Status,
+    StatusChanged,
+    Subscription,
+)
+from understudy.actors.agent_ref import AgentRef
 from understudy.actors.errors import ActorDied
 from understudy.actors.future import Future
 from understudy.actors.loop_actor import LoopActor, loop_for_start
@@ -7,6 +18,7 @@ from understudy.actors.loop_thread import LoopThread
 from understudy.actors.monitor import Down
 from understudy.actors.ref import LoopActorRef
 from understudy.actors.registry import install as _install_registry
+from understudy.actors.runtime import AgentInfo, PendingRequest, Runtime, RuntimeStatus
 from understudy.actors.supervisor import (
     ChildCounts,
     ChildInfo,
@@ -28,6 +40,10 @@ from understudy.actors.supervisor import (
 
 __all__ = [
     "ActorDied",
+    "AgentActor",
+    "AgentEvent",
+    "AgentInfo",
+    "AgentRef",
     "ChildCounts",
     "ChildInfo",
     "ChildNotRunning",
@@ -35,17 +51,26 @@ __all__ = [
     "ChildStartFailed",
     "ChildStatus",
     "Down",
+    "EventsDropped",
     "Future",
     "LoopActor",
     "LoopActorRef",
     "LoopThread",
     "NoSuchChild",
+    "PendingRequest",
     "Restart",
     "RestartIntensityExceeded",
+    "RunFinished",
+    "Runtime",
+    "RuntimeStatus",
+    "SelfRunsBounded",
     "Shutdown",
     "Sleep",
     "StartChild",
+    "Status",
+    "StatusChanged",
     "Strategy",
+    "Subscription",
     "Supervisor",
     "SupervisorRef",
     "SupervisorTree",

@@ -1,0 +1,258 @@
+"""`AgentRef`: how everybody else speaks to an agent. It addresses an id, not an actor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import pykka
+
+from understudy.actors.agent_actor import (
+    AgentActor,
+    Cancel,
+    Forget,
+    Look,
+    Pause,
+    Rest,
+    Resume,
+    Retry,
+    Send,
+    Unpause,
+)
+from understudy.actors.agent_events import Status, Subscription
+from understudy.actors.cell import AgentCell, RunWanted, running_agents
+from understudy.actors.future import Future
+from understudy.actors.monitor import Lifetime
+from understudy.errors import NotExtracted, UsageError, WouldDeadlock
+from understudy.interrupts import Decision, DecisionRecord
+from understudy.messages import UserInput
+from understudy.modes.until import UntilTool
+from understudy.outcomes import Completed, Outcome
+from understudy.records import Revoked, Settled
+from understudy.runner import refuse_inside_run, user_message
+from understudy.state import AgentState
+from understudy.stopping import StopReason, StopSignal
+
+__all__ = ["AgentRef"]
+
+
+class AgentRef(pykka.ActorRef[AgentActor]):
+    """An agent's address. Each call that answers returns a `Future`: `.get()` it or `await` it.
+
+    It stays good when the agent's actor is restarted or lies passive: the next call wakes it.
+    """
+
+    def __init__(self, cell: AgentCell, alive: Lifetime) -> None:
+        # Not Pykka's __init__: there may be no actor at the moment.
+        self._cell = cell
+        self.actor_class = AgentActor
+        self.actor_urn = f"urn:understudy:agent:{cell.id}"
+        self.actor_stopped = alive
+
+    def __repr__(self) -> str:
+        return f"<AgentRef {self._cell.id!r} of agent {self._cell.agent.name!r}>"
+
+    __str__ = __repr__
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AgentRef) and other._cell is self._cell
+
+    def __hash__(self) -> int:
+        return hash(self.actor_urn)
+
+    @property
+    def id(self) -> str:
+        """The agent's id."""
+        return self._cell.id
+
+    # ------------------------------------------------------------------- messages
+
+    def run(
+        self,
+        input: UserInput,
+        *,
+        until_tool: UntilTool | None = None,
+        until_tool_success: UntilTool | None = None,
+        max_runs: int | None = None,
+        message_id: str | None = None,
+        if_interrupted: Literal["withdraw", "error"] = "withdraw",
+    ) -> Future[Outcome]:
+        """Run the agent on a message; the future brings the outcome.
+
+        While a run goes on it waits its turn. A run that waits for a person is withdrawn by it,
+        unless `if_interrupted="error"` (I10).
+
+        Raises:
+            UsageError: for what the caller did wrong, at once.
+            WouldDeadlock: from inside this agent's own run: it would wait for itself. Use `send`.
+
+        """
+        cell = self._cell
+        if cell.id in running_agents.get():
+            raise WouldDeadlock(what="run", remedy=f"use send() from inside agent {cell.id!r}")
+        if if_interrupted not in ("withdraw", "error"):
+            raise UsageError(f"if_interrupted is 'withdraw' or 'error', not {if_interrupted!r}")
+        future: Future[Outcome] = Future()
+        wanted = RunWanted(
+            message=user_message(input, at=cell.clock.now()),
+            options=cell.agent.run_options(until_tool, until_tool_success, max_runs),
+            future=future,
+            message_id=message_id or cell.new_id(),
+            refuse_if_interrupted=if_interrupted == "error",
+        )
+        self._post(wanted)
+        return future
+
+    def send(
+        self, input: UserInput, *, steer: bool = False, message_id: str | None = None
+    ) -> Future[str]:
+        """Queue a message; the future brings its id once it is recorded (A2, J14).
+
+        It is run when the run that goes on has ended, together with all others in the queue. With
+        `steer=True` the next model call of that run sees it already.
+
+        Raises:
+            UsageError: if the message is empty or cannot be sent.
+
+        """
+        future: Future[str] = Future()
+        self._post(
+            Send(
+                user_message(input, at=self._cell.clock.now()),
+                message_id or self._cell.new_id(),
+                steer,
+                self._cell.id in running_agents.get(),
+                future,
+            )
+        )
+        return future
+
+    def resume(self, decisions: Mapping[str, Decision | Mapping[str, Any]]) -> Future[Outcome]:
+        """Answer requests, by their ids; the future brings the outcome of going on (I3).
+
+        Its `get` raises `DecisionError` or `NotInterrupted` where an answer does not fit (I5).
+
+        Raises:
+            DecisionError: from inside a tool, a hook or a model: only the host decides (I13).
+
+        """
+        refuse_inside_run()
+        future: Future[Outcome] = Future()
+        self._post(Resume(decisions, future))
+        return future
+
+    def extract(self, tool: UntilTool, input: UserInput, **options: Any) -> Future[Any]:
+        """Run until `tool` succeeds; the future brings the value that it returned (U7)."""
+        future = self.run(input, until_tool_success=tool, **options)
+
+        def value(outcome: Outcome) -> Any:
+            if isinstance(outcome, Completed) and outcome.tool_result is not None:
+                return outcome.tool_result.value
+            raise NotExtracted(tool=str(tool), outcome=repr(outcome))
+
+        return future.map(value)
+
+    # -------------------------------------------------------------------- steering
+
+    def cancel(self, message: str = "cancelled") -> Future[Outcome | None]:
+        """Stop the run that goes on, or stands, at once; None if there is none (P7).
+
+        What had finished is kept, a call in the middle is in doubt, the rest is marked as not run.
+        """
+        future: Future[Outcome | None] = Future()
+        self._post(Cancel(StopSignal(StopReason.USER_REQUESTED, message, source="cancel"), future))
+        return future
+
+    def pause(self, reason: str = "pause") -> Future[None]:
+        """Hold the run after its next model reply, before the tools that it asks for (R7)."""
+        future: Future[None] = Future()
+        self._post(Pause(reason, future))
+        return future
+
+    def unpause(self) -> Future[None]:
+        """Let a paused run go on where it stands."""
+        future: Future[None] = Future()
+        self._post(Unpause(future))
+        return future
+
+    def retry(self) -> Future[Outcome]:
+        """Release a quarantined run; the future brings its outcome (J10)."""
+        future: Future[Outcome] = Future()
+        self._post(Retry(future))
+        return future
+
+    # --------------------------------------------------------------------- looking
+
+    def status(self) -> Status:
+        """How the agent stands, now. Never waits, and wakes nobody."""
+        return self._cell.status
+
+    def state(self) -> Future[AgentState]:
+        """The agent's state, between two records."""
+        return self._look(lambda cell: cell.state.copied())
+
+    def decisions(self) -> Future[list[DecisionRecord]]:
+        """The audit: every answer ever given, oldest first (I14)."""
+        return self._look(lambda cell: list(cell.state.decisions))
+
+    def events(self, after: int = 0) -> Subscription:
+        """What happened after event number `after`, then what happens, to iterate (A6)."""
+        return self._cell.log.subscribe(after)
+
+    def revoke(self, tool: str) -> Future[None]:
+        """Take back an answer that was given with `always=True` (I3)."""
+        future: Future[None] = Future()
+        self._post(Forget(Revoked(tool_name=tool), future))
+        return future
+
+    def settle(self, call_key: str, *, how: str) -> Future[None]:
+        """Somebody found out what a call in doubt did: the doubt is gone (J4)."""
+        future: Future[None] = Future()
+        self._post(Forget(Settled(call_key=call_key, how=how), future))
+        return future
+
+    # --------------------------------------------------------------- Pykka's calls
+
+    def tell(self, message: Any) -> None:
+        """`send` without an answer."""
+        self.send(message)
+
+    def ask(self, message: Any, *, block: bool = True, timeout: float | None = None) -> Any:
+        """`run`: with `block` it waits for the outcome, else it returns the future."""
+        future = self.run(message)
+        return future.get(timeout=timeout) if block else future
+
+    def proxy(self) -> Any:
+        """Refused: an agent changes by its records alone.
+
+        Raises:
+            UsageError: always; the ref has a method for each thing an agent can be asked.
+
+        """
+        raise UsageError(f"{self!r} has no proxy: use its own methods, such as run() and state()")
+
+    def stop(self, *, block: bool = True, timeout: float | None = None) -> Any:
+        """Put the agent to rest, once the step in progress is recorded (A5). Nothing is lost.
+
+        The next message wakes it, and it goes on where it stood.
+
+        Returns:
+            With `block` True if it was awake, else the future of that.
+
+        """
+        future: Future[bool] = Future()
+        if self.is_alive() and self._cell.status is not Status.PASSIVE:
+            self._post(Rest(future))
+        else:
+            future.set(False)
+        return future.get(timeout=timeout) if block else future
+
+    def _look(self, what: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self._post(Look(future, what))
+        return future
+
+    def _post(self, message: Any) -> None:
+        if not self.is_alive():
+            raise pykka.ActorDeadError(f"{self!r}: its runtime has stopped")
+        self._cell.post(message)
