@@ -14,12 +14,13 @@ from pydantic import BaseModel
 from pydantic_ai.models import Model
 from tenacity import AsyncRetrying
 
-from understudy.definition import AgentDefinition
+from understudy.definition import AgentDefinition, ChildAgent
 from understudy.errors import UsageError
 from understudy.instructions import check_instructions
 from understudy.middleware.base import Middleware, Prepared, collect_hooks
 from understudy.middleware.human_in_the_loop import HumanInTheLoop, Rule
-from understudy.modes import AgentExecution, Mode
+from understudy.modes import AgentExecution, Mode, collapse_until_tool
+from understudy.modes.until import check_known, refuse_both
 from understudy.tools import Tool, as_tool
 
 __all__ = ["assemble", "check_limits"]
@@ -166,13 +167,74 @@ def _schemas(stack: Sequence[Middleware], *, agent: str) -> dict[str, type[BaseM
 
 
 def _prepared(definition: AgentDefinition, stack: Sequence[Middleware]) -> AgentDefinition:
+    agent = definition.name
     instructions, tools = list(definition.instructions), dict(definition.tools)
+    children: dict[str, ChildAgent] = {}
     for item in stack:
         added = item.prepare(definition)
         if not isinstance(added, Prepared):
             raise UsageError(f"{item.name}.prepare must return Prepared(...), not {added!r}")
-        check_instructions(added.instructions, agent=definition.name)
+        check_instructions(added.instructions, agent=agent)
         if added.instructions:
             instructions.append(added.instructions)
-        tools = _merge_tools(tools, added.tools, agent=definition.name, owner=item.name)
-    return replace(definition, instructions=tuple(instructions), tools=tools)
+        tools = _merge_tools(tools, added.tools, agent=agent, owner=item.name)
+        for given in added.agents:
+            child = _child(given, definition)
+            if child.definition.name in children:
+                raise UsageError(f"Agent {agent!r} has two children {child.definition.name!r}")
+            children[child.definition.name] = child
+    gates = tuple(item for item in stack if isinstance(item, HumanInTheLoop))
+    return replace(
+        definition, instructions=tuple(instructions), tools=tools, children=children, gates=gates
+    )
+
+
+_CONFIG = (
+    "name",
+    "description",
+    "instructions",
+    "tools",
+    "middleware",
+    "model",
+    "max_runs",
+    "early_stopping",
+    "until_tool",
+    "until_tool_success",
+)
+
+
+def _child(given: Any, parent: AgentDefinition) -> ChildAgent:
+    """A child as given, or made of its config: the second boundary of the until pair (S2)."""
+    if not isinstance(given, Mapping):
+        definition = getattr(given, "definition", None)
+        if not isinstance(definition, AgentDefinition):
+            raise UsageError(f"Agent {parent.name!r}: {given!r} is no agent to run")
+        return ChildAgent(definition=definition)
+    unknown = [key for key in given if key not in _CONFIG]
+    if unknown:
+        raise UsageError(
+            f"Agent {parent.name!r}: the config of a child has {unknown[0]!r}; there are: "
+            f"{', '.join(_CONFIG)}"
+        )
+    until, until_success = given.get("until_tool"), given.get("until_tool_success")
+    refuse_both(until, until_success)
+    names, require_success = collapse_until_tool(until, until_success)
+    definition = assemble(
+        name=given.get("name"),
+        model=given.get("model", parent.model),
+        description=given.get("description", ""),
+        instructions=given.get("instructions", ""),
+        tools=given.get("tools", ()),
+        middleware=given.get("middleware", ()),
+        mode=None,
+        interrupt_on=None,
+        max_runs=given.get("max_runs", 50),
+        early_stopping=given.get("early_stopping", "force"),
+        fallback_models=parent.fallback_models if "model" not in given else (),
+        model_settings=parent.model_settings,
+        retry=parent.retry,
+        pause_when=None,
+    )
+    if names is not None:
+        check_known(names, definition.tools, agent=definition.name)
+    return ChildAgent(definition=definition, until_tool=names, require_tool_success=require_success)

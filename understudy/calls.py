@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from understudy.child_calls import child_runs
 from understudy.events import ToolEmitted
 from understudy.interrupts import (
     DECISION_TYPES,
@@ -143,4 +144,5 @@ def make_context(run: Run, call: Call) -> ToolContext:
         resumed=answer is not None,
         resume_value=resume_value,
         emit=emit,
+        run_agent=child_runs(run, call),
     )

@@ -23,10 +23,34 @@ PauseWhen = Callable[[], bool | str | Awaitable[bool | str | None] | None]
 
 
 class Pipeline(Protocol):
-    """What a definition knows of its mode: the names of its steps."""
+    """What a definition knows of its mode."""
 
     @property
-    def step_names(self) -> tuple[str, ...]: ...
+    def steps(self) -> tuple[Any, ...]:
+        """The steps, in order: async functions of the run."""
+
+    @property
+    def step_names(self) -> tuple[str, ...]:
+        """Their names."""
+
+
+class Gate(Protocol):
+    """A middleware that asks persons about tools; it holds in every agent below (S5)."""
+
+    def covers(self, tool_name: str) -> bool | None:
+        """Whether the tool is gated; None where nothing is said about it by name."""
+
+    async def check_tool_calls(self, run: Any, calls: Any) -> Any:
+        """As of a middleware."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChildAgent:
+    """An agent that another one may run, with how its run is to end (S2)."""
+
+    definition: AgentDefinition
+    until_tool: tuple[str, ...] | None = None
+    require_tool_success: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +64,10 @@ class AgentDefinition:
     """The agent's own, then each middleware's in stack order (R3)."""
     tools: Mapping[str, Tool[Any]] = field(default_factory=dict)
     middleware: tuple[Any, ...] = ()
+    gates: tuple[Gate, ...] = ()
+    """Those of the middleware that ask persons."""
+    children: Mapping[str, ChildAgent] = field(default_factory=dict)
+    """The agents that its tools may run, by name."""
     hooks: Hooks = field(default_factory=Hooks)
     schemas: Mapping[str, type[BaseModel]] = field(default_factory=dict)
     """The middleware that adds typed values, by name, with its `state_schema`."""

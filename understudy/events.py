@@ -155,5 +155,7 @@ def events_of(record: r.Record, agent_path: tuple[str, ...]) -> Iterator[Event]:
                 outcome=record.part.outcome,
                 content=record.part.content,
             )
+        case r.ChildRecord():
+            yield from events_of(record.record, (*agent_path, record.name))
         case _:
             pass  # facts of the pipeline's own, which nobody waits for

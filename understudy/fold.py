@@ -7,6 +7,7 @@ the same state in any process.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from datetime import datetime, timezone
 from typing import Any
 
 from pydantic_ai.messages import ModelRequest, ToolReturnPart
@@ -15,15 +16,19 @@ from understudy import records as r
 from understudy.errors import UsageError
 from understudy.interrupts import DecisionRecord, DoubtfulCall, Sticky
 from understudy.messages import Messages
-from understudy.state import AgentState, Call, QueuedMessage, RunState, Turn
+from understudy.state import AgentState, Call, QueuedMessage, RunState, Turn, belongs
 
 __all__ = ["apply", "replay"]
+
+_LONG_AGO = datetime(1970, 1, 1, tzinfo=timezone.utc)
+"""The time of messages that nobody will read: of a child whose call is over."""
 
 NOT_RUN = "Not run: the run ended before this call was started."
 IN_DOUBT = (
     "The outcome of this call is unknown: it was started and {reason}. It may or may not have "
     "taken effect. Do not repeat it; tell the user, or check by other means."
 )
+CHILD_STOPPED = "The agent that this call ran was stopped before it had finished."
 MOVED_ON = "Not run: the user moved on instead of answering whether this call may run."
 
 
@@ -80,6 +85,7 @@ def _snapshot(state: AgentState, record: r.Snapshot) -> None:
 def _run_started(state: AgentState, record: r.RunStarted) -> None:
     state.run = RunState(
         run_id=record.run_id,
+        agent=record.agent,
         until_tool=record.until_tool,
         require_tool_success=record.require_tool_success,
         max_runs=record.max_runs,
@@ -202,12 +208,40 @@ def _started(state: AgentState, record: r.Started) -> None:
 def _result(state: AgentState, record: r.Result) -> None:
     call = find_call(state, record.call_key)
     call.result, call.running = record, False
+    _end_children(state, call.key)
     for request in call.standing:  # a late result answers the question what the call did
         call.requests.pop(request.id)
     if record.doubt is not None:
         state.doubts[call.key] = doubtful(call, record.doubt)
     elif record.part.outcome == "success":
         open_run(state).usage.tool_calls += 1
+
+
+def _end_children(state: AgentState, call_key: str) -> None:
+    """The call is over, and with it the agents that it ran: what outlives them is kept here."""
+    for key in [key for key in state.children if belongs(key, call_key)]:
+        child = state.children.pop(key)
+        if child.run is None:
+            continue
+        usage = child.run.usage
+        if not child.run.over:
+            _run_ended(child, r.RunEnded(end=r.End(outcome="withdrawn"), at=_LONG_AGO))
+        open_run(state).usage.incr(usage)
+        state.decisions.extend(child.decisions)
+        state.doubts.update(child.doubts)
+
+
+def _suspended(state: AgentState, record: r.Suspended) -> None:
+    find_call(state, record.call_key).running = False
+
+
+def _child_record(state: AgentState, record: r.ChildRecord) -> None:
+    child = state.children.get(record.child)
+    if child is None:
+        child = state.children[record.child] = AgentState()
+    apply(child, record.record)
+    if type(record.record) in _PROGRESS and state.run is not None:
+        state.run.fruitless = 0
 
 
 def doubtful(call: Call, reason: str) -> DoubtfulCall:
@@ -283,6 +317,7 @@ def _run_ended(state: AgentState, record: r.RunEnded) -> None:
         if turn.calls and not turn.propagated:
             parts = [_closing_part(state, call, record) for call in turn.calls.values()]
             for call in turn.calls.values():
+                _end_children(state, call.key)
                 if call.result is not None and call.result.state is not None:
                     state.merge(call.result.state)
             message = ModelRequest(parts=parts, timestamp=record.at)
@@ -296,7 +331,9 @@ def _closing_part(state: AgentState, call: Call, record: r.RunEnded) -> ToolRetu
     """What history says of a call that the end of the run overtook."""
     if call.result is not None:
         return call.result.part
-    if call.running:
+    if any(belongs(key, call.key) for key in state.children):
+        content, moved_on = CHILD_STOPPED, False
+    elif call.running:
         reason = "the run ended before it answered"
         state.doubts[call.key] = doubtful(call, reason)
         content, moved_on = IN_DOUBT.format(reason=reason), False
@@ -332,6 +369,8 @@ _APPLY: dict[type[r.Record], Callable[[AgentState, Any], None]] = {
     r.Revoked: _revoked,
     r.Started: _started,
     r.Result: _result,
+    r.Suspended: _suspended,
+    r.ChildRecord: _child_record,
     r.Settled: _settled,
     r.Propagated: _propagated,
     r.TurnClosed: _turn_closed,

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from understudy.errors import JournalFailed
 from understudy.events import Event, events_of
 from understudy.fold import apply
 from understudy.journal.base import Journal
-from understudy.records import Record, Snapshot
+from understudy.records import ChildRecord, Record, Snapshot
 from understudy.state import AgentState
 
-__all__ = ["Ledger", "Listener"]
+__all__ = ["ChildLedger", "Ledger", "Listener", "ledgers"]
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ class Ledger:
     durable wherever the rules say so, and tells them only then (J16).
     """
 
-    __slots__ = ("_agent_path", "_journal", "_listener", "_untold", "state")
+    __slots__ = ("_agent_path", "_journal", "_listener", "_state", "_untold")
 
     def __init__(
         self,
@@ -36,11 +36,16 @@ class Ledger:
         agent_path: tuple[str, ...] = (),
         listener: Listener | None = None,
     ) -> None:
-        self.state = state
+        self._state = state
         self._journal = journal
         self._agent_path = agent_path
         self._listener = listener
         self._untold: list[Event] = []
+
+    @property
+    def state(self) -> AgentState:
+        """The fold of all that was recorded."""
+        return self._state
 
     @property
     def observed(self) -> bool:
@@ -57,7 +62,7 @@ class Ledger:
         if self._journal is not None:
             self._append(records)
         for record in records:
-            apply(self.state, record)
+            apply(self._state, record)
         if self._listener is not None:
             for record in records:
                 self._untold.extend(events_of(record, self._agent_path))
@@ -95,3 +100,46 @@ class Ledger:
             self._journal.append(records)
         except Exception as error:
             raise JournalFailed(f"The journal refused a record: {error!r}") from error
+
+
+class ChildLedger(Ledger):
+    """Where an agent writes that a call of another one runs: its facts are facts of that one too.
+
+    So they are in one journal, in one order, and a state with a child in the middle of an interrupt
+    goes through JSON as any other.
+    """
+
+    __slots__ = ("_child", "_name", "_parent")
+
+    def __init__(self, parent: Ledger, child: str, name: str) -> None:
+        super().__init__(AgentState())
+        self._parent = parent
+        self._child = child
+        self._name = name
+
+    @property
+    def state(self) -> AgentState:
+        return self._parent.state.children.get(self._child, self._state)
+
+    @property
+    def observed(self) -> bool:
+        return self._parent.observed
+
+    def record(self, *records: Record) -> None:
+        self._parent.record(
+            *(ChildRecord(child=self._child, name=self._name, record=record) for record in records)
+        )
+
+    async def durable(self) -> None:
+        await self._parent.durable()
+
+    def tell(self, event: Event) -> None:
+        self._parent.tell(event)
+
+
+def ledgers(ledger: Ledger) -> Iterator[Ledger]:
+    """The ledger and those of all agents that open calls of it run."""
+    yield ledger
+    for key, child in ledger.state.children.items():
+        if child.run is not None:
+            yield from ledgers(ChildLedger(ledger, key, child.run.agent))

@@ -24,6 +24,7 @@ from understudy.messages import (
 __all__ = [
     "Attempt",
     "CancelRequested",
+    "ChildRecord",
     "Decided",
     "End",
     "HistoryReplaced",
@@ -44,6 +45,7 @@ __all__ = [
     "Settled",
     "Snapshot",
     "Started",
+    "Suspended",
     "TurnClosed",
     "Unpaused",
     "UserMessage",
@@ -51,6 +53,20 @@ __all__ = [
     "record_from_dict",
     "record_to_dict",
 ]
+
+
+def _read_record(data: Any) -> Any:
+    return record_from_dict(data) if isinstance(data, dict) else data
+
+
+def _tell_record(record: Any) -> dict[str, Any]:
+    return record_to_dict(record)
+
+
+StoredRecord = Annotated[
+    Any, pydantic.PlainValidator(_read_record), pydantic.PlainSerializer(_tell_record)
+]
+"""Any record: typed so where `Record` itself is still to be defined."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +89,7 @@ class RunStarted:
     """A run begins, with all that must hold for the whole of it."""
 
     run_id: str
+    agent: str
     at: datetime
     message: StoredRequest
     """The input, as it enters the conversation."""
@@ -249,6 +266,25 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Suspended:
+    """The call waits for an agent that it runs, and that waits for a person (S5)."""
+
+    call_key: str
+    kind: Literal["suspended"] = "suspended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildRecord:
+    """A fact of an agent that a call of this one runs (S3)."""
+
+    child: str
+    """Its key: the call's, with a number behind it where the call runs several."""
+    name: str
+    record: StoredRecord
+    kind: Literal["child_record"] = "child_record"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
     """What a call in doubt really did is known now, so the doubt is gone (J4)."""
 
@@ -334,6 +370,8 @@ Record = (
     | Revoked
     | Started
     | Result
+    | Suspended
+    | ChildRecord
     | Settled
     | Propagated
     | TurnClosed

@@ -5,20 +5,28 @@ from __future__ import annotations
 import contextvars
 import inspect
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Protocol
 
-from pydantic_ai.messages import ModelMessage
+from pydantic_ai.messages import ModelMessage, ModelRequest
 from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.usage import RunUsage
 
 from understudy.clock import Clock, NewId
-from understudy.definition import AgentDefinition, PauseWhen
+from understudy.definition import AgentDefinition, ChildAgent, Gate, PauseWhen
 from understudy.errors import UnderstudyError
 from understudy.events import Event
 from understudy.ledger import Ledger
 from understudy.messages import normalised
 from understudy.model_input import ModelInput
-from understudy.outcomes import Completed, Failed, Interrupted, Paused, Stopped, ToolCallResult
+from understudy.outcomes import (
+    Completed,
+    Failed,
+    Interrupted,
+    Outcome,
+    Paused,
+    Stopped,
+    ToolCallResult,
+)
 from understudy.records import HistoryReplaced, Once, Record
 from understudy.state import AgentState, RunState
 from understudy.stopping import StopSignals
@@ -29,6 +37,13 @@ __all__ = ["Run"]
 
 inside_run: contextvars.ContextVar[bool] = contextvars.ContextVar("inside_run", default=False)
 """Set wherever a tool, a hook or a model is called: decisions cannot come from there (I13)."""
+
+
+class ChildRunner(Protocol):
+    """Runs an agent for a call of another one, or goes on with one that it ran before."""
+
+    async def run(self, parent: Run, key: str, child: ChildAgent, message: ModelRequest) -> Outcome:
+        """The child's outcome. `key` is the same whenever the same call runs the same child."""
 
 
 class Run:
@@ -48,6 +63,8 @@ class Run:
         deps: Any = None,
         pause_when: PauseWhen | None = None,
         streaming: bool = False,
+        parent: Run | None = None,
+        children: ChildRunner | None = None,
         halting: Callable[[], bool] | None = None,
         pause_requested: Callable[[], str | None] | None = None,
     ) -> None:
@@ -63,6 +80,14 @@ class Run:
         self.deps = deps
         self.pause_when = pause_when
         self.streaming = streaming
+        self.parent = parent
+        """The run whose call runs this one."""
+        self.children = children
+        """How its calls run other agents."""
+        self.gates: tuple[Gate, ...] = (
+            (*parent.definition.gates, *parent.gates) if parent is not None else ()
+        )
+        """Of the agents above: they hold here too (S5)."""
         self.halting = halting
         """Asked before each step: true ends this drive, and leaves the run open."""
         self.pause_requested = pause_requested

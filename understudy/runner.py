@@ -6,6 +6,7 @@ Both are the same operation: put the new facts down, run the pipeline.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -15,13 +16,13 @@ from pydantic_ai.messages import ModelRequest, UserPromptPart
 from pydantic_ai.models import Model
 
 from understudy.clock import Clock, NewId, SystemClock, new_random_id
-from understudy.definition import AgentDefinition, PauseWhen
+from understudy.definition import AgentDefinition, ChildAgent, PauseWhen
 from understudy.errors import DecisionError, NotInterrupted, UsageError
 from understudy.events import Event
 from understudy.instructions import render
 from understudy.interrupts import Decision, Request, checked_decision
 from understudy.journal import Journal
-from understudy.ledger import Ledger
+from understudy.ledger import ChildLedger, Ledger, ledgers
 from understudy.messages import UserInput
 from understudy.models import refresh_client, resolve_model
 from understudy.modes import Mode
@@ -102,15 +103,14 @@ class Runner:
         self._mode = mode
         self._fingerprint = definition.fingerprint
         self._models: tuple[Model, ...] | None = None
+        self._children = NestedChildren()
 
     @property
     def models(self) -> tuple[Model, ...]:
         """The agent's model, then its fallbacks; looked up by name when first needed."""
         if self._models is None:
             definition = self._definition
-            self._models = tuple(
-                resolve_model(model) for model in (definition.model, *definition.fallback_models)
-            )
+            self._models = models_of(definition)
         return self._models
 
     async def start(
@@ -150,6 +150,7 @@ class Runner:
         ledger.record(
             RunStarted(
                 run_id=host.new_id(),
+                agent=definition.name,
                 at=host.clock.now(),
                 message=message,
                 until_tool=options.until_tool,
@@ -237,6 +238,7 @@ class Runner:
             streaming=host.emit is not None,
             halting=host.halting,
             pause_requested=host.pause_requested,
+            children=self._children,
         )
 
     async def _check_instructions(self, state: AgentState, seeds: Mapping[str, Any]) -> None:
@@ -261,10 +263,12 @@ class Runner:
         if not decisions:
             raise DecisionError("resume got no decision: answer at least one request")
         standing = {request.id: request for request in state.requests}
+        runs = {inner.run.run_id for inner in state.tree if inner.run is not None}
         before = {
             record.request.id: record
-            for record in state.decisions
-            if state.run is not None and record.request.run_id == state.run.run_id
+            for inner in state.tree
+            for record in inner.decisions
+            if record.request.run_id in runs
         }
         new = {}
         for request_id, given in decisions.items():
@@ -303,11 +307,10 @@ class Runner:
             plain = checked_json({"value": decision.value}, what="respond(...)")
             arguments = decision.arguments
             if arguments is not None:
-                tool = self._definition.tools.get(request.tool_name)
+                definition = _asking(self._definition, request)
+                tool = definition.tools.get(request.tool_name)
                 if tool is None:
-                    raise InvalidArguments(
-                        f"agent {self._definition.name!r} has no such tool any more"
-                    )
+                    raise InvalidArguments(f"agent {definition.name!r} has no such tool any more")
                 checked = tool.revalidate(checked_json(arguments, what="edit(...)"))
                 arguments = tool.canonical(checked)
             return replace(decision, value=plain["value"], arguments=arguments)
@@ -315,6 +318,78 @@ class Runner:
             raise DecisionError(
                 f"Request {request.id!r} ({request.tool_name}): {error}", request_id=request.id
             ) from error
+
+
+class NestedChildren:
+    """Runs children inside their parent's drive and ledger (S3)."""
+
+    def __init__(self) -> None:
+        self._models: dict[int, tuple[AgentDefinition, tuple[Model, ...]]] = {}
+
+    async def run(self, parent: Run, key: str, child: ChildAgent, message: ModelRequest) -> Outcome:
+        """Begin the child's run, or go on with the one that stands in the parent's state (J11)."""
+        definition = child.definition
+        ledger = ChildLedger(parent.ledger, key, definition.name)
+        run = Run(
+            definition=definition,
+            ledger=ledger,
+            models=self._models_of(definition),
+            clock=parent.clock,
+            new_id=parent.new_id,
+            threads=parent.threads,
+            agent_id=f"{parent.agent_id}/{key}",
+            agent_path=(*parent.agent_path, definition.name),
+            deps=parent.deps,
+            streaming=parent.streaming,
+            halting=parent.halting,
+            pause_requested=parent.pause_requested,
+            parent=parent,
+            children=self,
+        )
+        state = ledger.state
+        if state.run is None:
+            values = {**_seeds(definition, AgentState(values=parent.state.values))}
+            ledger.record(
+                RunStarted(
+                    run_id=key,
+                    agent=definition.name,
+                    at=parent.clock.now(),
+                    message=message,
+                    until_tool=child.until_tool,
+                    require_tool_success=child.require_tool_success,
+                    max_runs=definition.max_runs,
+                    early_stopping=definition.early_stopping,
+                    fingerprint=definition.fingerprint,
+                    deps_given=False,
+                    pause_when_given=False,
+                    values={**deepcopy(dict(parent.state.values)), **values},
+                )
+            )
+        elif state.run.end is not None:
+            return outcome_of(state.run.end, state, definition.tools, {})
+        return await drive(run, definition.mode)
+
+    def _models_of(self, definition: AgentDefinition) -> tuple[Model, ...]:
+        known = self._models.get(id(definition))
+        if known is None:
+            known = self._models[id(definition)] = definition, models_of(definition)
+        for model in known[1]:
+            refresh_client(model)
+        return known[1]
+
+
+def models_of(definition: AgentDefinition) -> tuple[Model, ...]:
+    """The agent's model, then its fallbacks, looked up by name."""
+    return tuple(resolve_model(model) for model in (definition.model, *definition.fallback_models))
+
+
+def _asking(definition: AgentDefinition, request: Request) -> AgentDefinition:
+    """The definition of the agent below this one that asks."""
+    for name in request.agent_path[1:]:
+        child = definition.children.get(name)
+        if child is not None:
+            definition = child.definition
+    return definition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,17 +410,23 @@ def refuse_inside_run() -> None:
 
 
 def decide(ledger: Ledger, decisions: Mapping[str, Decision], clock: Clock) -> None:
-    """Record answers that were checked."""
+    """Record answers that were checked, each where it was asked for (S5)."""
     now = clock.now()
-    for request_id, decision in decisions.items():
-        ledger.record(Decided(request_id=request_id, decision=decision, at=now))
+    for place in list(ledgers(ledger)):
+        run = place.state.run
+        turn = run.turn if run is not None and not run.over else None
+        for request in turn.standing if turn is not None else ():
+            if request.id in decisions:
+                decision = decisions[request.id]
+                place.record(Decided(request_id=request.id, decision=decision, at=now))
 
 
 def unpause(ledger: Ledger) -> None:
     """Let a paused run go on."""
-    run = ledger.state.run
-    if run is not None and run.paused is not None:
-        ledger.record(Unpaused())
+    for place in list(ledgers(ledger)):
+        run = place.state.run
+        if run is not None and not run.over and run.paused is not None:
+            place.record(Unpaused())
 
 
 def user_message(given: object, *, at: datetime) -> ModelRequest:

@@ -6,7 +6,7 @@ loss, in the middle of an interrupt too. How a record changes it is told in `fol
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import copy, deepcopy
 from dataclasses import dataclass, field
 from functools import cache
@@ -120,6 +120,8 @@ class RunState:
     """From an input to its outcome."""
 
     run_id: str
+    agent: str
+    """The name of the agent that runs it."""
     until_tool: tuple[str, ...] | None
     require_tool_success: bool
     max_runs: int
@@ -204,6 +206,7 @@ class AgentState:
 
     __slots__ = (
         "_values",
+        "children",
         "decisions",
         "doubts",
         "message_ids",
@@ -225,6 +228,8 @@ class AgentState:
     """Calls whose outcome is unknown, by call key (J4)."""
     queue: dict[str, QueuedMessage]
     """Messages that wait for their turn, by message id, oldest first (A2)."""
+    children: dict[str, AgentState]
+    """The agents that open calls run, by child key (S3)."""
     message_ids: list[str]
     """The ids of all messages that were ever taken: a repeat attaches to the first (J14)."""
 
@@ -239,6 +244,7 @@ class AgentState:
         self.doubts = {}
         self.queue = {}
         self.message_ids = []
+        self.children = {}
 
     @property
     def values(self) -> Mapping[str, Any]:
@@ -249,7 +255,32 @@ class AgentState:
     def requests(self) -> tuple[Request, ...]:
         """What a person is asked now, in call order."""
         turn = self.run.turn if self.run is not None and not self.run.over else None
-        return tuple(turn.standing) if turn is not None else ()
+        if turn is None:
+            return ()
+        if not self.children:
+            return tuple(turn.standing)
+        asked: list[Request] = []
+        for call in turn.calls.values():
+            asked += call.standing
+            for key, child in self.children.items():
+                if belongs(key, call.key):
+                    asked += child.requests
+        return tuple(asked)
+
+    @property
+    def tree(self) -> Iterator[AgentState]:
+        """This state and those of all agents that its open calls run."""
+        yield self
+        for child in self.children.values():
+            yield from child.tree
+
+    @property
+    def pause(self) -> str | None:
+        """Why the run, or one inside it, stands still."""
+        for state in self.tree:
+            if state.run is not None and not state.run.over and state.run.paused is not None:
+                return state.run.paused
+        return None
 
     def copied(self, *, deeply: bool = False) -> AgentState:
         """A twin that further records leave alone. Costs nothing for the messages.
@@ -265,6 +296,7 @@ class AgentState:
         twin.decisions = list(self.decisions)
         twin.sticky, twin.doubts = dict(self.sticky), dict(self.doubts)
         twin.queue, twin.message_ids = dict(self.queue), list(self.message_ids)
+        twin.children = {key: child.copied() for key, child in self.children.items()}
         return twin
 
     def merge(self, delta: Mapping[str, Any]) -> None:
@@ -290,6 +322,7 @@ class AgentState:
             "schema_version": SCHEMA_VERSION,
             "messages": messages_to_dicts(self.messages),
             "values": self._values,
+            "children": {key: child.to_dict() for key, child in self.children.items()},
             **cast("dict[str, Any]", _stored().dump_python(stored, mode="json")),
         }
 
@@ -322,7 +355,15 @@ class AgentState:
         state.run, state.decisions = stored.run, stored.decisions
         state.sticky, state.doubts = stored.sticky, stored.doubts
         state.queue, state.message_ids = stored.queue, stored.message_ids
+        state.children = {
+            key: cls.from_dict(child) for key, child in data.get("children", {}).items()
+        }
         return state
+
+
+def belongs(child_key: str, call_key: str) -> bool:
+    """Whether this child is run by this call."""
+    return child_key == call_key or child_key.startswith(call_key + "+")
 
 
 def merged(base: Mapping[str, Any], delta: Mapping[str, Any]) -> dict[str, Any]:

@@ -37,7 +37,7 @@ from understudy.errors import UsageError
 from understudy.state import AgentState
 from understudy.values import digest
 
-__all__ = ["InvalidArguments", "Retry", "Tool", "ToolContext", "ToolResult", "tool"]
+__all__ = ["InvalidArguments", "Retry", "Tool", "ToolContext", "ToolFailed", "ToolResult", "tool"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -47,6 +47,10 @@ _ABSENT: Any = object()
 
 class Retry(Exception):
     """Raised by a tool on purpose: the model gets the text as an error and may try again (T2)."""
+
+
+class ToolFailed(Exception):
+    """Raised by a tool that failed and has nothing to add: the model gets the text as it is."""
 
 
 class InvalidArguments(Exception):
@@ -76,6 +80,7 @@ class ToolContext:
     __slots__ = (
         "_emit",
         "_read_state",
+        "_run_agent",
         "_state",
         "agent_id",
         "agent_path",
@@ -117,6 +122,7 @@ class ToolContext:
         resumed: bool,
         resume_value: Any,
         emit: Callable[[ToolContext, Any], None],
+        run_agent: Callable[[Any, Any], Coroutine[Any, Any, Any]],
     ) -> None:
         self._read_state = read_state
         self._state: AgentState | None = None
@@ -130,6 +136,7 @@ class ToolContext:
         self.resumed = resumed
         self.resume_value = resume_value
         self._emit = emit
+        self._run_agent = run_agent
 
     @property
     def state(self) -> AgentState:
@@ -137,6 +144,19 @@ class ToolContext:
         if self._state is None:
             self._state = self._read_state()
         return self._state
+
+    async def run_agent(self, agent: Any, input: Any) -> Any:
+        """Run another agent inside this call, and give its outcome (T3).
+
+        If it waits for a person, so does this call: afterwards the tool runs again from its
+        start, and the agent goes on where it was. Its requests, usage and events are this run's.
+
+        Args:
+            agent: an `Agent`, or the name of one that a `SubAgent` of this agent offers.
+            input: what it is told.
+
+        """
+        return await self._run_agent(agent, input)
 
     def emit(self, data: Any) -> None:
         """Tell the run's subscribers something: they get a `ToolEmitted` event with `data`."""

@@ -4,6 +4,7 @@ from understudy.calls import ToolCall
 from understudy.definition import AgentDefinition
 from understudy.middleware.base import Middleware, Next, Prepared
 from understudy.middleware.human_in_the_loop import HumanInTheLoop
+from understudy.middleware.sub_agent import SubAgent
 from understudy.model_input import ModelInput
 
 __all__ = [
@@ -13,5 +14,6 @@ __all__ = [
     "ModelInput",
     "Next",
     "Prepared",
+    "SubAgent",
     "ToolCall",
 ]

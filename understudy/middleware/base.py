@@ -33,6 +33,8 @@ class Prepared:
 
     instructions: Instructions = ""
     tools: Sequence[Any] = field(default_factory=tuple)
+    agents: Sequence[Any] = field(default_factory=tuple)
+    """Agents that its tools may run: each an `Agent`, or a dict of what makes one (S2)."""
 
 
 class Middleware:

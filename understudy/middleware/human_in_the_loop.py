@@ -83,9 +83,14 @@ class HumanInTheLoop(Middleware):
             )
         self._expires_after = expires_after
 
+    def covers(self, tool_name: str) -> bool | None:
+        """Whether the tool is gated; None where no rule names it. Holds in agents below (S5)."""
+        return None if tool_name not in self._gates else self._gates[tool_name] is not None
+
     def check(self, definition: AgentDefinition) -> None:
+        below = _tools_below(definition)
         for name in self._gates:
-            if name not in definition.tools:
+            if name not in definition.tools and name not in below:
                 known = ", ".join(repr(tool) for tool in definition.tools) or "none"
                 raise UsageError(
                     f"HumanInTheLoop gates {name!r}, but agent {definition.name!r} has no such "
@@ -106,6 +111,14 @@ class HumanInTheLoop(Middleware):
                     )
                 )
         return requests
+
+
+def _tools_below(definition: AgentDefinition) -> set[str]:
+    """The tools of all agents that this one may run: a gate holds for them too (S5)."""
+    names: set[str] = set()
+    for child in definition.children.values():
+        names |= {*child.definition.tools, *_tools_below(child.definition)}
+    return names
 
 
 def _gate(name: str, rule: Rule) -> _Gate | None:

@@ -62,7 +62,7 @@ async def check_interrupts(run: Run) -> Outcome | None:
     turn = run.current.turn
     if turn is None or turn.propagated or turn.cut or not turn.calls:
         return None
-    gates = run.definition.hooks.check_tool_calls or run.state.doubts
+    gates = run.definition.hooks.check_tool_calls or run.gates or run.parent or run.state.doubts
     if gates and not turn.interrupts_checked and not turn.answered:
         await _ask(run, turn)
     _expire(run, turn)
@@ -73,9 +73,12 @@ async def check_interrupts(run: Run) -> Outcome | None:
 async def check_tool_interrupts(run: Run) -> Outcome | None:
     """Stop where a tool of the reply asked a question, now that its siblings are done (I8)."""
     turn = run.current.turn
-    if turn is not None and turn.standing:
+    if turn is None or turn.answered:
+        return None
+    if run.state.requests:
         return run.interrupted()
-    return None
+    reason = run.state.pause
+    return run.paused(reason) if reason is not None else None
 
 
 async def _ask(run: Run, turn: Turn) -> None:
@@ -114,6 +117,18 @@ async def _wanted(run: Run, calls: Sequence[ToolCall]) -> list[Request]:
         answer = await hook(run.threads, run, calls)
         _check_answer(hook, answer, keys)
         requests.extend(answer)
+    own = run.definition.gates
+    for gate in run.gates:  # of the agents above: they hold unless this one says otherwise (S5)
+        mine = [
+            call
+            for call in calls
+            if gate.covers(call.tool_name) and all(g.covers(call.tool_name) is None for g in own)
+        ]
+        if mine:
+            hook = Hook.of(gate, "check_tool_calls", gate.check_tool_calls)
+            answer = await hook(run.threads, run, mine)
+            _check_answer(hook, answer, keys)
+            requests.extend(answer)
     return requests
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 
+from understudy.definition import Pipeline
 from understudy.errors import JournalFailed, StepFailed, UnderstudyError, UsageError
 from understudy.hooks import HookFailed
 from understudy.modes.ends import end_of
@@ -91,7 +92,7 @@ def _name_of(step: Step) -> str:
     return getattr(step, "__name__", type(step).__name__)
 
 
-async def drive(run: Run, mode: Mode) -> Outcome:
+async def drive(run: Run, mode: Pipeline) -> Outcome:
     """Run the pipeline until an outcome. A run that stood somewhere goes on from there."""
     token = inside_run.set(True)
     try:
@@ -106,7 +107,7 @@ async def drive(run: Run, mode: Mode) -> Outcome:
         inside_run.reset(token)
 
 
-async def _circle(run: Run, mode: Mode) -> Outcome:
+async def _circle(run: Run, mode: Pipeline) -> Outcome:
     current = run.current
     if current.paused is not None:
         return run.paused(current.paused)

@@ -11,14 +11,15 @@ from pydantic import ValidationError
 from pydantic_ai.messages import ToolReturnPart
 
 from understudy.calls import ToolCall, binding, make_context
+from understudy.child_calls import ChildWaits
 from understudy.errors import JournalFailed, UsageError
 from understudy.fold import IN_DOUBT, doubtful
 from understudy.hooks import Hook, HookFailed
 from understudy.interrupts import DECISION_TYPES, Decision, DoubtfulCall, Interrupt, Request
-from understudy.records import Requested, Result, Settled, Started
+from understudy.records import Requested, Result, Settled, Started, Suspended
 from understudy.run import Run
 from understudy.state import Call, merged
-from understudy.tools import InvalidArguments, Retry, Tool, ToolResult, model_content
+from understudy.tools import InvalidArguments, Retry, Tool, ToolFailed, ToolResult, model_content
 from understudy.values import checked_json, digest
 
 __all__ = [
@@ -152,7 +153,15 @@ def ask_again(run: Run, call: ToolCall) -> None:
 def doubts_about(run: Run, call: Call) -> tuple[DoubtfulCall, ...]:
     """Calls of the same tool whose outcome nobody knows, settled by no one so far (J4)."""
     name = call.part.tool_name
-    doubts = {key: doubt for key, doubt in run.state.doubts.items() if doubt.tool_name == name}
+    root = run
+    while root.parent is not None:
+        root = root.parent
+    doubts = {
+        key: doubt
+        for state in root.state.tree
+        for key, doubt in state.doubts.items()
+        if doubt.tool_name == name
+    }
     turn = run.current.turn
     for other in turn.calls.values() if turn is not None else ():
         for request in other.standing:
@@ -165,7 +174,8 @@ def doubts_about(run: Run, call: Call) -> tuple[DoubtfulCall, ...]:
 def doubted(run: Run, ready: Ready) -> bool:
     """Whether a doubt stands that nobody who decided about this call has seen; then ask (J4)."""
     turn = run.current.turn
-    if not run.state.doubts and (turn is None or not turn.standing):
+    alone = run.parent is None and not run.state.children
+    if alone and not run.state.doubts and (turn is None or not turn.standing):
         return False
     doubts = doubts_about(run, ready.call)
     approvals = [r for r in ready.call.requests.values() if r.kind == "approval"]
@@ -214,6 +224,9 @@ async def perform(run: Run, ready: Ready) -> None:
         else:
             returned = await _body(run, ready)
         result = _result_of(run, ready, returned)
+    except ChildWaits:
+        result = None
+        run.record(Suspended(call_key=call.key))
     except Interrupt as interrupt:
         result = _question(run, ready, interrupt)
     except _AskAgain as changed:
@@ -223,6 +236,8 @@ async def perform(run: Run, ready: Ready) -> None:
         result = _timed_out(run, ready)
     except Retry as retry:
         result = failed_result(run, call, _as_edited(str(retry) or "Try again.", ready.edited))
+    except ToolFailed as failure:
+        result = failed_result(run, call, _as_edited(str(failure), ready.edited))
     except (HookFailed, JournalFailed):
         raise
     except Exception as error:

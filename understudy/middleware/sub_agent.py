@@ -1,0 +1,149 @@
+"""`SubAgent`: an agent hands tasks to other agents.
+
+It adds the tool `task(task_name, instructions)`, and no more: running a child, waiting with it for
+a person, and going on with it afterwards is the pipeline's matter, the same for `ctx.run_agent`.
+It owns no interrupts; those of its children rise through it (S5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from understudy.definition import AgentDefinition
+from understudy.errors import UsageError
+from understudy.middleware.base import Middleware, Prepared
+from understudy.outcomes import Completed, Failed, Outcome
+from understudy.tools import Tool, ToolContext, ToolFailed
+
+__all__ = ["SubAgent"]
+
+GENERAL_PURPOSE = "general-purpose"
+_TOOL = "task"
+
+
+class SubAgent(Middleware):
+    """Gives the model a `task` tool that runs other agents (S1).
+
+    Args:
+        agents: each an `Agent`, or a dict with `name`, `description` and any of `instructions`,
+            `tools`, `middleware`, `model` (the parent's by default), `max_runs`, `early_stopping`,
+            `until_tool` or `until_tool_success` (S2).
+        general_purpose: also offer an agent like the parent itself, less what would nest it
+            without end.
+        block_middleware: classes of the parent's middleware that the general-purpose agent does
+            not get. A gate cannot be named: it holds in every agent below (S5).
+        max_depth: how deep agents may nest, the root counted; deeper is an error result (S7).
+
+    Raises:
+        UsageError: when the agent is made, naming what is wrong.
+
+    """
+
+    def __init__(
+        self,
+        agents: Sequence[Any] = (),
+        *,
+        general_purpose: bool = True,
+        block_middleware: Sequence[type[Middleware]] = (),
+        max_depth: int = 5,
+    ) -> None:
+        if isinstance(agents, (str, Mapping)) or not isinstance(agents, Sequence):
+            raise UsageError(f"SubAgent(agents=[...]) takes a list, not {agents!r}")
+        if not agents and not general_purpose:
+            raise UsageError("SubAgent has no agents to run: give some, or general_purpose=True")
+        if not isinstance(max_depth, int) or isinstance(max_depth, bool) or max_depth < 1:
+            raise UsageError(f"SubAgent(max_depth=) is a number from 1 on, not {max_depth!r}")
+        for blocked in block_middleware:
+            if not isinstance(blocked, type) or not issubclass(blocked, Middleware):
+                raise UsageError(f"block_middleware takes middleware classes, not {blocked!r}")
+            if hasattr(blocked, "covers"):
+                raise UsageError(
+                    f"block_middleware names {blocked.__name__}, a gate: it holds in every agent "
+                    "below. Let a child's own gate say False for a tool by name instead."
+                )
+        self._agents = tuple(agents)
+        self._general_purpose = general_purpose
+        self._blocked = tuple(block_middleware)
+        self._max_depth = max_depth
+
+    def prepare(self, definition: AgentDefinition) -> Prepared:
+        agents = [*self._agents]
+        if self._general_purpose:
+            agents.append(self._general(definition))
+        offered = {_name_of(agent): _description_of(agent) for agent in agents}
+        if len(offered) != len(agents):
+            names = [_name_of(agent) for agent in agents]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise UsageError(f"SubAgent has two agents named {twice!r}: rename one")
+        listed = "\n".join(f"- {name}: {about}" for name, about in offered.items())
+        return Prepared(
+            instructions=(
+                f"You can hand work to other agents with the tool {_TOOL!r}. Tell them all that "
+                "they need to know: they see nothing of this conversation.\n"
+                + listed.replace("{", "{{").replace("}", "}}")
+            ),
+            tools=[self._tool(tuple(offered))],
+            agents=agents,
+        )
+
+    def _general(self, definition: AgentDefinition) -> dict[str, Any]:
+        kept = [
+            item
+            for item in definition.middleware
+            if not isinstance(item, (SubAgent, *self._blocked)) and not hasattr(item, "covers")
+        ]
+        return {
+            "name": GENERAL_PURPOSE,
+            "description": "Does any task with the same tools, on its own.",
+            "instructions": "You do one task, completely, and report what came of it.",
+            "model": definition.model,
+            "tools": list(definition.tools.values()),
+            "middleware": kept,
+        }
+
+    def _tool(self, names: tuple[str, ...]) -> Tool[Any]:
+        max_depth = self._max_depth
+
+        async def task(ctx: ToolContext, task_name: str, instructions: str) -> Any:
+            if len(ctx.agent_path) >= max_depth:
+                raise ToolFailed(
+                    f"task {task_name!r} was not started: agents nest at most {max_depth} deep"
+                )
+            outcome: Outcome = await ctx.run_agent(task_name, instructions)
+            return _told(task_name, outcome)
+
+        task.__annotations__["task_name"] = Literal[names]
+        task.__annotations__["instructions"] = str
+        task.__annotations__["ctx"] = ToolContext
+        task.__doc__ = "Hand a task to another agent and get its result."
+        # Run again after a crash or an answer: it finds its child by the call's key (J11).
+        return Tool(task, name=_TOOL, idempotent=True)
+
+
+def _told(name: str, outcome: Outcome) -> Any:
+    """The child's result, or an error that names the task and the reason (S4)."""
+    match outcome:
+        case Completed(tool_result=None, text=text):
+            return text
+        case Completed(tool_result=result) if result is not None:
+            return result.content
+        case Failed(error=error):
+            raise ToolFailed(f"task {name!r} failed: {type(error).__name__}: {error}")
+        case _:
+            raise ToolFailed(f"task {name!r} ended as {outcome!r}")
+
+
+def _name_of(agent: Any) -> str:
+    name = agent.get("name") if isinstance(agent, Mapping) else getattr(agent, "name", None)
+    if not isinstance(name, str):
+        raise UsageError(
+            f"SubAgent(agents=[...]) takes agents, or dicts with a name; not {agent!r}"
+        )
+    return name
+
+
+def _description_of(agent: Any) -> str:
+    if isinstance(agent, Mapping):
+        return str(agent.get("description", ""))
+    return str(agent.definition.description)
