@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check bench local clean
+.PHONY: demo test check bench bench-actors soak local clean
 
 demo: $(VENV)/.ready  ## the support desk in the terminal
 	@if [ "$$MODEL" = "local" ]; then $(MAKE) --no-print-directory local; fi
@@ -19,6 +19,12 @@ check: $(VENV)/.ready
 
 bench: $(VENV)/.bench  ## our speed beside the rivals', in one run
 	$(BIN)/python -m benchmarks.compare
+
+bench-actors: $(VENV)/.ready  ## what actors cost, beside Pykka's threads and the bare agent
+	$(BIN)/python -m benchmarks.actors
+
+soak: $(VENV)/.ready  ## 2,000 agents, random operations and faults; SOAK_SEED=n for another story
+	SOAK_AGENTS=2000 $(BIN)/python -m pytest -s tests/actors/test_soak.py
 
 local: $(VENV)/.local  ## the real small model for MODEL=local (compiles for some minutes)
 

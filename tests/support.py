@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic_ai.messages import (
     ModelRequest,
@@ -17,15 +17,18 @@ from pydantic_ai.messages import (
 
 from understudy import (
     Agent,
+    AgentRef,
     AgentState,
     Completed,
     Decision,
     Interrupted,
     Outcome,
     ScriptedModel,
+    Status,
 )
 from understudy.models import ScriptedRequest
 
+T = TypeVar("T")
 Answers = Mapping[str, Decision | Mapping[str, Any]]
 
 
@@ -155,3 +158,63 @@ def assert_valid_history(state: AgentState) -> None:
 def never() -> asyncio.Future[None]:
     """Something to await that does not come."""
     return asyncio.get_running_loop().create_future()
+
+
+# ------------------------------------------------------------------ agents on a loop
+
+
+def play(main: Callable[[], Coroutine[Any, Any, T]], *, seconds: float = 8) -> T:
+    """Run it on a loop of its own. What would wait for ever fails, and leaves no task behind."""
+
+    async def watched() -> T:
+        task = asyncio.ensure_future(main())
+        await asyncio.wait({task}, timeout=seconds)
+        late = not task.done()
+        while not task.done():  # each cancellation ends one of the waits on the way out
+            task.cancel()
+            await asyncio.wait({task}, timeout=1)
+        assert not late, f"it still waits after {seconds} seconds"
+        left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        assert not left or task.exception() is not None, f"tasks are left: {left}"
+        return task.result()
+
+    return asyncio.run(watched())
+
+
+async def soon(awaited: Awaitable[T]) -> T:
+    """What it brings; a wait that long is a wait for ever, for nothing here takes time."""
+    async with asyncio.timeout(4):
+        return await awaited
+
+
+async def until_status(ref: AgentRef, *statuses: Status) -> Status:
+    """Return when the agent stands so."""
+    subscription = ref.events()
+    try:
+        async with asyncio.timeout(4):
+            if ref.status() in statuses:
+                return ref.status()
+            async for _ in subscription:
+                if ref.status() in statuses:
+                    return ref.status()
+    finally:
+        subscription.close()
+    raise AssertionError(f"{ref!r} is {ref.status()}, and tells no more")
+
+
+class Held:
+    """A place in a tool or a model that says when it is reached and waits there to be released."""
+
+    def __init__(self, reply: Any = "held") -> None:
+        self.reply = reply
+        self.entered = asyncio.Event()
+        self.release = asyncio.Event()
+
+    async def wait(self) -> None:
+        self.entered.set()
+        await self.release.wait()
+
+    async def __call__(self, _request: ScriptedRequest) -> Any:
+        """As a reply of a `ScriptedModel`."""
+        await self.wait()
+        return self.reply

@@ -8,7 +8,13 @@ import pytest
 
 import understudy
 
-ROOMS = ["understudy", "understudy.middleware", "understudy.modes", "understudy.journal"]
+ROOMS = [
+    "understudy",
+    "understudy.actors",
+    "understudy.journal",
+    "understudy.middleware",
+    "understudy.modes",
+]
 MODULES = sorted(
     module.name
     for module in pkgutil.walk_packages(understudy.__path__, "understudy.")

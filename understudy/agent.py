@@ -23,7 +23,7 @@ from understudy.ledger import Ledger
 from understudy.messages import UserInput
 from understudy.middleware.base import Middleware
 from understudy.middleware.human_in_the_loop import Rule
-from understudy.modes import AgentExecution, Mode, collapse_until_tool
+from understudy.modes import Mode, collapse_until_tool
 from understudy.modes.until import UntilTool, check_known, refuse_both
 from understudy.outcomes import Completed, Failed, Outcome
 from understudy.records import Revoked, Settled
@@ -101,7 +101,6 @@ class Agent:
         interrupt_on: Mapping[str, Rule] | None = None,
         pause_when: PauseWhen | None = None,
     ) -> None:
-        self._mode = mode if mode is not None else AgentExecution()
         self.definition = assemble(
             name=name,
             model=model,
@@ -119,14 +118,15 @@ class Agent:
             pause_when=pause_when,
         )
         """The frozen description, with the middleware's instructions and tools in it."""
-        self.runner = Runner(self.definition, self._mode)
+        self.runner = Runner(self.definition)
 
     @property
     def name(self) -> str:
         return self.definition.name
 
     def __repr__(self) -> str:
-        return f"Agent({self.name!r}, tools={list(self.definition.tools)}, mode={self._mode!r})"
+        definition = self.definition
+        return f"Agent({self.name!r}, tools={list(definition.tools)}, mode={definition.mode!r})"
 
     # -------------------------------------------------------------------- running
 
@@ -222,6 +222,9 @@ class Agent:
     ) -> Outcome:
         """Go on with a run from where its state stands: interrupted, paused, or cut off.
 
+        A state is a value: going on twice from the same one makes two runs of it, and each runs
+        its tools. Where that must not happen let a `Runtime` keep the state.
+
         Args:
             state: from an outcome, or from `AgentState.from_dict` in another process.
             decisions: answers by request id; some of them are enough, the rest is asked again
@@ -264,7 +267,8 @@ class Agent:
         """Run and tell what happens, text as it comes; last comes the outcome.
 
         With a `state` and no input it resumes, with `decisions` if there are some. Takes the
-        options of `execute` and `resume`. Leaving the loop early cancels the run.
+        options of `execute` and `resume`. Closing the iterator cancels the run: leave the loop
+        early inside `async with contextlib.aclosing(agent.stream(...)) as events`.
 
         Raises:
             UsageError: as `execute` and `resume` do, from the first step of the loop.
@@ -316,6 +320,9 @@ class Agent:
             NotExtracted: if the run ended otherwise; the run's own error is its cause.
 
         """
+        for fixed in ("until_tool", "until_tool_success"):
+            if fixed in options:
+                raise UsageError(f"extract() runs until {tool!r} succeeds: leave {fixed} out")
         options["until_tool_success"] = tool
         outcome = await self.execute(input, **options)
         if isinstance(outcome, Completed) and outcome.tool_result is not None:

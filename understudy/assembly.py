@@ -57,6 +57,11 @@ def assemble(
         mode=mode if mode is not None else AgentExecution(),
     )
     definition = _prepared(base, stack)
+    if definition.hooks.check_tool_calls and "check_interrupts" not in definition.mode.step_names:
+        raise UsageError(
+            f"Agent {agent!r}: a middleware gates tools, but the mode has no step "
+            "check_interrupts: the gate would be silently off"
+        )
     for item in stack:
         item.check(definition)
     return definition

@@ -26,6 +26,7 @@ __all__ = ["ToolCall", "binding"]
 
 def binding(
     *,
+    agent_id: str,
     run_id: str,
     call: Call,
     fingerprint: str,
@@ -34,7 +35,16 @@ def binding(
     """A digest of everything that a person was shown: what differs in it was not approved (I12)."""
     part = call.part
     return digest(
-        [run_id, call.key, part.tool_name, part.tool_call_id, part.args, fingerprint, arguments]
+        [
+            agent_id,
+            run_id,
+            call.key,
+            part.tool_name,
+            part.tool_call_id,
+            part.args,
+            fingerprint,
+            arguments,
+        ]
     )
 
 
@@ -92,6 +102,7 @@ class ToolCall:
         return Request(
             id=run.new_id(),
             kind=kind,
+            agent_id=run.agent_id,
             run_id=run.run_id,
             agent_path=run.agent_path,
             call_key=self.key,
@@ -105,6 +116,7 @@ class ToolCall:
             expires_at=None if expires_after is None else now + timedelta(seconds=expires_after),
             fingerprint=self.tool.fingerprint,
             digest=binding(
+                agent_id=run.agent_id,
                 run_id=run.run_id,
                 call=self.call,
                 fingerprint=self.tool.fingerprint,

@@ -135,8 +135,10 @@ def events_of(record: r.Record, agent_path: tuple[str, ...]) -> Iterator[Event]:
         case r.Reply():
             yield ReplyEnded(agent_path=agent_path, turn=record.turn, response=record.response)
         case r.InterruptsChecked():
+            answered = {decided.request_id for decided in record.decided}
             for request in record.requests:
-                yield RequestMade(agent_path=agent_path, request=request)
+                if request.id not in answered:
+                    yield RequestMade(agent_path=agent_path, request=request)
         case r.Requested():
             yield RequestMade(agent_path=agent_path, request=record.request)
         case r.Started():

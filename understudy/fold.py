@@ -36,6 +36,9 @@ def apply(state: AgentState, record: r.Record) -> None:
     """Change `state` in place by one record."""
     kind = type(record)
     _APPLY[kind](state, record)
+    while kind is r.ChildRecord:
+        record = record.record  # type: ignore[union-attr]  # of the kind that was just asked for
+        kind = type(record)
     if kind in _PROGRESS and state.run is not None:
         state.run.fruitless = 0
 
@@ -80,6 +83,7 @@ def _snapshot(state: AgentState, record: r.Snapshot) -> None:
     state._values = dict(stored.values)
     state.decisions, state.sticky, state.doubts = stored.decisions, stored.sticky, stored.doubts
     state.queue, state.message_ids = stored.queue, stored.message_ids
+    state.children = stored.children
 
 
 def _run_started(state: AgentState, record: r.RunStarted) -> None:
@@ -103,15 +107,14 @@ def _run_started(state: AgentState, record: r.RunStarted) -> None:
 def _dequeue(state: AgentState, message_ids: tuple[str, ...]) -> None:
     for message_id in message_ids:
         state.queue.pop(message_id, None)
-        if message_id not in state.message_ids:
-            state.message_ids.append(message_id)
+        state.message_ids[message_id] = None
 
 
 def _message_queued(state: AgentState, record: r.MessageQueued) -> None:
     state.queue[record.message_id] = QueuedMessage(
         record.message_id, record.message, record.steer, record.self_sent
     )
-    state.message_ids.append(record.message_id)
+    state.message_ids[record.message_id] = None
 
 
 def _cancel_requested(state: AgentState, record: r.CancelRequested) -> None:
@@ -188,6 +191,8 @@ def _decided(state: AgentState, record: r.Decided) -> None:
     )
     if decision.always and not record.sticky:
         state.sticky[request.tool_name] = Sticky(
+            agent_id=request.agent_id,
+            source=request.source,
             tool_name=request.tool_name,
             fingerprint=request.fingerprint,
             decision=decision,
@@ -202,7 +207,7 @@ def _revoked(state: AgentState, record: r.Revoked) -> None:
 
 def _started(state: AgentState, record: r.Started) -> None:
     call = find_call(state, record.call_key)
-    call.attempts, call.running = record.attempt, True
+    call.attempts, call.running, call.idempotent = record.attempt, True, record.idempotent
 
 
 def _result(state: AgentState, record: r.Result) -> None:
@@ -240,8 +245,6 @@ def _child_record(state: AgentState, record: r.ChildRecord) -> None:
     if child is None:
         child = state.children[record.child] = AgentState()
     apply(child, record.record)
-    if type(record.record) in _PROGRESS and state.run is not None:
-        state.run.fruitless = 0
 
 
 def doubtful(call: Call, reason: str) -> DoubtfulCall:
@@ -331,7 +334,8 @@ def _closing_part(state: AgentState, call: Call, record: r.RunEnded) -> ToolRetu
     """What history says of a call that the end of the run overtook."""
     if call.result is not None:
         return call.result.part
-    if any(belongs(key, call.key) for key in state.children):
+    inside = any(belongs(key, call.key) for key in state.children)
+    if inside and (call.idempotent or not call.running):
         content, moved_on = CHILD_STOPPED, False
     elif call.running:
         reason = "the run ended before it answered"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +13,10 @@ from understudy.errors import JournalFailed, MiddlewareError
 from understudy.threads import WorkerThreads
 
 __all__ = ["Hook", "HookFailed", "Hooks"]
+
+
+in_hook: contextvars.ContextVar[bool] = contextvars.ContextVar("in_hook", default=False)
+"""Set while a hook runs: it may not record facts of the pipeline (I13)."""
 
 
 class HookFailed(Exception):
@@ -38,6 +43,7 @@ class Hook:
             HookFailed: if it raises; the error names the middleware and the hook.
 
         """
+        token = in_hook.set(True)
         try:
             if self.is_async:
                 return await self.function(*args)
@@ -47,6 +53,8 @@ class Hook:
             raise
         except Exception as error:
             raise HookFailed(self.failure(error)) from error
+        finally:
+            in_hook.reset(token)
 
     def failure(self, error: BaseException) -> MiddlewareError:
         """The error that says that this hook raised `error`."""

@@ -20,10 +20,12 @@ from understudy.values import digest
 
 __all__ = [
     "Decision",
+    "DecisionRecord",
     "DecisionType",
     "DoubtfulCall",
     "Interrupt",
     "Request",
+    "Sticky",
     "approve",
     "edit",
     "reject",
@@ -133,6 +135,7 @@ class Request:
     """Opaque and used once; it stands for exactly what is shown here (J5)."""
     kind: str
     """`approval`, `interrupt` (a tool's own question), `doubt`, or a middleware's own word."""
+    agent_id: str
     run_id: str
     agent_path: tuple[str, ...]
     call_key: str
@@ -151,7 +154,9 @@ class Request:
     fingerprint: str
     """The tool's name, schema and version, as they were when this was asked (I12)."""
     digest: str
-    """Of the canonical arguments."""
+    """Of everything that an answer holds for: agent, run, call, tool and arguments (I12)."""
+    source: str = ""
+    """The middleware that asks."""
     doubts: tuple[DoubtfulCall, ...] = ()
     """Calls of this tool whose outcome is unknown: look at them before you approve (J4)."""
 
@@ -220,6 +225,8 @@ class DecisionRecord:
 class Sticky:
     """An answer that holds for a tool until it is revoked, or the tool changes (I3, I12)."""
 
+    agent_id: str
+    source: str
     tool_name: str
     fingerprint: str
     decision: Decision

@@ -26,7 +26,7 @@ class Ledger:
     durable wherever the rules say so, and tells them only then (J16).
     """
 
-    __slots__ = ("_agent_path", "_journal", "_listener", "_state", "_untold")
+    __slots__ = ("_agent_path", "_count", "_journal", "_listener", "_state", "_untold")
 
     def __init__(
         self,
@@ -41,11 +41,17 @@ class Ledger:
         self._agent_path = agent_path
         self._listener = listener
         self._untold: list[Event] = []
+        self._count = 0
 
     @property
     def state(self) -> AgentState:
         """The fold of all that was recorded."""
         return self._state
+
+    @property
+    def count(self) -> int:
+        """How many facts were recorded."""
+        return self._count
 
     @property
     def observed(self) -> bool:
@@ -63,6 +69,7 @@ class Ledger:
             self._append(records)
         for record in records:
             apply(self._state, record)
+        self._count += len(records)
         if self._listener is not None:
             for record in records:
                 self._untold.extend(events_of(record, self._agent_path))
@@ -120,6 +127,10 @@ class ChildLedger(Ledger):
     @property
     def state(self) -> AgentState:
         return self._parent.state.children.get(self._child, self._state)
+
+    @property
+    def count(self) -> int:
+        return self._parent.count
 
     @property
     def observed(self) -> bool:

@@ -8,7 +8,9 @@ one state never see each other's messages.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from datetime import datetime
 from typing import Annotated, Any, cast, overload
 
 from pydantic import PlainSerializer, PlainValidator
@@ -28,7 +30,15 @@ from pydantic_ai.messages import (
     repair_messages,
 )
 
-__all__ = ["Messages", "UserInput", "messages_from_dicts", "messages_to_dicts"]
+from understudy.errors import UsageError
+
+__all__ = [
+    "Messages",
+    "UserInput",
+    "messages_from_dicts",
+    "messages_to_dicts",
+    "user_message",
+]
 
 UserInput = str | Sequence[UserContent]
 """What a person may send: text, or text with images, documents and the like."""
@@ -41,10 +51,12 @@ _UNSET_BUT_REQUIRED = {"instruction-delta": ("content", "id")}
 class _Log:
     """What views share: the messages, and the tool call ids that occur in them."""
 
-    __slots__ = ("call_ids", "items")
+    __slots__ = ("call_ids", "items", "lent")
 
     def __init__(self, items: list[ModelMessage]) -> None:
         self.items = items
+        self.lent = 0
+        """How many model calls read the list now: meanwhile nobody may append to it."""
         self.call_ids: set[str] = set()
         for message in items:
             self.note_call_ids(message)
@@ -107,7 +119,7 @@ class Messages(Sequence[ModelMessage]):
     def appending(self, *messages: ModelMessage) -> Messages:
         """The view with `messages` at its end: O(1), unless another view grew past this one."""
         log = self._log
-        if len(log.items) != self._length:
+        if len(log.items) != self._length or log.lent:
             log = _Log(log.items[: self._length])
         log.items.extend(messages)
         for message in messages:
@@ -121,22 +133,31 @@ class Messages(Sequence[ModelMessage]):
         """Whether a tool call of this id occurs (or occurs in a longer view of the same list)."""
         return tool_call_id in self._log.call_ids
 
-    def as_list(self) -> list[ModelMessage]:
-        """The messages as the list that a model takes.
+    @contextmanager
+    def lent(self) -> Iterator[list[ModelMessage]]:
+        """The messages as the list that a model takes, while it is asked.
 
         Where this is the newest view it is the shared list itself, so a model call costs the same
-        at message 10 and at message 1,000: read it, and copy what you keep. Changing it is an error
-        (see `restored`).
-        """
-        items = self._log.items
-        return items if len(items) == self._length else items[: self._length]
+        at message 10 and at message 1,000: read it, and copy what you keep. Meanwhile an append by
+        anybody goes to a copy.
 
-    def restored(self, given: list[ModelMessage]) -> bool:
-        """Take back what somebody appended to the list of `as_list`; false if it was changed."""
-        if given is not self._log.items or len(given) == self._length:
-            return True
-        del given[self._length :]
-        return False
+        Raises:
+            RuntimeError: on leaving, if somebody appended to the list; that is taken back.
+
+        """
+        log = self._log
+        if len(log.items) != self._length:
+            yield log.items[: self._length]
+            return
+        log.lent += 1
+        try:
+            yield log.items
+        finally:
+            log.lent -= 1
+            changed = len(log.items) != self._length
+            del log.items[self._length :]
+        if changed:
+            raise RuntimeError("it changed the conversation that it was given: it must copy it")
 
 
 def _is_plain(message: ModelMessage, *, first: bool) -> bool:
@@ -173,6 +194,32 @@ def _without_instructions(message: ModelMessage) -> ModelMessage:
     if isinstance(message, ModelRequest) and message.instructions is not None:
         return replace(message, instructions=None)
     return message
+
+
+def user_message(given: object, *, at: datetime) -> ModelRequest:
+    """What a user says, as it enters the conversation.
+
+    Raises:
+        UsageError: if it is empty or cannot be sent.
+
+    """
+    return ModelRequest(parts=[UserPromptPart(_checked_input(given), timestamp=at)], timestamp=at)
+
+
+def _checked_input(given: object) -> UserInput:
+    if isinstance(given, str):
+        if not given.strip():
+            raise UsageError("The input is empty: say what the agent is to do")
+        return given
+    if isinstance(given, Sequence) and not isinstance(given, (bytes, bytearray)):
+        if not any(not isinstance(item, str) or item.strip() for item in given):
+            raise UsageError("The input is empty: say what the agent is to do")
+        try:
+            UserPromptPart(given)
+        except ValueError as error:
+            raise UsageError(f"The input cannot be sent: {error}") from error
+        return list(given)
+    raise UsageError(f"The input is text, or a list of text, images and the like; not {given!r}")
 
 
 def messages_to_dicts(messages: Iterable[ModelMessage]) -> list[dict[str, Any]]:

@@ -242,6 +242,8 @@ class Started:
     tool_name: str
     tool_call_id: str
     attempt: int
+    idempotent: bool = False
+    """Running it again has no second effect: cut off, it is in no doubt."""
     epoch: int = 0
     kind: Literal["started"] = "started"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import inspect
 from collections.abc import Callable, Iterable
@@ -13,8 +14,9 @@ from pydantic_ai.usage import RunUsage
 
 from understudy.clock import Clock, NewId
 from understudy.definition import AgentDefinition, ChildAgent, Gate, PauseWhen
-from understudy.errors import UnderstudyError
+from understudy.errors import UnderstudyError, UsageError
 from understudy.events import Event
+from understudy.hooks import in_hook
 from understudy.ledger import Ledger
 from understudy.messages import normalised
 from understudy.model_input import ModelInput
@@ -33,10 +35,14 @@ from understudy.stopping import StopSignals
 from understudy.threads import WorkerThreads
 from understudy.values import checked_json
 
-__all__ = ["Run"]
+__all__ = ["ChildRunner", "Halted", "Run"]
 
-inside_run: contextvars.ContextVar[bool] = contextvars.ContextVar("inside_run", default=False)
+inside_run: contextvars.ContextVar[Run | None] = contextvars.ContextVar("inside_run", default=None)
 """Set wherever a tool, a hook or a model is called: decisions cannot come from there (I13)."""
+
+
+class Halted(BaseException):
+    """The host wants the drive to end between two steps; the run stays open, nothing is lost."""
 
 
 class ChildRunner(Protocol):
@@ -62,7 +68,7 @@ class Run:
         agent_path: tuple[str, ...],
         deps: Any = None,
         pause_when: PauseWhen | None = None,
-        streaming: bool = False,
+        streaming: Callable[[], bool] = lambda: False,
         parent: Run | None = None,
         children: ChildRunner | None = None,
         halting: Callable[[], bool] | None = None,
@@ -79,7 +85,7 @@ class Run:
         self.agent_path = agent_path
         self.deps = deps
         self.pause_when = pause_when
-        self.streaming = streaming
+        self._streaming = streaming
         self.parent = parent
         """The run whose call runs this one."""
         self.children = children
@@ -97,6 +103,9 @@ class Run:
         """What the model was asked with last, to be used again while it stays the same."""
         self.live_values: dict[str, Any] = {}
         """Return values of until tools that this process still has, by call key."""
+        self.inner_tasks: dict[str, set[asyncio.Task[Any]]] = {}
+        """Those in which calls run other agents now, by call key."""
+        self._doing: dict[str, asyncio.Event] = {}
         self.closed = False
         """This drive has told its outcome: no fact may be added by it any more."""
 
@@ -123,6 +132,11 @@ class Run:
         return self.current.usage
 
     @property
+    def streaming(self) -> bool:
+        """Whether somebody follows the model's text as it comes."""
+        return self._streaming()
+
+    @property
     def observed(self) -> bool:
         """Whether anybody listens to events."""
         return self.ledger.observed
@@ -130,7 +144,9 @@ class Run:
     # -------------------------------------------------------------------- writing
 
     def record(self, *records: Record) -> None:
-        """Write facts down."""
+        """Write facts down: for steps. A hook has `once` and `replace_history` (I13)."""
+        if in_hook.get():
+            raise UsageError("a hook cannot record facts: use run.once or run.replace_history")
         self.ledger.record(*records)
 
     async def durable(self) -> None:
@@ -151,19 +167,41 @@ class Run:
             UsageError: if it cannot be stored.
 
         """
-        done = self.current.once
-        if key not in done:
+        while key not in self.current.once:
+            doing = self._doing.get(key)
+            if doing is None:
+                await self._do_once(key, function)
+            else:
+                await doing.wait()
+        return self.current.once[key]
+
+    async def _do_once(self, key: str, function: Callable[[], Any]) -> None:
+        done = self._doing[key] = asyncio.Event()
+        try:
             result = function()
             if inspect.isawaitable(result):
                 result = await result
             value = checked_json({"result": result}, what=f"run.once({key!r})")["result"]
-            self.record(Once(key=key, value=value))
+            self.ledger.record(Once(key=key, value=value))
             await self.durable()
-        return self.current.once[key]
+        finally:
+            del self._doing[key]
+            done.set()
 
     async def replace_history(self, messages: Iterable[ModelMessage]) -> None:
-        """Rewrite the conversation for good, for instance by a summary (J15)."""
-        self.record(HistoryReplaced(messages=tuple(normalised(messages))))
+        """Rewrite the conversation for good, for instance by a summary (J15).
+
+        Raises:
+            UsageError: while calls of the last reply have no results in it yet.
+
+        """
+        turn = self.current.turn
+        if turn is not None and turn.calls and not turn.propagated:
+            raise UsageError(
+                "The history cannot be replaced while tool calls of its last reply are open: do it "
+                "in before_model"
+            )
+        self.ledger.record(HistoryReplaced(messages=tuple(normalised(messages))))
         await self.durable()
 
     # ------------------------------------------------------------------- outcomes

@@ -5,14 +5,13 @@ Both are the same operation: put the new facts down, run the pipeline.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import Any
 
 from pydantic import ValidationError
-from pydantic_ai.messages import ModelRequest, UserPromptPart
+from pydantic_ai.messages import ModelRequest
 from pydantic_ai.models import Model
 
 from understudy.clock import Clock, NewId, SystemClock, new_random_id
@@ -23,9 +22,8 @@ from understudy.instructions import render
 from understudy.interrupts import Decision, Request, checked_decision
 from understudy.journal import Journal
 from understudy.ledger import ChildLedger, Ledger, ledgers
-from understudy.messages import UserInput
+from understudy.messages import UserInput, user_message
 from understudy.models import refresh_client, resolve_model
-from understudy.modes import Mode
 from understudy.modes.ends import outcome_of
 from understudy.modes.pipeline import drive
 from understudy.outcomes import Outcome
@@ -52,7 +50,6 @@ __all__ = [
     "decide",
     "refuse_inside_run",
     "unpause",
-    "user_message",
     "withdraw",
 ]
 
@@ -72,6 +69,8 @@ class Host:
     journal: Journal | None = None
     emit: Callable[[Event], None] | None = None
     """Who is told events. With somebody to tell, replies are streamed."""
+    streaming: Callable[[], bool] | None = None
+    """Whether somebody follows the text as it comes; by default whoever is told events."""
     agent_id: str | None = None
     """Of the actor that runs it; the agent's name where there is none."""
     halting: Callable[[], bool] | None = None
@@ -96,11 +95,10 @@ class Host:
 
 
 class Runner:
-    """Runs one definition by one mode."""
+    """Runs one definition by its mode."""
 
-    def __init__(self, definition: AgentDefinition, mode: Mode) -> None:
+    def __init__(self, definition: AgentDefinition) -> None:
         self._definition = definition
-        self._mode = mode
         self._fingerprint = definition.fingerprint
         self._models: tuple[Model, ...] | None = None
         self._children = NestedChildren()
@@ -143,8 +141,9 @@ class Runner:
         options: RunOptions,
         host: Host,
         message_ids: tuple[str, ...] = (),
+        signal: Callable[[], StopSignal | None] = lambda: None,
     ) -> Outcome:
-        """Begin a run in this ledger and drive it."""
+        """Begin a run in this ledger and drive it, or with a `signal` end it at once (P7)."""
         definition = self._definition
         withdraw(ledger, host.clock)
         ledger.record(
@@ -164,7 +163,10 @@ class Runner:
                 values=_seeds(definition, ledger.state),
             ),
         )
-        return await drive(self._run(ledger, host), self._mode)
+        wanted = signal()
+        if wanted is not None:
+            return await self.stop(ledger, wanted, host=host)
+        return await drive(self._run(ledger, host), self._definition.mode)
 
     async def resume(
         self, state: AgentState, decisions: Decisions | None, *, host: Host
@@ -201,7 +203,7 @@ class Runner:
         ):
             if given and value is None:  # it never goes on without (J12)
                 return replace(run.paused(f"needs {what}"), state=run.state.copied())
-        return await drive(run, self._mode)
+        return await drive(run, self._definition.mode)
 
     def ended(self, state: AgentState) -> Outcome:
         """The outcome of the run that is over in this state."""
@@ -235,7 +237,7 @@ class Runner:
             agent_path=(definition.name,),
             deps=host.deps,
             pause_when=host.pause_when,
-            streaming=host.emit is not None,
+            streaming=host.streaming or (lambda: host.emit is not None),
             halting=host.halting,
             pause_requested=host.pause_requested,
             children=self._children,
@@ -263,12 +265,12 @@ class Runner:
         if not decisions:
             raise DecisionError("resume got no decision: answer at least one request")
         standing = {request.id: request for request in state.requests}
-        runs = {inner.run.run_id for inner in state.tree if inner.run is not None}
+        current = state.run.run_id if state.run is not None else ""
         before = {
             record.request.id: record
             for inner in state.tree
             for record in inner.decisions
-            if record.request.run_id in runs
+            if belongs_to_run(record.request.run_id, current)
         }
         new = {}
         for request_id, given in decisions.items():
@@ -307,12 +309,15 @@ class Runner:
             plain = checked_json({"value": decision.value}, what="respond(...)")
             arguments = decision.arguments
             if arguments is not None:
+                arguments = checked_json(arguments, what="edit(...)")
                 definition = _asking(self._definition, request)
-                tool = definition.tools.get(request.tool_name)
-                if tool is None:
-                    raise InvalidArguments(f"agent {definition.name!r} has no such tool any more")
-                checked = tool.revalidate(checked_json(arguments, what="edit(...)"))
-                arguments = tool.canonical(checked)
+                if definition is not None:  # else it is checked when the call is due
+                    tool = definition.tools.get(request.tool_name)
+                    if tool is None:
+                        raise InvalidArguments(
+                            f"agent {definition.name!r} has no such tool any more"
+                        )
+                    tool.canonical(tool.revalidate(arguments))
             return replace(decision, value=plain["value"], arguments=arguments)
         except (InvalidArguments, UsageError) as error:
             raise DecisionError(
@@ -340,7 +345,7 @@ class NestedChildren:
             agent_id=f"{parent.agent_id}/{key}",
             agent_path=(*parent.agent_path, definition.name),
             deps=parent.deps,
-            streaming=parent.streaming,
+            streaming=lambda: parent.streaming,
             halting=parent.halting,
             pause_requested=parent.pause_requested,
             parent=parent,
@@ -383,13 +388,19 @@ def models_of(definition: AgentDefinition) -> tuple[Model, ...]:
     return tuple(resolve_model(model) for model in (definition.model, *definition.fallback_models))
 
 
-def _asking(definition: AgentDefinition, request: Request) -> AgentDefinition:
-    """The definition of the agent below this one that asks."""
+def _asking(definition: AgentDefinition, request: Request) -> AgentDefinition | None:
+    """The definition of the agent that asks; None where a tool brought it along."""
     for name in request.agent_path[1:]:
         child = definition.children.get(name)
-        if child is not None:
-            definition = child.definition
+        if child is None:
+            return None
+        definition = child.definition
     return definition
+
+
+def belongs_to_run(run_id: str, root: str) -> bool:
+    """Whether this run is `root`, or one inside it: its id begins with that of its call."""
+    return run_id == root or run_id.startswith(root + ".")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -403,7 +414,8 @@ class RunOptions:
 
 def refuse_inside_run() -> None:
     """Raise where a tool, a hook or a model wants to decide (I13)."""
-    if inside_run.get():
+    run = inside_run.get()
+    if run is not None and not run.closed:
         raise DecisionError(
             "resume was called from inside a tool, hook or model: only the host decides (I13)"
         )
@@ -427,32 +439,6 @@ def unpause(ledger: Ledger) -> None:
         run = place.state.run
         if run is not None and not run.over and run.paused is not None:
             place.record(Unpaused())
-
-
-def user_message(given: object, *, at: datetime) -> ModelRequest:
-    """What a user says, as it enters the conversation.
-
-    Raises:
-        UsageError: if it is empty or cannot be sent.
-
-    """
-    return ModelRequest(parts=[UserPromptPart(_checked_input(given), timestamp=at)], timestamp=at)
-
-
-def _checked_input(given: object) -> UserInput:
-    if isinstance(given, str):
-        if not given.strip():
-            raise UsageError("The input is empty: say what the agent is to do")
-        return given
-    if isinstance(given, Sequence) and not isinstance(given, (bytes, bytearray)):
-        if not any(not isinstance(item, str) or item.strip() for item in given):
-            raise UsageError("The input is empty: say what the agent is to do")
-        try:
-            UserPromptPart(given)
-        except ValueError as error:
-            raise UsageError(f"The input cannot be sent: {error}") from error
-        return given
-    raise UsageError(f"The input is text, or a list of text, images and the like; not {given!r}")
 
 
 def _checked_state(given: object) -> AgentState:
@@ -483,7 +469,8 @@ def withdraw(ledger: Ledger, clock: Clock) -> None:
     state = ledger.state
     if state.run is None or state.run.over:
         return
-    ids = tuple(request.id for request in state.requests)
+    turn = state.run.turn
+    ids = tuple(request.id for request in turn.standing) if turn is not None else ()
     if ids:
         ledger.record(Withdrawn(request_ids=ids))
     ledger.record(RunEnded(end=End(outcome="withdrawn"), at=clock.now()))

@@ -54,6 +54,7 @@ class Call:
     part: ToolCallPart
     attempts: int = 0
     """How often it was started."""
+    idempotent: bool = False
     running: bool = False
     """Started, and nothing has come back (in this record, not in this process)."""
     requests: dict[str, Request] = field(default_factory=dict)
@@ -181,7 +182,7 @@ class _Stored:
     sticky: dict[str, Sticky]
     doubts: dict[str, DoubtfulCall]
     queue: dict[str, QueuedMessage] = field(default_factory=dict)
-    message_ids: list[str] = field(default_factory=list)
+    message_ids: dict[str, None] = field(default_factory=dict)
 
 
 @cache
@@ -230,7 +231,7 @@ class AgentState:
     """Messages that wait for their turn, by message id, oldest first (A2)."""
     children: dict[str, AgentState]
     """The agents that open calls run, by child key (S3)."""
-    message_ids: list[str]
+    message_ids: dict[str, None]
     """The ids of all messages that were ever taken: a repeat attaches to the first (J14)."""
 
     def __init__(
@@ -243,7 +244,7 @@ class AgentState:
         self.sticky = {}
         self.doubts = {}
         self.queue = {}
-        self.message_ids = []
+        self.message_ids = {}
         self.children = {}
 
     @property
@@ -295,7 +296,7 @@ class AgentState:
         twin.run = self.run.copied() if self.run is not None else None
         twin.decisions = list(self.decisions)
         twin.sticky, twin.doubts = dict(self.sticky), dict(self.doubts)
-        twin.queue, twin.message_ids = dict(self.queue), list(self.message_ids)
+        twin.queue, twin.message_ids = dict(self.queue), dict(self.message_ids)
         twin.children = {key: child.copied() for key, child in self.children.items()}
         return twin
 
@@ -338,6 +339,8 @@ class AgentState:
         version = data.get("schema_version") if isinstance(data, Mapping) else None
         if version is None:
             raise UsageError("This is no stored AgentState: it has no 'schema_version'.")
+        if isinstance(version, int) and version < 1:
+            raise UsageError(f"This is no stored AgentState: its schema_version is {version!r}.")
         if version != SCHEMA_VERSION:
             raise SchemaVersionError(version=version, known=SCHEMA_VERSION)
         missing = [key for key in _KEYS if key not in data]

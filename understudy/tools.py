@@ -122,7 +122,7 @@ class ToolContext:
         resumed: bool,
         resume_value: Any,
         emit: Callable[[ToolContext, Any], None],
-        run_agent: Callable[[Any, Any], Coroutine[Any, Any, Any]],
+        run_agent: Callable[[Any, Any, int], Coroutine[Any, Any, Any]],
     ) -> None:
         self._read_state = read_state
         self._state: AgentState | None = None
@@ -145,7 +145,7 @@ class ToolContext:
             self._state = self._read_state()
         return self._state
 
-    async def run_agent(self, agent: Any, input: Any) -> Any:
+    async def run_agent(self, agent: Any, input: Any, *, max_depth: int = 5) -> Any:
         """Run another agent inside this call, and give its outcome (T3).
 
         If it waits for a person, so does this call: afterwards the tool runs again from its
@@ -154,9 +154,13 @@ class ToolContext:
         Args:
             agent: an `Agent`, or the name of one that a `SubAgent` of this agent offers.
             input: what it is told.
+            max_depth: how deep agents may nest, the root counted (S7).
+
+        Raises:
+            UsageError: for what is no agent, an empty input, or one level too deep.
 
         """
-        return await self._run_agent(agent, input)
+        return await self._run_agent(agent, input, max_depth)
 
     def emit(self, data: Any) -> None:
         """Tell the run's subscribers something: they get a `ToolEmitted` event with `data`."""
@@ -209,6 +213,10 @@ class Tool(Generic[R]):
         self.on_unknown = on_unknown
         self.version = version
         self.is_async = _is_async(function)
+        if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
+            raise UsageError(f"Tool {self.name!r} is a generator: return one value instead")
+        if inline and timeout is not None:
+            raise UsageError(f"Tool {self.name!r}: what runs inline cannot be timed out")
         if inline and self.is_async:
             raise UsageError(
                 f"Tool {self.name!r} is async: it runs on the loop without inline=True"
@@ -263,7 +271,7 @@ class Tool(Generic[R]):
         single = self._schema.single_arg_name
         shown = checked[single] if single is not None else checked
         try:
-            canonical = to_jsonable_python(shown)
+            canonical = to_jsonable_python(_ordered(shown))
             to_json(canonical)  # finds text that no encoding takes
             json.dumps(canonical, allow_nan=False)  # finds numbers that JSON lacks
             return cast("dict[str, Any]", canonical)
@@ -350,6 +358,17 @@ def tool(
     return cast("ToolDecorator", functools.partial(Tool, **options))
 
 
+def _ordered(value: Any) -> Any:
+    """The value with each set in it as a sorted list, so that its JSON is the same anywhere."""
+    if isinstance(value, dict):
+        return {key: _ordered(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_ordered(item) for item in value]
+    if isinstance(value, (set, frozenset)):
+        return sorted((_ordered(item) for item in value), key=repr)
+    return value
+
+
 def as_tool(given: object) -> Tool[Any]:
     """`given` if it is a `Tool`, or one made of it."""
     if isinstance(given, Tool):
@@ -411,8 +430,12 @@ def _takes_context(name: str, signature: inspect.Signature, hints: Mapping[str, 
     for index, parameter in enumerate(signature.parameters.values()):
         if parameter.name not in hints:
             raise UsageError(
-                f"Tool {name!r}: parameter {parameter.name!r} has no annotation. Annotate it, so "
-                "that the model is told what to give."
+                f"Tool {name!r}: parameter {parameter.name!r} has no annotation. "
+                + (
+                    "Make a tool of the bound method instead: tool(thing.method)."
+                    if parameter.name == "self"
+                    else "Annotate it, so that the model is told what to give."
+                )
             )
         if hints[parameter.name] is ToolContext:
             if index != 0:

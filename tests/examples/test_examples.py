@@ -13,7 +13,7 @@ TOLD = {
         "  ... refunding 20.0 for order 17",
         "  ... refunding 90.0 for order 18",
         "Completed(text='Order 17 is refunded, 18 in part, 19 was declined.'",
-        "  ann: edit {'order_id': '18', 'amount': 90.0}",
+        "  ann: edit {'order_id': '18', 'amount': 90}",
         "  ann: reject {'order_id': '19', 'amount': 40.0}",
     ],
     "extract_value": [
@@ -37,6 +37,22 @@ TOLD = {
         "deploy asks {'question': 'Where shall 2.1 go?', 'options': ['test', 'live']}",
         "deploy: 2.1 is on test",
         "Completed(text='2.1 is out, with a new kettle.'",
+    ],
+    "plain_threads": [
+        "0 requests wait for a person",
+        "ann: approve by boss: Completed(text='refunded 20.00 for order 17'",
+        "bob: reject by boss: Completed(text='was denied'",
+        "carol: approve by boss: Completed(text='refunded 40.00 for order 19'",
+        "ann is still running",
+        "ann: Completed(text='12 kettles'",
+        "RuntimeStatus(agents=3, running=0, abandoned_threads=0)",
+    ],
+    "nested_approval": [
+        "  ... support > billing > cashier looks up order 17",
+        "support > billing > cashier wants refund {'order_id': '17', 'amount': 40.0}",
+        "  ... support > billing > cashier refunds 40.0 for order 17",
+        "Done.",
+        "7 model calls of three agents, all counted once",
     ],
 }
 """What each example prints, in order."""
@@ -75,3 +91,4 @@ def test_no_example_repeats_the_effect_of_a_finished_call() -> None:
     """J3: the approved refunds run once each, the rejected one never, the sibling only once."""
     assert run_example("approval").count("... refunding") == 2
     assert run_example("ask_a_question").count("... reading the changelog") == 1
+    assert run_example("nested_approval").count("looks up order 17") == 1

@@ -94,10 +94,14 @@ class EventLog:
             for subscription in self._subscriptions:
                 subscription._put(told)
 
+    def is_followed(self) -> bool:
+        """Whether anybody subscribes now: only then is a reply streamed."""
+        return bool(self._subscriptions)
+
     def subscribe(self, after: int) -> Subscription:
         """What came after event number `after`, then what comes: no gap, no duplicate."""
         with self._lock:
-            subscription = Subscription(self, self._kept[max(after, 0) :])
+            subscription = Subscription(self, self._kept[max(after, 0) :], after)
             if self._closed:
                 subscription._end()
             else:
@@ -124,8 +128,9 @@ class Subscription:
     It ends when the runtime stops. Call `close()` when you leave it early.
     """
 
-    def __init__(self, log: EventLog, events: list[AgentEvent]) -> None:
+    def __init__(self, log: EventLog, events: list[AgentEvent], after: int) -> None:
         self._log = log
+        self._after = after
         self._lock = threading.Lock()
         self._buffer: deque[AgentEvent] = deque(events)
         self._deltas = 0
@@ -170,6 +175,8 @@ class Subscription:
             return self._changed
 
     def _put(self, event: AgentEvent) -> None:
+        if event.seq is not None and event.seq <= self._after:
+            return
         with self._lock:
             self._buffer.append(event)
             self._deltas += event.seq is None

@@ -21,15 +21,15 @@ from understudy.actors.agent_actor import (
 )
 from understudy.actors.agent_events import Status, Subscription
 from understudy.actors.cell import AgentCell, RunWanted, running_agents
-from understudy.actors.future import Future
+from understudy.actors.future import Future, refuse_on_a_loop
 from understudy.actors.monitor import Lifetime
 from understudy.errors import NotExtracted, UsageError, WouldDeadlock
 from understudy.interrupts import Decision, DecisionRecord
-from understudy.messages import UserInput
+from understudy.messages import UserInput, user_message
 from understudy.modes.until import UntilTool
 from understudy.outcomes import Completed, Outcome
 from understudy.records import Revoked, Settled
-from understudy.runner import refuse_inside_run, user_message
+from understudy.runner import refuse_inside_run
 from understudy.state import AgentState
 from understudy.stopping import StopReason, StopSignal
 
@@ -92,12 +92,15 @@ class AgentRef(pykka.ActorRef[AgentActor]):
             raise WouldDeadlock(what="run", remedy=f"use send() from inside agent {cell.id!r}")
         if if_interrupted not in ("withdraw", "error"):
             raise UsageError(f"if_interrupted is 'withdraw' or 'error', not {if_interrupted!r}")
+        _check_message_id(message_id)
         future: Future[Outcome] = Future()
         wanted = RunWanted(
             message=user_message(input, at=cell.clock.now()),
             options=cell.agent.run_options(until_tool, until_tool_success, max_runs),
             future=future,
             message_id=message_id or cell.new_id(),
+            named=message_id is not None,
+            callers=running_agents.get(),
             refuse_if_interrupted=if_interrupted == "error",
         )
         self._post(wanted)
@@ -115,6 +118,7 @@ class AgentRef(pykka.ActorRef[AgentActor]):
             UsageError: if the message is empty or cannot be sent.
 
         """
+        _check_message_id(message_id)
         future: Future[str] = Future()
         self._post(
             Send(
@@ -165,6 +169,8 @@ class AgentRef(pykka.ActorRef[AgentActor]):
 
     def pause(self, reason: str = "pause") -> Future[None]:
         """Hold the run after its next model reply, before the tools that it asks for (R7)."""
+        if not isinstance(reason, str) or not reason:
+            raise UsageError(f"pause takes a reason as text, not {reason!r}")
         future: Future[None] = Future()
         self._post(Pause(reason, future))
         return future
@@ -193,10 +199,12 @@ class AgentRef(pykka.ActorRef[AgentActor]):
 
     def decisions(self) -> Future[list[DecisionRecord]]:
         """The audit: every answer ever given, oldest first (I14)."""
-        return self._look(lambda cell: list(cell.state.decisions))
+        return self._look(lambda cell: [d for state in cell.state.tree for d in state.decisions])
 
     def events(self, after: int = 0) -> Subscription:
         """What happened after event number `after`, then what happens, to iterate (A6)."""
+        if not isinstance(after, int) or isinstance(after, bool):
+            raise UsageError(f"after is the number of an event, not {after!r}")
         return self._cell.log.subscribe(after)
 
     def revoke(self, tool: str) -> Future[None]:
@@ -240,6 +248,10 @@ class AgentRef(pykka.ActorRef[AgentActor]):
             With `block` True if it was awake, else the future of that.
 
         """
+        if block:
+            if self.id in running_agents.get():
+                raise WouldDeadlock(what="stop", remedy="use stop(block=False) inside its own run")
+            refuse_on_a_loop("stop", "await stop(block=False)")
         future: Future[bool] = Future()
         if self.is_alive() and self._cell.status is not Status.PASSIVE:
             self._post(Rest(future))
@@ -256,3 +268,8 @@ class AgentRef(pykka.ActorRef[AgentActor]):
         if not self.is_alive():
             raise pykka.ActorDeadError(f"{self!r}: its runtime has stopped")
         self._cell.post(message)
+
+
+def _check_message_id(given: object) -> None:
+    if given is not None and (not isinstance(given, str) or not given):
+        raise UsageError(f"message_id is text, not {given!r}")

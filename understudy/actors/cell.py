@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +17,15 @@ from pydantic_ai.messages import ModelRequest
 
 from understudy.actors.agent_events import EventLog, RunFinished, Status, StatusChanged
 from understudy.actors.future import Future
+from understudy.actors.monitor import Down
 from understudy.agent import Agent
 from understudy.clock import Clock, NewId
+from understudy.errors import Quarantined
 from understudy.ledger import Ledger
 from understudy.outcomes import Outcome
 from understudy.runner import Host, RunOptions
 from understudy.state import AgentState
+from understudy.stopping import StopSignal
 from understudy.threads import WorkerThreads
 
 if TYPE_CHECKING:
@@ -40,11 +43,16 @@ running_agents: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar
 class RunWanted:
     """Somebody wants a run and waits for its outcome."""
 
-    message: ModelRequest
+    message: ModelRequest | None
+    """None where the message stands in the queue already."""
     options: RunOptions
     future: Future[Outcome]
     message_id: str
     refuse_if_interrupted: bool = False
+    callers: tuple[str, ...] = ()
+    """The agents in whose runs it was wanted: none of them can answer meanwhile."""
+    named: bool = False
+    """The caller gave the message id: a repeat attaches to this run (J14)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +75,7 @@ class AgentCell:
     idle_timeout: float | None
     deps_for: Callable[[str], Any] | None
     deps: Any = None
+    values: Mapping[str, Any] | None = None
     wake: Callable[[AgentCell], None] = field(repr=False, kw_only=True)
     """Has the actor look into the inbox, from any thread."""
 
@@ -81,12 +90,20 @@ class AgentCell:
     task: asyncio.Task[None] | None = None
     finished: Finished | None = None
     """A drive that ended and that no actor has looked at yet."""
-    waiting: deque[RunWanted] = field(default_factory=deque)
+    waiting: deque[tuple[RunWanted, tuple[str, ...]]] = field(default_factory=deque)
+    """Runs that wait their turn, each with the messages that were queued before it (A2)."""
     waiters: list[Future[Outcome]] = field(default_factory=list)
     """Who waits for the outcome of the run that is going on."""
     pause_reason: str | None = None
     halting: bool = False
-    quarantined: bool = False
+    quarantined: Quarantined | None = None
+    """Why the run is not tried any more (J10)."""
+    closing: bool = False
+    """The runtime stops: no new drive begins."""
+    early_cancel: StopSignal | None = None
+    """A cancel that came before the run's first record (P7)."""
+    asked: dict[str, Future[Outcome]] = field(default_factory=dict)
+    """Runs that were wanted under an id of the caller's, by that id (J14)."""
     self_runs: int = 0
     rest_wanted: list[Future[bool]] = field(default_factory=list)
     """Who wants the agent to lie down after the step in progress."""
@@ -96,7 +113,7 @@ class AgentCell:
     def __post_init__(self) -> None:
         self.log = EventLog(self.id)
         self.ledger = Ledger(
-            AgentState(),
+            AgentState(values=self.values),
             agent_path=(self.agent.name,),
             listener=self.log.tell,
         )
@@ -128,11 +145,22 @@ class AgentCell:
             clock=self.clock,
             new_id=self.new_id,
             emit=self.log.tell,
+            streaming=self.log.is_followed,
             agent_id=self.id,
             halting=lambda: self.halting,
             pause_requested=lambda: self.pause_reason,
             threads=self.threads,
         )
+
+    def ended(self, down: Down) -> None:
+        """The actor has ended. By request it is passive; of a failure another one is started."""
+        if down.reason is None:
+            self.actor_ref = None
+            if self.task is None:
+                self.set_status(Status.PASSIVE)
+            self.rested(done=True)
+            if self.inbox and not self.closing:
+                self.wake(self)
 
     def settle(self, outcome: Outcome) -> None:
         """Answer everybody who waits for the run."""
@@ -149,7 +177,7 @@ class AgentCell:
 
     def abandon(self, error: BaseException) -> None:
         """Answer everybody with an error: the runtime is gone."""
-        self.waiters += [wanted.future for wanted in self.waiting]
+        self.waiters += [wanted.future for wanted, _ in self.waiting]
         self.waiters += [message.future for message in self.inbox]
         self.waiting.clear()
         self.inbox.clear()

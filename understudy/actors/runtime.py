@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import re
 import threading
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -17,8 +18,8 @@ import pykka
 from understudy.actors.agent_actor import WAKE, AgentActor, Rest
 from understudy.actors.agent_events import Status
 from understudy.actors.agent_ref import AgentRef
-from understudy.actors.cell import AgentCell
-from understudy.actors.future import Future
+from understudy.actors.cell import AgentCell, running_agents
+from understudy.actors.future import Future, refuse_on_a_loop
 from understudy.actors.loop_actor import loop_for_start
 from understudy.actors.loop_thread import LoopThread
 from understudy.actors.monitor import Lifetime
@@ -26,12 +27,13 @@ from understudy.actors.ref import LoopActorRef
 from understudy.actors.supervisor import ChildSpec, Supervisor, SupervisorRef, SupervisorTree
 from understudy.agent import Agent
 from understudy.clock import Clock, NewId, SystemClock, new_random_id
-from understudy.errors import UsageError
+from understudy.errors import UsageError, WouldDeadlock
 from understudy.interrupts import Request
 from understudy.threads import WorkerThreads
 
 __all__ = ["AgentInfo", "PendingRequest", "Runtime", "RuntimeStatus"]
 
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 IDLE_TIMEOUT = 300.0
@@ -76,6 +78,7 @@ class Runtime:
         store: `"memory:"`: what agents record is kept while the process lives.
         deps_for: gives `deps` to an agent by its id, where none were given to `spawn`.
         idle_timeout: seconds after which an idle agent is put out of memory; None = never (A5).
+        stop_timeout: seconds that steps in progress have when the runtime stops; None waits.
         max_threads: of the pool in which plain tools and hooks run.
         clock, new_id: where time and ids come from.
 
@@ -92,6 +95,7 @@ class Runtime:
         deps_for: Callable[[str], Any] | None = None,
         idle_timeout: float | None = IDLE_TIMEOUT,
         max_threads: int = 64,
+        stop_timeout: float | None = None,
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None:
@@ -106,6 +110,7 @@ class Runtime:
             self._define(agent)
         self._deps_for = deps_for
         self._idle_timeout = idle_timeout
+        self._stop_timeout = stop_timeout
         self._threads = WorkerThreads(max_threads)
         self._clock = clock or SystemClock()
         self._new_id = new_id or new_random_id
@@ -150,7 +155,7 @@ class Runtime:
         exc_value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self._close(None)
+        await self._close(self._stop_timeout)
 
     def stop(self, timeout: float | None = None) -> None:
         """Stop all agents, each after the step in progress is recorded, then the loop (A5).
@@ -161,13 +166,17 @@ class Runtime:
             timeout: seconds for the steps in progress; then they are cut off, as by a crash.
 
         """
+        if running_agents.get():
+            raise WouldDeadlock(what="stop", remedy="a run cannot stop the runtime it runs in")
         thread, loop = self._thread, self._loop
         if thread is None:
             if loop is not None:
                 raise UsageError("this runtime lives on the host's loop: leave its `async with`")
             return
         if loop is not None:
-            self._on(loop, self._close(timeout)).result()
+            refuse_on_a_loop("stop", "call it from a thread")
+            seconds = self._stop_timeout if timeout is None else timeout
+            self._on(loop, self._close(seconds)).result()
         thread.stop()
         self._thread = None
 
@@ -186,8 +195,16 @@ class Runtime:
 
     async def _close(self, timeout: float | None) -> None:
         self._alive.set()
+        try:
+            await self._rest_all(timeout)
+        finally:
+            # Whatever interrupts the waiting: no agent outlives its runtime.
+            await self._cut_off()
+
+    async def _rest_all(self, timeout: float | None) -> None:
         resting: list[Future[bool]] = []
         for cell in list(self._cells.values()):
+            cell.closing = True
             if cell.activated and cell.status is not Status.PASSIVE:
                 future: Future[bool] = Future()
                 cell.post(Rest(future))
@@ -196,18 +213,15 @@ class Runtime:
             async with asyncio.timeout(timeout):
                 for future in resting:
                     await future
-        for task in self._activations:
+
+    async def _cut_off(self) -> None:
+        tasks = [*self._activations]
+        tasks += [cell.task for cell in self._cells.values() if cell.task is not None]
+        for task in tasks:
             task.cancel()
-        for cell in self._cells.values():
-            if cell.task is not None:
-                cell.task.cancel()
-        await asyncio.gather(
-            *self._activations,
-            *(cell.task for cell in self._cells.values() if cell.task is not None),
-            return_exceptions=True,
-        )
+        await asyncio.gather(*tasks, return_exceptions=True)
         if self._supervisor is not None:
-            await self._supervisor.stop(block=False)
+            await self._supervisor.stop_now()
         for cell in self._cells.values():
             cell.abandon(pykka.ActorDeadError(f"agent {cell.id!r}: its runtime has stopped"))
         self._alive.end(None)
@@ -215,24 +229,32 @@ class Runtime:
 
     # ------------------------------------------------------------------- agents
 
-    def spawn(self, agent: str | Agent, id: str | None = None, *, deps: Any = None) -> AgentRef:
+    def spawn(
+        self,
+        agent: str | Agent,
+        id: str | None = None,
+        *,
+        deps: Any = None,
+        values: Mapping[str, Any] | None = None,
+    ) -> AgentRef:
         """The ref of a new agent, or of the one that has this id already. No waiting, no I/O.
 
         Args:
             agent: a definition or the name of one.
             id: without `/`; a new one by default.
             deps: handed to its tools; never stored.
+            values: what a new agent's state begins with: `{key}` in instructions reads them.
 
         Raises:
             UsageError: for an unknown name, a bad id, or an id that another definition has.
 
         """
         loop = self._running_loop()
-        definition = self._define(agent) if isinstance(agent, Agent) else self._named(agent)
         id = self._new_id() if id is None else id
         if not isinstance(id, str) or not _ID.fullmatch(id):
             raise UsageError(f"An agent's id is text without '/', not {id!r}")
         with self._lock:
+            definition = agent if isinstance(agent, Agent) else self._named(agent)
             ref = self._refs.get(id)
             if ref is not None:
                 before = self._cells[id].agent
@@ -244,6 +266,7 @@ class Runtime:
                 if deps is not None:
                     self._cells[id].deps = deps
                 return ref
+            self._define(definition)
             cell = AgentCell(
                 id,
                 definition,
@@ -253,6 +276,7 @@ class Runtime:
                 self._idle_timeout,
                 self._deps_for,
                 deps,
+                values,
                 wake=partial(self._wake, loop),
             )
             ref = AgentRef(cell, self._alive)
@@ -366,6 +390,12 @@ class Runtime:
                 spec = ChildSpec(cell.id, start, restart="transient", shutdown=None)
                 cell.activated = True
                 await self._supervisor.start_child(spec)
+        except Exception as error:
+            logger.exception("agent %r could not be woken", cell.id)
+            waiting, cell.inbox = list(cell.inbox), type(cell.inbox)()
+            for message in waiting:
+                message.future.set_exception((type(error), error, error.__traceback__))
+            return
         finally:
             cell.activating = False
         if cell.inbox:

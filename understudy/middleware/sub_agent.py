@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from understudy.definition import AgentDefinition
-from understudy.errors import UsageError
+from understudy.errors import UnderstudyError, UsageError
 from understudy.middleware.base import Middleware, Prepared
 from understudy.outcomes import Completed, Failed, Outcome
 from understudy.tools import Tool, ToolContext, ToolFailed
@@ -54,6 +54,8 @@ class SubAgent(Middleware):
             raise UsageError("SubAgent has no agents to run: give some, or general_purpose=True")
         if not isinstance(max_depth, int) or isinstance(max_depth, bool) or max_depth < 1:
             raise UsageError(f"SubAgent(max_depth=) is a number from 1 on, not {max_depth!r}")
+        if not isinstance(block_middleware, (list, tuple)):
+            raise UsageError(f"block_middleware takes a list, not {block_middleware!r}")
         for blocked in block_middleware:
             if not isinstance(blocked, type) or not issubclass(blocked, Middleware):
                 raise UsageError(f"block_middleware takes middleware classes, not {blocked!r}")
@@ -97,7 +99,6 @@ class SubAgent(Middleware):
             "name": GENERAL_PURPOSE,
             "description": "Does any task with the same tools, on its own.",
             "instructions": "You do one task, completely, and report what came of it.",
-            "model": definition.model,
             "tools": list(definition.tools.values()),
             "middleware": kept,
         }
@@ -110,7 +111,10 @@ class SubAgent(Middleware):
                 raise ToolFailed(
                     f"task {task_name!r} was not started: agents nest at most {max_depth} deep"
                 )
-            outcome: Outcome = await ctx.run_agent(task_name, instructions)
+            try:
+                outcome: Outcome = await ctx.run_agent(task_name, instructions, max_depth=max_depth)
+            except UnderstudyError as error:  # it could not even begin
+                raise ToolFailed(f"task {task_name!r} failed: {error}") from error
             return _told(task_name, outcome)
 
         task.__annotations__["task_name"] = Literal[names]

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from understudy.calls import ToolCall
-from understudy.errors import MiddlewareError, UsageError
-from understudy.hooks import Hook, HookFailed
+from understudy.errors import MiddlewareError
+from understudy.hooks import HookFailed
 from understudy.interrupts import Decision, Request
+from understudy.modes.gates import wanted_requests
 from understudy.modes.tool_execution import (
     EXPIRY,
     Ready,
@@ -96,7 +97,7 @@ async def _ask(run: Run, turn: Turn) -> None:
         except InvalidArguments as error:
             why = str(error)
         run.record(failed_result(run, call, why))
-    requests = await _wanted(run, list(calls.values())) if calls else []
+    requests = await wanted_requests(run, list(calls.values())) if calls else []
     asked: list[Request] = []
     decided: list[Decided] = []
     for key, shown in calls.items():
@@ -110,41 +111,6 @@ async def _ask(run: Run, turn: Turn) -> None:
     run.record(InterruptsChecked(turn=turn.index, requests=tuple(asked), decided=tuple(decided)))
 
 
-async def _wanted(run: Run, calls: Sequence[ToolCall]) -> list[Request]:
-    keys = {call.key for call in calls}
-    requests: list[Request] = []
-    for hook in run.definition.hooks.check_tool_calls:
-        answer = await hook(run.threads, run, calls)
-        _check_answer(hook, answer, keys)
-        requests.extend(answer)
-    own = run.definition.gates
-    for gate in run.gates:  # of the agents above: they hold unless this one says otherwise (S5)
-        mine = [
-            call
-            for call in calls
-            if gate.covers(call.tool_name) and all(g.covers(call.tool_name) is None for g in own)
-        ]
-        if mine:
-            hook = Hook.of(gate, "check_tool_calls", gate.check_tool_calls)
-            answer = await hook(run.threads, run, mine)
-            _check_answer(hook, answer, keys)
-            requests.extend(answer)
-    return requests
-
-
-def _check_answer(hook: Hook, answer: object, keys: set[str]) -> None:
-    wrong: str | None = None
-    if not isinstance(answer, (list, tuple)):
-        wrong = f"returned {answer!r}, not a list of requests"
-    else:
-        for request in answer:
-            if not isinstance(request, Request) or request.call_key not in keys:
-                wrong = f"returned {request!r}, which no call.request(...) of these calls made"
-    if wrong is not None:
-        error = UsageError(wrong)
-        raise HookFailed(hook.failure(error)) from error
-
-
 def _sticky(run: Run, requests: Sequence[Request]) -> list[Decided]:
     """What earlier answers with `always=True` say, unless the tool has changed (I3, I12).
 
@@ -156,6 +122,8 @@ def _sticky(run: Run, requests: Sequence[Request]) -> list[Decided]:
         if (
             sticky is not None
             and request.kind == "approval"
+            and sticky.agent_id == request.agent_id
+            and sticky.source == request.source
             and sticky.fingerprint == request.fingerprint
             and sticky.decision.type in request.allowed
         ):

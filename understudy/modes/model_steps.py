@@ -19,8 +19,9 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from tenacity import RetryError
 
-from understudy.errors import ModelFailed, RunLimitExceeded, StreamBroken
+from understudy.errors import ModelFailed, RunLimitExceeded, StreamBroken, UsageError
 from understudy.events import ReplyStarted, TextDelta, ThinkingDelta
+from understudy.hooks import Hook, HookFailed
 from understudy.instructions import render
 from understudy.model_input import ModelInput
 from understudy.models import needs_preparation
@@ -81,12 +82,19 @@ async def _prompt(run: Run) -> ModelInput:
     kept = run.state.messages
     for hook in definition.hooks.before_model:
         replaced = await hook(run.threads, run, prompt)
+        _check_returned(hook, replaced, ModelInput)
         if replaced is not None:
             prompt = replaced
         elif prompt.messages is kept and kept is not run.state.messages:
             prompt = prompt.replace(messages=run.state.messages)  # the hook rewrote history
         kept = run.state.messages
     return prompt
+
+
+def _check_returned(hook: Hook, returned: object, wanted: type) -> None:
+    if returned is not None and not isinstance(returned, wanted):
+        error = UsageError(f"it returned {returned!r}; return a {wanted.__name__}, or None")
+        raise HookFailed(hook.failure(error)) from error
 
 
 # ----------------------------------------------------------------------- asking
@@ -150,22 +158,26 @@ async def _ask_with_retry(
 async def _ask(
     run: Run, model: Model, prompt: ModelInput, parameters: ModelRequestParameters
 ) -> _Answer:
-    shown = prompt.messages
-    messages = shown.as_list() if shown is run.state.messages else list(shown)
-    given = messages
-    if not run.state.messages.plain or needs_preparation(model):
-        given = model.prepare_messages(messages, parameters)
-    try:
-        if run.streaming:
-            return await _stream(run, model, given, prompt, parameters)
-        response = await model.request(given, prompt.settings, parameters)
-        return _Answer(response, model)
-    finally:
-        if not run.state.messages.restored(messages):
-            raise RuntimeError(
-                f"Model {model.model_name!r} appended to the conversation that it was given; it "
-                "must copy what it changes"
-            )
+    kept = run.state.messages
+    if prompt.messages is not kept:  # a hook shows others; nobody has prepared them
+        shown = model.prepare_messages(list(prompt.messages), parameters)
+        return await _request(run, model, shown, prompt, parameters)
+    with kept.lent() as messages:
+        if not kept.plain or needs_preparation(model):
+            messages = model.prepare_messages(messages, parameters)
+        return await _request(run, model, messages, prompt, parameters)
+
+
+async def _request(
+    run: Run,
+    model: Model,
+    messages: list[ModelMessage],
+    prompt: ModelInput,
+    parameters: ModelRequestParameters,
+) -> _Answer:
+    if run.streaming:
+        return await _stream(run, model, messages, prompt, parameters)
+    return _Answer(await model.request(messages, prompt.settings, parameters), model)
 
 
 async def _stream(
@@ -249,6 +261,7 @@ async def _accept(run: Run, answer: _Answer) -> None:
     else:
         for hook in run.definition.hooks.after_model:
             replaced = await hook(run.threads, run, response)
+            _check_returned(hook, replaced, ModelResponse)
             if replaced is not None:
                 response = replaced
         if run.streaming and not run.definition.hooks.streams_safely and response.text:

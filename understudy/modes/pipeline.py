@@ -7,7 +7,9 @@ are one operation: load the facts, run the pipeline.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from copy import deepcopy
 from dataclasses import replace
 
 from understudy.definition import Pipeline
@@ -16,16 +18,13 @@ from understudy.hooks import HookFailed
 from understudy.modes.ends import end_of
 from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Paused, Stopped
 from understudy.records import Attempt, HooksRan, Once, RunEnded
-from understudy.run import Run, inside_run
+from understudy.run import Halted, Run, inside_run
+from understudy.stopping import StopSignal, StopSignals
 
 __all__ = ["Mode", "Step", "drive"]
 
 OUTCOMES = (Completed, Interrupted, Paused, Stopped, Failed)
 Step = Callable[[Run], Awaitable[Outcome | None]]
-
-
-class Halted(BaseException):
-    """The host wants the drive to end between two steps; the run stays open, nothing is lost."""
 
 
 class Mode:
@@ -46,8 +45,8 @@ class Mode:
         if not self.steps:
             raise UsageError(f"Mode {self.name!r} has no steps: it would go round for ever")
         for step in self.steps:
-            if not callable(step):
-                raise UsageError(f"Mode {self.name!r}: {step!r} is no step (async function)")
+            if not _is_async(step):
+                raise UsageError(f"Mode {self.name!r}: {step!r} is no step: an async function is")
         names = self.step_names
         for name_ in names:
             if names.count(name_) > 1:
@@ -88,13 +87,19 @@ class Mode:
         return names.index(name)
 
 
+def _is_async(step: object) -> bool:
+    return asyncio.iscoroutinefunction(step) or asyncio.iscoroutinefunction(
+        getattr(step, "__call__", None)  # noqa: B004  # an object may be a step, too
+    )
+
+
 def _name_of(step: Step) -> str:
     return getattr(step, "__name__", type(step).__name__)
 
 
 async def drive(run: Run, mode: Pipeline) -> Outcome:
     """Run the pipeline until an outcome. A run that stood somewhere goes on from there."""
-    token = inside_run.set(True)
+    token = inside_run.set(run)
     try:
         current = run.current
         run.record(Attempt(number=current.attempts + 1))
@@ -120,7 +125,10 @@ async def _circle(run: Run, mode: Pipeline) -> Outcome:
         await _tell_answers(run)
     steps = mode.steps
     while True:
+        before = run.ledger.count
         for step in steps:
+            if run.current.cancelled is not None:
+                return run.stopped(StopSignals((StopSignal.from_dict(run.current.cancelled),)))
             if run.halting is not None and run.halting():
                 raise Halted
             try:
@@ -133,6 +141,9 @@ async def _circle(run: Run, mode: Pipeline) -> Outcome:
                 return run.failed(_step_error(step, error))
             if outcome is not None:
                 return outcome
+        if run.ledger.count == before:
+            cause = f"the steps {', '.join(mode.step_names)} went round and recorded nothing"
+            return run.failed(StepFailed(step="pipeline", cause=cause))
 
 
 async def _tell_answers(run: Run) -> None:
@@ -148,7 +159,7 @@ async def _tell_answers(run: Run) -> None:
     news = {key: pair for key, pair in keys.items() if key not in current.once}
     if news:
         for hook in run.definition.hooks.on_resume:
-            await hook(run.threads, run, dict(news.values()))
+            await hook(run.threads, run, deepcopy(dict(news.values())))
         run.record(*(Once(key=key, value=None) for key in news))
 
 

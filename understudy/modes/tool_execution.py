@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,13 +12,14 @@ from pydantic import ValidationError
 from pydantic_ai.messages import ToolReturnPart
 
 from understudy.calls import ToolCall, binding, make_context
-from understudy.child_calls import ChildWaits
+from understudy.child_calls import ChildWaits, inner_runs_end
 from understudy.errors import JournalFailed, UsageError
 from understudy.fold import IN_DOUBT, doubtful
 from understudy.hooks import Hook, HookFailed
 from understudy.interrupts import DECISION_TYPES, Decision, DoubtfulCall, Interrupt, Request
+from understudy.modes.gates import wanted_requests
 from understudy.records import Requested, Result, Settled, Started, Suspended
-from understudy.run import Run
+from understudy.run import Halted, Run
 from understudy.state import Call, merged
 from understudy.tools import InvalidArguments, Retry, Tool, ToolFailed, ToolResult, model_content
 from understudy.values import checked_json, digest
@@ -50,21 +52,37 @@ class Ready:
     call: Call
     tool: Tool[Any]
     checked: dict[str, Any]
-    shown: dict[str, Any] | None = None
-    """The canonical arguments that a person decided about, if one did."""
     edited: dict[str, Any] | None = None
     """The arguments that a person gave instead of the model's."""
 
 
-class _AskAgain(Exception):
-    """What is about to run is not what was approved (I12)."""
+class _Signal(BaseException):
+    """What ends a call whatever the middleware around it does with exceptions (J4, I8, I12)."""
 
-    def __init__(self, call: ToolCall) -> None:
+
+class _AskAgain(_Signal):
+    """What is about to run is not what was approved, or needs a person now (I12)."""
+
+    def __init__(self, call: ToolCall, requests: Sequence[Request] = ()) -> None:
+        super().__init__()
         self.call = call
+        self.requests = requests
 
 
-class _TimedOut(Exception):
-    """The tool's own time limit passed."""
+class _Asks(_Signal):
+    """The tool raised `Interrupt` (I8)."""
+
+    def __init__(self, interrupt: Interrupt) -> None:
+        super().__init__()
+        self.interrupt = interrupt
+
+
+class _TimedOut(_Signal):
+    """The time limit of a tool that is not idempotent passed (T6)."""
+
+    def __init__(self, *, entered: bool) -> None:
+        super().__init__()
+        self.entered = entered
 
 
 # -------------------------------------------------------------------- before
@@ -80,12 +98,28 @@ def prepare(run: Run, call: Call) -> Ready | str:
         asked = next(iter(call.requests.values()), None)
         decided = _edit(call)
         if decided is not None:
-            return Ready(call, tool, tool.revalidate(decided), shown=decided, edited=decided)
+            checked = tool.revalidate(decided)
+            return Ready(call, tool, checked, edited=tool.canonical(checked))
         if asked is not None:
-            return Ready(call, tool, tool.revalidate(asked.arguments), shown=asked.arguments)
+            return Ready(call, tool, _as_shown(tool, call, asked.arguments))
         return Ready(call, tool, tool.validate(call.part.args))
     except InvalidArguments as error:
         return f"Invalid arguments for {call.part.tool_name!r}:\n{error}"
+
+
+def _as_shown(tool: Tool[Any], call: Call, shown: dict[str, Any]) -> dict[str, Any]:
+    """The keyword arguments that a person was shown.
+
+    Where those cannot be read back from what was shown (a validator that converts, a secret), they
+    are the model's own; whether they still look as shown is checked before the body.
+    """
+    try:
+        checked = tool.revalidate(shown)
+        if digest(tool.canonical(checked)) == digest(shown):
+            return checked
+    except InvalidArguments:
+        pass  # as shown it is no input of the tool: the model's own arguments are
+    return tool.validate(call.part.args)
 
 
 def _edit(call: Call) -> dict[str, Any] | None:
@@ -97,7 +131,7 @@ def _edit(call: Call) -> dict[str, Any] | None:
 
 def canonical(ready: Ready) -> dict[str, Any]:
     """What would run, as a person is shown it."""
-    return ready.shown if ready.shown is not None else ready.tool.canonical(ready.checked)
+    return ready.tool.canonical(ready.checked)
 
 
 def view(run: Run, ready: Ready) -> ToolCall:
@@ -117,19 +151,28 @@ def bound(run: Run, call: Call, tool: Tool[Any], arguments: dict[str, Any]) -> b
     """Whether every answer about this call was given for exactly this (I12)."""
     for request in call.requests.values():
         shown = binding(
-            run_id=run.run_id, call=call, fingerprint=tool.fingerprint, arguments=request.arguments
+            agent_id=run.agent_id,
+            run_id=run.run_id,
+            call=call,
+            fingerprint=tool.fingerprint,
+            arguments=request.arguments,
         )
         intact = (
             request.digest == shown
             and request.fingerprint == tool.fingerprint
+            and request.agent_id == run.agent_id
             and request.run_id == run.run_id
             and request.call_key == call.key
             and request.tool_name == call.part.tool_name
             and request.tool_call_id == call.part.tool_call_id
         )
         decision = call.decisions.get(request.id)
-        edited = decision.arguments if decision is not None else None
-        wanted = edited if edited is not None else request.arguments
+        wanted = request.arguments
+        if decision is not None and decision.arguments is not None:
+            try:
+                wanted = tool.canonical(tool.revalidate(decision.arguments))
+            except InvalidArguments:
+                return False
         if not intact or digest(wanted) != digest(arguments):
             return False
     return True
@@ -209,54 +252,104 @@ def start(run: Run, ready: Ready) -> None:
             tool_name=ready.tool.name,
             tool_call_id=call.part.tool_call_id,
             attempt=call.attempts + 1,
+            idempotent=ready.tool.idempotent,
         )
     )
 
 
 async def perform(run: Run, ready: Ready) -> None:
     """Run the call through the middleware and record what it brought."""
+    task = asyncio.current_task()
+    cancelled_before = task.cancelling() if task is not None else 0
+
+    def cancelled() -> bool:
+        return task is not None and task.cancelling() > cancelled_before
+
+    try:
+        result = await _performed(run, ready, cancelled)
+    except asyncio.CancelledError:
+        if cancelled():
+            raise  # from outside: it writes nothing (J13)
+        result = _gave_up(run, ready)
+    except (ChildWaits, Halted):
+        await inner_runs_end(run, ready.call)
+        run.record(Suspended(call_key=ready.call.key))
+        return
+    except BaseExceptionGroup as group:
+        if group.split(ChildWaits)[1] is not None:
+            raise
+        run.record(Suspended(call_key=ready.call.key))
+        return
+    if result is not None:
+        run.record(result)
+    if cancelled():
+        raise asyncio.CancelledError  # the tool swallowed it: what it brought is kept
+
+
+async def _performed(run: Run, ready: Ready, cancelled: Callable[[], bool]) -> Result | None:
     call = ready.call
-    raised: list[BaseException] = []
-    result: Result | None
     try:
         if run.definition.hooks.wrap_tool_call:
-            returned = await _wrapped(run, ready, raised)
+            returned = await _wrapped(run, ready)
         else:
             returned = await _body(run, ready)
-        result = _result_of(run, ready, returned)
-    except ChildWaits:
-        result = None
-        run.record(Suspended(call_key=call.key))
-    except Interrupt as interrupt:
-        result = _question(run, ready, interrupt)
+        return _result_of(run, ready, returned)
+    except _Asks as asks:
+        return _question(run, ready, asks.interrupt)
     except _AskAgain as changed:
-        ask_again(run, changed.call)
-        return
-    except _TimedOut:
-        result = _timed_out(run, ready)
-    except Retry as retry:
-        result = failed_result(run, call, _as_edited(str(retry) or "Try again.", ready.edited))
-    except ToolFailed as failure:
-        result = failed_result(run, call, _as_edited(str(failure), ready.edited))
+        for request in changed.requests:
+            record_request(run, request)
+        if not changed.requests:
+            ask_again(run, changed.call)
+        return None
+    except _TimedOut as timed_out:
+        return _timed_out(run, ready, entered=timed_out.entered)
     except (HookFailed, JournalFailed):
         raise
     except Exception as error:
-        told = f"{type(error).__name__}: {error}"
-        result = failed_result(run, call, _as_edited(told, ready.edited))
-    if result is not None:
-        run.record(result)
+        if cancelled() and not ready.tool.idempotent:
+            raise asyncio.CancelledError from error  # it broke in the middle: in doubt (J4)
+        return failed_result(run, call, _as_edited(_said(error), ready.edited))
 
 
-async def _wrapped(run: Run, ready: Ready, raised: list[BaseException]) -> Any:
+def _said(error: Exception) -> str:
+    """What the model is told of an exception (T2)."""
+    error = _sole(error)
+    if isinstance(error, ToolFailed):
+        return str(error)
+    if isinstance(error, Retry):
+        return str(error) or "Try again."
+    return f"{type(error).__name__}: {error}"
+
+
+def _sole(error: Exception) -> Exception:
+    """The one exception in a group of one, as task groups raise."""
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+async def _wrapped(run: Run, ready: Ready) -> Any:
     """The call inside all `wrap_tool_call` hooks; what they raise themselves is their failure."""
+    raised: list[Exception] = []
+    signals: list[_Signal] = []
+    entered = False
 
     async def innermost(call: ToolCall) -> Any:
+        nonlocal entered
+        if signals:
+            raise signals[0]  # it is over, whatever the hook would like to try
+        if entered and not ready.tool.idempotent:
+            raise UsageError(f"next was called twice for {ready.tool.name!r}: it is not idempotent")
+        if entered:
+            start(run, ready)
+            await run.durable()
+        entered = True
         try:
-            if call.arguments == shown.arguments:
-                return await _body(run, ready)
-            checked = ready.tool.revalidate(call.arguments)
-            changed = Ready(ready.call, ready.tool, checked, shown=ready.tool.canonical(checked))
-            return await _body(run, changed)
+            return await _body(run, await _changed(run, ready, shown, call))
+        except _Signal as signal:
+            signals.append(signal)
+            raise
         except Exception as error:
             raised.append(error)
             raise
@@ -265,11 +358,38 @@ async def _wrapped(run: Run, ready: Ready, raised: list[BaseException]) -> Any:
     chain: Callable[[ToolCall], Any] = innermost
     for hook in reversed(run.definition.hooks.wrap_tool_call):
         chain = _link(run, hook, chain, raised)
-    return await chain(shown)
+    try:
+        returned = await chain(shown)
+    except HookFailed:
+        if not entered:  # nothing ran, and nobody need doubt it
+            told = "Not run: a middleware failed before it was started."
+            run.record(
+                Result(
+                    call_key=ready.call.key, part=make_part(run, ready.call, told, "interrupted")
+                )
+            )
+        raise
+    if signals:
+        raise signals[0]
+    return returned
+
+
+async def _changed(run: Run, ready: Ready, shown: ToolCall, call: ToolCall) -> Ready:
+    """The call as the middleware hands it on; other arguments may need a person (I12)."""
+    if digest(call.arguments) == digest(shown.arguments):
+        return ready
+    checked = ready.tool.revalidate(call.arguments)
+    changed = Ready(ready.call, ready.tool, checked)
+    if not ready.call.requests:
+        anew = view(run, changed)
+        requests = await wanted_requests(run, [anew])
+        if requests:
+            raise _AskAgain(anew, requests)
+    return changed
 
 
 def _link(
-    run: Run, hook: Hook, inner: Callable[[ToolCall], Any], raised: list[BaseException]
+    run: Run, hook: Hook, inner: Callable[[ToolCall], Any], raised: list[Exception]
 ) -> Callable[[ToolCall], Any]:
     async def link(call: ToolCall) -> Any:
         try:
@@ -292,29 +412,54 @@ async def _body(run: Run, ready: Ready) -> Any:
     positional, keywords = tool.bind(ready.checked)
     if tool.takes_context:
         positional.insert(0, make_context(run, call))
-    if tool.timeout is None:
-        return await _enter(run, ready, positional, keywords)
+    entered: list[bool] = []
     try:
+        if tool.timeout is None:
+            return await _enter(run, ready, positional, keywords, entered)
         async with asyncio.timeout(tool.timeout) as scope:
-            return await _enter(run, ready, positional, keywords)
-    except TimeoutError:
-        if scope.expired():
-            raise _TimedOut from None
+            return await _enter(run, ready, positional, keywords, entered)
+    except Exception as error:
+        if tool.timeout is not None and scope.expired():
+            if tool.idempotent:
+                raise TimeoutError(_over_time(tool)) from None
+            raise _TimedOut(entered=bool(entered)) from error
+        sole = _sole(error)
+        if isinstance(sole, Interrupt):
+            raise _Asks(sole) from error
         raise
 
 
-async def _enter(run: Run, ready: Ready, positional: list[Any], keywords: dict[str, Any]) -> Any:
+def _over_time(tool: Tool[Any]) -> str:
+    return f"{tool.name!r} did not answer within its limit of {tool.timeout} seconds."
+
+
+async def _enter(
+    run: Run,
+    ready: Ready,
+    positional: list[Any],
+    keywords: dict[str, Any],
+    entered: list[bool],
+) -> Any:
     tool = ready.tool
     if tool.is_async:
+        entered.append(True)
         return await tool.function(*positional, **keywords)
     if tool.inline:
-        return tool.function(*positional, **keywords)
+        entered.append(True)
+        returned = tool.function(*positional, **keywords)
+    else:
 
-    def late(done: asyncio.Future[Any]) -> None:
-        if not done.cancelled() and done.exception() is None and not run.closed:
-            _settle_late(run, ready, done.result())
+        def late(done: asyncio.Future[Any]) -> None:
+            if not done.cancelled() and done.exception() is None and not run.closed:
+                _settle_late(run, ready, done.result())
 
-    return await run.threads.run(tool.function, *positional, on_late=late, **keywords)
+        def in_thread() -> Any:
+            entered.append(True)
+            return tool.function(*positional, **keywords)
+
+        returned = await run.threads.run(in_thread, on_late=late)
+    # A plain function may wrap an async one.
+    return await returned if inspect.isawaitable(returned) else returned
 
 
 def _settle_late(run: Run, ready: Ready, returned: Any) -> None:
@@ -383,12 +528,19 @@ def in_doubt(run: Run, call: Call, reason: str) -> Result | None:
     return Result(call_key=call.key, part=part, doubt=reason)
 
 
-def _timed_out(run: Run, ready: Ready) -> Result | None:
+def _timed_out(run: Run, ready: Ready, *, entered: bool) -> Result | None:
     limit = ready.tool.timeout
-    if ready.tool.idempotent:
-        text = f"{ready.tool.name!r} did not answer within its limit of {limit} seconds."
+    if not entered:
+        text = f"{ready.tool.name!r} was not started within its limit of {limit} seconds: no thread"
         return failed_result(run, ready.call, text)
     return in_doubt(run, ready.call, f"it did not answer within its limit of {limit} seconds")
+
+
+def _gave_up(run: Run, ready: Ready) -> Result | None:
+    """Something that the tool itself waited for was cancelled, not the tool (J4)."""
+    if ready.tool.idempotent:
+        return failed_result(run, ready.call, f"{ready.tool.name!r} was cancelled from within.")
+    return in_doubt(run, ready.call, "it was cancelled from within")
 
 
 def _question(run: Run, ready: Ready, interrupt: Interrupt) -> Result | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
+from understudy.errors import UsageError
 from understudy.modes.tool_execution import (
     Ready,
     denied_result,
@@ -37,6 +38,9 @@ async def execute_tools(run: Run) -> Outcome | None:
     turn = run.current.turn
     if turn is None or turn.propagated:
         return None
+    asks = run.definition.hooks.check_tool_calls or run.gates
+    if asks and not turn.interrupts_checked and not turn.cut and not turn.answered:
+        raise UsageError("a middleware gates tools, but the mode has no step check_interrupts")
     ready = []
     for call in turn.calls.values():
         if turn.cut and call.result is None:  # its arguments may be half of what was meant (R6)
@@ -82,10 +86,11 @@ def _release(run: Run, call: Call) -> Ready | None:
 
 def _decided(run: Run, call: Call) -> Result | None:
     """The result that a person's answer is, where the tool is not to run (I6)."""
-    for request in call.requests.values():
-        decision = call.decisions[request.id]
-        if decision.type == "reject":
+    decided = [(request, call.decisions[request.id]) for request in call.requests.values()]
+    for request, decision in decided:
+        if decision.type == "reject":  # one no is enough
             return denied_result(run, call, request, decision)
+    for request, decision in decided:
         if decision.type == "respond" and request.kind != "interrupt":
             return responded_result(run, call, decision)
     return None
@@ -108,16 +113,26 @@ def _batches(ready: list[Ready]) -> Iterator[list[Ready]]:
 
 async def _together(run: Run, batch: list[Ready]) -> None:
     """All at once. What is no tool's failure (a cancellation, say) ends the others too."""
-    tasks = [asyncio.ensure_future(perform(run, item)) for item in batch]
+    tasks = [asyncio.ensure_future(_guarded(run, item)) for item in batch]
     try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-        for task in done:
-            task.result()
+        for done in asyncio.as_completed(tasks):
+            if (died := await done) is not None:
+                raise died
     finally:
-        unfinished = [task for task in tasks if not task.done()]
-        for task in unfinished:
+        for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _guarded(run: Run, item: Ready) -> BaseException | None:
+    """What ended the call, told and not raised: a task that dies of SystemExit ends its loop."""
+    try:
+        await perform(run, item)
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:
+        return error
+    return None
 
 
 async def propagate_state(run: Run) -> Outcome | None:

@@ -1,0 +1,262 @@
+"""Agents behind a web API: people write to them, watch them live, and decide what they may do.
+
+    pip install 'understudy[web]'
+    python -m uvicorn examples.fastapi_app:app
+
+    curl -d '{"text": "Refund order 17"}' -H 'content-type: application/json' \
+        http://127.0.0.1:8000/agents/ann/messages
+    curl http://127.0.0.1:8000/approvals
+    curl -d '{"type": "approve"}' -H 'content-type: application/json' \
+        http://127.0.0.1:8000/approvals/ann/REQUEST-ID
+    curl -N http://127.0.0.1:8000/agents/ann/events
+
+A scripted model plays the agent; `make_app("openai:gpt-5-mini")` takes a real one. Who may write
+to which agent, and who may decide, is for your login to say: this example has none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Annotated, Any
+
+import pykka
+from fastapi import Body, Depends, FastAPI, Header, HTTPException, Request
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field
+from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelRequest, ToolReturnPart
+from pydantic_ai.models import Model
+from pydantic_core import to_json, to_jsonable_python
+from sse_starlette import EventSourceResponse, ServerSentEvent
+
+from understudy import (
+    Agent,
+    AgentRef,
+    Completed,
+    DecisionError,
+    Failed,
+    Interrupted,
+    NotInterrupted,
+    Outcome,
+    Paused,
+    Runtime,
+    ScriptedModel,
+    Stopped,
+    ToolContext,
+    UsageError,
+    call,
+    events,
+    tool,
+)
+from understudy.actors import AgentEvent, RunFinished, StatusChanged
+from understudy.models import ScriptedRequest
+
+# 1. What the agents act on. It lives on the server's loop, and so do the agents: an async tool may
+#    use its connections.
+
+
+class Shop:
+    def __init__(self) -> None:
+        self.refunds: list[tuple[str, str, float]] = []
+
+    async def pay_back(self, customer: str, order_id: str, amount: float) -> None:
+        self.refunds.append((customer, order_id, amount))
+
+
+@tool
+async def refund(ctx: ToolContext, order_id: str, amount: float) -> str:
+    """Pay money back to the customer."""
+    await ctx.deps.pay_back(ctx.agent_id, order_id, amount)
+    return f"refunded {amount:.2f} for order {order_id}"
+
+
+def clerk(request: ScriptedRequest) -> Any:
+    """Plays the model: it refunds what is asked for, and tells what came of it."""
+    last = request.messages[-1]
+    results = [part for part in last.parts if isinstance(part, ToolReturnPart)]
+    if isinstance(last, ModelRequest) and results:
+        return f"This is what was done: {results[-1].model_response_str()}"
+    order = re.search(r"order (\w+)", request.prompt)
+    if order is None:
+        return "Which order is it about?"
+    return ["Let me see. ", call("refund", {"order_id": order[1], "amount": 49.9})]
+
+
+def make_agent(model: str | Model) -> Agent:
+    return Agent(
+        "support",
+        model,
+        "You are the support desk of a shop. A person decides about each refund.",
+        tools=[refund],
+        interrupt_on={"refund": True},
+    )
+
+
+# 2. The runtime lives as long as the server. When the server stops, the agents come to rest after
+#    the step in progress.
+
+
+def make_app(model: str | Model | None = None) -> FastAPI:
+    support = make_agent(model or ScriptedModel(clerk))
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        shop = Shop()
+        async with Runtime([support], deps_for=lambda agent_id: shop) as runtime:
+            app.state.runtime = runtime
+            yield
+
+    app = FastAPI(title="Support desk", lifespan=lifespan)
+    app.add_api_route("/agents/{agent_id}", show, methods=["GET"])
+    app.add_api_route("/agents/{agent_id}/messages", write, methods=["POST"])
+    app.add_api_route("/agents/{agent_id}/events", watch, methods=["GET"])
+    app.add_api_route("/approvals", approvals, methods=["GET"])
+    app.add_api_route("/approvals/{agent_id}/{request_id}", decide, methods=["POST"])
+    app.add_exception_handler(UsageError, refused)
+    app.add_exception_handler(pykka.ActorDeadError, stopping)
+    return app
+
+
+def the_runtime(request: Request) -> Runtime:
+    runtime: Runtime = request.app.state.runtime
+    return runtime
+
+
+TheRuntime = Annotated[Runtime, Depends(the_runtime)]
+
+
+def the_agent(agent_id: str, runtime: TheRuntime) -> AgentRef:
+    try:
+        return runtime.get(agent_id)
+    except UsageError as error:
+        raise HTTPException(404, str(error)) from error
+
+
+TheAgent = Annotated[AgentRef, Depends(the_agent)]
+
+
+# 3. Writing to an agent. The first message makes it; `spawn` gives the one that is there already.
+
+
+class Message(BaseModel):
+    text: str = Field(min_length=1)
+    wait: bool = False
+    """Answer when the run has an outcome; else at once, when the message is recorded."""
+
+
+async def write(agent_id: str, message: Message, runtime: TheRuntime) -> JSONResponse:
+    agent = runtime.spawn("support", id=agent_id)
+    if message.wait:
+        return JSONResponse(outcome_view(await agent.run(message.text)))
+    return JSONResponse({"message_id": await agent.send(message.text)}, status_code=202)
+
+
+# 4. What waits for a person, over all agents, and the answers.
+
+
+async def approvals(runtime: TheRuntime) -> list[dict[str, Any]]:
+    return [
+        {**pending.request.to_dict(), "agent_id": pending.agent_id}
+        for pending in await runtime.pending()
+    ]
+
+
+async def decide(
+    request_id: str,
+    agent: TheAgent,
+    decision: Annotated[dict[str, Any], Body()],
+    wait: bool = False,
+    x_user: Annotated[str | None, Header()] = None,
+) -> JSONResponse:
+    # The header stands for your login: who decided is not for the body to say.
+    outcome = agent.resume({request_id: {**decision, "by": x_user}})
+    # An agent handles what it is sent in order: when its state comes, the decision is recorded,
+    # or `outcome` has the error that says why not.
+    await agent.state()
+    if wait or outcome.done():
+        return JSONResponse(outcome_view(await outcome))
+    return JSONResponse({"status": agent.status().value}, status_code=202)
+
+
+async def refused(request: Request, error: Exception) -> JSONResponse:
+    """What the caller did wrong: nothing has run, and a right answer still works."""
+    status = 400
+    if isinstance(error, DecisionError):
+        status = 422
+    elif isinstance(error, NotInterrupted):
+        status = 409
+    return JSONResponse({"error": type(error).__name__, "detail": str(error)}, status_code=status)
+
+
+async def stopping(request: Request, error: Exception) -> JSONResponse:
+    return JSONResponse({"error": "Stopping", "detail": str(error)}, status_code=503)
+
+
+# 5. Looking: how an agent stands, and everything that happens to it, as server-sent events. The
+#    browser's EventSource comes back with the last number that it saw, and misses nothing.
+
+
+async def show(agent: TheAgent) -> dict[str, Any]:
+    state = await agent.state()
+    return {
+        "id": agent.id,
+        "status": agent.status().value,
+        "messages": ModelMessagesTypeAdapter.dump_python(list(state.messages), mode="json"),
+        "requests": [request.to_dict() for request in state.requests],
+        "decisions": [record.decision.to_dict() for record in state.decisions],
+    }
+
+
+async def watch(
+    agent: TheAgent, after: int = 0, last_event_id: Annotated[int | None, Header()] = None
+) -> EventSourceResponse:
+    async def told() -> AsyncIterator[ServerSentEvent]:
+        subscription = agent.events(after if last_event_id is None else last_event_id)
+        try:
+            async for event in subscription:
+                yield ServerSentEvent(
+                    to_json(event_view(event)).decode(),
+                    event=event.event.kind,
+                    id=None if event.seq is None else str(event.seq),
+                )
+        finally:
+            subscription.close()  # the browser went away
+
+    return EventSourceResponse(told())
+
+
+# 6. What of it the world sees. An outcome carries the whole state, which is not for the browser.
+
+
+def outcome_view(outcome: Outcome) -> dict[str, Any]:
+    match outcome:
+        case Completed(text=text):
+            told: dict[str, Any] = {"text": text}
+        case Interrupted(requests=requests):
+            told = {"requests": [request.to_dict() for request in requests]}
+        case Paused(reason=reason):
+            told = {"reason": reason}
+        case Stopped(signals=signals):
+            told = signals.to_dict()
+        case Failed(error=error):
+            told = {"error": error.to_dict()}
+    return {"outcome": type(outcome).__name__.lower(), "run_id": outcome.run_id, **told}
+
+
+def event_view(event: AgentEvent) -> dict[str, Any]:
+    match event.event:
+        case StatusChanged(status=status):
+            return {"status": status.value}
+        case RunFinished(outcome=outcome):
+            return outcome_view(outcome)
+        case events.ReplyEnded(turn=turn, response=response):
+            return {"turn": turn, "text": response.text}
+        case events.RequestMade(request=request):
+            return request.to_dict()
+        case other:
+            view: dict[str, Any] = to_jsonable_python(other, fallback=repr)
+            return view
+
+
+app = make_app()

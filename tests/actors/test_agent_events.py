@@ -1,0 +1,321 @@
+"""What an agent tells, and who hears it: numbered, without a gap, never waited for (A6)."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from tests.support import Held, completed, play, soon
+from understudy import (
+    Agent,
+    Completed,
+    Runtime,
+    ScriptedModel,
+    Status,
+    ToolContext,
+    WouldDeadlock,
+    call,
+    tool,
+)
+from understudy.actors import (
+    AgentEvent,
+    EventsDropped,
+    Future,
+    RunFinished,
+    StatusChanged,
+    Subscription,
+)
+from understudy.events import ReplyEnded, TextDelta, ToolEmitted, ToolEnded, ToolStarted
+
+
+@tool
+async def quick() -> str:
+    return "quick"
+
+
+def numbers(events: Iterable[AgentEvent]) -> list[int]:
+    return [event.seq for event in events if event.seq is not None]
+
+
+async def read(subscription: Subscription, *, runs: int = 1) -> list[AgentEvent]:
+    """The events up to the end of so many runs."""
+    events = []
+    async with asyncio.timeout(4):
+        async for event in subscription:
+            events.append(event)
+            if isinstance(event.event, RunFinished):
+                runs -= 1
+                if not runs:
+                    break
+    return events
+
+
+def test_events_are_numbered_from_one_without_a_gap_and_name_their_agent() -> None:
+    """A6."""
+
+    async def main() -> None:
+        model = ScriptedModel([call("quick"), "all done"] * 3)
+        async with Runtime([Agent("a", model, tools=[quick])]) as runtime:
+            ref = runtime.spawn("a", "the id")
+            subscription = ref.events()
+            for _ in range(3):
+                await soon(ref.run("go"))
+            events = await read(subscription, runs=3)
+            assert numbers(events) == list(range(1, len(numbers(events)) + 1))
+            assert {event.agent_id for event in events} == {"the id"}
+            kinds = [type(event.event) for event in events]
+            for kind in (StatusChanged, ToolStarted, ToolEnded, TextDelta, ReplyEnded):
+                assert kind in kinds
+            assert [kind for kind in kinds if kind is RunFinished] == [RunFinished] * 3
+            texts = [event.event.text for event in events if isinstance(event.event, TextDelta)]
+            assert "".join(texts) == "all done" * 3
+
+    play(main)
+
+
+def test_a_late_subscriber_gets_what_was_kept_and_the_rest_of_the_run() -> None:
+    """A6."""
+
+    async def main() -> None:
+        held = Held("all done")
+        async with Runtime([Agent("a", ScriptedModel([call("quick"), held]), tools=[quick])]) as rt:
+            ref = rt.spawn("a")
+            first = ref.events()
+            run = ref.run("go")
+            await soon(held.entered.wait())
+            late = ref.events()
+            held.release.set()
+            await soon(run)
+            early, later = await read(first), await read(late)
+            assert numbers(early) == numbers(later)
+            assert [e for e in early if e.seq is not None] == [e for e in later if e.seq]
+            texts = [e.event.text for e in later if isinstance(e.event, TextDelta)]
+            assert "".join(texts) == "all done"
+
+    play(main)
+
+
+def test_after_gives_only_what_came_later() -> None:
+    """A6: no gap, no duplicate, wherever one takes it up."""
+
+    async def main() -> None:
+        model = ScriptedModel([call("quick"), "one", call("quick"), "two"])
+        async with Runtime([Agent("a", model, tools=[quick])]) as runtime:
+            ref = runtime.spawn("a")
+            await soon(ref.run("go"))
+            whole = numbers(await read(ref.events()))
+            last = whole[-1]
+            for after in (0, 1, last - 1):
+                assert numbers(await read(ref.events(after=after))) == whole[after:]
+            live = ref.events(after=last)
+            await soon(ref.run("again"))
+            assert numbers(await read(live))[0] == last + 1
+            assert numbers(await read(ref.events(after=-5), runs=2))[0] == 1
+
+    play(main)
+
+
+def test_a_subscriber_ahead_of_the_agent_hears_only_what_comes_after_its_number() -> None:
+    async def main() -> None:
+        async with Runtime([Agent("a", ScriptedModel(lambda _: "done"))]) as runtime:
+            ref = runtime.spawn("a")
+            await soon(ref.run("one"))
+            last = numbers(await read(ref.events()))[-1]
+            ahead = ref.events(after=last + 2)
+            await soon(ref.run("two"))
+            assert numbers(await read(ahead))[0] == last + 3
+
+    play(main)
+
+
+def test_subscribers_that_join_at_any_moment_miss_nothing() -> None:
+    """A6: joining and telling are ordered, from any thread."""
+
+    def work() -> None:
+        model = ScriptedModel(lambda r: call("quick") if len(r.messages) % 4 == 1 else "done")
+        heard: list[list[int]] = []
+        with Runtime([Agent("a", model, tools=[quick])]) as runtime:
+            ref = runtime.spawn("a")
+            stop = threading.Event()
+
+            def listen() -> None:
+                while not stop.is_set():
+                    subscription = ref.events()
+                    heard.append(numbers(itertools.islice(subscription, 20)))
+                    subscription.close()
+
+            threads = [threading.Thread(target=listen, daemon=True) for _ in range(3)]
+            ref.run("first").get(timeout=5)
+            for thread in threads:
+                thread.start()
+            for number in range(40):
+                assert isinstance(ref.run(f"{number}").get(timeout=5), Completed)
+            stop.set()
+        for thread in threads:
+            thread.join(5)
+            assert not thread.is_alive()
+        assert heard
+        for seen in heard:
+            assert seen == list(range(1, len(seen) + 1))
+
+    future: Future[None] = Future()
+
+    def guarded() -> None:
+        try:
+            future.set(work())  # type: ignore[func-returns-value]  # it says that it is done
+        except BaseException as error:
+            future.set_exception((type(error), error, error.__traceback__))
+
+    threading.Thread(target=guarded, daemon=True).start()
+    future.get(timeout=20)
+
+
+def test_for_iterates_in_a_thread_and_ends_when_the_runtime_stops() -> None:
+    """A6, DESIGN §3."""
+    events: list[AgentEvent] = []
+    with Runtime([Agent("a", ScriptedModel(lambda _: "done"))]) as runtime:
+        ref = runtime.spawn("a")
+        thread = threading.Thread(target=lambda: events.extend(ref.events()), daemon=True)
+        thread.start()
+        ref.run("go").get(timeout=5)
+    thread.join(5)
+    assert not thread.is_alive()
+    assert any(isinstance(event.event, RunFinished) for event in events)
+    assert isinstance(events[-1].event, StatusChanged)
+    assert events[-1].event.status is Status.PASSIVE
+    assert numbers(ref.events()) == numbers(events), "what was kept can be read after the end"
+
+
+def test_async_for_ends_when_the_runtime_stops() -> None:
+    async def main() -> None:
+        async with Runtime([Agent("a", ScriptedModel(lambda _: "done"))]) as runtime:
+            ref = runtime.spawn("a")
+
+            async def listen() -> list[AgentEvent]:
+                return [event async for event in ref.events()]
+
+            listening = asyncio.ensure_future(listen())
+            await soon(ref.run("go"))
+        assert numbers(await soon(listening)) != []
+
+    play(main)
+
+
+def test_for_on_the_runtimes_own_loop_raises_instead_of_blocking_it() -> None:
+    async def main() -> None:
+        async with Runtime([Agent("a", ScriptedModel([]))]) as runtime:
+            subscription = runtime.spawn("a").events()
+            with pytest.raises(WouldDeadlock):
+                next(iter(subscription))
+            subscription.close()
+
+    play(main)
+
+
+def test_close_ends_a_subscription_that_waits() -> None:
+    async def main() -> None:
+        async with Runtime([Agent("a", ScriptedModel(lambda _: "done"))]) as runtime:
+            ref = runtime.spawn("a")
+            subscription, other = ref.events(), ref.events()
+            reached = asyncio.Event()
+
+            async def listen() -> list[AgentEvent]:
+                reached.set()
+                return [event async for event in subscription]
+
+            listening = asyncio.ensure_future(listen())
+            await soon(reached.wait())
+            subscription.close()
+            assert await soon(listening) == []
+            subscription.close()
+            await soon(ref.run("go"))
+            assert [event async for event in subscription] == []
+            assert numbers(await read(other)) != []
+
+    play(main)
+
+
+def test_a_slow_subscriber_loses_the_oldest_deltas_only_and_is_told_how_many() -> None:
+    """A6: the buffer is bounded, the agent never waits."""
+    text = "".join(f"{number:04}" for number in range(3000))
+
+    async def main() -> None:
+        model = ScriptedModel([text, "bye"], delta_size=4)
+        async with Runtime([Agent("a", model)]) as runtime:
+            ref = runtime.spawn("a")
+            slow = ref.events()
+            assert completed(await soon(ref.run("go"))).text == text
+            assert completed(await soon(ref.run("more"))).text == "bye"
+            events = await read(slow, runs=2)
+            assert numbers(events) == list(range(1, len(numbers(events)) + 1))
+            deltas = [event.event for event in events if isinstance(event.event, TextDelta)]
+            dropped = [e.event.count for e in events if isinstance(e.event, EventsDropped)]
+            assert sum(dropped) + len(deltas) == 3001
+            assert sum(dropped) > 0
+            assert 100 <= len(deltas) <= 1000
+            kept = [delta.n for delta in deltas[:-1]]
+            assert kept == list(range(3000 - len(kept), 3000)), "the oldest are dropped"
+
+    play(main)
+
+
+def test_a_subscriber_that_raises_harms_nobody() -> None:
+    """A6."""
+
+    async def main() -> None:
+        async with Runtime([Agent("a", ScriptedModel(lambda _: "done"))]) as runtime:
+            ref = runtime.spawn("a")
+            good = ref.events()
+
+            async def listen() -> None:
+                async for _ in ref.events():
+                    raise ValueError("a bad listener")
+
+            listening = asyncio.ensure_future(listen())
+            await soon(ref.run("one"))
+            with pytest.raises(ValueError, match="bad listener"):
+                await soon(listening)
+            assert isinstance(await soon(ref.run("two")), Completed)
+            assert numbers(await read(good, runs=2)) != []
+
+    play(main)
+
+
+def test_what_a_tool_emits_is_heard_and_not_kept() -> None:
+    """A6, T3."""
+
+    @tool
+    async def emits(context: ToolContext) -> str:
+        context.emit({"progress": 0.5})
+        return "ok"
+
+    async def main() -> None:
+        model = ScriptedModel([call("emits"), "done"])
+        async with Runtime([Agent("a", model, tools=[emits])]) as runtime:
+            ref = runtime.spawn("a")
+            live = ref.events()
+            await soon(ref.run("go"))
+            heard: list[Any] = [e for e in await read(live) if isinstance(e.event, ToolEmitted)]
+            assert [event.seq for event in heard] == [None]
+            assert not any(isinstance(e.event, ToolEmitted) for e in await read(ref.events()))
+
+    play(main)
+
+
+def test_looking_at_an_agent_tells_nothing_of_a_run() -> None:
+    async def main() -> None:
+        async with Runtime([Agent("a", ScriptedModel([]))]) as runtime:
+            ref = runtime.spawn("a")
+            await soon(ref.state())
+            subscription = ref.events()
+            subscription.close()
+            told = [event.event async for event in subscription]
+            assert [e.status for e in told if isinstance(e, StatusChanged)] == [Status.IDLE]
+            assert len(told) == 1
+
+    play(main)
