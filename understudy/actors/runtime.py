@@ -37,6 +37,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 IDLE_TIMEOUT = 300.0
+_LAST_SECONDS = 5.0
+"""What actors that have rested or were cut off have to end."""
 _ID = re.compile(r"[^/]+")
 
 
@@ -221,7 +223,12 @@ class Runtime:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._supervisor is not None:
-            await self._supervisor.stop_now()
+            stopped = self._supervisor.stop(block=False)
+            try:
+                async with asyncio.timeout(_LAST_SECONDS):
+                    await stopped
+            except TimeoutError:
+                await self._supervisor.stop_now()
         for cell in self._cells.values():
             cell.abandon(pykka.ActorDeadError(f"agent {cell.id!r}: its runtime has stopped"))
         self._alive.end(None)
