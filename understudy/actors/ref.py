@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import Any, Literal, Protocol, TypeVar, cast, overload
 
 import pykka
 from pykka._envelope import Envelope
@@ -12,12 +12,15 @@ from understudy.actors.future import Future, refuse_on_a_loop
 from understudy.actors.mailbox import Mailbox
 from understudy.actors.monitor import Lifetime, Watcher
 
-if TYPE_CHECKING:
-    from understudy.actors.loop_actor import LoopActor
-
 __all__ = ["LoopActorRef"]
 
-A = TypeVar("A", bound="LoopActor")
+A = TypeVar("A", bound=pykka.Actor)
+
+
+class _Stops(Protocol):
+    """What the ref asks of its actor beside Pykka's calls."""
+
+    def _stop_now(self, reason: BaseException | None, done: Future[bool]) -> None: ...
 
 
 class LoopActorRef(pykka.ActorRef[A]):
@@ -67,7 +70,7 @@ class LoopActorRef(pykka.ActorRef[A]):
         """
         if block:
             refuse_on_a_loop("ask", "await ask(message, block=False)")
-        future = self.actor_class._create_future()
+        future = cast("Future[Any]", self.actor_class._create_future())
         if not self.actor_inbox.offer(Envelope(message, reply_to=future)):
             future._fail(pykka.ActorDeadError(f"{self} not found"))
         return future.get(timeout=timeout) if block else future
@@ -113,7 +116,7 @@ class LoopActorRef(pykka.ActorRef[A]):
         if actor is None:
             future.set(False)
         else:
-            actor._stop_now(reason, future)
+            cast("_Stops", actor)._stop_now(reason, future)
         return future
 
     def monitor(self, watcher: Watcher) -> None:

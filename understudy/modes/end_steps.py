@@ -6,7 +6,7 @@ from typing import Any
 
 from understudy.errors import UntilToolNotCalled
 from understudy.modes.ends import outcome_of
-from understudy.modes.tool_execution import Ready, prepare
+from understudy.modes.tool_ready import Ready, prepare
 from understudy.outcomes import Outcome
 from understudy.records import End, TurnClosed
 from understudy.run import Run

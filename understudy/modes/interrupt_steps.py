@@ -11,16 +11,8 @@ from understudy.errors import MiddlewareError
 from understudy.hooks import HookFailed
 from understudy.interrupts import Decision, Request
 from understudy.modes.gates import wanted_requests
-from understudy.modes.tool_execution import (
-    EXPIRY,
-    Ready,
-    ask_again,
-    bound,
-    doubts_about,
-    failed_result,
-    prepare,
-    view,
-)
+from understudy.modes.tool_ready import Ready, ask_again, bound, doubts_about, prepare, view
+from understudy.modes.tool_results import EXPIRY, failed_result
 from understudy.outcomes import Outcome
 from understudy.records import Decided, InterruptsChecked, PauseChecked, Paused
 from understudy.run import Run

@@ -6,17 +6,14 @@ import asyncio
 from collections.abc import Iterator
 
 from understudy.errors import UsageError
-from understudy.modes.tool_execution import (
-    Ready,
+from understudy.modes.tool_execution import perform, start
+from understudy.modes.tool_ready import Ready, doubted, prepare
+from understudy.modes.tool_results import (
     denied_result,
-    doubted,
     failed_result,
     in_doubt,
     make_part,
-    perform,
-    prepare,
     responded_result,
-    start,
 )
 from understudy.outcomes import Outcome
 from understudy.records import Propagated, Result
