@@ -17,7 +17,7 @@ from understudy.middleware import HumanInTheLoop
 
 
 @tool
-def refund(order_id: str, amount: float) -> str:
+async def refund(order_id: str, amount: float) -> str:
     """Pay money back."""
     print(f"  ... refunding {amount} for order {order_id}")
     return f"refunded {amount}"
