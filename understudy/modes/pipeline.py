@@ -127,8 +127,8 @@ async def _circle(run: Run, mode: Pipeline) -> Outcome:
     while True:
         before = run.ledger.count
         for step in steps:
-            if run.current.cancelled is not None:
-                return run.stopped(StopSignals((StopSignal.from_dict(run.current.cancelled),)))
+            if current.cancelled is not None:
+                return run.stopped(StopSignals((StopSignal.from_dict(current.cancelled),)))
             if run.halting is not None and run.halting():
                 raise Halted
             try:
