@@ -6,7 +6,6 @@ Both are the same operation: put the new facts down, run the pipeline.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -353,7 +352,7 @@ class NestedChildren:
         )
         state = ledger.state
         if state.run is None:
-            values = {**_seeds(definition, AgentState(values=parent.state.values))}
+            inherited = AgentState(values=parent.state.values)  # a copy: nothing flows back
             ledger.record(
                 RunStarted(
                     run_id=key,
@@ -367,7 +366,7 @@ class NestedChildren:
                     fingerprint=definition.fingerprint,
                     deps_given=False,
                     pause_when_given=False,
-                    values={**deepcopy(dict(parent.state.values)), **values},
+                    values={**inherited.values, **_seeds(definition, inherited)},
                 )
             )
         elif state.run.end is not None:
