@@ -16,7 +16,16 @@
     │   ├── Quarantined           whatever crashes the run whenever it is tried
     │   └── StepFailed            a step of the pipeline
     ├── NotExtracted              `extract` ended without a value
-    └── JournalFailed             the store: nothing may go on unrecorded
+    ├── JournalFailed             the store: nothing may go on unrecorded
+    └── StoreError                the store, or who else uses it
+        ├── StoreInUse            another runtime has the database, which is for one alone
+        ├── StoreUnavailable      the database cannot be reached just now: try again
+        ├── StoreBroken           disk full, read-only, I/O error: mend it, then go on
+        │   └── StoreDamaged      what it holds cannot be read
+        ├── OwnedElsewhere        another runtime owns this agent
+        ├── Fenced                another runtime took this agent over: leave it alone
+        ├── StoreConflict         two writers under one epoch: a defect of ours
+        └── RecordRefused         this one record is too large, or cannot be written
 
 What a tool raises on purpose (`Retry`, `Interrupt`) is no error: see `tools` and `interrupts`.
 """
@@ -30,17 +39,26 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DecisionError",
+    "Fenced",
     "JournalFailed",
     "MiddlewareError",
     "MissingValue",
     "ModelFailed",
     "NotExtracted",
     "NotInterrupted",
+    "OwnedElsewhere",
     "Quarantined",
+    "RecordRefused",
     "RunError",
     "RunLimitExceeded",
     "SchemaVersionError",
     "StepFailed",
+    "StoreBroken",
+    "StoreConflict",
+    "StoreDamaged",
+    "StoreError",
+    "StoreInUse",
+    "StoreUnavailable",
     "StreamBroken",
     "UnderstudyError",
     "UntilToolNotCalled",
@@ -260,6 +278,117 @@ class JournalFailed(UnderstudyError):
 
     This is raised at the caller, as a crash is: continue from the journal.
     """
+
+
+class StoreError(UnderstudyError):
+    """Something is wrong with the store, or with who may use it."""
+
+
+class StoreInUse(StoreError):
+    """The database is for one runtime, and another one has it now.
+
+    Where another runtime owns one agent only, it is `OwnedElsewhere`.
+    """
+
+    path: str
+
+    def __init__(self, *, path: str, holder: str = "") -> None:
+        by = f" ({holder})" if holder else ""
+        super().__init__(
+            f"{path!r} is in use by another runtime{by}: one SQLite file is for one runtime. "
+            "Stop that one, or let both use a PostgreSQL store.",
+            path=path,
+            holder=holder,
+        )
+
+
+class StoreUnavailable(StoreError):
+    """The database cannot be reached or is locked just now; it is tried again for a while."""
+
+    cause: str
+
+    def __init__(self, *, cause: str) -> None:
+        super().__init__(
+            f"The store cannot be reached just now: {cause}. Runs wait and try again; nothing "
+            "goes on unrecorded.",
+            cause=cause,
+        )
+
+
+class StoreBroken(StoreError):
+    """The store can keep nothing until somebody mends it; the message says how."""
+
+    cause: str
+
+    def __init__(self, *, cause: str, remedy: str) -> None:
+        super().__init__(f"The store keeps nothing: {cause}. {remedy}", cause=cause, remedy=remedy)
+
+
+class StoreDamaged(StoreBroken):
+    """What the store holds cannot be read."""
+
+    what: str
+
+    def __init__(self, *, what: str, cause: str) -> None:
+        UnderstudyError.__init__(
+            self,
+            f"The store is damaged: {what} cannot be read ({cause}). Restore it from a copy; "
+            "the other agents in it are not touched.",
+            what=what,
+            cause=cause,
+        )
+
+
+class OwnedElsewhere(StoreError):
+    """Another runtime owns this agent, and is alive (J6): speak to it there."""
+
+    agent_id: str
+    host: str
+
+    def __init__(self, *, agent_id: str, host: str) -> None:
+        super().__init__(
+            f"Agent {agent_id!r} is owned by {host!r}: send to it there, or wait until that "
+            "runtime stops or its lease ends",
+            agent_id=agent_id,
+            host=host,
+        )
+
+
+class Fenced(StoreError):
+    """Another runtime has taken this agent over, so this one writes nothing to it any more (J7).
+
+    An orderly end: the agent goes on there. The next call to it here tries to claim it anew.
+    """
+
+    agent_id: str
+
+    def __init__(self, *, agent_id: str, why: str) -> None:
+        super().__init__(
+            f"Agent {agent_id!r} is not this runtime's any more: {why}", agent_id=agent_id, why=why
+        )
+
+
+class StoreConflict(StoreError):
+    """A record's number is not the next one: two writers under one epoch, which must not be."""
+
+    agent_id: str
+
+    def __init__(self, *, agent_id: str, expected: int, got: int) -> None:
+        super().__init__(
+            f"Agent {agent_id!r}: the next record is number {expected}, not {got}",
+            agent_id=agent_id,
+            expected=expected,
+            got=got,
+        )
+
+
+class RecordRefused(StoreError):
+    """This record is kept by no store; others are not concerned (J16)."""
+
+    kind: str
+
+    def __init__(self, *, kind: str, why: str) -> None:
+        super().__init__(f"A record of kind {kind!r} cannot be kept: {why}", kind=kind, why=why)
 
 
 def _rebuild(cls: type[UnderstudyError], message: str, facts: dict[str, Any]) -> UnderstudyError:
