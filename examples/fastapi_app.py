@@ -44,12 +44,13 @@ from understudy import (
     ScriptedModel,
     Stopped,
     ToolContext,
+    UnknownAgent,
     UsageError,
     call,
     events,
     tool,
 )
-from understudy.actors import AgentEvent, RunFinished, StatusChanged
+from understudy.actors import AgentEvent, StatusChanged
 from understudy.models import ScriptedRequest
 
 # 1. What the agents act on. It lives on the server's loop, and so do the agents: an async tool may
@@ -126,11 +127,13 @@ def the_runtime(request: Request) -> Runtime:
 TheRuntime = Annotated[Runtime, Depends(the_runtime)]
 
 
-def the_agent(agent_id: str, runtime: TheRuntime) -> AgentRef:
+async def the_agent(agent_id: str, runtime: TheRuntime) -> AgentRef:
     try:
-        return runtime.get(agent_id)
-    except UsageError as error:
+        agent = runtime.get(agent_id)
+        await agent.state()  # if there is none of this id, the first future says so
+    except UnknownAgent as error:
         raise HTTPException(404, str(error)) from error
+    return agent
 
 
 TheAgent = Annotated[AgentRef, Depends(the_agent)]
@@ -248,8 +251,6 @@ def event_view(event: AgentEvent) -> dict[str, Any]:
     match event.event:
         case StatusChanged(status=status):
             return {"status": status.value}
-        case RunFinished(outcome=outcome):
-            return outcome_view(outcome)
         case events.ReplyEnded(turn=turn, response=response):
             return {"turn": turn, "text": response.text}
         case events.RequestMade(request=request):

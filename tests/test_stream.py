@@ -92,7 +92,7 @@ def test_events_come_in_the_order_in_which_things_happen_and_the_outcome_last() 
     assert kinds == [
         "reply_started", "text_delta", "text_delta", "text_delta", "reply_ended",
         "tool_started", "tool_emitted", "tool_ended",
-        "reply_started", "text_delta", "text_delta", "reply_ended",
+        "reply_started", "text_delta", "text_delta", "reply_ended", "run_finished",
     ]  # fmt: skip
     assert isinstance(outcome, Completed)
     assert outcome.text == "it is done"
@@ -204,7 +204,7 @@ def test_a_paused_run_is_streamed_on_by_its_state_alone() -> None:
     assert isinstance(paused, Paused)
     events, outcome = stream(agent, state=paused.state)
     assert isinstance(outcome, Completed)
-    assert events == [], "the reply was told before"
+    assert [event.kind for event in events] == ["run_finished"], "the reply was told before"
 
 
 # ------------------------------------------------------------------------- leaving early
@@ -353,7 +353,8 @@ def test_a_stream_that_breaks_tells_the_text_so_far_once_and_then_the_failure() 
     assert "ConnectionError" in str(outcome.error)
     assert "".join(delta.text for delta in deltas(events)) == "some text"
     (ended,) = [event for event in events if isinstance(event, ReplyEnded)]
-    assert events[-1] is ended
+    assert events[-2] is ended
+    assert events[-1].kind == "run_finished"
     assert ended.response.text == "some text"
     assert ended.response.state == "interrupted"
     kept = outcome.state.messages[-1]

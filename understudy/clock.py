@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Protocol
 
-__all__ = ["Clock", "NewId", "SystemClock", "new_random_id"]
+__all__ = ["Clock", "NewId", "SystemClock", "new_random_id", "suspend_aware_seconds"]
 
 NewId = Callable[[], str]
 """Returns a new id on each call: unique, and free of `/` and `.`."""
@@ -42,3 +42,12 @@ class SystemClock:
 def new_random_id() -> str:
     """A random id of 32 hexadecimal digits."""
     return uuid.uuid4().hex
+
+
+def suspend_aware_seconds() -> float:
+    """Seconds since some fixed point, counting the time in which the machine was suspended (J8)."""
+    return time.clock_gettime(_SUSPEND_AWARE)
+
+
+# Where there is no such clock (not on Linux) the monotonic one is the nearest.
+_SUSPEND_AWARE = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)

@@ -5,7 +5,9 @@
     │   ├── DecisionError         an answer that does not fit the request it names
     │   ├── NotInterrupted        there is no request that waits for this answer
     │   ├── MissingValue          the instructions read a key that the state lacks
+    │   ├── UnknownAgent          there is no agent of this id
     │   ├── SchemaVersionError    a stored state of a newer schema than this version knows
+    │   ├── ForkedRuntime         a runtime of the process that this one was forked from
     │   └── WouldDeadlock         waiting here would block the event loop that has to answer
     ├── RunError                  why a run ended as `Failed`; never raised at the caller
     │   ├── ModelFailed           the model and all of its fallbacks
@@ -16,16 +18,16 @@
     │   ├── Quarantined           whatever crashes the run whenever it is tried
     │   └── StepFailed            a step of the pipeline
     ├── NotExtracted              `extract` ended without a value
-    ├── JournalFailed             the store: nothing may go on unrecorded
-    └── StoreError                the store, or who else uses it
-        ├── StoreInUse            another runtime has the database, which is for one alone
-        ├── StoreUnavailable      the database cannot be reached just now: try again
-        ├── StoreBroken           disk full, read-only, I/O error: mend it, then go on
-        │   └── StoreDamaged      what it holds cannot be read
-        ├── OwnedElsewhere        another runtime owns this agent
-        ├── Fenced                another runtime took this agent over: leave it alone
-        ├── StoreConflict         two writers under one epoch: a defect of ours
-        └── RecordRefused         this one record is too large, or cannot be written
+    └── JournalFailed             the journal: nothing may go on unrecorded
+        └── StoreError            the store under it, or who else uses it
+            ├── StoreInUse        another runtime has the database, which is for one alone
+            ├── StoreUnavailable  the database cannot be reached just now: try again
+            ├── StoreBroken       disk full, read-only, I/O error: mend it, then go on
+            │   └── StoreDamaged  what it holds cannot be read
+            ├── OwnedElsewhere    another runtime owns this agent
+            ├── Fenced            another runtime took this agent over: leave it alone
+            ├── StoreConflict     two writers under one epoch: a defect of ours
+            └── RecordRefused     this one record is too large, or cannot be written
 
 What a tool raises on purpose (`Retry`, `Interrupt`) is no error: see `tools` and `interrupts`.
 """
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DecisionError",
     "Fenced",
+    "ForkedRuntime",
     "JournalFailed",
     "MiddlewareError",
     "MissingValue",
@@ -61,6 +64,7 @@ __all__ = [
     "StoreUnavailable",
     "StreamBroken",
     "UnderstudyError",
+    "UnknownAgent",
     "UntilToolNotCalled",
     "UsageError",
     "WouldDeadlock",
@@ -143,6 +147,28 @@ class SchemaVersionError(UsageError):
             f"{known}: upgrade understudy, or read the state where it was written.",
             version=version,
             known=known,
+        )
+
+
+class UnknownAgent(UsageError):
+    """There is no agent of this id, in memory or in the store."""
+
+    agent_id: str
+
+    def __init__(self, *, agent_id: str) -> None:
+        super().__init__(
+            f"There is no agent {agent_id!r}: spawn(agent, id={agent_id!r}) makes it",
+            agent_id=agent_id,
+        )
+
+
+class ForkedRuntime(UsageError):
+    """This process was forked from the one whose runtime this is: its loop is not here."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This runtime belongs to the process that this one was forked from: make a Runtime "
+            "after the fork"
         )
 
 
@@ -280,7 +306,7 @@ class JournalFailed(UnderstudyError):
     """
 
 
-class StoreError(UnderstudyError):
+class StoreError(JournalFailed):
     """Something is wrong with the store, or with who may use it."""
 
 
@@ -319,9 +345,16 @@ class StoreBroken(StoreError):
     """The store can keep nothing until somebody mends it; the message says how."""
 
     cause: str
+    is_final: bool
+    """It is not tried again in this process: after an I/O error nobody knows what is on disk."""
 
-    def __init__(self, *, cause: str, remedy: str) -> None:
-        super().__init__(f"The store keeps nothing: {cause}. {remedy}", cause=cause, remedy=remedy)
+    def __init__(self, *, cause: str, remedy: str, is_final: bool = False) -> None:
+        super().__init__(
+            f"The store keeps nothing: {cause}. {remedy}",
+            cause=cause,
+            remedy=remedy,
+            is_final=is_final,
+        )
 
 
 class StoreDamaged(StoreBroken):
@@ -336,6 +369,7 @@ class StoreDamaged(StoreBroken):
             "the other agents in it are not touched.",
             what=what,
             cause=cause,
+            is_final=False,
         )
 
 

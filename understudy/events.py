@@ -12,10 +12,12 @@ from understudy import records as r
 from understudy.interrupts import Request
 
 __all__ = [
+    "AttemptDiscarded",
     "Event",
     "ReplyEnded",
     "ReplyStarted",
     "RequestMade",
+    "RunFinished",
     "TextDelta",
     "ThinkingDelta",
     "ToolEmitted",
@@ -117,8 +119,35 @@ class ToolEnded:
     kind: Literal["tool_ended"] = "tool_ended"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptDiscarded:
+    """A run goes on: deltas of the attempt before that no `ReplyEnded` followed are void (J17)."""
+
+    agent_path: tuple[str, ...]
+    attempt: int
+    """The one that is over."""
+    kind: Literal["attempt_discarded"] = "attempt_discarded"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFinished:
+    """A run is over. One that is interrupted or paused is not: it goes on later."""
+
+    agent_path: tuple[str, ...]
+    outcome: Literal["completed", "failed", "stopped", "withdrawn"]
+    text: str
+    """Of a completed run."""
+    error: dict[str, Any] | None
+    """Of a failed run: its error's `to_dict()`."""
+    signals: dict[str, Any] | None
+    """Of a stopped run: its `StopSignals.to_dict()`."""
+    kind: Literal["run_finished"] = "run_finished"
+
+
 Event = (
-    ReplyStarted
+    AttemptDiscarded
+    | RunFinished
+    | ReplyStarted
     | TextDelta
     | ThinkingDelta
     | ReplyEnded
@@ -156,6 +185,16 @@ def events_of(record: r.Record, agent_path: tuple[str, ...]) -> Iterator[Event]:
                 tool_name=record.part.tool_name,
                 outcome=record.part.outcome,
                 content=record.part.content,
+            )
+        case r.Attempt(number=number, reply_lost=True):
+            yield AttemptDiscarded(agent_path=agent_path, attempt=number - 1)
+        case r.RunEnded(end=end):
+            yield RunFinished(
+                agent_path=agent_path,
+                outcome=end.outcome,
+                text=end.text,
+                error=end.error,
+                signals=end.signals,
             )
         case r.ChildRecord():
             yield from events_of(record.record, (*agent_path, record.name))

@@ -83,7 +83,49 @@ def _snapshot(state: AgentState, record: r.Snapshot) -> None:
     state._values = dict(stored.values)
     state.decisions, state.sticky, state.doubts = stored.decisions, stored.sticky, stored.doubts
     state.queue, state.message_ids = stored.queue, stored.message_ids
+    state.status = stored.status
     state.children = stored.children
+
+
+def _agent_created(state: AgentState, record: r.AgentCreated) -> None:
+    state.merge(record.values)
+
+
+def _imported(state: AgentState, record: r.Imported) -> None:
+    for place in state.tree:
+        turn = place.run.turn if place.run is not None and not place.run.over else None
+        if turn is None:
+            continue
+        turn.interrupts_checked = False
+        for call in turn.calls.values():
+            if call.result is None:
+                _forget_answers(place, call)
+
+
+def _forget_answers(state: AgentState, call: Call) -> None:
+    """What was asked and answered belongs to the other life; what was started is in doubt."""
+    if any(request.kind == "doubt" for request in call.requests.values()):
+        call.running = True
+    call.requests, call.decisions = {}, {}
+    runs_agents = any(belongs(key, call.key) for key in state.children)
+    call.copied_from = call.running and not runs_agents
+
+
+def _status_noted(state: AgentState, record: r.StatusNoted) -> None:
+    state.status = record.status
+
+
+def _values_merged(state: AgentState, record: r.ValuesMerged) -> None:
+    state.merge(record.delta)
+
+
+def _quarantined(state: AgentState, record: r.Quarantined) -> None:
+    open_run(state).quarantined = record.cause
+
+
+def _released(state: AgentState, record: r.Released) -> None:
+    run = open_run(state)
+    run.quarantined, run.fruitless = None, 0
 
 
 def _run_started(state: AgentState, record: r.RunStarted) -> None:
@@ -107,7 +149,7 @@ def _run_started(state: AgentState, record: r.RunStarted) -> None:
 def _dequeue(state: AgentState, message_ids: tuple[str, ...]) -> None:
     for message_id in message_ids:
         state.queue.pop(message_id, None)
-        state.message_ids[message_id] = None
+        state.message_ids[message_id] = open_run(state).run_id
 
 
 def _message_queued(state: AgentState, record: r.MessageQueued) -> None:
@@ -357,6 +399,12 @@ _PROGRESS = frozenset({r.Reply, r.Result, r.Decided, r.TurnClosed})
 
 _APPLY: dict[type[r.Record], Callable[[AgentState, Any], None]] = {
     r.Snapshot: _snapshot,
+    r.AgentCreated: _agent_created,
+    r.Imported: _imported,
+    r.StatusNoted: _status_noted,
+    r.ValuesMerged: _values_merged,
+    r.Quarantined: _quarantined,
+    r.Released: _released,
     r.RunStarted: _run_started,
     r.Attempt: _attempt,
     r.UserMessage: _user_message,

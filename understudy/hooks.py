@@ -79,12 +79,14 @@ class Hook:
 class Hooks:
     """Each in the order in which it is to be called; empty ones cost nothing."""
 
+    on_start: tuple[Hook, ...] = ()
     on_run_start: tuple[Hook, ...] = ()
     before_model: tuple[Hook, ...] = ()
     after_model: tuple[Hook, ...] = ()
     check_tool_calls: tuple[Hook, ...] = ()
     wrap_tool_call: tuple[Hook, ...] = ()
     on_resume: tuple[Hook, ...] = ()
+    on_message: tuple[Hook, ...] = ()
     on_run_end: tuple[Hook, ...] = ()
     transform_display_message: tuple[Hook, ...] = ()
     streams_safely: bool = True

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator
+from typing import Protocol, runtime_checkable
 
 from understudy.errors import JournalFailed
 from understudy.events import Event, events_of
@@ -12,11 +14,20 @@ from understudy.journal.base import Journal
 from understudy.records import ChildRecord, Record, Snapshot
 from understudy.state import AgentState
 
-__all__ = ["ChildLedger", "Ledger", "Listener", "ledgers"]
+__all__ = ["ChildLedger", "FactListener", "Ledger", "Listener", "ledgers"]
 
 logger = logging.getLogger(__name__)
 
 Listener = Callable[[Event], None]
+FactListener = Callable[[int, Record], None]
+"""Told of a fact, with its number, once it is durable."""
+
+
+@runtime_checkable
+class _Fenced(Protocol):
+    """What a journal under an epoch has beside its contract."""
+
+    def check_owner(self) -> None: ...
 
 
 class Ledger:
@@ -26,7 +37,20 @@ class Ledger:
     durable wherever the rules say so, and tells them only then (J16).
     """
 
-    __slots__ = ("_agent_path", "_count", "_journal", "_listener", "_state", "_untold")
+    __slots__ = (
+        "_agent_path",
+        "_count",
+        "_fenced",
+        "_journal",
+        "_listener",
+        "_on_fact",
+        "_state",
+        "_untold",
+        "epoch",
+    )
+
+    epoch: int
+    """Under which it writes; 0 where nobody else could (J7)."""
 
     def __init__(
         self,
@@ -35,13 +59,21 @@ class Ledger:
         *,
         agent_path: tuple[str, ...] = (),
         listener: Listener | None = None,
+        on_fact: FactListener | None = None,
+        last_seq: int = 0,
+        epoch: int = 0,
     ) -> None:
         self._state = state
         self._journal = journal
+        self._fenced = journal if isinstance(journal, _Fenced) else None
         self._agent_path = agent_path
         self._listener = listener
-        self._untold: list[Event] = []
-        self._count = 0
+        self._on_fact = on_fact
+        if on_fact is None and listener is not None:
+            self._on_fact = self._tell_events
+        self._untold: deque[tuple[int, Record]] = deque()
+        self._count = last_seq
+        self.epoch = epoch
 
     @property
     def state(self) -> AgentState:
@@ -50,7 +82,7 @@ class Ledger:
 
     @property
     def count(self) -> int:
-        """How many facts were recorded."""
+        """The number of the newest fact: how many were recorded."""
         return self._count
 
     @property
@@ -58,23 +90,36 @@ class Ledger:
         """Whether anybody listens."""
         return self._listener is not None
 
+    @property
+    def behind(self) -> bool:
+        """Whether something is recorded that is not durable yet."""
+        return self._journal is not None and self._journal.behind
+
     def open(self, *, fresh: bool) -> None:
         """Begin to write: a journal that does not hold this state's past gets a snapshot of it."""
         if self._journal is not None and not fresh:
             self._append((Snapshot(state=self.state.to_dict()),))
 
+    def check_owner(self) -> None:
+        """Raise `Fenced` where another runtime may own the agent by now (J8)."""
+        if self._fenced is not None:
+            self._fenced.check_owner()
+
     def record(self, *records: Record) -> None:
         """Write facts down, in order."""
-        if self._journal is not None:
+        journal = self._journal
+        if journal is not None:
             self._append(records)
         for record in records:
             apply(self._state, record)
-        self._count += len(records)
-        if self._listener is not None:
-            for record in records:
-                self._untold.extend(events_of(record, self._agent_path))
-            if self._journal is None or not self._journal.behind:
-                self._tell_all()
+        if self._on_fact is None:
+            self._count += len(records)
+            return
+        for record in records:
+            self._count += 1
+            self._untold.append((self._count, record))
+        if journal is None or not journal.behind:
+            self.tell_until(self._count)
 
     async def durable(self) -> None:
         """Wait until all that was recorded is durable."""
@@ -82,10 +127,19 @@ class Ledger:
         if journal is not None and journal.behind:
             try:
                 await journal.durable()
+            except JournalFailed:
+                raise
             except Exception as error:
                 raise JournalFailed(f"The journal could not keep a record: {error!r}") from error
         if self._untold:
-            self._tell_all()
+            self.tell_until(self._count)
+
+    def tell_until(self, seq: int) -> None:
+        """Tell the facts up to this number: they are durable (J16)."""
+        untold = self._untold
+        while untold and untold[0][0] <= seq:
+            assert self._on_fact is not None, "without a listener nothing is left untold"
+            self._on_fact(*untold.popleft())
 
     def tell(self, event: Event) -> None:
         """Tell an event that is no fact. A listener that raises is dropped; the run goes on."""
@@ -96,15 +150,16 @@ class Ledger:
                 logger.exception("a listener of %s raised: it is told no more", self._agent_path)
                 self._listener = None
 
-    def _tell_all(self) -> None:
-        told, self._untold = self._untold, []
-        for event in told:
+    def _tell_events(self, _seq: int, record: Record) -> None:
+        for event in events_of(record, self._agent_path):
             self.tell(event)
 
     def _append(self, records: tuple[Record, ...]) -> None:
         assert self._journal is not None, "only called where there is a journal"
         try:
             self._journal.append(records)
+        except JournalFailed:
+            raise
         except Exception as error:
             raise JournalFailed(f"The journal refused a record: {error!r}") from error
 
@@ -119,7 +174,7 @@ class ChildLedger(Ledger):
     __slots__ = ("_child", "_name", "_parent")
 
     def __init__(self, parent: Ledger, child: str, name: str) -> None:
-        super().__init__(AgentState())
+        super().__init__(AgentState(), epoch=parent.epoch)
         self._parent = parent
         self._child = child
         self._name = name
@@ -140,6 +195,13 @@ class ChildLedger(Ledger):
         self._parent.record(
             *(ChildRecord(child=self._child, name=self._name, record=record) for record in records)
         )
+
+    @property
+    def behind(self) -> bool:
+        return self._parent.behind
+
+    def check_owner(self) -> None:
+        self._parent.check_owner()
 
     async def durable(self) -> None:
         await self._parent.durable()

@@ -22,6 +22,7 @@ from understudy.messages import (
 )
 
 __all__ = [
+    "AgentCreated",
     "Attempt",
     "CancelRequested",
     "ChildRecord",
@@ -29,13 +30,16 @@ __all__ = [
     "End",
     "HistoryReplaced",
     "HooksRan",
+    "Imported",
     "InterruptsChecked",
     "MessageQueued",
     "Once",
     "PauseChecked",
     "Paused",
     "Propagated",
+    "Quarantined",
     "Record",
+    "Released",
     "Reply",
     "Requested",
     "Result",
@@ -45,10 +49,12 @@ __all__ = [
     "Settled",
     "Snapshot",
     "Started",
+    "StatusNoted",
     "Suspended",
     "TurnClosed",
     "Unpaused",
     "UserMessage",
+    "ValuesMerged",
     "Withdrawn",
     "record_from_dict",
     "record_to_dict",
@@ -85,6 +91,62 @@ class End:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AgentCreated:
+    """The agent's first fact, where it begins with values."""
+
+    values: dict[str, Any]
+    kind: Literal["agent_created"] = "agent_created"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """The agent's records were put here from a copy: what stood open may have gone on elsewhere.
+
+    Calls that were started are in doubt, and what a person was asked is asked anew (J5, J7).
+    """
+
+    at: datetime
+    agent_id: str
+    """Where it was before."""
+    incarnation: int
+    kind: Literal["imported"] = "imported"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusNoted:
+    """The agent's status is another one now, and subscribers are told so (A1)."""
+
+    status: str
+    runs: int | None = None
+    """So many runs in a row did the agent start by messages to itself: it waits now (A4)."""
+    kind: Literal["status_noted"] = "status_noted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValuesMerged:
+    """A middleware changed the agent's values, on a message to it (A7)."""
+
+    delta: dict[str, Any]
+    source: str
+    kind: Literal["values_merged"] = "values_merged"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quarantined:
+    """The run was cut off too often in a row without getting further: nothing wakes it (J10)."""
+
+    cause: str
+    kind: Literal["quarantined"] = "quarantined"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Released:
+    """Somebody mended what had cut the run off: it may be tried again (J10)."""
+
+    kind: Literal["released"] = "released"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunStarted:
     """A run begins, with all that must hold for the whole of it."""
 
@@ -112,6 +174,8 @@ class Attempt:
     """The n-th time that this run is driven: first, after an answer, after a crash."""
 
     number: int
+    reply_lost: bool = False
+    """The one before it may have been cut off in the middle of a reply of the model (J17)."""
     kind: Literal["attempt"] = "attempt"
 
 
@@ -356,7 +420,13 @@ class Snapshot:
 
 
 Record = (
-    RunStarted
+    AgentCreated
+    | Imported
+    | StatusNoted
+    | ValuesMerged
+    | Quarantined
+    | Released
+    | RunStarted
     | Attempt
     | UserMessage
     | MessageQueued

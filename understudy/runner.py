@@ -25,7 +25,7 @@ from understudy.messages import UserInput, user_message
 from understudy.models import refresh_client, resolve_model
 from understudy.modes.ends import outcome_of
 from understudy.modes.pipeline import drive
-from understudy.outcomes import Outcome
+from understudy.outcomes import Interrupted, Outcome, Paused
 from understudy.records import (
     Decided,
     End,
@@ -209,6 +209,24 @@ class Runner:
         assert state.run is not None, "the run that is over"
         assert state.run.end is not None, "the run that is over"
         return outcome_of(state.run.end, state.copied(), self._definition.tools, {})
+
+    def standing(self, state: AgentState) -> Interrupted | Paused | None:
+        """The outcome of the open run in this state, if it waits for a person or is paused."""
+        run = state.run
+        if run is None or run.over:
+            return None
+        state = state.copied()
+        if state.pause is not None:
+            return Paused(reason=state.pause, run_id=run.run_id, state=state, usage=run.usage)
+        if state.requests:
+            return Interrupted(
+                requests=state.requests, run_id=run.run_id, state=state, usage=run.usage
+            )
+        return None
+
+    def view(self, ledger: Ledger, host: Host) -> Run:
+        """The agent as a hook may look at it while no run goes on, or beside one."""
+        return self._run(ledger, host)
 
     async def stop(self, ledger: Ledger, signal: StopSignal, *, host: Host) -> Outcome:
         """End the open run as stopped: what had finished is kept, the rest is marked (P7)."""

@@ -55,6 +55,8 @@ class Call:
     attempts: int = 0
     """How often it was started."""
     idempotent: bool = False
+    copied_from: bool = False
+    """Started in another life of the agent: it may have been finished there (J7)."""
     running: bool = False
     """Started, and nothing has come back (in this record, not in this process)."""
     requests: dict[str, Request] = field(default_factory=dict)
@@ -135,6 +137,8 @@ class RunState:
     attempts: int = 0
     fruitless: int = 0
     """Attempts since the last reply, result, decision or closed turn (J10)."""
+    quarantined: str | None = None
+    """What cut it off too often in a row: nothing wakes it any more (J10)."""
     hooks_ran: bool = False
     turns: int = 0
     turn: Turn | None = None
@@ -182,7 +186,8 @@ class _Stored:
     sticky: dict[str, Sticky]
     doubts: dict[str, DoubtfulCall]
     queue: dict[str, QueuedMessage] = field(default_factory=dict)
-    message_ids: dict[str, None] = field(default_factory=dict)
+    message_ids: dict[str, str | None] = field(default_factory=dict)
+    status: str = "idle"
 
 
 @cache
@@ -214,6 +219,7 @@ class AgentState:
         "messages",
         "queue",
         "run",
+        "status",
         "sticky",
     )
 
@@ -231,8 +237,13 @@ class AgentState:
     """Messages that wait for their turn, by message id, oldest first (A2)."""
     children: dict[str, AgentState]
     """The agents that open calls run, by child key (S3)."""
-    message_ids: dict[str, None]
-    """The ids of all messages that were ever taken: a repeat attaches to the first (J14)."""
+    message_ids: dict[str, str | None]
+    """The ids of all messages that were ever taken: a repeat attaches to the first (J14).
+
+    Each with the run that it went into; None while it waits.
+    """
+    status: str
+    """The status of its actor that subscribers were told last (A1); `idle` without an actor."""
 
     def __init__(
         self, messages: Iterable[ModelMessage] = (), values: Mapping[str, Any] | None = None
@@ -245,12 +256,17 @@ class AgentState:
         self.doubts = {}
         self.queue = {}
         self.message_ids = {}
+        self.status = "idle"
         self.children = {}
 
     @property
     def values(self) -> Mapping[str, Any]:
         """A read-only view of the values; the deltas of tools change them."""
         return MappingProxyType(self._values)
+
+    def stored_values(self) -> dict[str, Any]:
+        """The values, to be put into a record."""
+        return self._values
 
     @property
     def requests(self) -> tuple[Request, ...]:
@@ -297,6 +313,7 @@ class AgentState:
         twin.decisions = list(self.decisions)
         twin.sticky, twin.doubts = dict(self.sticky), dict(self.doubts)
         twin.queue, twin.message_ids = dict(self.queue), dict(self.message_ids)
+        twin.status = self.status
         twin.children = {key: child.copied() for key, child in self.children.items()}
         return twin
 
@@ -317,7 +334,13 @@ class AgentState:
     def to_dict(self) -> dict[str, Any]:
         """The whole state as JSON-able data, with a schema version."""
         stored = _Stored(
-            self.run, self.decisions, self.sticky, self.doubts, self.queue, self.message_ids
+            self.run,
+            self.decisions,
+            self.sticky,
+            self.doubts,
+            self.queue,
+            self.message_ids,
+            self.status,
         )
         return {
             "schema_version": SCHEMA_VERSION,
@@ -348,7 +371,8 @@ class AgentState:
             raise UsageError(f"This stored AgentState is not whole: {missing[0]!r} is missing.")
         state = cls.__new__(cls)
         try:
-            stored = _stored().validate_python({key: data[key] for key in _KEYS[2:]})
+            known = {key: data[key] for key in _KEYS[2:]}
+            stored = _stored().validate_python({**known, "status": data.get("status", "idle")})
             state.messages = Messages(messages_from_dicts(data["messages"]))
         except (ValidationError, TypeError) as error:
             raise UsageError(
@@ -358,6 +382,7 @@ class AgentState:
         state.run, state.decisions = stored.run, stored.decisions
         state.sticky, state.doubts = stored.sticky, stored.doubts
         state.queue, state.message_ids = stored.queue, stored.message_ids
+        state.status = stored.status
         state.children = {
             key: cls.from_dict(child) for key, child in data.get("children", {}).items()
         }

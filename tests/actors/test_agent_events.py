@@ -26,16 +26,29 @@ from understudy.actors import (
     AgentEvent,
     EventsDropped,
     Future,
-    RunFinished,
     StatusChanged,
     Subscription,
 )
-from understudy.events import ReplyEnded, TextDelta, ToolEmitted, ToolEnded, ToolStarted
+from understudy.events import (
+    ReplyEnded,
+    RunFinished,
+    TextDelta,
+    ToolEmitted,
+    ToolEnded,
+    ToolStarted,
+)
 
 
 @tool
 async def quick() -> str:
     return "quick"
+
+
+def assert_in_order(seqs: list[int]) -> None:
+    """The numbers are those of records, and not every record tells something (J17)."""
+    assert seqs
+    assert seqs == sorted(seqs)
+    assert seqs[0] >= 1
 
 
 def numbers(events: Iterable[AgentEvent]) -> list[int]:
@@ -55,7 +68,7 @@ async def read(subscription: Subscription, *, runs: int = 1) -> list[AgentEvent]
     return events
 
 
-def test_events_are_numbered_from_one_without_a_gap_and_name_their_agent() -> None:
+def test_events_bear_the_numbers_of_their_records_and_name_their_agent() -> None:
     """A6."""
 
     async def main() -> None:
@@ -66,7 +79,7 @@ def test_events_are_numbered_from_one_without_a_gap_and_name_their_agent() -> No
             for _ in range(3):
                 await soon(ref.run("go"))
             events = await read(subscription, runs=3)
-            assert numbers(events) == list(range(1, len(numbers(events)) + 1))
+            assert_in_order(numbers(events))
             assert {event.agent_id for event in events} == {"the id"}
             kinds = [type(event.event) for event in events]
             for kind in (StatusChanged, ToolStarted, ToolEnded, TextDelta, ReplyEnded):
@@ -110,12 +123,13 @@ def test_after_gives_only_what_came_later() -> None:
             await soon(ref.run("go"))
             whole = numbers(await read(ref.events()))
             last = whole[-1]
-            for after in (0, 1, last - 1):
-                assert numbers(await read(ref.events(after=after))) == whole[after:]
+            for after in (0, whole[0], whole[1], whole[-2]):
+                later = [seq for seq in whole if seq > after]
+                assert numbers(await read(ref.events(after=after))) == later
             live = ref.events(after=last)
             await soon(ref.run("again"))
-            assert numbers(await read(live))[0] == last + 1
-            assert numbers(await read(ref.events(after=-5), runs=2))[0] == 1
+            assert numbers(await read(live))[0] > last
+            assert numbers(await read(ref.events(after=-5), runs=2))[: len(whole)] == whole
 
     play(main)
 
@@ -126,9 +140,10 @@ def test_a_subscriber_ahead_of_the_agent_hears_only_what_comes_after_its_number(
             ref = runtime.spawn("a")
             await soon(ref.run("one"))
             last = numbers(await read(ref.events()))[-1]
-            ahead = ref.events(after=last + 2)
+            ahead, behind = ref.events(after=last + 4), ref.events(after=last)
             await soon(ref.run("two"))
-            assert numbers(await read(ahead))[0] == last + 3
+            later = [seq for seq in numbers(await read(behind)) if seq > last + 4]
+            assert numbers(await read(ahead)) == later
 
     play(main)
 
@@ -156,12 +171,15 @@ def test_subscribers_that_join_at_any_moment_miss_nothing() -> None:
             for number in range(40):
                 assert isinstance(ref.run(f"{number}").get(timeout=5), Completed)
             stop.set()
+            subscription = ref.events()
+            subscription.close()
+            whole = numbers(subscription)
         for thread in threads:
             thread.join(5)
             assert not thread.is_alive()
         assert heard
         for seen in heard:
-            assert seen == list(range(1, len(seen) + 1))
+            assert seen == whole[: len(seen)]
 
     future: Future[None] = Future()
 
@@ -188,7 +206,7 @@ def test_for_iterates_in_a_thread_and_ends_when_the_runtime_stops() -> None:
     assert any(isinstance(event.event, RunFinished) for event in events)
     assert isinstance(events[-1].event, StatusChanged)
     assert events[-1].event.status is Status.PASSIVE
-    assert numbers(ref.events()) == numbers(events), "what was kept can be read after the end"
+    assert list(ref.events()) == [], "the store is closed"
 
 
 def test_async_for_ends_when_the_runtime_stops() -> None:
@@ -252,7 +270,7 @@ def test_a_slow_subscriber_loses_the_oldest_deltas_only_and_is_told_how_many() -
             assert completed(await soon(ref.run("go"))).text == text
             assert completed(await soon(ref.run("more"))).text == "bye"
             events = await read(slow, runs=2)
-            assert numbers(events) == list(range(1, len(numbers(events)) + 1))
+            assert_in_order(numbers(events))
             deltas = [event.event for event in events if isinstance(event.event, TextDelta)]
             dropped = [e.event.count for e in events if isinstance(e.event, EventsDropped)]
             assert sum(dropped) + len(deltas) == 3001
@@ -313,9 +331,8 @@ def test_looking_at_an_agent_tells_nothing_of_a_run() -> None:
             ref = runtime.spawn("a")
             await soon(ref.state())
             subscription = ref.events()
+            await soon(ref.state())
             subscription.close()
-            told = [event.event async for event in subscription]
-            assert [e.status for e in told if isinstance(e, StatusChanged)] == [Status.IDLE]
-            assert len(told) == 1
+            assert [event async for event in subscription] == []
 
     play(main)

@@ -193,8 +193,8 @@ def test_a_run_in_the_background_is_watched_live_and_decided_meanwhile(server: S
     with server.events("carol") as events:
         seen = until(events, "request_made")
         request = urllib.parse.quote(seen[-1]["data"]["id"], safe="")
-        seen += until(events, "run_finished")
-        assert seen[-1]["data"]["outcome"] == "interrupted"
+        while seen[-1]["data"].get("status") != "interrupted":
+            seen += until(events, "status_changed")
         status, _ = server.ask(f"/approvals/carol/{request}", {"type": "approve"})
         assert status in (200, 202)
         seen += until(events, "run_finished")
@@ -202,7 +202,7 @@ def test_a_run_in_the_background_is_watched_live_and_decided_meanwhile(server: S
     kinds = [event["event"] for event in seen]
     assert kinds.index("tool_started") < kinds.index("tool_ended")
     numbers = [int(event["id"]) for event in seen if "id" in event]
-    assert numbers == list(range(1, len(numbers) + 1))
+    assert numbers == sorted(numbers)
 
 
 def test_text_comes_in_pieces_to_whoever_listens(server: Server) -> None:
@@ -211,7 +211,7 @@ def test_text_comes_in_pieces_to_whoever_listens(server: Server) -> None:
     with server.events("fay") as events:
         until(events, "run_finished")
         server.ask("/agents/fay/messages", {"text": "Refund order 17", "wait": True})
-        seen = until(events, "run_finished")
+        seen = until(events, "request_made")
     pieces = [event for event in seen if event["event"] == "text_delta"]
     assert len(pieces) > 1
     assert "".join(event["data"]["text"] for event in pieces) == "Let me see. "
@@ -224,11 +224,12 @@ def test_a_stream_goes_on_after_the_last_event_that_a_browser_saw(server: Server
     agent = f"again-{how}"
     server.ask(f"/agents/{agent}/messages", {"text": "Hello!", "wait": True})
     with server.events(agent) as events:
-        first = until(events, "reply_ended")
-    last = int(first[-1]["id"])
+        whole = until(events, "run_finished")
+    numbers = [int(event["id"]) for event in whole if "id" in event]
+    last, following = numbers[-2:]
     after, headers = (last, {}) if how == "after" else (0, {"Last-Event-ID": str(last)})
     with server.events(agent, after, headers) as events:
-        assert int(next(events)["id"]) == last + 1
+        assert int(next(events)["id"]) == following
 
 
 def test_what_does_not_fit_is_a_4xx_that_says_why_and_a_right_answer_still_works(

@@ -1017,10 +1017,7 @@ def test_an_agent_that_pauses_in_a_child_goes_on_there() -> None:
             assert outcome.reason == "look"
             assert ran == [1]
             await ref.unpause()
-            async for told_event in ref.events():
-                event = told_event.event
-                if event.kind == "run_finished" and isinstance(event.outcome, Completed):
-                    break
+            assert isinstance(await ref.outcome(), Completed)
             assert ran == [1, 2]
 
     asyncio.run(asyncio.wait_for(main(), 5))

@@ -4,13 +4,15 @@ from understudy.actors.agent_actor import AgentActor
 from understudy.actors.agent_events import (
     AgentEvent,
     EventsDropped,
-    RunFinished,
+    Gap,
+    LoopBlocked,
     SelfRunsBounded,
     Status,
     StatusChanged,
     Subscription,
 )
 from understudy.actors.agent_ref import AgentRef
+from understudy.actors.community import AgentInfo, PendingRequest
 from understudy.actors.errors import ActorDied
 from understudy.actors.future import Future
 from understudy.actors.loop_actor import LoopActor, loop_for_start
@@ -18,7 +20,7 @@ from understudy.actors.loop_thread import LoopThread
 from understudy.actors.monitor import Down
 from understudy.actors.ref import LoopActorRef
 from understudy.actors.registry import install as _install_registry
-from understudy.actors.runtime import AgentInfo, PendingRequest, Runtime, RuntimeStatus
+from understudy.actors.runtime import Runtime, RuntimeStatus
 from understudy.actors.supervisor import (
     ChildCounts,
     ChildInfo,
@@ -53,14 +55,15 @@ __all__ = [
     "Down",
     "EventsDropped",
     "Future",
+    "Gap",
     "LoopActor",
     "LoopActorRef",
+    "LoopBlocked",
     "LoopThread",
     "NoSuchChild",
     "PendingRequest",
     "Restart",
     "RestartIntensityExceeded",
-    "RunFinished",
     "Runtime",
     "RuntimeStatus",
     "SelfRunsBounded",

@@ -5,21 +5,48 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from pydantic_ai.messages import ModelRequest
 
-from understudy.actors.agent_events import SelfRunsBounded, Status
-from understudy.actors.cell import AgentCell, Finished, RunWanted, running_agents
+from understudy.actors.agent_answers import (
+    answer_when_durable,
+    check_known,
+    is_refused,
+    mirror,
+    notify,
+    options_of,
+    quarantine_outcome,
+    status_after,
+)
+from understudy.actors.agent_events import Status
+from understudy.actors.agent_messages import (
+    AgentMessage,
+    Await,
+    Cancel,
+    Compact,
+    Forget,
+    Look,
+    Notify,
+    Pause,
+    Rest,
+    Resume,
+    Retry,
+    RunWanted,
+    Send,
+    Unpause,
+)
+from understudy.actors.awake import Awake, wake_up
+from understudy.actors.cell import AgentCell
+from understudy.actors.drives import begin_drive
 from understudy.actors.future import Future
 from understudy.actors.loop_actor import LoopActor
-from understudy.errors import NotInterrupted, Quarantined, UnderstudyError, UsageError
-from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Paused, Stopped
-from understudy.records import CancelRequested, MessageQueued, Revoked, Settled
-from understudy.run import Halted
-from understudy.runner import Decisions, RunOptions, decide, unpause
-from understudy.stopping import StopReason, StopSignal
+from understudy.errors import JournalFailed, NotInterrupted, RecordRefused, UnderstudyError
+from understudy.outcomes import Completed, Outcome
+from understudy.records import CancelRequested, MessageQueued, Quarantined, Released
+from understudy.runner import RunOptions, decide, unpause
+from understudy.stopping import StopSignal
 
 __all__ = ["AgentActor"]
 
@@ -28,85 +55,10 @@ logger = logging.getLogger(__name__)
 MAX_SELF_RUNS = 10
 """So many runs in a row may an agent start by messages to itself (A4)."""
 MAX_FRUITLESS = 3
-"""So many crashes without any progress, and the run is quarantined (J10)."""
+"""So many times may a run be cut off without any progress; then it is quarantined (J10)."""
 
 WAKE = object()
-"""The one message of an agent actor: there is something in the inbox of its cell."""
-
-
-# ----------------------------------------------------------------- what it is asked
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    """Queue a message, and run it when its turn comes."""
-
-    message: ModelRequest
-    message_id: str
-    steer: bool
-    self_sent: bool
-    future: Future[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Resume:
-    """Answer requests."""
-
-    decisions: Decisions
-    future: Future[Outcome]
-
-
-@dataclass(frozen=True, slots=True)
-class Cancel:
-    """End the run that goes on, or stands."""
-
-    signal: StopSignal
-    future: Future[Outcome | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Pause:
-    """Hold the run after the next model reply."""
-
-    reason: str
-    future: Future[None]
-
-
-@dataclass(frozen=True, slots=True)
-class Unpause:
-    """Let it go on."""
-
-    future: Future[None]
-
-
-@dataclass(frozen=True, slots=True)
-class Retry:
-    """Release a quarantined run."""
-
-    future: Future[Outcome]
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """Read something of the agent between two messages."""
-
-    future: Future[Any]
-    what: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Rest:
-    """Lie down, once the step in progress is recorded."""
-
-    future: Future[bool]
-
-
-@dataclass(frozen=True, slots=True)
-class Forget:
-    """Record that a standing answer, or a doubt, is over."""
-
-    fact: Revoked | Settled
-    future: Future[None]
+"""The one message of an agent actor: there is something to look at in its cell."""
 
 
 class AgentActor(LoopActor):
@@ -116,36 +68,86 @@ class AgentActor(LoopActor):
         super().__init__()
         self._cell = cell
         self._idle_timer: asyncio.TimerHandle | None = None
+        self._loading: asyncio.Task[None] | None = None
+        self._up = False
         self._lying_down = False
 
+    @property
+    def _awake(self) -> Awake:
+        awake = self._cell.awake
+        assert awake is not None, "an actor handles messages when its agent is in memory"
+        return awake
+
     def on_start(self) -> None:
-        """Wake up: look at what a drive left, or go on with a run that was cut off (A3)."""
+        """Wake up: read the agent back, unless an actor before this one left it in memory."""
         cell = self._cell
         cell.actor_ref = self.actor_ref
         self.actor_ref.monitor(cell.ended)
-        if cell.finished is not None:
-            self._after_drive(starting=True)
-        elif cell.task is None:
-            self._take_up()
-        self._attend()
+        if cell.awake is None:
+            self._loading = self.loop.create_task(self._load(), name=f"waking {cell.id}")
+        else:
+            self._get_up()
 
     def on_receive(self, message: Any) -> None:
         """Handle everything in the inbox."""
-        if message is WAKE:
-            self._attend()
-        else:
+        if message is not WAKE:
             super().on_receive(message)
+        elif self._up:
+            self._attend()
+        elif self._loading is not None and self._loading.done():
+            self._get_up()
+        # else it is still being read back: the inbox waits
 
     def on_stop(self) -> None:
         """Lie down: nothing is lost, the next message wakes the agent (see `AgentCell.ended`)."""
         self._stop_timer()
+        if self._loading is not None:
+            self._loading.cancel()
+
+    # ---------------------------------------------------------------------- waking up
+
+    async def _load(self) -> None:
+        cell = self._cell
+        try:
+            awake = await wake_up(
+                cell.id,
+                cell.agent,
+                cell.home,
+                values=cell.values,
+                listener=cell.log.tell,
+                on_fact=cell.tell_fact,
+            )
+            cell.agent, cell.awake = awake.agent, awake
+            if cell.waiting is not None:
+                awake.inherit(cell.waiting)
+                cell.waiting = None
+            for hook in awake.agent.definition.hooks.on_start:
+                await hook(cell.home.threads, cell.home.ref_of(cell))
+        except Exception as error:  # told to all who wait; the next message tries again
+            if not isinstance(error, UnderstudyError):
+                logger.exception("agent %r could not be woken", cell.id)
+            self._lying_down = True
+            cell.refuse_all(error)
+        self.actor_ref.tell(WAKE)
+
+    def _get_up(self) -> None:
+        """Look at what a drive left, or go on with a run that was cut off (A3)."""
+        self._up = True
+        if self._lying_down:  # it could not be read
+            self.stop()
+            return
+        if self._awake.finished is not None:
+            self._after_drive(starting=True)
+        elif self._awake.task is None:
+            self._take_up()
+        self._attend()
 
     # ------------------------------------------------------------------- the inbox
 
     def _attend(self) -> None:
         cell = self._cell
         self._stop_timer()
-        if cell.finished is not None:
+        if not self._lying_down and self._awake.finished is not None:
             self._after_drive()
         while cell.inbox and not self._lying_down:
             message = cell.inbox.popleft()
@@ -156,9 +158,11 @@ class AgentActor(LoopActor):
                 if not isinstance(error, UnderstudyError):
                     logger.exception("agent %r could not handle %r", cell.id, type(message))
                 message.future.set_exception((type(error), error, error.__traceback__))
+                if isinstance(error, JournalFailed) and not isinstance(error, RecordRefused):
+                    self._lose_store(error)
         self._start_timer()
 
-    def _handle(self, message: Any) -> None:
+    def _handle(self, message: AgentMessage) -> None:
         match message:
             case RunWanted():
                 self._want(message)
@@ -166,78 +170,103 @@ class AgentActor(LoopActor):
                 self._send(message)
             case Resume():
                 self._resume(message)
+            case Await(future=future):
+                self._await(future)
             case Cancel():
                 self._cancel(message)
             case Pause(reason=reason, future=future):
-                self._cell.pause_reason = reason
+                self._awake.pause_reason = reason
                 future.set(None)
-            case Unpause():
-                self._unpause(message)
-            case Retry():
-                self._retry(message)
+            case Unpause(future=future):
+                self._unpause(future)
+            case Retry(future=future):
+                self._retry(future)
             case Look(future=future, what=what):
-                future.set(what(self._cell))
+                future.set(what(self._awake))
+            case Notify():
+                notify(self._cell, message)
             case Rest(future=future):
                 self._rest(future)
+            case Compact(future=future):
+                self._compact(future)
             case Forget(fact=fact, future=future):
-                _check_known(self._cell, fact)
-                self._cell.ledger.record(fact)
-                future.set(None)
-            case _:
-                raise TypeError(f"no message of an agent: {message!r}")
+                check_known(self._cell.id, self._awake.state, fact)
+                self._awake.ledger.record(fact)
+                answer_when_durable(self._cell, future, None)
 
     # --------------------------------------------------------------- runs and turns
 
     def _want(self, wanted: RunWanted) -> None:
-        cell = self._cell
-        if cell.quarantined is not None:
-            wanted.future.set(self._quarantine_outcome())
+        cell, awake = self._cell, self._awake
+        options = options_of(awake.agent, wanted.choices)
+        run = awake.state.run
+        if run is not None and run.quarantined is not None and not run.over:
+            wanted.future.set(quarantine_outcome(awake))
             return
-        first = cell.asked.get(wanted.message_id)
-        if first is not None and not _refused(first):
-            self.loop.create_task(_mirrored(first, wanted.future))
+        name = wanted.message_id
+        first = awake.asked.get(name) if awake.asked is not None and name is not None else None
+        if first is not None and not is_refused(first):
+            mirror(cell, first, wanted.future)
             return
-        if first is None and wanted.message_id in cell.state.message_ids:
+        if first is None and name in awake.state.message_ids:
             self._attach(wanted)
             return
-        stands = cell.resting in (Status.INTERRUPTED, Status.PAUSED) and cell.task is None
+        stands = run is not None and not run.over and awake.task is None
         if stands and wanted.refuse_if_interrupted:
             raise NotInterrupted(
                 f"Agent {cell.id!r} waits for a person: answer its requests first, or leave "
                 "if_interrupted='withdraw'"
             )
-        cell.self_runs = 0
-        if wanted.named:
-            cell.asked[wanted.message_id] = wanted.future
+        awake.self_runs = 0
+        if name is not None:
+            awake.asked = {**(awake.asked or {}), name: wanted.future}
         if stands:
-            cell.pause_reason = None  # it held the run that this one withdraws
-        cell.waiting.append((wanted, tuple(cell.state.queue)))
-        if cell.task is None:
+            awake.pause_reason = None  # it held the run that this one withdraws
+        del options  # they were checked; they are made again when its turn comes
+        awake.wait_turn(wanted)
+        if awake.task is None:
             self._start_next()
 
     def _attach(self, wanted: RunWanted) -> None:
         """The message was sent before: its run is this one's, whenever it comes (J14)."""
-        cell = self._cell
-        queued = wanted.message_id in cell.state.queue
-        if cell.task is not None and not queued:
-            cell.waiters.append(wanted.future)
-        elif queued:
-            cell.waiting.append((replace(wanted, message=None), tuple(cell.state.queue)))
-            if cell.task is None:
+        awake, state = self._awake, self._awake.state
+        name = wanted.message_id
+        assert name is not None, "only a message with an id is known from before"
+        run, its_run = state.run, state.message_ids[name]
+        if its_run is None:  # it still stands in the queue
+            awake.wait_turn(replace(wanted, message=None))
+            if awake.task is None:
                 self._start_next()
+        elif run is None or run.run_id != its_run:
+            raise NotInterrupted(
+                f"The run of message {name!r} is over, and others came after it: its reply is in "
+                "the history"
+            )
         else:
-            run = cell.state.run
-            if run is not None and run.over:
-                wanted.future.set(cell.agent.runner.ended(cell.state))
-            else:
-                cell.waiters.append(wanted.future)
+            self._await(wanted.future)
+
+    def _await(self, future: Future[Any]) -> None:
+        """The outcome of the run that goes on, stands, or was the last."""
+        awake = self._awake
+        run = awake.state.run
+        if awake.task is None and not awake.waiting and (run is None or run.over):
+            future.set(awake.agent.runner.ended(awake.state) if run is not None else None)
+            return
+        standing = awake.agent.runner.standing(awake.state) if awake.task is None else None
+        if standing is not None:
+            future.set(standing)
+            return
+        awake.waiters += (future,)
+        if awake.task is None:
+            self._drive(awake.agent.runner.go_on(awake.ledger, host=self._cell.host()))
 
     def _send(self, sent: Send) -> None:
-        cell = self._cell
-        if sent.message_id in cell.state.message_ids:
-            sent.future.set(sent.message_id)
+        cell, awake = self._cell, self._awake
+        state = awake.state
+        if sent.message_id in state.message_ids:
+            answer_when_durable(cell, sent.future, sent.message_id)
             return
-        cell.ledger.record(
+        awake.ledger.record(
             MessageQueued(
                 message_id=sent.message_id,
                 message=sent.message,
@@ -245,85 +274,98 @@ class AgentActor(LoopActor):
                 self_sent=sent.self_sent,
             )
         )
-        sent.future.set(sent.message_id)
+        answer_when_durable(cell, sent.future, sent.message_id)
         if not sent.self_sent:
-            cell.self_runs = 0
-        held = sent.self_sent and cell.resting in (Status.INTERRUPTED, Status.PAUSED)
-        if cell.task is None and cell.quarantined is None and not held:
+            awake.self_runs = 0
+        run = state.run
+        stands = run is not None and not run.over
+        quarantined = stands and run is not None and run.quarantined is not None
+        if awake.task is None and not quarantined and not (sent.self_sent and stands):
             self._start_next()
 
     def _start_next(self) -> None:
         """The run that waits longest, with what was queued before it; else all of the queue."""
-        cell = self._cell
-        wanted, ahead = cell.waiting.popleft() if cell.waiting else (None, tuple(cell.state.queue))
+        awake = self._awake
+        queue = tuple(awake.state.queue)
+        wanted, ahead = awake.waiting.popleft() if awake.waiting else (None, queue)
         self._start_run(wanted, ahead)
 
     def _start_run(self, wanted: RunWanted | None, ahead: tuple[str, ...]) -> None:
         """Start a run with what is queued and, last, what somebody waits for (A2)."""
-        cell = self._cell
-        queued = [item for key, item in cell.state.queue.items() if key in ahead]
+        cell, awake = self._cell, self._awake
+        queued = [item for key, item in awake.state.queue.items() if key in ahead]
         parts = [part for item in queued for part in item.message.parts]
-        options = RunOptions(max_runs=cell.agent.definition.max_runs)
+        options = RunOptions(max_runs=awake.agent.definition.max_runs)
         ids = [item.message_id for item in queued]
         if wanted is not None:
-            options = wanted.options
+            options = options_of(awake.agent, wanted.choices)
             if wanted.message is not None:
                 parts += wanted.message.parts
-                ids.append(wanted.message_id)
-            cell.waiters.append(wanted.future)
-        message = ModelRequest(parts=parts, timestamp=cell.clock.now())
+                ids += [wanted.message_id] if wanted.message_id is not None else []
+            awake.waiters += (wanted.future,)
+        message = ModelRequest(parts=parts, timestamp=cell.home.clock.now())
         callers = wanted.callers if wanted is not None else ()
         self._drive(self._run_begun(message, options, tuple(ids)), callers)
 
     async def _run_begun(
         self, message: ModelRequest, options: RunOptions, ids: tuple[str, ...]
     ) -> Outcome:
-        cell = self._cell
-        runner = cell.agent.runner
-        await runner.check_start(cell.state)
+        awake = self._awake
+        runner = awake.agent.runner
+        await runner.check_start(awake.state)
         return await runner.begin(
-            cell.ledger,
+            awake.ledger,
             message,
             options=options,
-            host=cell.host(),
+            host=self._cell.host(),
             message_ids=ids,
             signal=self._early_cancel,
         )
 
     def _early_cancel(self) -> StopSignal | None:
-        signal, self._cell.early_cancel = self._cell.early_cancel, None
+        signal, self._awake.early_cancel = self._awake.early_cancel, None
         return signal
 
     def _take_up(self) -> None:
         """Go on with a run that is open and neither asks nor stands still."""
-        cell = self._cell
-        run = cell.state.run
-        if cell.closing or run is None or run.over or cell.quarantined is not None:
-            cell.set_status(cell.resting if cell.resting is not Status.RUNNING else Status.IDLE)
+        cell, awake = self._cell, self._awake
+        state = awake.state
+        run = state.run
+        if cell.home.closing or run is None or run.over:
+            self._rest_as(Status(state.status))
+            if state.queue and not cell.home.closing and cell.status is Status.IDLE:
+                self._start_next()
+        elif run.quarantined is not None:
+            cell.set_status(Status.FAILED)
         elif run.cancelled is not None:
             signal = StopSignal.from_dict(run.cancelled)
-            self._drive(cell.agent.runner.stop(cell.ledger, signal, host=cell.host()))
-        elif cell.state.pause is not None and not cell.waiters:
+            self._drive(awake.agent.runner.stop(awake.ledger, signal, host=cell.host()))
+        elif state.pause is not None and not awake.waiters:
             cell.set_status(Status.PAUSED)
-        elif cell.state.requests and not cell.waiters:
+        elif state.requests and not awake.waiters and not _is_busy(awake):
             cell.set_status(Status.INTERRUPTED)
+        elif run.fruitless >= MAX_FRUITLESS:
+            self._quarantine("the process went away")
         else:
-            self._drive(cell.agent.runner.go_on(cell.ledger, host=cell.host()))
+            self._drive(awake.agent.runner.go_on(awake.ledger, host=cell.host()))
+
+    def _rest_as(self, status: Status) -> None:
+        at_rest = (Status.IDLE, Status.FAILED, Status.CANCELLED)
+        self._cell.set_status(status if status in at_rest else Status.IDLE)
 
     def _drive(
         self, coroutine: Coroutine[Any, Any, Outcome], callers: tuple[str, ...] = ()
     ) -> None:
-        cell = self._cell
-        cell.halting = False
-        cell.set_status(Status.RUNNING)
-        task = self.loop.create_task(_driven(cell, coroutine, callers), name=f"agent {cell.id}")
-        cell.task = task
-        task.add_done_callback(lambda _: _never_driven(cell, task, coroutine))
+        self._awake.halting = False
+        self._cell.set_status(Status.RUNNING)
+        begin_drive(self._cell, coroutine, callers)
+
+    # ------------------------------------------------------------------ after a drive
 
     def _after_drive(self, *, starting: bool = False) -> None:
         """A drive is over: tell what came of it, then do what waits."""
-        cell = self._cell
-        finished, cell.finished = cell.finished, None
+        cell, awake = self._cell, self._awake
+        finished, awake.finished = awake.finished, None
         assert finished is not None, "only called with a drive that ended"
         if finished.crash is not None:
             self._after_crash(finished.crash, starting=starting)
@@ -332,151 +374,178 @@ class AgentActor(LoopActor):
         if outcome is None:  # halted between two steps
             self._lie_down()
             return
-        status = _status_after(outcome)
-        clean = isinstance(outcome, Completed)
-        more = self._has_more(clean)
+        more = self._has_more(clean=isinstance(outcome, Completed))
         if not more:
-            cell.set_status(status)
-        else:
-            cell.resting = status
+            cell.set_status(status_after(outcome))
         cell.settle(outcome)
-        if cell.rest_wanted:
+        if awake.rest_wanted or (awake.compact_wanted and not more):
             self._lie_down()
         elif more:
             self._start_next()
 
-    def _has_more(self, clean: bool) -> bool:
+    def _has_more(self, *, clean: bool) -> bool:
         """Whether another run follows at once, without an idle moment between (A2, A4)."""
-        cell = self._cell
-        run = cell.state.run
+        awake = self._awake
+        run, queue = awake.state.run, awake.state.queue
         if run is not None and not run.over:
             return False  # it asks, or stands still: all else waits
-        if cell.waiting:
+        if awake.waiting:
             return True
-        if not clean or not cell.state.queue:
+        if not clean or not queue:
             return False
-        if all(item.self_sent for item in cell.state.queue.values()):
-            cell.self_runs += 1
-            if cell.self_runs > MAX_SELF_RUNS:
-                cell.log.tell(SelfRunsBounded(runs=MAX_SELF_RUNS))
+        if all(item.self_sent for item in queue.values()):
+            awake.self_runs += 1
+            if awake.self_runs > MAX_SELF_RUNS:
+                self._cell.set_status(Status.IDLE, runs=MAX_SELF_RUNS)
                 return False
         return True
 
     def _after_crash(self, crash: BaseException, *, starting: bool) -> None:
         """Die of it, so that the supervisor starts a new actor, which goes on (A3)."""
-        cell = self._cell
-        run = cell.state.run
-        if cell.closing:
+        cell, awake = self._cell, self._awake
+        run = awake.state.run
+        if cell.home.closing:
             self._lie_down()
+        elif isinstance(crash, RecordRefused):
+            self._refuse_begin(crash)
+        elif isinstance(crash, JournalFailed):
+            self._lose_store(crash)
         elif run is None or run.over:
-            # It could not even begin: whoever waits is told, and if nobody does, the status tells.
-            told = bool(cell.waiters)
-            rest = cell.resting if cell.resting is not Status.RUNNING else Status.IDLE
-            cell.set_status(rest if told else Status.FAILED)
-            cell.refuse(crash)
-            if cell.waiting:
-                self._start_next()
+            self._refuse_begin(crash)
         elif run.cancelled is not None:
             self._take_up()  # cancelled before its first step
         elif run.fruitless >= MAX_FRUITLESS:
-            cause = f"{type(crash).__name__}: {crash}"
-            cell.quarantined = Quarantined(attempts=run.fruitless, cause=cause)
-            cell.set_status(Status.FAILED)
-            cell.waiters += [wanted.future for wanted, _ in cell.waiting]
-            cell.waiting.clear()
-            cell.settle(self._quarantine_outcome())
+            self._quarantine(f"{type(crash).__name__}: {crash}")
         elif starting:
             self._take_up()
         else:
             raise RunCrashed(cell.id) from crash
 
-    def _quarantine_outcome(self) -> Failed:
+    def _refuse_begin(self, crash: BaseException) -> None:
+        """A run could not begin: whoever waits is told; if nobody does, the status tells."""
         cell = self._cell
-        run = cell.state.run
-        assert run is not None, "what is quarantined is a run"
-        assert cell.quarantined is not None, "only called for a quarantined run"
-        return Failed(
-            error=cell.quarantined, run_id=run.run_id, state=cell.state.copied(), usage=run.usage
-        )
+        told = bool(self._awake.waiters)
+        self._rest_as(Status(self._awake.state.status) if told else Status.FAILED)
+        cell.refuse(crash)
+        if self._awake.waiting:
+            self._start_next()
+
+    def _lose_store(self, error: JournalFailed) -> None:
+        """What is in memory may be ahead of the store: drop it, tell everybody (J16, J6).
+
+        No failure of the actor: nobody restarts it. The next message reads the agent back, and
+        it goes on from what the store has.
+        """
+        logger.error("agent %r is put out of memory: %s", self._cell.id, error)
+        self._cell.refuse_all(error)
+        self._awake.journal.fence("its store failed")
+        self._lying_down = True
+        self.stop()
+
+    def _quarantine(self, cause: str) -> None:
+        awake = self._awake
+        awake.ledger.record(Quarantined(cause=cause))
+        self._cell.set_status(Status.FAILED)
+        outcome = quarantine_outcome(awake)
+        for future in awake.waiting_futures():
+            answer_when_durable(self._cell, future, outcome)
 
     def _rest(self, future: Future[bool]) -> None:
-        cell = self._cell
-        cell.rest_wanted.append(future)
-        if cell.task is not None:
-            cell.halting = True
+        awake = self._awake
+        awake.rest_wanted += (future,)
+        if awake.task is not None:
+            awake.halting = True
         else:
             self._lie_down()
 
     def _lie_down(self) -> None:
-        self._lying_down = True  # what is in the inbox stays there for the next actor
-        self.stop()
+        """Stop, once all is durable. What is in the inbox stays there for the next actor."""
+        self._lying_down = True
+        if not self._awake.ledger.behind:
+            self.stop()
+            return
+
+        async def settle_down() -> None:
+            try:
+                await self._awake.ledger.durable()
+            except JournalFailed as error:
+                logger.error("agent %r lies down unrecorded: %s", self._cell.id, error)
+            self.actor_ref.stop(block=False)
+
+        self._cell.keep(settle_down())
 
     # --------------------------------------------------------------------- answers
 
     def _resume(self, answer: Resume) -> None:
-        cell = self._cell
-        runner = cell.agent.runner
-        state = cell.state
+        cell, awake = self._cell, self._awake
+        runner, state = awake.agent.runner, awake.state
         if state.run is None:
             raise NotInterrupted(f"Agent {cell.id!r} has had no run: there is nothing to answer")
-        new = runner.check_decisions(state, answer.decisions, cell.clock)
+        new = runner.check_decisions(state, answer.decisions, cell.home.clock)
         if state.run.over:
             answer.future.set(runner.ended(state))
             return
-        if cell.task is not None and new:
+        if awake.task is not None and new:
             raise NotInterrupted(f"Agent {cell.id!r} is running: nothing waits for this answer yet")
-        cell.waiters.append(answer.future)
-        if cell.task is None:
-            decide(cell.ledger, new, cell.clock)
-            self._drive(runner.go_on(cell.ledger, host=cell.host()))
+        awake.waiters += (answer.future,)
+        if awake.task is None:
+            decide(awake.ledger, new, cell.home.clock)
+            self._drive(runner.go_on(awake.ledger, host=cell.host()))
 
     def _cancel(self, cancel: Cancel) -> None:
-        cell = self._cell
-        run = cell.state.run
-        cell.quarantined = None
-        cell.pause_reason = None
+        cell, awake = self._cell, self._awake
+        run = awake.state.run
+        awake.pause_reason = None
         if run is None or run.over:
-            if cell.task is None:
+            if awake.task is None:
                 cancel.future.set(None)
             else:  # the run is about to begin
-                cell.early_cancel = cancel.signal
-                cell.waiters.append(cancel.future)  # type: ignore[arg-type]  # as below
+                awake.early_cancel = cancel.signal
+                awake.waiters += (cancel.future,)
             return
-        cell.waiters.append(cancel.future)  # type: ignore[arg-type]  # an outcome is an answer to it
+        awake.waiters += (cancel.future,)
         if run.cancelled is None:
-            cell.ledger.record(CancelRequested(signal=cancel.signal.to_dict()))
-        if cell.task is not None:
-            cell.task.cancel()
+            awake.ledger.record(CancelRequested(signal=cancel.signal.to_dict()))
+        if awake.task is not None:
+            awake.task.cancel()
         else:
-            runner = cell.agent.runner
-            self._drive(runner.stop(cell.ledger, cancel.signal, host=cell.host()))
+            runner = awake.agent.runner
+            self._drive(runner.stop(awake.ledger, cancel.signal, host=cell.host()))
 
-    def _unpause(self, message: Unpause) -> None:
-        cell = self._cell
-        cell.pause_reason = None
-        run = cell.state.run
-        message.future.set(None)
-        if cell.task is None and run is not None and not run.over and cell.state.pause is not None:
-            unpause(cell.ledger)
-            self._drive(cell.agent.runner.go_on(cell.ledger, host=cell.host()))
+    def _unpause(self, future: Future[None]) -> None:
+        awake = self._awake
+        awake.pause_reason = None
+        run = awake.state.run
+        stands = run is not None and not run.over and awake.state.pause is not None
+        if awake.task is None and stands:
+            unpause(awake.ledger)
+            self._drive(awake.agent.runner.go_on(awake.ledger, host=self._cell.host()))
+        answer_when_durable(self._cell, future, None)
 
-    def _retry(self, message: Retry) -> None:
-        cell = self._cell
-        if cell.quarantined is None:
+    def _retry(self, future: Future[Outcome]) -> None:
+        cell, awake = self._cell, self._awake
+        run = awake.state.run
+        if run is None or run.over or run.quarantined is None:
             raise NotInterrupted(f"Agent {cell.id!r} is not quarantined: there is nothing to retry")
-        cell.quarantined = None
-        run = cell.state.run
-        assert run is not None, "what is quarantined is a run"
-        run.fruitless = 0
-        cell.waiters.append(message.future)
-        self._drive(cell.agent.runner.go_on(cell.ledger, host=cell.host()))
+        awake.ledger.record(Released())
+        awake.waiters += (future,)
+        self._drive(awake.agent.runner.go_on(awake.ledger, host=cell.host()))
+
+    def _compact(self, future: Future[None]) -> None:
+        """Lie down for it, after the run that goes on: then nobody writes."""
+        self._awake.compact_wanted += (future,)
+        if self._awake.task is None:
+            self._lie_down()
 
     # ------------------------------------------------------------------- idle time
 
     def _start_timer(self) -> None:
-        cell = self._cell
-        if cell.idle_timeout is not None and cell.task is None and not self.actor_stopped.is_set():
-            self._idle_timer = self.loop.call_later(cell.idle_timeout, self._passivate)
+        timeout = self._cell.home.idle_timeout
+        awake = self._cell.awake
+        if timeout is None or awake is None or awake.task is not None or self._lying_down:
+            return
+        if not self.actor_stopped.is_set():
+            self._idle_timer = self.loop.call_later(timeout, self._passivate)
 
     def _stop_timer(self) -> None:
         if self._idle_timer is not None:
@@ -485,8 +554,8 @@ class AgentActor(LoopActor):
 
     def _passivate(self) -> None:
         """Nothing happened for the idle timeout (A5)."""
-        cell = self._cell
-        if cell.task is None and not cell.inbox and cell.finished is None:
+        awake = self._awake
+        if awake.task is None and not self._cell.inbox and awake.finished is None:
             self._lie_down()
 
 
@@ -499,85 +568,8 @@ class RunCrashed(UnderstudyError):
         super().__init__(f"the run of agent {agent_id!r} crashed", agent_id=agent_id)
 
 
-async def _driven(
-    cell: AgentCell, coroutine: Coroutine[Any, Any, Outcome], callers: tuple[str, ...]
-) -> None:
-    """Drive to an outcome and leave it in the cell. Nothing escapes: it would end the loop."""
-    running_agents.set((*callers, cell.id))
-    try:
-        finished = Finished(outcome=await coroutine)
-    except Halted:
-        finished = Finished()
-    except asyncio.CancelledError as error:
-        finished = await _cancelled(cell, error)
-    except BaseException as error:
-        logger.warning("the run of agent %r crashed: %r", cell.id, error)
-        finished = Finished(crash=error)
-    cell.task, cell.finished = None, finished
-    cell.wake(cell)
-
-
-def _never_driven(
-    cell: AgentCell, task: asyncio.Task[None], coroutine: Coroutine[Any, Any, Outcome]
-) -> None:
-    """Cancelled before its first step, so nothing of `_driven` ran."""
-    if cell.task is task:
-        coroutine.close()
-        cell.task, cell.finished = None, Finished(crash=asyncio.CancelledError())
-        cell.wake(cell)
-
-
-async def _mirrored(first: Future[Outcome], second: Future[Outcome]) -> None:
-    try:
-        second.set(await first)
-    except Exception as error:
-        second.set_exception((type(error), error, error.__traceback__))
-
-
-def _refused(future: Future[Outcome]) -> bool:
-    """Whether the run under this future never began: its message id is free again."""
-    if not future.done():
-        return False
-    try:
-        future.get()
-    except Exception:
-        return True
-    return False
-
-
-def _check_known(cell: AgentCell, fact: Revoked | Settled) -> None:
-    known, wanted = (
-        (cell.state.sticky, fact.tool_name)
-        if isinstance(fact, Revoked)
-        else (cell.state.doubts, fact.call_key)
-    )
-    if wanted not in known:
-        there = ", ".join(map(repr, known)) or "none"
-        raise UsageError(f"Agent {cell.id!r} has nothing standing for {wanted!r}; it has: {there}")
-
-
-async def _cancelled(cell: AgentCell, error: BaseException) -> Finished:
-    """Only a recorded wish makes a run cancelled; any other cancellation is a crash (J13)."""
-    run = cell.state.run
-    if run is None or run.cancelled is None:
-        return Finished(crash=error)
-    if run.over:
-        return Finished(outcome=cell.agent.runner.ended(cell.state))
-    signal = StopSignal.from_dict(run.cancelled)
-    return Finished(outcome=await cell.agent.runner.stop(cell.ledger, signal, host=cell.host()))
-
-
-def _status_after(outcome: Outcome) -> Status:
-    match outcome:
-        case Completed():
-            return Status.IDLE
-        case Interrupted():
-            return Status.INTERRUPTED
-        case Paused():
-            return Status.PAUSED
-        case Failed():
-            return Status.FAILED
-        case Stopped(signals=signals):
-            highest = signals.highest
-            asked = highest is not None and highest.reason is StopReason.USER_REQUESTED
-            return Status.CANCELLED if asked else Status.IDLE
+def _is_busy(awake: Awake) -> bool:
+    """Whether calls were under way when the run was cut off: they are looked after first."""
+    run = awake.state.run
+    turn = run.turn if run is not None else None
+    return turn is not None and any(call.running for call in turn.calls.values())

@@ -1,19 +1,30 @@
-"""What an agent tells: a log of events with numbers, and subscriptions that read it and go on."""
+"""What an agent tells: events with the numbers of its records, from the store and then live."""
 
 from __future__ import annotations
 
 import enum
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from understudy.actors.future import Future
-from understudy.events import Event, TextDelta, ThinkingDelta, ToolEmitted
-from understudy.outcomes import Outcome
+from understudy.events import Event, TextDelta, ThinkingDelta, ToolEmitted, events_of
+from understudy.records import Record, Snapshot, StatusNoted
 
-__all__ = ["AgentEvent", "EventsDropped", "RunFinished", "Status", "StatusChanged", "Subscription"]
+__all__ = [
+    "AgentEvent",
+    "EventLog",
+    "EventsDropped",
+    "Gap",
+    "LoopBlocked",
+    "SelfRunsBounded",
+    "Status",
+    "StatusChanged",
+    "Subscription",
+    "told_by",
+]
 
 MAX_DELTAS = 1000
 """How many deltas wait for a slow subscriber; then the oldest are dropped, and said so (A6)."""
@@ -40,14 +51,6 @@ class StatusChanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunFinished:
-    """A run gave an outcome; an interrupted or paused one goes on later."""
-
-    outcome: Outcome
-    kind: Literal["run_finished"] = "run_finished"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EventsDropped:
     """This subscriber was too slow for so many deltas."""
 
@@ -64,62 +67,111 @@ class SelfRunsBounded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """What came before `floor` is compacted away: read `ref.state()` for what it led to (J17)."""
+
+    floor: int
+    kind: Literal["gap"] = "gap"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopBlocked:
+    """Something held the event loop up, and every agent on it: a plain function run inline?"""
+
+    seconds: float
+    kind: Literal["loop_blocked"] = "loop_blocked"
+
+
+_DELTAS = (TextDelta, ThinkingDelta, ToolEmitted)
+AgentOnlyEvent = StatusChanged | EventsDropped | SelfRunsBounded | Gap | LoopBlocked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AgentEvent:
     """One event of one agent."""
 
     agent_id: str
     seq: int | None
-    """Its number, from 1; None for what is not kept: deltas and what tools emit."""
-    event: Event | StatusChanged | RunFinished | EventsDropped | SelfRunsBounded
+    """The number of the record that it tells of; the events of one record share it.
+
+    None for what is not kept: deltas, what tools emit, and an agent's waking and lying down.
+    """
+    event: Event | AgentOnlyEvent
+
+
+def told_by(seq: int, record: Record, agent_id: str, path: tuple[str, ...]) -> Iterator[AgentEvent]:
+    """What a record tells: the same live as when it is read back."""
+    if isinstance(record, StatusNoted):
+        if record.runs is not None:
+            bounded = SelfRunsBounded(runs=record.runs)
+            yield AgentEvent(agent_id=agent_id, seq=seq, event=bounded)
+        changed = StatusChanged(status=Status(record.status))
+        yield AgentEvent(agent_id=agent_id, seq=seq, event=changed)
+    elif isinstance(record, Snapshot):
+        yield AgentEvent(agent_id=agent_id, seq=seq, event=Gap(floor=seq))
+    else:
+        for event in events_of(record, path):
+            yield AgentEvent(agent_id=agent_id, seq=seq, event=event)
+
+
+CameBefore = Callable[[list[AgentEvent] | BaseException], None]
+ReadBack = Callable[[int, CameBefore], None]
+"""Reads the events after a number back from the store, and hands them over."""
 
 
 class EventLog:
-    """Keeps the numbered events of an agent and hands all of them on. Thread-safe."""
+    """Hands an agent's events on to whoever subscribes. Thread-safe; keeps nothing."""
 
-    def __init__(self, agent_id: str) -> None:
+    __slots__ = ("_agent_id", "_closed", "_lock", "_subscriptions")
+
+    def __init__(self, agent_id: str, lock: threading.Lock) -> None:
         self._agent_id = agent_id
-        self._lock = threading.Lock()
-        self._kept: list[AgentEvent] = []
-        self._subscriptions: list[Subscription] = []
+        self._lock = lock
+        self._subscriptions: tuple[Subscription, ...] = ()
         self._closed = False
 
-    def tell(self, event: Event | StatusChanged | RunFinished | SelfRunsBounded) -> None:
-        """Hand an event to whoever listens; a slow one never holds up the agent (A6)."""
-        with self._lock:
-            keep = not isinstance(event, (TextDelta, ThinkingDelta, ToolEmitted))
-            seq = len(self._kept) + 1 if keep else None
-            told = AgentEvent(agent_id=self._agent_id, seq=seq, event=event)
-            if keep:
-                self._kept.append(told)
+    def tell(self, event: Event | AgentOnlyEvent) -> None:
+        """Hand on an event that is no fact; a slow listener never holds up the agent (A6)."""
+        if self._subscriptions:
+            told = AgentEvent(agent_id=self._agent_id, seq=None, event=event)
             for subscription in self._subscriptions:
                 subscription._put(told)
+
+    def tell_fact(self, seq: int, record: Record, path: tuple[str, ...]) -> None:
+        """Hand on what a durable record tells."""
+        if self._subscriptions:
+            for told in told_by(seq, record, self._agent_id, path):
+                for subscription in self._subscriptions:
+                    subscription._put(told)
 
     def is_followed(self) -> bool:
         """Whether anybody subscribes now: only then is a reply streamed."""
         return bool(self._subscriptions)
 
-    def subscribe(self, after: int) -> Subscription:
+    def subscribe(self, after: int, read_back: ReadBack) -> Subscription:
         """What came after event number `after`, then what comes: no gap, no duplicate."""
         with self._lock:
-            subscription = Subscription(self, self._kept[max(after, 0) :], after)
+            subscription = Subscription(self, after)
             if self._closed:
                 subscription._end()
             else:
-                self._subscriptions.append(subscription)
-            return subscription
+                self._subscriptions += (subscription,)
+        # Only now: what is told from here on is in the subscription already.
+        read_back(after, subscription._came_before)
+        return subscription
 
     def close(self) -> None:
         """No more events: subscriptions end when they are read up."""
         with self._lock:
             self._closed = True
-            for subscription in self._subscriptions:
-                subscription._end()
-            self._subscriptions.clear()
+            ended, self._subscriptions = self._subscriptions, ()
+        for subscription in ended:
+            subscription._end()
 
     def _leave(self, subscription: Subscription) -> None:
         with self._lock:
-            if subscription in self._subscriptions:
-                self._subscriptions.remove(subscription)
+            left = tuple(s for s in self._subscriptions if s is not subscription)
+            self._subscriptions = left
 
 
 class Subscription:
@@ -128,11 +180,14 @@ class Subscription:
     It ends when the runtime stops. Call `close()` when you leave it early.
     """
 
-    def __init__(self, log: EventLog, events: list[AgentEvent], after: int) -> None:
+    def __init__(self, log: EventLog, after: int) -> None:
         self._log = log
         self._after = after
         self._lock = threading.Lock()
-        self._buffer: deque[AgentEvent] = deque(events)
+        self._reading = True
+        """What came before is still being read: nothing can be given yet."""
+        self._failure: BaseException | None = None
+        self._buffer: deque[AgentEvent] = deque()
         self._deltas = 0
         self._dropped = 0
         self._ended = False
@@ -153,45 +208,66 @@ class Subscription:
                 yield taken
 
     def close(self) -> None:
-        """Listen no more."""
+        """Listen no more. What was told until now can still be read."""
         self._log._leave(self)
         self._end()
 
     def _take(self) -> AgentEvent | Future[None] | None:
         """The next event, or what to wait for, or None at the end."""
         with self._lock:
-            if self._dropped:
-                count, self._dropped = self._dropped, 0
-                dropped = EventsDropped(count=count)
-                return AgentEvent(agent_id=self._log._agent_id, seq=None, event=dropped)
-            if self._buffer:
-                event = self._buffer.popleft()
-                self._deltas -= event.seq is None
-                return event
-            if self._ended:
-                return None
+            if self._failure is not None:
+                failure, self._failure, self._ended = self._failure, None, True
+                raise failure
+            if not self._reading:
+                if self._dropped:
+                    count, self._dropped = self._dropped, 0
+                    dropped = EventsDropped(count=count)
+                    return AgentEvent(agent_id=self._log._agent_id, seq=None, event=dropped)
+                if self._buffer:
+                    event = self._buffer.popleft()
+                    self._deltas -= isinstance(event.event, _DELTAS)
+                    return event
+                if self._ended:
+                    return None
             if self._changed is None:
                 self._changed = Future()
             return self._changed
 
-    def _put(self, event: AgentEvent) -> None:
-        if event.seq is not None and event.seq <= self._after:
-            return
+    def _came_before(self, read: list[AgentEvent] | BaseException) -> None:
+        """What the store had. From the first fact on that was told live meanwhile, that is it."""
         with self._lock:
+            if isinstance(read, BaseException):
+                self._failure = read
+            else:
+                live = next((e.seq for e in self._buffer if e.seq is not None), None)
+                before = [e for e in read if e.seq is None or live is None or e.seq < live]
+                self._buffer.extendleft(reversed(before))
+                if read and read[-1].seq is not None:
+                    self._after = max(self._after, read[-1].seq)  # the store was ahead of the tale
+            self._reading = False
+        self._tell_change()
+
+    def _put(self, event: AgentEvent) -> None:
+        with self._lock:
+            if event.seq is not None and event.seq <= self._after:
+                return
             self._buffer.append(event)
-            self._deltas += event.seq is None
+            self._deltas += isinstance(event.event, _DELTAS)
             if self._deltas > MAX_DELTAS:
-                oldest = next(i for i, e in enumerate(self._buffer) if e.seq is None)
+                buffered = enumerate(self._buffer)
+                oldest = next(i for i, e in buffered if isinstance(e.event, _DELTAS))
                 del self._buffer[oldest]
                 self._deltas -= 1
                 self._dropped += 1
-            changed, self._changed = self._changed, None
-        if changed is not None:
-            changed.set(None)
+        self._tell_change()
 
     def _end(self) -> None:
         with self._lock:
             self._ended = True
+        self._tell_change()
+
+    def _tell_change(self) -> None:
+        with self._lock:
             changed, self._changed = self._changed, None
         if changed is not None:
             changed.set(None)

@@ -7,20 +7,27 @@ from typing import Any, Literal
 
 import pykka
 
-from understudy.actors.agent_actor import (
-    AgentActor,
+from understudy.actors.agent_actor import AgentActor
+from understudy.actors.agent_answers import options_of
+from understudy.actors.agent_events import Status, Subscription
+from understudy.actors.agent_messages import (
+    AgentMessage,
+    Await,
     Cancel,
+    Compact,
     Forget,
     Look,
+    Notify,
     Pause,
     Rest,
     Resume,
     Retry,
+    RunChoices,
+    RunWanted,
     Send,
     Unpause,
 )
-from understudy.actors.agent_events import Status, Subscription
-from understudy.actors.cell import AgentCell, RunWanted, running_agents
+from understudy.actors.cell import AgentCell, running_agents
 from understudy.actors.future import Future, refuse_on_a_loop
 from understudy.actors.monitor import Lifetime
 from understudy.errors import NotExtracted, UsageError, WouldDeadlock
@@ -50,7 +57,9 @@ class AgentRef(pykka.ActorRef[AgentActor]):
         self.actor_stopped = alive
 
     def __repr__(self) -> str:
-        return f"<AgentRef {self._cell.id!r} of agent {self._cell.agent.name!r}>"
+        agent = self._cell.agent
+        what = f" of agent {agent.name!r}" if agent is not None else ""
+        return f"<AgentRef {self._cell.id!r}{what}>"
 
     __str__ = __repr__
 
@@ -93,13 +102,17 @@ class AgentRef(pykka.ActorRef[AgentActor]):
         if if_interrupted not in ("withdraw", "error"):
             raise UsageError(f"if_interrupted is 'withdraw' or 'error', not {if_interrupted!r}")
         _check_message_id(message_id)
+        choices = RunChoices(
+            until_tool=until_tool, until_tool_success=until_tool_success, max_runs=max_runs
+        )
+        if cell.agent is not None:  # else it is checked when the agent has been read back
+            options_of(cell.agent, choices)
         future: Future[Outcome] = Future()
         wanted = RunWanted(
-            message=user_message(input, at=cell.clock.now()),
-            options=cell.agent.run_options(until_tool, until_tool_success, max_runs),
+            message=user_message(input, at=cell.home.clock.now()),
+            choices=choices,
             future=future,
-            message_id=message_id or cell.new_id(),
-            named=message_id is not None,
+            message_id=message_id,
             callers=running_agents.get(),
             refuse_if_interrupted=if_interrupted == "error",
         )
@@ -122,8 +135,8 @@ class AgentRef(pykka.ActorRef[AgentActor]):
         future: Future[str] = Future()
         self._post(
             Send(
-                user_message(input, at=self._cell.clock.now()),
-                message_id or self._cell.new_id(),
+                user_message(input, at=self._cell.home.clock.now()),
+                message_id or self._cell.home.new_id(),
                 steer,
                 self._cell.id in running_agents.get(),
                 future,
@@ -187,6 +200,40 @@ class AgentRef(pykka.ActorRef[AgentActor]):
         self._post(Retry(future))
         return future
 
+    def outcome(self) -> Future[Outcome | None]:
+        """The outcome of the run that goes on, stands or was the last; None if there was none.
+
+        For a host that did not start it: after `runtime.recover()`, or after `send`.
+        """
+        future: Future[Outcome | None] = Future()
+        self._post(Await(future))
+        return future
+
+    def notify(self, middleware: str, message: Any) -> Future[None]:
+        """Hand a message to a middleware of the agent, also while it runs (A7).
+
+        Its hook `on_message` is called, and the values that it returns are merged into the
+        agent's. The future settles when they are recorded.
+
+        Args:
+            middleware: its name, by default that of its class.
+            message: anything; it is not stored.
+
+        """
+        future: Future[None] = Future()
+        self._post(Notify(middleware, message, future))
+        return future
+
+    def compact(self) -> Future[None]:
+        """Replace the agent's records by a snapshot of its state, so that it loads fast (J17).
+
+        What happened before cannot be told again afterwards: `events(after=0)` begins with a
+        `Gap`. Waits until no run is going on.
+        """
+        future: Future[None] = Future()
+        self._post(Compact(future))
+        return future
+
     # --------------------------------------------------------------------- looking
 
     def status(self) -> Status:
@@ -195,17 +242,17 @@ class AgentRef(pykka.ActorRef[AgentActor]):
 
     def state(self) -> Future[AgentState]:
         """The agent's state, between two records."""
-        return self._look(lambda cell: cell.state.copied())
+        return self._look(lambda awake: awake.state.copied())
 
     def decisions(self) -> Future[list[DecisionRecord]]:
         """The audit: every answer ever given, oldest first (I14)."""
-        return self._look(lambda cell: [d for state in cell.state.tree for d in state.decisions])
+        return self._look(lambda awake: [d for s in awake.state.tree for d in s.decisions])
 
     def events(self, after: int = 0) -> Subscription:
         """What happened after event number `after`, then what happens, to iterate (A6)."""
         if not isinstance(after, int) or isinstance(after, bool):
             raise UsageError(f"after is the number of an event, not {after!r}")
-        return self._cell.log.subscribe(after)
+        return self._cell.subscribe(after)
 
     def revoke(self, tool: str) -> Future[None]:
         """Take back an answer that was given with `always=True` (I3)."""
@@ -264,7 +311,7 @@ class AgentRef(pykka.ActorRef[AgentActor]):
         self._post(Look(future, what))
         return future
 
-    def _post(self, message: Any) -> None:
+    def _post(self, message: AgentMessage) -> None:
         if not self.is_alive():
             raise pykka.ActorDeadError(f"{self!r}: its runtime has stopped")
         self._cell.post(message)

@@ -1,7 +1,7 @@
 """`AgentCell`: what belongs to an agent's id and outlives its actor.
 
-The inbox, the ledger, the run that is being driven, who waits for it and who listens. An actor
-that is restarted, or woken after it was passive, finds all of it here.
+Its inbox, its subscribers, its status; and, while it is in memory, its state and the run that is
+being driven. An actor that is restarted finds all of it here.
 """
 
 from __future__ import annotations
@@ -9,29 +9,32 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
-from pydantic_ai.messages import ModelRequest
-
-from understudy.actors.agent_events import EventLog, RunFinished, Status, StatusChanged
-from understudy.actors.future import Future
+from understudy.actors.agent_events import (
+    AgentEvent,
+    CameBefore,
+    EventLog,
+    Status,
+    StatusChanged,
+    Subscription,
+    told_by,
+)
+from understudy.actors.agent_messages import AgentMessage
+from understudy.actors.awake import Awake, Waiting
+from understudy.actors.home import Home
 from understudy.actors.monitor import Down
 from understudy.agent import Agent
-from understudy.clock import Clock, NewId
-from understudy.errors import Quarantined
-from understudy.ledger import Ledger
 from understudy.outcomes import Outcome
-from understudy.runner import Host, RunOptions
+from understudy.records import Record, StatusNoted
+from understudy.runner import Host
 from understudy.state import AgentState
-from understudy.stopping import StopSignal
-from understudy.threads import WorkerThreads
 
 if TYPE_CHECKING:
     from understudy.actors.ref import LoopActorRef
 
-__all__ = ["AgentCell", "Finished", "RunWanted", "running_agents"]
+__all__ = ["AgentCell", "running_agents"]
 
 running_agents: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar(
     "running_agents", default=()
@@ -39,154 +42,206 @@ running_agents: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar
 """The ids of the agents in whose runs this code runs, outermost first."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunWanted:
-    """Somebody wants a run and waits for its outcome."""
-
-    message: ModelRequest | None
-    """None where the message stands in the queue already."""
-    options: RunOptions
-    future: Future[Outcome]
-    message_id: str
-    refuse_if_interrupted: bool = False
-    callers: tuple[str, ...] = ()
-    """The agents in whose runs it was wanted: none of them can answer meanwhile."""
-    named: bool = False
-    """The caller gave the message id: a repeat attaches to this run (J14)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """A drive of the run is over: by an outcome, by the host's wish, or by a crash."""
-
-    outcome: Outcome | None = None
-    crash: BaseException | None = None
-
-
-@dataclass(slots=True)
 class AgentCell:
     """Everything of one agent id but its actor."""
 
-    id: str
-    agent: Agent
-    clock: Clock
-    new_id: NewId
-    threads: WorkerThreads
-    idle_timeout: float | None
-    deps_for: Callable[[str], Any] | None
-    deps: Any = None
-    values: Mapping[str, Any] | None = None
-    wake: Callable[[AgentCell], None] = field(repr=False, kw_only=True)
-    """Has the actor look into the inbox, from any thread."""
+    __slots__ = (
+        "__weakref__",
+        "activating",
+        "actor_ref",
+        "agent",
+        "awake",
+        "deps",
+        "home",
+        "id",
+        "inbox",
+        "known_to_supervisor",
+        "log",
+        "on_progress",
+        "status",
+        "values",
+        "waiting",
+    )
 
-    inbox: deque[Any] = field(default_factory=deque)
-    status: Status = Status.PASSIVE
-    resting: Status = Status.IDLE
-    """The status it has whenever it is awake and runs nothing."""
-    activating: bool = False
-    activated: bool = False
-    """Somebody has started its actor, and its supervisor keeps it."""
-    actor_ref: LoopActorRef[Any] | None = None
-    task: asyncio.Task[None] | None = None
-    finished: Finished | None = None
-    """A drive that ended and that no actor has looked at yet."""
-    waiting: deque[tuple[RunWanted, tuple[str, ...]]] = field(default_factory=deque)
-    """Runs that wait their turn, each with the messages that were queued before it (A2)."""
-    waiters: list[Future[Outcome]] = field(default_factory=list)
-    """Who waits for the outcome of the run that is going on."""
-    pause_reason: str | None = None
-    halting: bool = False
-    quarantined: Quarantined | None = None
-    """Why the run is not tried any more (J10)."""
-    closing: bool = False
-    """The runtime stops: no new drive begins."""
-    early_cancel: StopSignal | None = None
-    """A cancel that came before the run's first record (P7)."""
-    asked: dict[str, Future[Outcome]] = field(default_factory=dict)
-    """Runs that were wanted under an id of the caller's, by that id (J14)."""
-    self_runs: int = 0
-    rest_wanted: list[Future[bool]] = field(default_factory=list)
-    """Who wants the agent to lie down after the step in progress."""
-    ledger: Ledger = field(init=False)
-    log: EventLog = field(init=False)
+    def __init__(
+        self,
+        id: str,
+        agent: Agent | None,
+        home: Home,
+        *,
+        deps: Any = None,
+        values: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.id = id
+        self.agent = agent
+        """What it is; None until it is read back from the store."""
+        self.home = home
+        self.deps = deps
+        self.values = values
+        """What a new agent begins with."""
+        self.inbox: deque[AgentMessage] = deque()
+        self.status = Status.PASSIVE
+        self.log = EventLog(id, home.lock)
+        self.awake: Awake | None = None
+        self.waiting: Waiting | None = None
+        """Who went on waiting when it lay down."""
+        self.activating = False
+        """Its actor is about to be started."""
+        self.known_to_supervisor = False
+        self.actor_ref: LoopActorRef[Any] | None = None
+        self.on_progress: asyncio.Event | None = None
+        """Set when it gets further, or ends: for whoever recovers it."""
 
-    def __post_init__(self) -> None:
-        self.log = EventLog(self.id)
-        self.ledger = Ledger(
-            AgentState(values=self.values),
-            agent_path=(self.agent.name,),
-            listener=self.log.tell,
-        )
+    def __repr__(self) -> str:
+        what = f" of agent {self.agent.name!r}" if self.agent is not None else ""
+        return f"<agent {self.id!r}{what}, {self.status.value}>"
+
+    # ------------------------------------------------------------------- from any thread
+
+    def post(self, message: AgentMessage) -> None:
+        """Put a message into the inbox."""
+        self.inbox.append(message)
+        self.home.wake(self)
+
+    def subscribe(self, after: int) -> Subscription:
+        """Its events after a number, then those to come."""
+        return self.log.subscribe(after, self._read_back)
+
+    def _read_back(self, after: int, came_before: CameBefore) -> None:
+        async def read() -> None:
+            try:
+                came_before(await self._told_before(after))
+            except Exception as error:  # the subscriber's to know
+                came_before(error)
+
+        def begin() -> None:
+            task = loop.create_task(read(), name=f"events of {self.id}")
+            reading.add(task)
+            task.add_done_callback(reading.discard)
+
+        loop, reading = self.home.loop, self.home.tasks
+        try:
+            loop.call_soon_threadsafe(begin)
+        except RuntimeError:  # the runtime has stopped, and its loop with it
+            came_before([])
+
+    async def _told_before(self, after: int) -> list[AgentEvent]:
+        loaded = await self.home.store.load(self.id, max(after, 0))
+        if loaded is None:
+            return []
+        path = (loaded.agent.agent,)
+        numbered = enumerate(loaded.records, loaded.first_seq)
+        return [told for seq, record in numbered for told in told_by(seq, record, self.id, path)]
+
+    # ------------------------------------------------------------------- on the loop
 
     @property
     def state(self) -> AgentState:
-        return self.ledger.state
+        assert self.awake is not None, "only asked for while it is awake"
+        return self.awake.ledger.state
 
-    def post(self, message: Any) -> None:
-        """Put a message into the inbox, from any thread."""
-        self.inbox.append(message)
-        self.wake(self)
+    def tell_fact(self, seq: int, record: Record, path: tuple[str, ...]) -> None:
+        """A durable fact: tell subscribers, and whoever wants to know that it gets further."""
+        self.log.tell_fact(seq, record, path)
+        if self.on_progress is not None and self.awake is not None:
+            run = self.awake.state.run
+            if run is None or run.over or run.fruitless == 0:
+                self.on_progress.set()
 
-    def set_status(self, status: Status) -> None:
-        """Change the status and tell it; what led to it is recorded before (A1)."""
-        if status is not self.status:
-            self.status = status
-            if status is not Status.PASSIVE:
-                self.resting = status
+    def set_status(self, status: Status, *, runs: int | None = None) -> None:
+        """Change the status and tell it; what led to it is recorded before (A1).
+
+        A status that came of a run is recorded itself; waking up and lying down are not.
+        """
+        if status is self.status and runs is None:
+            return
+        self.status = status
+        awake = self.awake
+        if awake is None or status is Status.PASSIVE or status.value == awake.state.status:
             self.log.tell(StatusChanged(status=status))
+        else:
+            awake.ledger.record(StatusNoted(status=status.value, runs=runs))
 
     def host(self) -> Host:
         """What surrounds the next drive."""
+        home, awake = self.home, self.awake
+        assert awake is not None, "only an agent that is awake is driven"
         deps = self.deps
-        if deps is None and self.deps_for is not None:
-            deps = self.deps_for(self.id)
+        if deps is None and home.deps_for is not None:
+            deps = home.deps_for(self.id)
         return Host(
             deps=deps,
-            clock=self.clock,
-            new_id=self.new_id,
+            clock=home.clock,
+            new_id=home.new_id,
             emit=self.log.tell,
             streaming=self.log.is_followed,
             agent_id=self.id,
-            halting=lambda: self.halting,
-            pause_requested=lambda: self.pause_reason,
-            threads=self.threads,
+            halting=lambda: awake.halting,
+            pause_requested=lambda: awake.pause_reason,
+            threads=home.threads,
         )
 
     def ended(self, down: Down) -> None:
         """The actor has ended. By request it is passive; of a failure another one is started."""
-        if down.reason is None:
-            self.actor_ref = None
-            if self.task is None:
-                self.set_status(Status.PASSIVE)
-            self.rested(done=True)
-            if self.inbox and not self.closing:
-                self.wake(self)
+        if down.reason is not None:
+            return
+        self.actor_ref = None
+        awake = self.awake
+        if awake is not None and awake.task is None:
+            self.fall_asleep()
+        if self.inbox and not self.home.closing:
+            self.home.wake(self)
+
+    def fall_asleep(self) -> None:
+        """Out of memory: all that was recorded is in the store."""
+        awake, self.awake = self.awake, None
+        self.waiting = awake.bequeath() if awake is not None else None
+        self.set_status(Status.PASSIVE)
+        if self.on_progress is not None:
+            self.on_progress.set()
+        for future in awake.rest_wanted if awake is not None else ():
+            future.set(True)
+        self.home.let_go(self, awake)
+
+    def keep(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something in a task of its own, which the runtime waits for when it stops."""
+        task = self.home.loop.create_task(work)
+        self.home.tasks.add(task)
+        task.add_done_callback(self.home.tasks.discard)
 
     def settle(self, outcome: Outcome) -> None:
         """Answer everybody who waits for the run."""
-        self.log.tell(RunFinished(outcome=outcome))
-        waiters, self.waiters = self.waiters, []
+        awake = self.awake
+        assert awake is not None, "only the run of an agent that is awake ends"
+        waiters, awake.waiters = awake.waiters, ()
         for waiter in waiters:
             waiter.set(outcome)
 
     def refuse(self, error: BaseException) -> None:
-        """Answer with an error whoever waits for the run that could not begin."""
-        waiters, self.waiters = self.waiters, []
+        """Answer with an error whoever waits for the run that could not begin, or go on."""
+        awake = self.awake
+        waiters = awake.waiters if awake is not None else ()
+        if awake is not None:
+            awake.waiters = ()
         for waiter in waiters:
             waiter.set_exception((type(error), error, error.__traceback__))
 
+    def refuse_all(self, error: BaseException) -> None:
+        """Answer everybody with an error, also those whose message nobody has looked at."""
+        inbox, self.inbox = self.inbox, deque()
+        futures = [message.future for message in inbox]
+        if self.awake is not None:
+            futures += self.awake.waiting_futures()
+        if self.waiting is not None:
+            futures += self.waiting.futures
+            self.waiting = None
+        for future in futures:
+            future.set_exception((type(error), error, error.__traceback__))
+
     def abandon(self, error: BaseException) -> None:
         """Answer everybody with an error: the runtime is gone."""
-        self.waiters += [wanted.future for wanted, _ in self.waiting]
-        self.waiters += [message.future for message in self.inbox]
-        self.waiting.clear()
-        self.inbox.clear()
-        self.refuse(error)
-        self.rested(done=True)
+        self.refuse_all(error)
+        rest_wanted = self.awake.rest_wanted if self.awake is not None else ()
+        for future in rest_wanted:
+            future.set(True)
         self.log.close()
-
-    def rested(self, *, done: bool) -> None:
-        """Answer whoever wanted the agent to rest."""
-        futures, self.rest_wanted = self.rest_wanted, []
-        for future in futures:
-            future.set(done)

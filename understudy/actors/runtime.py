@@ -3,60 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import logging
-import re
-import threading
+import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-import pykka
-
-from understudy.actors.agent_actor import WAKE, AgentActor, Rest
 from understudy.actors.agent_events import Status
 from understudy.actors.agent_ref import AgentRef
-from understudy.actors.cell import AgentCell, running_agents
+from understudy.actors.cell import running_agents
+from understudy.actors.community import AgentInfo, Community, PendingRequest
 from understudy.actors.future import Future, refuse_on_a_loop
-from understudy.actors.loop_actor import loop_for_start
 from understudy.actors.loop_thread import LoopThread
-from understudy.actors.monitor import Lifetime
-from understudy.actors.ref import LoopActorRef
-from understudy.actors.supervisor import ChildSpec, Supervisor, SupervisorRef, SupervisorTree
+from understudy.actors.portable import export, import_
+from understudy.actors.recovery import recover
+from understudy.actors.supervisor import SupervisorTree
 from understudy.agent import Agent
 from understudy.clock import Clock, NewId, SystemClock, new_random_id
-from understudy.errors import UsageError, WouldDeadlock
-from understudy.interrupts import Request
+from understudy.errors import ForkedRuntime, UsageError, WouldDeadlock
+from understudy.journal import Store
+from understudy.journal.opening import open_store
 from understudy.threads import WorkerThreads
 
-__all__ = ["AgentInfo", "PendingRequest", "Runtime", "RuntimeStatus"]
+__all__ = ["Runtime", "RuntimeStatus"]
 
-logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 IDLE_TIMEOUT = 300.0
-_LAST_SECONDS = 5.0
-"""What actors that have rested or were cut off have to end."""
-_ID = re.compile(r"[^/]+")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentInfo:
-    """One agent, as `runtime.agents()` found it."""
-
-    id: str
-    agent: str
-    status: Status
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PendingRequest:
-    """A request of one of the runtime's agents that waits for a person."""
-
-    agent_id: str
-    request: Request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +37,7 @@ class RuntimeStatus:
     """How the runtime is."""
 
     agents: int
+    """In memory: awake, or spoken to by a ref with deps or subscribers."""
     running: int
     abandoned_threads: int
     """Plain tools that nobody waits for any more and that still run."""
@@ -77,7 +51,10 @@ class Runtime:
 
     Args:
         agents: definitions that can be spawned by name.
-        store: `"memory:"`: what agents record is kept while the process lives.
+        store: where agents are kept: `"memory:"` while the process lives, `"sqlite:///path"` for
+            one runtime, `"postgresql://..."` for many; or a `Store` of your own.
+        durability: what a recorded fact survives. `"full"`: a power loss. `"normal"` and `"off"`:
+            the end of the process, but not of the machine.
         deps_for: gives `deps` to an agent by its id, where none were given to `spawn`.
         idle_timeout: seconds after which an idle agent is put out of memory; None = never (A5).
         stop_timeout: seconds that steps in progress have when the runtime stops; None waits.
@@ -93,7 +70,8 @@ class Runtime:
         self,
         agents: Iterable[Agent] = (),
         *,
-        store: str = "memory:",
+        store: str | Store = "memory:",
+        durability: str = "full",
         deps_for: Callable[[str], Any] | None = None,
         idle_timeout: float | None = IDLE_TIMEOUT,
         max_threads: int = 64,
@@ -101,29 +79,23 @@ class Runtime:
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None:
-        if store != "memory:":
-            raise UsageError(f"store is 'memory:', the one that there is so far; not {store!r}")
         if idle_timeout is not None and (
             not isinstance(idle_timeout, (int, float)) or idle_timeout <= 0
         ):
             raise UsageError(f"idle_timeout is seconds above 0, or None; not {idle_timeout!r}")
-        self._agents: dict[str, Agent] = {}
-        for agent in agents:
-            self._define(agent)
-        self._deps_for = deps_for
-        self._idle_timeout = idle_timeout
+        self._community = Community(
+            agents,
+            store=open_store(store, durability=durability),
+            clock=clock or SystemClock(),
+            new_id=new_id or new_random_id,
+            threads=WorkerThreads(max_threads),
+            idle_timeout=idle_timeout,
+            deps_for=deps_for,
+        )
         self._stop_timeout = stop_timeout
-        self._threads = WorkerThreads(max_threads)
-        self._clock = clock or SystemClock()
-        self._new_id = new_id or new_random_id
-        self._lock = threading.RLock()
-        self._cells: dict[str, AgentCell] = {}
-        self._refs: dict[str, AgentRef] = {}
-        self._alive = Lifetime()
         self._thread: LoopThread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._supervisor: SupervisorRef | None = None
-        self._activations: set[asyncio.Task[None]] = set()
+        self._process = os.getpid()
 
     # -------------------------------------------------------------------- life
 
@@ -175,6 +147,8 @@ class Runtime:
             if loop is not None:
                 raise UsageError("this runtime lives on the host's loop: leave its `async with`")
             return
+        if self._process != os.getpid():
+            return  # the loop's thread is the parent's
         if loop is not None:
             refuse_on_a_loop("stop", "call it from a thread")
             seconds = self._stop_timeout if timeout is None else timeout
@@ -183,56 +157,19 @@ class Runtime:
         self._thread = None
 
     def _refuse_twice(self) -> None:
-        if self._loop is not None or self._alive.is_set():
+        if self._loop is not None or self._community.alive.is_set():
             raise UsageError("a Runtime is entered once: make another one")
 
     async def _open(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        token = loop_for_start.set(self._loop)
-        try:
-            # An agent that cannot go on is quarantined by itself and never counts here (J10).
-            self._supervisor = Supervisor.start(name="agents", max_restarts=1_000_000)
-        finally:
-            loop_for_start.reset(token)
+        loop = asyncio.get_running_loop()
+        await self._community.open(loop)
+        self._loop = loop
 
     async def _close(self, timeout: float | None) -> None:
-        self._alive.set()
         try:
-            await self._rest_all(timeout)
+            await self._community.close(timeout)
         finally:
-            # Whatever interrupts the waiting: no agent outlives its runtime.
-            await self._cut_off()
-
-    async def _rest_all(self, timeout: float | None) -> None:
-        resting: list[Future[bool]] = []
-        for cell in list(self._cells.values()):
-            cell.closing = True
-            if cell.activated and cell.status is not Status.PASSIVE:
-                future: Future[bool] = Future()
-                cell.post(Rest(future))
-                resting.append(future)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout):
-                for future in resting:
-                    await future
-
-    async def _cut_off(self) -> None:
-        tasks = [*self._activations]
-        tasks += [cell.task for cell in self._cells.values() if cell.task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        if self._supervisor is not None:
-            stopped = self._supervisor.stop(block=False)
-            try:
-                async with asyncio.timeout(_LAST_SECONDS):
-                    await stopped
-            except TimeoutError:
-                await self._supervisor.stop_now()
-        for cell in self._cells.values():
-            cell.abandon(pykka.ActorDeadError(f"agent {cell.id!r}: its runtime has stopped"))
-        self._alive.end(None)
-        self._loop = None
+            self._loop = None
 
     # ------------------------------------------------------------------- agents
 
@@ -253,160 +190,111 @@ class Runtime:
             values: what a new agent's state begins with: `{key}` in instructions reads them.
 
         Raises:
-            UsageError: for an unknown name, a bad id, or an id that another definition has.
+            UsageError: for an unknown name, a bad id, or an id that another definition has. Where
+                only the store knows that, the first future of the ref brings it.
 
         """
-        loop = self._running_loop()
-        id = self._new_id() if id is None else id
-        if not isinstance(id, str) or not _ID.fullmatch(id):
-            raise UsageError(f"An agent's id is text without '/', not {id!r}")
-        with self._lock:
-            definition = agent if isinstance(agent, Agent) else self._named(agent)
-            ref = self._refs.get(id)
-            if ref is not None:
-                before = self._cells[id].agent
-                if before is not definition:
-                    raise UsageError(
-                        f"Agent {id!r} is a {before.name!r} already, not this {definition.name!r}: "
-                        "use another id, or runtime.get(id)"
-                    )
-                if deps is not None:
-                    self._cells[id].deps = deps
-                return ref
-            self._define(definition)
-            cell = AgentCell(
-                id,
-                definition,
-                self._clock,
-                self._new_id,
-                self._threads,
-                self._idle_timeout,
-                self._deps_for,
-                deps,
-                values,
-                wake=partial(self._wake, loop),
-            )
-            ref = AgentRef(cell, self._alive)
-            self._cells[id], self._refs[id] = cell, ref
-            return ref
+        self._running_loop()
+        return self._community.spawn(agent, id, deps=deps, values=values)
 
     def get(self, id: str) -> AgentRef:
-        """The ref of the agent of this id.
+        """The ref of the agent of this id, in memory or in the store. No waiting, no I/O.
+
+        If there is none, the first future of the ref brings an `UnknownAgent`.
 
         Raises:
-            UsageError: if there is none.
+            UsageError: for what is no id.
 
         """
-        ref = self._refs.get(id)
-        if ref is None:
-            raise UsageError(f"There is no agent {id!r}: spawn(agent, id={id!r}) makes it")
-        return ref
+        self._running_loop()
+        return self._community.get(id)
 
     def agents(self) -> Future[list[AgentInfo]]:
-        """All agents, in the order in which they were spawned."""
-        with self._lock:
-            infos = [
-                AgentInfo(id=cell.id, agent=cell.agent.name, status=cell.status)
-                for cell in self._cells.values()
-            ]
-        return _settled(infos)
+        """All agents, in memory and in the store, by id."""
+        return self._call(self._community.agents)
 
     def pending(self) -> Future[list[PendingRequest]]:
-        """What persons are asked now, across all agents (I10)."""
-        return self._call(self._pending)
+        """What persons are asked now, across all agents, awake or not (I10)."""
+        return self._call(self._community.pending)
 
-    async def _pending(self) -> list[PendingRequest]:
-        return [
-            PendingRequest(agent_id=cell.id, request=request)
-            for cell in self._cells.values()
-            for request in cell.state.requests
-        ]
+    def recover(self, *, at_once: int = 32) -> Future[list[AgentRef]]:
+        """Go on with every run that was cut off, and start what is queued (J10).
+
+        Agents that wait for a person are left alone: see `pending()`. Those that were cut off
+        before without having got further come last, one by one.
+
+        Args:
+            at_once: how many are driven at a time until they get further.
+
+        Returns:
+            Their refs, as soon as it is known which they are; `await ref.outcome()` waits.
+
+        """
+        if not isinstance(at_once, int) or isinstance(at_once, bool) or at_once < 1:
+            raise UsageError(f"recover(at_once=) is a number from 1 on, not {at_once!r}")
+        return self._call(lambda: recover(self._community, at_once))
+
+    def delete(self, id: str) -> Future[bool]:
+        """Delete an agent and all that it recorded; a run that goes on is cancelled first.
+
+        Its id may be used again; nothing of the old agent reaches the new one (J7). The future
+        brings whether there was such an agent.
+        """
+        return self._call(lambda: self._community.delete(id))
+
+    def compact(self, id: str) -> Future[None]:
+        """As `ref.compact()`."""
+        return self.get(id).compact()
+
+    def export(self, id: str) -> Future[dict[str, Any]]:
+        """All that an agent recorded, as JSON-able data for `import_`. It is not changed."""
+        return self._call(lambda: export(self._community.home.store, id))
+
+    def import_(self, data: Mapping[str, Any], id: str | None = None) -> Future[AgentRef]:
+        """Put an exported agent into this store, in a new incarnation.
+
+        Whatever stood open in it may have gone on elsewhere: every call that was started and is
+        not finished is in doubt, and what a person was asked is asked anew (J5, J7).
+
+        Args:
+            data: what `export` gave.
+            id: another id than it had.
+
+        Raises:
+            UsageError: if there is an agent of this id, or the data is no export.
+
+        """
+
+        async def imported() -> AgentRef:
+            home = self._community.home
+            return self.get(await import_(home.store, data, id, home.clock))
+
+        return self._call(imported)
 
     def tree(self) -> SupervisorTree:
-        """The supervisors and actors as they are now; `print` it."""
+        """The supervisors and actors as they are now, with the sub-agents of each; `print` it."""
         self._running_loop()
-        assert self._supervisor is not None, "a runtime that runs has one"
-        return self._supervisor.tree()
+        return self._community.tree()
 
     def status(self) -> RuntimeStatus:
         """How the runtime is, now."""
-        cells = list(self._cells.values())
+        cells = self._community.cells()
         return RuntimeStatus(
             agents=len(cells),
             running=sum(cell.status is Status.RUNNING for cell in cells),
-            abandoned_threads=self._threads.abandoned,
+            abandoned_threads=self._community.home.threads.abandoned,
         )
 
     # -------------------------------------------------------------------- inside
 
-    def _define(self, agent: Agent) -> Agent:
-        if not isinstance(agent, Agent):
-            raise UsageError(f"Runtime(agents=[...]) takes agents, not {agent!r}")
-        before = self._agents.setdefault(agent.name, agent)
-        if before is not agent:
-            raise UsageError(f"Two different agents are named {agent.name!r}: rename one")
-        return agent
-
-    def _named(self, name: str) -> Agent:
-        agent = self._agents.get(name)
-        if agent is None:
-            known = ", ".join(map(repr, self._agents)) or "none"
-            raise UsageError(f"No agent is named {name!r}; there are: {known}")
-        return agent
-
     def _running_loop(self) -> asyncio.AbstractEventLoop:
-        if self._alive.is_set():
+        if self._process != os.getpid():
+            raise ForkedRuntime
+        if self._community.alive.is_set():
             raise UsageError("this runtime has stopped: make another one")
         if self._loop is None:
             raise UsageError("this runtime does not run: use it in `with` or `async with`")
         return self._loop
-
-    def _wake(self, loop: asyncio.AbstractEventLoop, cell: AgentCell) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: the cell was abandoned
-            if asyncio._get_running_loop() is loop:
-                self._wake_here(cell)
-            else:
-                loop.call_soon_threadsafe(self._wake_here, cell)
-
-    def _wake_here(self, cell: AgentCell) -> None:
-        if self._alive.is_set() and not cell.activated:
-            cell.abandon(pykka.ActorDeadError(f"agent {cell.id!r}: its runtime has stopped"))
-            return
-        ref = cell.actor_ref
-        if ref is not None and _told(ref):
-            return
-        if ref is None or cell.status is Status.PASSIVE:
-            self._activate(cell)
-        # else it has just died: its supervisor starts another one, which looks into the inbox
-
-    def _activate(self, cell: AgentCell) -> None:
-        if cell.activating:
-            return
-        cell.activating = True
-        task = asyncio.ensure_future(self._activated(cell))
-        self._activations.add(task)
-        task.add_done_callback(self._activations.discard)
-
-    async def _activated(self, cell: AgentCell) -> None:
-        assert self._supervisor is not None, "a runtime that runs has one"
-        try:
-            if cell.activated:
-                await self._supervisor.restart_child(cell.id)
-            else:
-                start = partial(AgentActor.start, cell)
-                spec = ChildSpec(cell.id, start, restart="transient", shutdown=None)
-                cell.activated = True
-                await self._supervisor.start_child(spec)
-        except Exception as error:
-            logger.exception("agent %r could not be woken", cell.id)
-            waiting, cell.inbox = list(cell.inbox), type(cell.inbox)()
-            for message in waiting:
-                message.future.set_exception((type(error), error, error.__traceback__))
-            return
-        finally:
-            cell.activating = False
-        if cell.inbox:
-            self._wake_here(cell)
 
     def _call(self, function: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
         """Run it on the loop; the future brings what it returns."""
@@ -414,31 +302,19 @@ class Runtime:
 
         async def go() -> None:
             try:
-                future.set(await function())
+                value = await function()
             except Exception as error:
                 future.set_exception((type(error), error, error.__traceback__))
+            except asyncio.CancelledError:
+                gone = UsageError("the runtime stopped before it answered")
+                future.set_exception((UsageError, gone, None))
+                raise
+            else:
+                future.set(value)
 
         loop = self._running_loop()
-        loop.call_soon_threadsafe(lambda: self._keep(asyncio.ensure_future(go())))
+        loop.call_soon_threadsafe(lambda: self._community.keep(go()))
         return future
-
-    def _keep(self, task: asyncio.Task[None]) -> None:
-        self._activations.add(task)
-        task.add_done_callback(self._activations.discard)
 
     def _on(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> Any:
         return asyncio.run_coroutine_threadsafe(work, loop)
-
-
-def _told(ref: LoopActorRef[Any]) -> bool:
-    try:
-        ref.tell(WAKE)
-    except pykka.ActorDeadError:
-        return False
-    return True
-
-
-def _settled(value: T) -> Future[T]:
-    future: Future[T] = Future()
-    future.set(value)
-    return future

@@ -1,6 +1,20 @@
-"""Append-only stores of an agent's records."""
+"""Append-only stores of agents' records."""
 
-from understudy.journal.base import Journal
-from understudy.journal.memory import MemoryJournal
+from understudy.journal.base import Journal, Owned, Standing, StoredAgent
+from understudy.journal.memory import MemoryJournal, MemoryStore
+from understudy.journal.standing import standing_of
+from understudy.journal.store import DatabaseStore, Loaded, OwnedJournal, Store
 
-__all__ = ["Journal", "MemoryJournal"]
+__all__ = [
+    "DatabaseStore",
+    "Journal",
+    "Loaded",
+    "MemoryJournal",
+    "MemoryStore",
+    "Owned",
+    "OwnedJournal",
+    "Standing",
+    "Store",
+    "StoredAgent",
+    "standing_of",
+]

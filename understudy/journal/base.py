@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+from understudy.errors import Fenced, StoreConflict
 from understudy.journal.codec import EncodedRecord
 from understudy.records import Record
 
@@ -44,6 +45,7 @@ class Standing(Enum):
     REST = "rest"  # its last run is over, and nothing is queued
     QUEUED = "queued"  # messages wait, and no run is open
     OPEN = "open"  # a run is open, and can go on by itself
+    SUSPECT = "suspect"  # the same, and it was cut off before, without having got further
     WAITS = "waits"  # its run waits for a person, or stands still
     QUARANTINED = "quarantined"  # its run crashed too often in a row (J10)
 
@@ -135,7 +137,10 @@ class Backend(Protocol):
         """Give up what this host owns, and disconnect. Raises nothing."""
 
     def reconnect(self) -> None:
-        """After `StoreUnavailable`: connect anew."""
+        """After `StoreUnavailable`: connect the writer anew, as the same host.
+
+        The reader and the heartbeat mend their connections themselves, and try once more.
+        """
 
     def begin(self) -> None:
         """Begin a transaction."""
@@ -159,6 +164,7 @@ class Backend(Protocol):
 
         Raises:
             OwnedElsewhere: naming the host.
+            Fenced: if this host's own lease has ended.
 
         """
 
@@ -169,6 +175,12 @@ class Backend(Protocol):
             Fenced: if epoch or incarnation is another one by now, or it was deleted.
             StoreConflict: if `first_seq` is not the next number.
 
+        """
+
+    def append_all(self, batches: Sequence[Batch]) -> list[Fenced | StoreConflict | None]:
+        """`append` for each, in order, in one round trip where the database is far away.
+
+        Each answer stands where its batch stands: None, or what `append` would have raised.
         """
 
     def release(self, owned: Owned) -> None:
@@ -204,7 +216,8 @@ class Backend(Protocol):
             Seconds until the lease ends; infinity where only this host can have the store.
 
         Raises:
-            Fenced: if it had ended already: other hosts may own its agents by now.
+            Fenced: if it had ended already: other hosts may own its agents by now. The next
+                call makes this a host anew, which owns nothing yet. `agent_id` of it is `"*"`.
 
         """
 

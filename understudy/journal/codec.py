@@ -12,12 +12,12 @@ from functools import cache
 from typing import Any, cast
 
 import pydantic
-from pydantic_core import PydanticSerializationError, from_json, to_json
+from pydantic_core import PydanticSerializationError, from_json
 
 from understudy.errors import RecordRefused, SchemaVersionError, StoreDamaged
 from understudy.records import Record, record_from_dict
 
-__all__ = ["MAX_RECORD_BYTES", "RECORD_VERSION", "UPGRADES", "EncodedRecord", "decode", "encode"]
+__all__ = ["EncodedRecord", "decode", "encode"]
 
 RECORD_VERSION = 1
 """Of the format that this version writes."""
@@ -40,7 +40,7 @@ class EncodedRecord:
 
 
 @cache
-def _adapter(kind: type[Record]) -> pydantic.TypeAdapter[Any]:
+def _adapter(kind: type[Any]) -> pydantic.TypeAdapter[Any]:
     return pydantic.TypeAdapter(kind)
 
 
@@ -52,9 +52,11 @@ def encode(record: Record, *, max_bytes: int = MAX_RECORD_BYTES) -> EncodedRecor
 
     """
     try:
-        payload = _adapter(type(record)).dump_json(record, exclude_defaults=True)
+        payload = _adapter(cast("Any", type(record))).dump_json(record, exclude_defaults=True)
     except (PydanticSerializationError, ValueError) as error:
-        raise RecordRefused(kind=record.kind, why=f"it cannot be written as JSON: {error}") from None
+        raise RecordRefused(
+            kind=record.kind, why=f"it cannot be written as JSON: {error}"
+        ) from None
     if len(payload) > max_bytes:
         raise RecordRefused(
             kind=record.kind, why=f"it has {len(payload):,} bytes; at most {max_bytes:,} are kept"
@@ -81,17 +83,3 @@ def decode(stored: EncodedRecord) -> Record:
         raise StoreDamaged(
             what=f"a record of kind {stored.kind!r}", cause=f"{type(error).__name__}: {error}"
         ) from error
-
-
-def as_json(stored: EncodedRecord) -> dict[str, Any]:
-    """The row as plain data, for an export."""
-    return {
-        "kind": stored.kind,
-        "version": stored.version,
-        "record": from_json(stored.payload),
-    }
-
-
-def from_exported(data: Mapping[str, Any]) -> EncodedRecord:
-    """The row that `as_json` told."""
-    return EncodedRecord(str(data["kind"]), int(data["version"]), to_json(data["record"]))

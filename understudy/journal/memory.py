@@ -1,12 +1,16 @@
-"""A journal in memory: for tests, and to look at what a run recorded."""
+"""Journals in memory: for tests, to look at what a run recorded, and as a runtime's default."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
 
+from understudy.errors import Fenced, StoreConflict
+from understudy.journal.base import Owned, Standing, StoredAgent
+from understudy.journal.store import Loaded
 from understudy.records import Record
 
-__all__ = ["MemoryJournal"]
+__all__ = ["MemoryJournal", "MemoryStore"]
 
 
 class MemoryJournal:
@@ -23,4 +27,150 @@ class MemoryJournal:
         return False
 
     async def durable(self) -> None:
+        return
+
+
+@dataclass(slots=True)
+class _Kept:
+    """The records of one agent id, in its present incarnation."""
+
+    agent: str
+    incarnation: int = 1
+    epoch: int = 0
+    floor: int = 0
+    records: list[Record] = field(default_factory=list)
+    standing: Callable[[], Standing] = lambda: Standing.REST
+    deleted: bool = False
+
+    @property
+    def last_seq(self) -> int:
+        return self.floor + len(self.records)
+
+
+class MemoryStore:
+    """Keeps what agents record while the process lives. Nothing is ever behind, nothing fails."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, _Kept] = {}
+
+    async def open(self, on_lost: Callable[[], None]) -> None:
+        return
+
+    async def close(self) -> None:
+        return
+
+    async def claim(self, agent_id: str, agent: str | None) -> Owned | None:
+        kept = self._kept.get(agent_id)
+        if kept is None or kept.deleted:
+            if agent is None:
+                return None
+            if kept is None:
+                kept = self._kept[agent_id] = _Kept(agent)
+            else:
+                kept.agent, kept.deleted = agent, False
+                kept.incarnation += 1
+        kept.epoch += 1
+        return Owned(
+            agent_id=agent_id,
+            agent=kept.agent,
+            incarnation=kept.incarnation,
+            epoch=kept.epoch,
+            last_seq=kept.last_seq,
+        )
+
+    async def release(self, owned: Owned) -> None:
+        kept = self._kept[owned.agent_id]
+        standing = kept.standing()
+        kept.standing = lambda: standing  # the agent goes out of memory, and so does who knew it
+
+    def journal(
+        self,
+        owned: Owned,
+        *,
+        standing: Callable[[], Standing],
+        on_durable: Callable[[int], None],
+    ) -> KeptJournal:
+        kept = self._kept[owned.agent_id]
+        kept.standing = standing
+        return KeptJournal(kept, owned, on_durable)
+
+    async def load(self, agent_id: str, after: int = 0) -> Loaded | None:
+        kept = self._kept.get(agent_id)
+        if kept is None or kept.deleted:
+            return None
+        from_ = max(after - kept.floor, 0)
+        first = kept.floor + from_ + 1
+        return Loaded(_stored(agent_id, kept), first, tuple(kept.records[from_:]))
+
+    async def agents(
+        self, standings: Collection[Standing] | None = None
+    ) -> AsyncIterator[StoredAgent]:
+        for agent_id, kept in sorted(self._kept.items()):
+            stored = _stored(agent_id, kept)
+            if not kept.deleted and (standings is None or stored.standing in standings):
+                yield stored
+
+    async def compact(self, owned: Owned, snapshot: Record, standing: Standing) -> Owned:
+        kept = self._kept[owned.agent_id]
+        if owned.last_seq != kept.last_seq:
+            raise StoreConflict(
+                agent_id=owned.agent_id, expected=kept.last_seq + 1, got=owned.last_seq + 1
+            )
+        kept.floor = kept.last_seq
+        kept.records[:] = [snapshot]
+        return replace(owned, last_seq=kept.last_seq)
+
+    async def delete(self, agent_id: str) -> bool:
+        kept = self._kept.get(agent_id)
+        if kept is None or kept.deleted:
+            return False
+        kept.deleted, kept.floor, kept.records = True, 0, []
+        kept.epoch += 1
+        kept.standing = lambda: Standing.REST
+        return True
+
+
+def _stored(agent_id: str, kept: _Kept) -> StoredAgent:
+    return StoredAgent(
+        agent_id=agent_id,
+        agent=kept.agent,
+        incarnation=kept.incarnation,
+        epoch=kept.epoch,
+        last_seq=kept.last_seq,
+        floor=kept.floor,
+        standing=kept.standing(),
+        host=None,
+    )
+
+
+class KeptJournal:
+    """Where the owner of one agent writes in a `MemoryStore`."""
+
+    __slots__ = ("_kept", "_on_durable", "_owned")
+
+    def __init__(self, kept: _Kept, owned: Owned, on_durable: Callable[[int], None]) -> None:
+        self._kept = kept
+        self._owned = owned
+        self._on_durable = on_durable
+
+    @property
+    def owned(self) -> Owned:
+        return replace(self._owned, last_seq=self._kept.last_seq)
+
+    @property
+    def behind(self) -> bool:
+        return False
+
+    def append(self, records: Sequence[Record]) -> None:
+        if self._kept.epoch != self._owned.epoch:
+            raise Fenced(agent_id=self._owned.agent_id, why="it was claimed anew")
+        self._kept.records.extend(records)
+
+    async def durable(self) -> None:
+        return
+
+    def check_owner(self) -> None:
+        return
+
+    def fence(self, why: str) -> None:
         return

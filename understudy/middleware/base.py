@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -63,6 +63,25 @@ class Middleware:
     def check(self, definition: AgentDefinition) -> None:
         """Raise a `UsageError` for options that do not fit the finished agent (R8)."""
 
+    async def on_start(self, actor: Any) -> None:
+        """The agent is awake, for the first time or again. Only under a `Runtime`.
+
+        Args:
+            actor: the agent's ref: keep it to `send` or `notify` later.
+
+        """
+
+    async def on_message(self, run: Run, message: Any) -> Mapping[str, Any] | None:
+        """A host, or this middleware itself, sent `ref.notify(name, message)` (A7).
+
+        It may come in the middle of a run, or while none goes on: read `run.state` and `run.deps`.
+
+        Returns:
+            A delta to merge into the agent's values, as a tool's; or None.
+
+        """
+        return None
+
     async def on_run_start(self, run: Run) -> None:
         """A run begins."""
 
@@ -92,6 +111,8 @@ class Middleware:
 
 _REVERSED = ("after_model", "on_run_end")
 _TABLE = (
+    "on_start",
+    "on_message",
     "on_run_start",
     "before_model",
     "after_model",

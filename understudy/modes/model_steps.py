@@ -51,9 +51,12 @@ async def call_llm(run: Run) -> Outcome | None:
         _take_steering(run)
         prompt = await _prompt(run)
         answer = await _ask_models(run, prompt)
-        await run.durable()  # the results before it: only then is the reply accepted (J2)
         if isinstance(answer, ModelFailed):
             return run.failed(answer)
+        if run.definition.hooks.after_model:
+            # The results before it: only then is the reply accepted (J2). Without hooks it is by
+            # its record, which is durable after theirs and told after that: one commit for both.
+            await run.durable()
         await _accept(run, answer)
         return None
     return outcome_of(current.closing, run.state, run.definition.tools, run.live_values)

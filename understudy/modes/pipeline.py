@@ -13,7 +13,7 @@ from copy import deepcopy
 from dataclasses import replace
 
 from understudy.definition import Pipeline
-from understudy.errors import JournalFailed, StepFailed, UnderstudyError, UsageError
+from understudy.errors import JournalFailed, RecordRefused, StepFailed, UnderstudyError, UsageError
 from understudy.hooks import HookFailed
 from understudy.modes.ends import end_of
 from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Paused, Stopped
@@ -102,7 +102,11 @@ async def drive(run: Run, mode: Pipeline) -> Outcome:
     token = inside_run.set(run)
     try:
         current = run.current
-        run.record(Attempt(number=current.attempts + 1))
+        lost = current.attempts > 0 and current.turn is None
+        run.record(Attempt(number=current.attempts + 1, reply_lost=lost))
+        if current.attempts > 1 or run.state.message_ids:
+            # Before anything that may bring the process down: else nobody counts it (J10).
+            await run.durable()
         try:
             outcome = await _circle(run, mode)
         except HookFailed as failure:
@@ -135,6 +139,8 @@ async def _circle(run: Run, mode: Pipeline) -> Outcome:
                 outcome = await step(run)
                 if outcome is not None and not isinstance(outcome, OUTCOMES):
                     raise TypeError(f"a step returns None or an Outcome, not {outcome!r}")
+            except RecordRefused as refused:
+                return run.failed(_step_error(step, refused))
             except (HookFailed, JournalFailed):
                 raise
             except Exception as error:

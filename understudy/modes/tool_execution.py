@@ -9,7 +9,7 @@ from typing import Any
 
 from understudy.calls import ToolCall, make_context
 from understudy.child_calls import ChildWaits, inner_runs_end
-from understudy.errors import JournalFailed, UsageError
+from understudy.errors import JournalFailed, RecordRefused, UsageError
 from understudy.hooks import Hook, HookFailed
 from understudy.interrupts import Interrupt, Request
 from understudy.modes.gates import wanted_requests
@@ -70,6 +70,7 @@ def start(run: Run, ready: Ready) -> None:
             tool_call_id=call.part.tool_call_id,
             attempt=call.attempts + 1,
             idempotent=ready.tool.idempotent,
+            epoch=run.ledger.epoch,
         )
     )
 
@@ -98,7 +99,11 @@ async def perform(run: Run, ready: Ready) -> None:
         run.record(Suspended(call_key=ready.call.key))
         return
     if result is not None:
-        run.record(result)
+        try:
+            run.record(result)
+        except RecordRefused as refused:  # the tool ran: it must not run again (J16)
+            told = f"{ready.tool.name!r} ran, but its result cannot be kept: {refused}"
+            run.record(failed_result(run, ready.call, told))
     if cancelled():
         raise asyncio.CancelledError  # the tool swallowed it: what it brought is kept
 
@@ -226,6 +231,7 @@ async def _body(run: Run, ready: Ready) -> Any:
     tool, call = ready.tool, ready.call
     if call.requests and not bound(run, call, tool, canonical(ready)):
         raise _AskAgain(view(run, ready))
+    run.ledger.check_owner()
     positional, keywords = tool.bind(ready.checked)
     if tool.takes_context:
         positional.insert(0, make_context(run, call))

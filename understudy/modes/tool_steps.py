@@ -65,7 +65,7 @@ def _release(run: Run, call: Call) -> Ready | None:
     """The call if it is to run now; else what is known of it is recorded."""
     if call.running:
         tool = run.definition.tools.get(call.part.tool_name)
-        if tool is None or not tool.idempotent:
+        if tool is None or not tool.idempotent or call.copied_from:
             unknown = in_doubt(run, call, CRASHED)
             if unknown is not None:
                 run.record(unknown)

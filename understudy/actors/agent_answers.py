@@ -1,0 +1,159 @@
+"""What an agent's actor answers, and when: nothing visible precedes its commit (J16)."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from understudy.actors.agent_events import Status
+from understudy.actors.agent_messages import Notify, RunChoices
+from understudy.actors.awake import Awake
+from understudy.actors.cell import AgentCell
+from understudy.actors.future import Future
+from understudy.agent import Agent
+from understudy.errors import Quarantined, UsageError
+from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Paused, Stopped
+from understudy.records import Revoked, Settled, ValuesMerged
+from understudy.runner import RunOptions
+from understudy.state import AgentState
+from understudy.stopping import StopReason
+from understudy.values import checked_json
+
+__all__ = [
+    "answer_when_durable",
+    "check_known",
+    "is_refused",
+    "mirror",
+    "notify",
+    "options_of",
+    "quarantine_outcome",
+    "status_after",
+]
+
+T = TypeVar("T")
+
+
+def options_of(agent: Agent, choices: RunChoices) -> RunOptions:
+    """The options of a run, checked against the agent's definition.
+
+    Raises:
+        UsageError: as `Agent.execute` does.
+
+    """
+    return agent.run_options(choices.until_tool, choices.until_tool_success, choices.max_runs)
+
+
+def answer_when_durable(cell: AgentCell, future: Future[T], value: T) -> None:
+    """Answer as soon as all that was recorded is durable; with the store's error if it fails."""
+    awake = cell.awake
+    assert awake is not None, "only an agent that is awake answers"
+    ledger = awake.ledger
+    if not ledger.behind:
+        future.set(value)
+        return
+
+    async def answer() -> None:
+        try:
+            await ledger.durable()
+        except Exception as error:
+            future.set_exception((type(error), error, error.__traceback__))
+        else:
+            future.set(value)
+
+    cell.keep(answer())
+
+
+def mirror(cell: AgentCell, first: Future[Outcome], second: Future[Outcome]) -> None:
+    """Give the second what the first gets."""
+
+    async def mirrored() -> None:
+        try:
+            second.set(await first)
+        except Exception as error:
+            second.set_exception((type(error), error, error.__traceback__))
+
+    cell.keep(mirrored())
+
+
+def is_refused(future: Future[Outcome]) -> bool:
+    """Whether the run under this future never began: its message id is free again."""
+    if not future.done():
+        return False
+    try:
+        future.get()
+    except Exception:
+        return True
+    return False
+
+
+def notify(cell: AgentCell, message: Notify) -> None:
+    """Hand a message to a middleware; the values that it returns are merged, also mid-run (A7)."""
+    awake = cell.awake
+    assert awake is not None, "only an agent that is awake is told something"
+    named = [
+        hook
+        for hook in awake.agent.definition.hooks.on_message
+        if hook.middleware == message.middleware
+    ]
+    if not named:
+        known = [hook.middleware for hook in awake.agent.definition.hooks.on_message]
+        there = ", ".join(map(repr, known)) or "none"
+        raise UsageError(
+            f"Agent {cell.id!r} has no middleware {message.middleware!r} that takes messages; "
+            f"there are: {there}"
+        )
+
+    async def told() -> None:
+        try:
+            view = awake.agent.runner.view(awake.ledger, cell.host())
+            for hook in named:
+                delta = await hook(cell.home.threads, view, message.message)
+                if delta is not None:
+                    changes = checked_json(delta, what=f"{hook.middleware}.on_message")
+                    awake.ledger.record(ValuesMerged(delta=changes, source=hook.middleware))
+            await awake.ledger.durable()
+        except Exception as error:
+            message.future.set_exception((type(error), error, error.__traceback__))
+        else:
+            message.future.set(None)
+
+    cell.keep(told())
+
+
+def quarantine_outcome(awake: Awake) -> Failed:
+    """What everybody gets who wants something of a quarantined run (J10)."""
+    run = awake.state.run
+    assert run is not None, "what is quarantined is a run"
+    assert run.quarantined is not None, "only called for a quarantined run"
+    error = Quarantined(attempts=run.fruitless, cause=run.quarantined)
+    state: AgentState = awake.state.copied()
+    return Failed(error=error, run_id=run.run_id, state=state, usage=run.usage)
+
+
+def check_known(agent_id: str, state: AgentState, fact: Revoked | Settled) -> None:
+    """Raise a `UsageError` where there is nothing to forget."""
+    known: dict[str, Any]
+    known, wanted = (
+        (dict(state.sticky), fact.tool_name)
+        if isinstance(fact, Revoked)
+        else (dict(state.doubts), fact.call_key)
+    )
+    if wanted not in known:
+        there = ", ".join(map(repr, known)) or "none"
+        raise UsageError(f"Agent {agent_id!r} has nothing standing for {wanted!r}; it has: {there}")
+
+
+def status_after(outcome: Outcome) -> Status:
+    """How the agent stands after this outcome (A1)."""
+    match outcome:
+        case Completed():
+            return Status.IDLE
+        case Interrupted():
+            return Status.INTERRUPTED
+        case Paused():
+            return Status.PAUSED
+        case Failed():
+            return Status.FAILED
+        case Stopped(signals=signals):
+            highest = signals.highest
+            asked = highest is not None and highest.reason is StopReason.USER_REQUESTED
+            return Status.CANCELLED if asked else Status.IDLE

@@ -1,0 +1,205 @@
+"""`Awake`: what an agent has only while it is in memory, and how it comes there from the store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from understudy.actors.agent_messages import RunWanted
+from understudy.actors.future import Future
+from understudy.actors.home import Home
+from understudy.agent import Agent
+from understudy.errors import UnknownAgent, UsageError
+from understudy.events import Event
+from understudy.fold import apply
+from understudy.journal import Loaded, Owned, OwnedJournal, standing_of
+from understudy.ledger import Ledger
+from understudy.outcomes import Outcome
+from understudy.records import AgentCreated, Record
+from understudy.state import AgentState
+from understudy.stopping import StopSignal
+
+__all__ = ["Awake", "Finished", "Waiting", "wake_up"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A drive of the run is over: by an outcome, by the host's wish, or by a crash."""
+
+    outcome: Outcome | None = None
+    crash: BaseException | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Who waits for runs of an agent, and goes on waiting while it lies passive."""
+
+    waiters: tuple[Future[Any], ...]
+    waiting: deque[tuple[RunWanted, tuple[str, ...]]]
+    asked: dict[str, Future[Outcome]] | None
+
+    @property
+    def futures(self) -> list[Future[Any]]:
+        return [*self.waiters, *(wanted.future for wanted, _ in self.waiting)]
+
+
+class Awake:
+    """An agent in memory: its definition, its state, the run that is being driven."""
+
+    __slots__ = (
+        "agent",
+        "asked",
+        "compact_wanted",
+        "early_cancel",
+        "finished",
+        "halting",
+        "journal",
+        "ledger",
+        "pause_reason",
+        "rest_wanted",
+        "self_runs",
+        "task",
+        "waiters",
+        "waiting",
+    )
+
+    def __init__(self, agent: Agent, ledger: Ledger, journal: OwnedJournal) -> None:
+        self.agent = agent
+        self.ledger = ledger
+        self.journal = journal
+        self.task: asyncio.Task[None] | None = None
+        self.finished: Finished | None = None
+        """A drive that ended and that no actor has looked at yet."""
+        self.waiting: deque[tuple[RunWanted, tuple[str, ...]]] = _NOBODY
+        """Runs that wait their turn, each with the messages that were queued before it (A2)."""
+        self.waiters: tuple[Future[Any], ...] = ()
+        """Who waits for the outcome of the run that is going on."""
+        self.asked: dict[str, Future[Outcome]] | None = None
+        """Runs that were wanted under an id of the caller's, by that id (J14)."""
+        self.rest_wanted: tuple[Future[bool], ...] = ()
+        """Who wants the agent to lie down after the step in progress."""
+        self.compact_wanted: tuple[Future[None], ...] = ()
+        """Who wants its records replaced by a snapshot, when it has lain down."""
+        self.pause_reason: str | None = None
+        self.halting = False
+        self.early_cancel: StopSignal | None = None
+        """A cancel that came before the run's first record (P7)."""
+        self.self_runs = 0
+
+    @property
+    def state(self) -> AgentState:
+        return self.ledger.state
+
+    def wait_turn(self, wanted: RunWanted) -> None:
+        """Somebody wants a run after those that are wanted already."""
+        if self.waiting is _NOBODY:
+            self.waiting = deque()
+        self.waiting.append((wanted, tuple(self.state.queue)))
+
+    def inherit(self, before: Waiting) -> None:
+        """Who waited when the agent lay down waits on."""
+        self.waiters, self.waiting, self.asked = before.waiters, before.waiting, before.asked
+
+    def bequeath(self) -> Waiting | None:
+        """Who waits on while the agent lies passive, if anybody does."""
+        if not self.waiters and not self.waiting:
+            return None
+        return Waiting(self.waiters, self.waiting, self.asked)
+
+    def waiting_futures(self) -> list[Future[Any]]:
+        """Everybody who waits for a run, now or later; they are handed over."""
+        futures = [*self.waiters, *(wanted.future for wanted, _ in self.waiting)]
+        self.waiters, self.waiting = (), _NOBODY
+        return futures
+
+
+_NOBODY: deque[tuple[RunWanted, tuple[str, ...]]] = deque(maxlen=0)
+"""Shared by all agents for whom no run waits: 100,000 empty deques are 60 MB."""
+
+
+async def wake_up(
+    agent_id: str,
+    agent: Agent | None,
+    home: Home,
+    *,
+    values: Mapping[str, Any] | None,
+    listener: Callable[[Event], None],
+    on_fact: Callable[[int, Record, tuple[str, ...]], None],
+) -> Awake:
+    """Read an agent back from the store and become its owner; or begin it.
+
+    Nothing is touched where its definition is not known.
+
+    Args:
+        agent: what it is to be; None for what it is.
+        values: what a new agent begins with.
+        listener, on_fact: told what happens.
+
+    Raises:
+        UnknownAgent: if there is none of this id, and `agent` is None.
+        UsageError: if it is another agent than this one, or its definition is not known here.
+        OwnedElsewhere: if another runtime has it.
+        StoreError: if it cannot be read.
+
+    """
+    store = home.store
+    loaded = await store.load(agent_id)
+    if loaded is not None:
+        agent = _definition(agent_id, loaded, agent, home)
+    elif agent is None:
+        raise UnknownAgent(agent_id=agent_id)
+    owned = await store.claim(agent_id, agent.name)
+    assert owned is not None, "an agent with a definition is begun where there is none"
+    if owned.last_seq != (loaded.agent.last_seq if loaded is not None else 0):
+        loaded = await store.load(agent_id)  # it went on elsewhere between the two
+    state = AgentState()
+    for record in loaded.records if loaded is not None else ():
+        apply(state, record)
+    return _awake(agent, owned, state, home, values=values, listener=listener, on_fact=on_fact)
+
+
+def _definition(agent_id: str, loaded: Loaded, agent: Agent | None, home: Home) -> Agent:
+    name = loaded.agent.agent
+    if agent is None:
+        return home.definition(name)
+    if agent.name != name:
+        raise UsageError(
+            f"Agent {agent_id!r} is a {name!r} already, not this {agent.name!r}: "
+            "use another id, or runtime.get(id)"
+        )
+    return agent
+
+
+def _awake(
+    agent: Agent,
+    owned: Owned,
+    state: AgentState,
+    home: Home,
+    *,
+    values: Mapping[str, Any] | None,
+    listener: Callable[[Event], None],
+    on_fact: Callable[[int, Record, tuple[str, ...]], None],
+) -> Awake:
+    path = (agent.name,)
+    ledger: Ledger
+
+    journal = home.store.journal(
+        owned,
+        standing=lambda: standing_of(state),
+        on_durable=lambda seq: ledger.tell_until(seq),
+    )
+    ledger = Ledger(
+        state,
+        journal,
+        agent_path=path,
+        listener=listener,
+        on_fact=lambda seq, record: on_fact(seq, record, path),
+        last_seq=owned.last_seq,
+        epoch=owned.epoch,
+    )
+    if owned.last_seq == 0 and values:
+        ledger.record(AgentCreated(values=AgentState(values=values).stored_values()))
+    return Awake(agent, ledger, journal)

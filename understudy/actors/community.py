@@ -1,0 +1,427 @@
+"""`Community`: the agents of a runtime, by id: who is awake, who supervises them, who is stored."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+import threading
+import weakref
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pykka
+
+from understudy.actors.agent_actor import WAKE, AgentActor
+from understudy.actors.agent_events import Status
+from understudy.actors.agent_messages import Cancel, Rest
+from understudy.actors.agent_ref import AgentRef
+from understudy.actors.awake import Awake
+from understudy.actors.cell import AgentCell
+from understudy.actors.future import Future
+from understudy.actors.home import Home
+from understudy.actors.loop_actor import loop_for_start
+from understudy.actors.monitor import Lifetime
+from understudy.actors.portable import mark_restored
+from understudy.actors.ref import LoopActorRef
+from understudy.actors.supervisor import ChildSpec, Supervisor, SupervisorRef, SupervisorTree
+from understudy.agent import Agent
+from understudy.clock import Clock, NewId
+from understudy.errors import JournalFailed, UsageError
+from understudy.fold import replay
+from understudy.interrupts import Request
+from understudy.journal import Standing, Store, standing_of
+from understudy.records import Snapshot
+from understudy.stopping import StopReason, StopSignal
+from understudy.threads import WorkerThreads
+
+__all__ = ["AgentInfo", "Community", "PendingRequest"]
+
+logger = logging.getLogger(__name__)
+
+_LAST_SECONDS = 5.0
+"""What actors that have rested or were cut off have to end."""
+_ID = re.compile(r"[^/]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentInfo:
+    """One agent, as `runtime.agents()` found it."""
+
+    id: str
+    agent: str
+    status: Status
+    host: str | None = None
+    """The runtime that has it, where the store is shared; None if it is in no runtime's memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingRequest:
+    """A request of one of the store's agents that waits for a person."""
+
+    agent_id: str
+    request: Request
+
+
+class Community:
+    """The agents of one runtime. `home` is what they see of it."""
+
+    def __init__(
+        self,
+        agents: Iterable[Agent],
+        *,
+        store: Store,
+        clock: Clock,
+        new_id: NewId,
+        threads: WorkerThreads,
+        idle_timeout: float | None,
+        deps_for: Callable[[str], Any] | None,
+    ) -> None:
+        self._agents: dict[str, Agent] = {}
+        for agent in agents:
+            self._define(agent)
+        self.alive = Lifetime()
+        self._lock = threading.RLock()
+        self._cells: dict[str, AgentCell] = {}
+        """Those that must be kept: awake, or with something that is in no store."""
+        self._refs: weakref.WeakValueDictionary[str, AgentRef] = weakref.WeakValueDictionary()
+        self._supervisor: SupervisorRef | None = None
+        self._activations: set[asyncio.Task[None]] = set()
+        self._make_home: Callable[[asyncio.AbstractEventLoop], Home] = lambda loop: Home(
+            clock=clock,
+            new_id=new_id,
+            threads=threads,
+            store=store,
+            idle_timeout=idle_timeout,
+            deps_for=deps_for,
+            definition=self._named,
+            wake=self._wake,
+            let_go=self._let_go,
+            ref_of=self._ref_of,
+            loop=loop,
+        )
+        self._threads = threads
+
+    home: Home
+
+    # -------------------------------------------------------------------- life
+
+    async def open(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin: open the store, start the supervisor."""
+        self.home = self._make_home(loop)
+        await self.home.store.open(self._lost_lease)
+        await mark_restored(self.home.store, self.home.clock)
+        token = loop_for_start.set(loop)
+        try:
+            # An agent that cannot go on is quarantined by itself and never counts here (J10).
+            self._supervisor = Supervisor.start(name="agents", max_restarts=1_000_000)
+        finally:
+            loop_for_start.reset(token)
+
+    async def close(self, timeout: float | None) -> None:
+        """Let every agent rest, then end all, then close the store (A5)."""
+        self.alive.set()
+        try:
+            await self._rest_all(timeout)
+        finally:
+            # Whatever interrupts the waiting: no agent outlives its runtime.
+            await self._cut_off()
+            await self.home.store.close()
+
+    async def _rest_all(self, timeout: float | None) -> None:
+        self.home.closing = True
+        resting: list[Future[bool]] = []
+        for cell in list(self._cells.values()):
+            if cell.activating or cell.status is not Status.PASSIVE:
+                future: Future[bool] = Future()
+                cell.post(Rest(future))
+                resting.append(future)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                for future in resting:
+                    with contextlib.suppress(Exception):  # it could not be woken: it rests
+                        await future
+
+    async def _cut_off(self) -> None:
+        tasks: list[asyncio.Task[Any]] = [*self._activations, *self.home.tasks]
+        for cell in self._cells.values():
+            if cell.awake is not None and cell.awake.task is not None:
+                tasks.append(cell.awake.task)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._supervisor is not None:
+            stopped = self._supervisor.stop(block=False)
+            try:
+                async with asyncio.timeout(_LAST_SECONDS):
+                    await stopped
+            except TimeoutError:
+                await self._supervisor.stop_now()
+        with self._lock:
+            cells = {*self._cells.values(), *(ref._cell for ref in self._refs.values())}
+        for cell in cells:
+            cell.abandon(pykka.ActorDeadError(f"agent {cell.id!r}: its runtime has stopped"))
+        self.alive.end(None)
+
+    def _lost_lease(self) -> None:
+        """Other runtimes may own the agents by now: leave all of them alone (J8)."""
+        for cell in list(self._cells.values()):
+            awake = cell.awake
+            if awake is not None:
+                awake.journal.fence("this runtime's lease has ended")
+                if awake.task is not None:
+                    awake.task.cancel()
+                else:
+                    self._wake_here(cell)
+
+    def keep(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something in a task that ends with the runtime at the latest. On the loop."""
+        task = asyncio.ensure_future(work)
+        self._activations.add(task)
+        task.add_done_callback(self._activations.discard)
+
+    # ------------------------------------------------------------------- agents
+
+    def spawn(
+        self,
+        agent: str | Agent,
+        id: str | None,
+        *,
+        deps: Any,
+        values: Mapping[str, Any] | None,
+    ) -> AgentRef:
+        """As `Runtime.spawn`."""
+        id = self.home.new_id() if id is None else _checked_id(id)
+        with self._lock:
+            definition = agent if isinstance(agent, Agent) else self._named(agent)
+            cell = self._cell(id)
+            if cell is None:
+                self._define(definition)
+                cell = AgentCell(id, definition, self.home, deps=deps, values=values)
+            elif cell.agent is None:
+                cell.agent = self._define(definition)
+            elif cell.agent is not definition:
+                raise UsageError(
+                    f"Agent {id!r} is a {cell.agent.name!r} already, not this "
+                    f"{definition.name!r}: use another id, or runtime.get(id)"
+                )
+            if deps is not None:
+                cell.deps = deps
+            self._cells[id] = cell  # until the store has it; deps are in no store
+            return self._ref_of(cell)
+
+    def get(self, id: str) -> AgentRef:
+        """As `Runtime.get`."""
+        id = _checked_id(id)
+        with self._lock:
+            cell = self._cell(id)
+            return self._ref_of(cell if cell is not None else AgentCell(id, None, self.home))
+
+    def _cell(self, id: str) -> AgentCell | None:
+        cell = self._cells.get(id)
+        if cell is not None:
+            return cell
+        ref = self._refs.get(id)
+        return ref._cell if ref is not None else None
+
+    def _ref_of(self, cell: AgentCell) -> AgentRef:
+        with self._lock:
+            ref = self._refs.get(cell.id)
+            if ref is None or ref._cell is not cell:
+                ref = self._refs[cell.id] = AgentRef(cell, self.alive)
+            return ref
+
+    def is_awake(self, id: str) -> bool:
+        """Whether the agent is in this runtime's memory."""
+        cell = self._cells.get(id)
+        return cell is not None and cell.awake is not None
+
+    def cells(self) -> list[AgentCell]:
+        """Those that are in memory."""
+        with self._lock:
+            return list(self._cells.values())
+
+    async def agents(self) -> list[AgentInfo]:
+        """As `Runtime.agents`."""
+        infos = {}
+        async for stored in self.home.store.agents():
+            infos[stored.agent_id] = AgentInfo(
+                id=stored.agent_id, agent=stored.agent, status=Status.PASSIVE, host=stored.host
+            )
+        for cell in self.cells():
+            before = infos.get(cell.id)
+            if cell.agent is not None:
+                infos[cell.id] = AgentInfo(
+                    id=cell.id,
+                    agent=cell.agent.name,
+                    status=cell.status,
+                    host=before.host if before is not None else None,
+                )
+        return [infos[id] for id in sorted(infos)]
+
+    async def pending(self) -> list[PendingRequest]:
+        """As `Runtime.pending`: of those that are not in memory by a look into the store."""
+        pending = []
+        seen = set()
+        for cell in self.cells():
+            if cell.awake is not None:
+                seen.add(cell.id)
+                pending += [
+                    PendingRequest(agent_id=cell.id, request=request)
+                    for request in cell.state.requests
+                ]
+        async for stored in self.home.store.agents({Standing.WAITS}):
+            loaded = await self.home.store.load(stored.agent_id)
+            if stored.agent_id not in seen and loaded is not None:
+                pending += [
+                    PendingRequest(agent_id=stored.agent_id, request=request)
+                    for request in replay(loaded.records).requests
+                ]
+        return pending
+
+    async def delete(self, id: str) -> bool:
+        """As `Runtime.delete`."""
+        _checked_id(id)
+        with self._lock:
+            cell = self._cell(id)
+        if cell is not None:
+            if cell.awake is not None:
+                signal = StopSignal(StopReason.USER_REQUESTED, "deleted", source="delete")
+                cancelled: Future[Any] = Future()
+                cell.post(Cancel(signal, cancelled))
+                await cancelled
+                rested: Future[bool] = Future()
+                cell.post(Rest(rested))
+                await rested
+            cell.deps = None
+            with self._lock:
+                self._cells.pop(id, None)
+                self._refs.pop(id, None)
+        return await self.home.store.delete(id)
+
+    def tree(self) -> SupervisorTree:
+        """As `Runtime.tree`."""
+        assert self._supervisor is not None, "a runtime that runs has one"
+        return self._supervisor.tree()
+
+    def _define(self, agent: Agent) -> Agent:
+        if not isinstance(agent, Agent):
+            raise UsageError(f"Runtime(agents=[...]) takes agents, not {agent!r}")
+        before = self._agents.setdefault(agent.name, agent)
+        if before is not agent:
+            raise UsageError(f"Two different agents are named {agent.name!r}: rename one")
+        return agent
+
+    def _named(self, name: str) -> Agent:
+        agent = self._agents.get(name)
+        if agent is None:
+            known = ", ".join(map(repr, self._agents)) or "none"
+            raise UsageError(
+                f"No agent is named {name!r}; there are: {known}. Give it to "
+                "Runtime(agents=[...]); a stored agent of that name stays untouched till then"
+            )
+        return agent
+
+    # ------------------------------------------------------------------- waking
+
+    def _wake(self, cell: AgentCell) -> None:
+        loop = self.home.loop
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the cell was abandoned
+            if asyncio._get_running_loop() is loop:
+                self._wake_here(cell)
+            else:
+                loop.call_soon_threadsafe(self._wake_here, cell)
+
+    def _wake_here(self, cell: AgentCell) -> None:
+        ref = cell.actor_ref
+        if ref is not None and _told(ref):
+            return
+        if self.home.closing and not cell.activating:
+            if ref is None:
+                cell.abandon(pykka.ActorDeadError(f"agent {cell.id!r}: its runtime has stopped"))
+            return
+        if ref is None:
+            self._activate(cell)
+        # else it has just died: its supervisor starts another one, which looks into the inbox
+
+    def _activate(self, cell: AgentCell) -> None:
+        if cell.activating:
+            return
+        cell.activating = True
+        with self._lock:
+            self._cells[cell.id] = cell
+        self.keep(self._activated(cell))
+
+    async def _activated(self, cell: AgentCell) -> None:
+        assert self._supervisor is not None, "a runtime that runs has one"
+        try:
+            if cell.known_to_supervisor:
+                await self._supervisor.restart_child(cell.id)
+            else:
+                start = partial(AgentActor.start, cell)
+                spec = ChildSpec(cell.id, start, restart="transient", shutdown=None)
+                cell.known_to_supervisor = True
+                await self._supervisor.start_child(spec)
+        except Exception as error:
+            logger.exception("agent %r could not be woken", cell.id)
+            cell.refuse_all(error)
+            return
+        finally:
+            cell.activating = False
+        if cell.inbox:
+            self._wake_here(cell)
+
+    def _let_go(self, cell: AgentCell, awake: Awake | None) -> None:
+        """It lies passive, and what it was is in the store."""
+        if not self.home.closing:
+            cell.activating = True  # a message that comes meanwhile waits in the inbox
+            self.keep(self._put_away(cell, awake))
+
+    async def _put_away(self, cell: AgentCell, awake: Awake | None) -> None:
+        assert self._supervisor is not None, "a runtime that runs has one"
+        try:
+            if awake is not None:
+                await self._give_up(awake)
+            await self._supervisor.delete_child(cell.id)
+            cell.known_to_supervisor = False
+        finally:
+            cell.activating = False
+        if cell.inbox:
+            self._wake_here(cell)
+        elif cell.deps is None and cell.waiting is None and not cell.log.is_followed():
+            with self._lock:
+                if self._cells.get(cell.id) is cell:
+                    del self._cells[cell.id]
+
+    async def _give_up(self, awake: Awake) -> None:
+        """Write nothing to it any more; before that, compact it where somebody wants it."""
+        store, owned = self.home.store, awake.journal.owned
+        try:
+            if awake.compact_wanted:
+                snapshot = Snapshot(state=awake.state.to_dict())
+                owned = await store.compact(owned, snapshot, standing_of(awake.state))
+            await store.release(owned)
+        except JournalFailed as error:  # told to who wanted it; the agent is the store's anyway
+            for future in awake.compact_wanted:
+                future.set_exception((type(error), error, error.__traceback__))
+            logger.warning("agent %r was not given up: %s", owned.agent_id, error)
+        else:
+            for future in awake.compact_wanted:
+                future.set(None)
+
+
+def _checked_id(id: object) -> str:
+    if not isinstance(id, str) or not _ID.fullmatch(id):
+        raise UsageError(f"An agent's id is text without '/', not {id!r}")
+    return id
+
+
+def _told(ref: LoopActorRef[Any]) -> bool:
+    try:
+        ref.tell(WAKE)
+    except pykka.ActorDeadError:
+        return False
+    return True

@@ -1,0 +1,50 @@
+"""`Home`: what all agents of a runtime share."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from understudy.agent import Agent
+from understudy.clock import Clock, NewId
+from understudy.journal import Store
+from understudy.threads import WorkerThreads
+
+if TYPE_CHECKING:
+    from understudy.actors.awake import Awake
+    from understudy.actors.cell import AgentCell
+
+__all__ = ["Home"]
+
+
+@dataclass(slots=True, eq=False)
+class Home:
+    """What all agents of a runtime share, and what they ask of it."""
+
+    clock: Clock
+    new_id: NewId
+    threads: WorkerThreads
+    store: Store
+    idle_timeout: float | None
+    deps_for: Callable[[str], Any] | None
+    definition: Callable[[str], Agent]
+    """The agent of this name; a `UsageError` names those that there are."""
+    wake: Callable[[AgentCell], None]
+    """Has an agent look into its inbox, from any thread."""
+    let_go: Callable[[AgentCell, Awake | None], None]
+    """An agent lies passive: it need not be kept in memory, and may be claimed elsewhere.
+
+    Given what it was in memory; None where it could not be read.
+    """
+    ref_of: Callable[[AgentCell], Any]
+    """The ref of an agent."""
+    loop: asyncio.AbstractEventLoop
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    """Guards the lists of subscribers."""
+    tasks: set[asyncio.Task[Any]] = field(default_factory=set)
+    """What goes on for the runtime besides drives."""
+    closing: bool = False
+    """The runtime stops: no new drive begins."""

@@ -1,0 +1,83 @@
+"""An agent as data: taken out of one store, put into another (J5, J7)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from understudy.clock import Clock
+from understudy.errors import SchemaVersionError, UnknownAgent, UsageError
+from understudy.fold import replay
+from understudy.journal import Standing, Store, standing_of
+from understudy.records import Imported, Record, record_from_dict, record_to_dict
+
+__all__ = ["export", "import_", "mark_restored"]
+
+EXPORT_VERSION = 1
+
+
+async def export(store: Store, agent_id: str) -> dict[str, Any]:
+    """All that an agent recorded, as JSON-able data.
+
+    Raises:
+        UnknownAgent: if there is none of this id.
+
+    """
+    loaded = await store.load(agent_id)
+    if loaded is None:
+        raise UnknownAgent(agent_id=agent_id)
+    return {
+        "export_version": EXPORT_VERSION,
+        "agent_id": agent_id,
+        "agent": loaded.agent.agent,
+        "incarnation": loaded.agent.incarnation,
+        "first_seq": loaded.first_seq,
+        "records": [record_to_dict(record) for record in loaded.records],
+    }
+
+
+async def import_(store: Store, data: Mapping[str, Any], agent_id: str | None, clock: Clock) -> str:
+    """Put an exported agent into a store, in a new incarnation; its id.
+
+    Raises:
+        UsageError: if there is an agent of this id, or the data is no export.
+
+    """
+    version = data.get("export_version") if isinstance(data, Mapping) else None
+    if version is None:
+        raise UsageError("This is no exported agent: it has no 'export_version'.")
+    if version != EXPORT_VERSION:
+        raise SchemaVersionError(version=version, known=EXPORT_VERSION)
+    try:
+        records: list[Record] = [record_from_dict(record) for record in data["records"]]
+        name, before = str(data["agent"]), str(data["agent_id"])
+        imported = Imported(at=clock.now(), agent_id=before, incarnation=int(data["incarnation"]))
+        replay([*records, imported])  # before anything is written: they fit together
+    except (KeyError, TypeError, ValueError) as error:
+        raise UsageError(f"This exported agent is damaged: {error!r}") from error
+    id = before if agent_id is None else agent_id
+    if await store.load(id) is not None:
+        raise UsageError(f"There is an agent {id!r}: import it under another id, or delete that")
+    await _append(store, id, name, [*records, imported])
+    return id
+
+
+async def mark_restored(store: Store, clock: Clock) -> None:
+    """A store that is a copy from earlier: whatever stood open in it may have gone on since."""
+    if not getattr(store, "restored", False):
+        return
+    open_ones = {Standing.OPEN, Standing.SUSPECT, Standing.WAITS, Standing.QUARANTINED}
+    async for stored in store.agents(open_ones):
+        marked = Imported(at=clock.now(), agent_id=stored.agent_id, incarnation=stored.incarnation)
+        await _append(store, stored.agent_id, stored.agent, [marked])
+
+
+async def _append(store: Store, agent_id: str, agent: str, records: list[Record]) -> None:
+    owned = await store.claim(agent_id, agent)
+    assert owned is not None, "claimed by a name"
+    loaded = await store.load(agent_id) if owned.last_seq else None
+    state = replay([*(loaded.records if loaded is not None else ()), *records])
+    journal = store.journal(owned, standing=lambda: standing_of(state), on_durable=lambda _: None)
+    journal.append(records)
+    await journal.durable()
+    await store.release(journal.owned)

@@ -1,0 +1,189 @@
+"""`AgentJournal`: writes the records of one agent into a store that commits in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from understudy.errors import Fenced, StoreError
+from understudy.journal.base import Backend, Batch, Owned, Standing
+from understudy.journal.codec import MAX_RECORD_BYTES, EncodedRecord, encode
+from understudy.journal.committer import Committer
+from understudy.journal.lease import Lease
+from understudy.records import Record
+
+__all__ = ["AgentJournal"]
+
+
+class AgentJournal:
+    """A journal that may be behind. Its methods are called on one event loop.
+
+    What was appended is handed to the committer when the loop comes round, or when somebody waits
+    for it: by then the records are folded, so `standing` tells how the agent stands after them.
+
+    Args:
+        committer: whose next transaction takes the records.
+        lease: checked before a tool is entered.
+        owned: the epoch that it writes under.
+        standing: how the agent stands now, for the index.
+        on_durable: told, on the loop, the number of the newest durable record after each commit.
+
+    """
+
+    __slots__ = (
+        "_appended",
+        "_buffer",
+        "_committer",
+        "_durable",
+        "_failure",
+        "_in_flight",
+        "_lease",
+        "_max_bytes",
+        "_on_durable",
+        "_owned",
+        "_pushing",
+        "_queued",
+        "_queued_standing",
+        "_standing",
+        "_taken",
+        "_taken_seq",
+        "_term",
+        "_waiters",
+        "loop",
+    )
+
+    def __init__(
+        self,
+        committer: Committer,
+        lease: Lease,
+        owned: Owned,
+        *,
+        standing: Callable[[], Standing],
+        on_durable: Callable[[int], None],
+        max_bytes: int = MAX_RECORD_BYTES,
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._committer = committer
+        self._lease = lease
+        self._term = lease.term
+        self._owned = owned
+        self._standing = standing
+        self._on_durable = on_durable
+        self._max_bytes = max_bytes
+        self._appended = self._durable = owned.last_seq
+        self._buffer: list[EncodedRecord] = []
+        self._pushing = False
+        self._failure: StoreError | None = None
+        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        # Guarded by the committer's lock: what its next transaction takes.
+        self._queued: list[EncodedRecord] = []
+        self._queued_standing = Standing.REST
+        self._taken: Batch | None = None
+        self._taken_seq = owned.last_seq
+        # Newest record of each batch that was taken and not settled: they settle in this order.
+        self._in_flight: deque[int] = deque()
+
+    # ------------------------------------------------------------------- on the loop
+
+    @property
+    def owned(self) -> Owned:
+        """The epoch that it writes under, with the number of its newest record."""
+        return replace(self._owned, last_seq=self._appended)
+
+    @property
+    def behind(self) -> bool:
+        return self._durable < self._appended
+
+    def append(self, records: Sequence[Record]) -> None:
+        if self._failure is not None:
+            raise self._failure
+        encoded = [encode(record, max_bytes=self._max_bytes) for record in records]
+        self._buffer += encoded
+        self._appended += len(encoded)
+        if not self._pushing:
+            self._pushing = True
+            self.loop.call_soon(self._push)
+
+    async def durable(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if not self.behind:
+            return
+        done = self.loop.create_future()
+        self._waiters.append((self._appended, done))
+        self._push()
+        self._committer.hurry()
+        await done
+
+    def check_owner(self) -> None:
+        """Raise `Fenced` where another runtime may own the agent by now (J8)."""
+        if self._failure is not None:
+            raise self._failure
+        if not self._lease.holds(self._term):
+            raise Fenced(agent_id=self._owned.agent_id, why="this runtime's lease has ended")
+
+    def fence(self, why: str) -> None:
+        """Write no more: the lease is lost."""
+        self._fail(Fenced(agent_id=self._owned.agent_id, why=why))
+
+    def _push(self) -> None:
+        self._pushing = False
+        if not self._buffer:
+            return
+        standing = self._standing()
+        with self._committer.lock:
+            if not self._queued:
+                self._committer.put(self)
+            self._queued += self._buffer
+            self._queued_standing = standing
+        self._buffer = []
+
+    # ---------------------------------------------------------- in the store's thread
+
+    def take(self) -> Batch:
+        owned, queued = self._owned, self._queued
+        self._taken = Batch(
+            agent_id=owned.agent_id,
+            incarnation=owned.incarnation,
+            epoch=owned.epoch,
+            first_seq=self._taken_seq + 1,
+            records=tuple(queued),
+            standing=self._queued_standing,
+        )
+        self._taken_seq += len(queued)
+        self._in_flight.append(self._taken_seq)
+        self._queued = []
+        return self._taken
+
+    def work(self, backend: Backend) -> None:
+        assert self._taken is not None, "a transaction takes before it works"
+        backend.append(self._taken)
+
+    def is_done(self, backend: Backend) -> bool:
+        assert self._taken is not None, "a transaction takes before it works"
+        return backend.is_committed(self._taken)
+
+    # ------------------------------------------------------------------- on the loop
+
+    def settle(self, error: StoreError | None) -> None:
+        if error is not None:
+            self._fail(error)
+            return
+        self._durable = self._in_flight.popleft()
+        waiting, self._waiters = self._waiters, []
+        for seq, done in waiting:
+            if seq > self._durable:
+                self._waiters.append((seq, done))
+            elif not done.done():
+                done.set_result(None)
+        self._on_durable(self._durable)
+
+    def _fail(self, error: StoreError) -> None:
+        if self._failure is None:
+            self._failure = error
+        waiting, self._waiters = self._waiters, []
+        for _, done in waiting:
+            if not done.done():
+                done.set_exception(self._failure)

@@ -1,0 +1,77 @@
+"""From the name of a store, such as `"sqlite:///support.db"`, to the store."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Any
+
+from understudy.errors import UsageError
+from understudy.journal.memory import MemoryStore
+from understudy.journal.store import DatabaseStore, Store
+
+__all__ = ["open_store"]
+
+DURABILITIES = ("full", "normal", "off")
+_METHODS = ("open", "close", "claim", "release", "journal", "load", "agents", "compact", "delete")
+
+
+def open_store(store: str | Store, *, durability: str = "full") -> Store:
+    """The store of this name. Nothing is opened yet.
+
+    Args:
+        store: `"memory:"`, `"sqlite:///relative.db"`, `"sqlite:////absolute.db"`,
+            `"postgresql://user@host/database"`, or a store.
+        durability: `"full"`, `"normal"` or `"off"`; see the docs on stores.
+
+    Raises:
+        UsageError: for another name.
+
+    """
+    if durability not in DURABILITIES:
+        known = ", ".join(map(repr, DURABILITIES))
+        raise UsageError(f"durability is one of {known}; not {durability!r}")
+    if not isinstance(store, str):
+        missing = [name for name in _METHODS if not callable(getattr(store, name, None))]
+        if missing:
+            raise UsageError(f"{store!r} is no store: it has no method {missing[0]}()")
+        return store
+    if store == "memory:":
+        return MemoryStore()
+    scheme, separator, rest = store.partition("://")
+    if separator and scheme == "sqlite":
+        return DatabaseStore(_sqlite(store, rest, durability))
+    if separator and scheme in ("postgresql", "postgres"):
+        return DatabaseStore(_postgres(store, durability))
+    raise UsageError(
+        "store is 'memory:', 'sqlite:///path' or 'postgresql://user@host/database', not "
+        f"{_hidden(store)!r}"
+    )
+
+
+def _sqlite(url: str, rest: str, durability: str) -> Any:
+    from understudy.journal.sqlite import SqliteBackend
+
+    path = rest.removeprefix("/")
+    if not rest.startswith("/") or not path:
+        raise UsageError(
+            f"{url!r} names no file: write 'sqlite:///relative.db' or 'sqlite:////absolute.db'"
+        )
+    return SqliteBackend(path, durability=durability, host=host_name())
+
+
+def _postgres(url: str, durability: str) -> Any:
+    from understudy.journal.postgres import PostgresBackend
+
+    return PostgresBackend(url, durability=durability, host=host_name())
+
+
+def host_name() -> str:
+    """What other runtimes are told of who owns an agent."""
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+def _hidden(url: str) -> str:
+    """The name without a password."""
+    before, at, after = url.rpartition("@")
+    return f"...@{after}" if at and before else url

@@ -1,0 +1,236 @@
+"""`Store`: where a runtime keeps its agents. In memory, or in a database under a `Backend`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol, TypeVar
+
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay
+from tenacity.wait import wait_random_exponential
+
+from understudy.errors import StoreUnavailable
+from understudy.journal.agent_journal import AgentJournal
+from understudy.journal.base import Backend, Batch, Journal, Owned, Standing, StoredAgent
+from understudy.journal.codec import MAX_RECORD_BYTES, EncodedRecord, decode, encode
+from understudy.journal.committer import Change, Committer
+from understudy.journal.lease import Lease
+from understudy.records import Record
+from understudy.threads import WorkerThreads
+
+__all__ = ["DatabaseStore", "Loaded", "OwnedJournal", "Store"]
+
+T = TypeVar("T")
+
+PATIENCE = 30.0
+"""Seconds for which a database that cannot be reached is tried again before runs are cut off."""
+PAGE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """An agent's records, from its last snapshot on or above a number."""
+
+    agent: StoredAgent
+    first_seq: int
+    records: tuple[Record, ...]
+
+
+class OwnedJournal(Journal, Protocol):
+    """A journal under an epoch."""
+
+    @property
+    def owned(self) -> Owned:
+        """The epoch, with the number of the newest record that was appended."""
+
+    def check_owner(self) -> None:
+        """Raise `Fenced` where another runtime may own the agent by now (J8)."""
+
+    def fence(self, why: str) -> None:
+        """Write no more: the lease is lost."""
+
+
+class Store(Protocol):
+    """Keeps the records of many agents. Used on one event loop, the runtime's.
+
+    Everything but `load` and `agents` is durable when it returns. A database that cannot be
+    reached is tried again for some time; then its `StoreUnavailable` is raised.
+    """
+
+    async def open(self, on_lost: Callable[[], None]) -> None:
+        """Begin. `on_lost` is called if the lease on the agents ends (J8).
+
+        Raises:
+            StoreInUse, StoreUnavailable, StoreBroken, SchemaVersionError: as of the backend.
+
+        """
+
+    async def close(self) -> None:
+        """Commit what there is, give up what is owned, end."""
+
+    async def claim(self, agent_id: str, agent: str | None) -> Owned | None:
+        """As `Backend.claim`."""
+
+    async def release(self, owned: Owned) -> None:
+        """Give an agent up that another runtime may want."""
+
+    def journal(
+        self,
+        owned: Owned,
+        *,
+        standing: Callable[[], Standing],
+        on_durable: Callable[[int], None],
+    ) -> OwnedJournal:
+        """Where the owner writes. `on_durable` is told how far its records are durable."""
+
+    async def load(self, agent_id: str, after: int = 0) -> Loaded | None:
+        """The records of an agent above a number; None where there is no such agent."""
+
+    def agents(self, standings: Collection[Standing] | None = None) -> AsyncIterator[StoredAgent]:
+        """The agents that stand so (None: all), by id."""
+
+    async def compact(self, owned: Owned, snapshot: Record, standing: Standing) -> Owned:
+        """Put a snapshot down in place of all records so far; nothing else is appended meanwhile.
+
+        Returns:
+            The same ownership, with the snapshot's number.
+
+        """
+
+    async def delete(self, agent_id: str) -> bool:
+        """Delete an agent, leaving a tombstone; whether there was one."""
+
+
+class DatabaseStore:
+    """A store over a database: one thread writes, one reads, one keeps the lease.
+
+    Args:
+        backend: the database.
+        patience: seconds for which it is tried again while it cannot be reached.
+        max_record_bytes: a larger record is refused (J16).
+
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        patience: float = PATIENCE,
+        max_record_bytes: int = MAX_RECORD_BYTES,
+    ) -> None:
+        self._backend = backend
+        self._patience = patience
+        self._max_bytes = max_record_bytes
+        self._committer = Committer(backend, patience=patience)
+        self._lease = Lease(backend)
+        self._reader = WorkerThreads(1)
+        self._opener = WorkerThreads(1)
+
+    @property
+    def restored(self) -> bool:
+        """Whether this is an older copy of a store that went on since."""
+        return bool(getattr(self._backend, "restored", False))
+
+    async def open(self, on_lost: Callable[[], None]) -> None:
+        loop = asyncio.get_running_loop()
+
+        def begin() -> None:
+            self._backend.open()
+            self._lease.begin(loop, on_lost)
+
+        await self._opener.run(begin)
+        self._committer.start()
+
+    async def close(self) -> None:
+        def end() -> None:
+            self._committer.stop()
+            self._lease.end()
+            self._backend.close()
+
+        await self._opener.run(end)
+
+    async def claim(self, agent_id: str, agent: str | None) -> Owned | None:
+        return await self._change(lambda backend: backend.claim(agent_id, agent))
+
+    async def release(self, owned: Owned) -> None:
+        if self._lease.is_shared:  # else nobody else can want it
+            await self._change(lambda backend: backend.release(owned))
+
+    def journal(
+        self,
+        owned: Owned,
+        *,
+        standing: Callable[[], Standing],
+        on_durable: Callable[[int], None],
+    ) -> AgentJournal:
+        return AgentJournal(
+            self._committer,
+            self._lease,
+            owned,
+            standing=standing,
+            on_durable=on_durable,
+            max_bytes=self._max_bytes,
+        )
+
+    async def load(self, agent_id: str, after: int = 0) -> Loaded | None:
+        stored = await self._read(lambda: self._backend.load(agent_id, after))
+        if stored is None:
+            return None
+        records = tuple(decode(record) for record in stored.records)
+        return Loaded(stored.agent, stored.first_seq, records)
+
+    async def agents(
+        self, standings: Collection[Standing] | None = None
+    ) -> AsyncIterator[StoredAgent]:
+        after = ""
+        while True:
+            page = await self._read(partial(self._backend.agents, standings, after, PAGE))
+            for agent in page:
+                yield agent
+            if len(page) < PAGE:
+                return
+            after = page[-1].agent_id
+
+    async def compact(self, owned: Owned, snapshot: Record, standing: Standing) -> Owned:
+        encoded: EncodedRecord = encode(snapshot, max_bytes=self._max_bytes)
+        batch = Batch(
+            agent_id=owned.agent_id,
+            incarnation=owned.incarnation,
+            epoch=owned.epoch,
+            first_seq=owned.last_seq + 1,
+            records=(encoded,),
+            standing=standing,
+        )
+        await self._change(lambda backend: backend.compact(batch), batch)
+        return Owned(
+            agent_id=owned.agent_id,
+            agent=owned.agent,
+            incarnation=owned.incarnation,
+            epoch=owned.epoch,
+            last_seq=batch.first_seq,
+        )
+
+    async def delete(self, agent_id: str) -> bool:
+        return await self._change(lambda backend: backend.delete(agent_id))
+
+    async def _change(self, function: Callable[[Backend], T], batch: Batch | None = None) -> T:
+        change = Change(function, batch)
+        with self._committer.lock:
+            self._committer.put(change)
+        self._committer.hurry()
+        return await change.future
+
+    async def _read(self, function: Callable[[], T]) -> T:
+        retry = AsyncRetrying(
+            retry=retry_if_exception_type(StoreUnavailable),
+            wait=wait_random_exponential(multiplier=0.05, max=2),
+            stop=stop_after_delay(self._patience),
+            reraise=True,
+        )
+
+        async def once() -> T:
+            return await self._reader.run(function)
+
+        return await retry(once)
