@@ -12,22 +12,18 @@ import math
 import sqlite3
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Concatenate, Literal, ParamSpec, TypeVar, get_args
+from typing import Concatenate, ParamSpec, TypeVar, get_args
 
 from understudy.errors import StoreBroken, StoreError, StoreUnavailable, UsageError
 from understudy.journal import sqlite_changes as changes
 from understudy.journal.base import Batch, Owned, Standing, StoredAgent, StoredRecords
+from understudy.journal.sqlite_connection import Durability, connect_writer
 from understudy.journal.sqlite_errors import is_io_error, store_error
 from understudy.journal.sqlite_lock import SidecarLock, Watermark
 from understudy.journal.sqlite_reader import SqliteReader
-from understudy.journal.sqlite_schema import check_tables, make_tables
+from understudy.journal.sqlite_schema import make_tables
 
-__all__ = ["Durability", "SqliteBackend"]
-
-Durability = Literal["full", "normal", "off"]
-"""What a commit survives. `full`: a power cut. `normal`: the death of the process; a power cut may
-lose the newest commits, never an older one. `off`: as `normal`, but a power cut may damage the
-whole file."""
+__all__ = ["SqliteBackend"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -38,7 +34,7 @@ class SqliteBackend:
     """A `Backend` on one SQLite file, for one runtime at a time.
 
     `load` and `agents` need no `open`: a process that only looks may read beside the one that
-    writes.
+    writes. What a deletion frees is used again; the file itself does not shrink.
 
     Args:
         path: of the database. It is made where it does not exist; its folder is not. Beside it lie
@@ -102,31 +98,17 @@ class SqliteBackend:
             raise
 
     def _connect(self) -> sqlite3.Connection:
-        # The writer is one thread at a time, not always the same: it may be opened in another.
-        connection = sqlite3.connect(
-            self._path, isolation_level=None, timeout=0.05, check_same_thread=False
-        )
-        try:
-            check_tables(connection)  # before anything is changed in a file that is not ours
-            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
-            if mode != "wal":
-                raise StoreBroken(
-                    cause=f"SQLite cannot use its write-ahead log for {self._path!r}",
-                    remedy="Put the file on a disk of this machine that may be written.",
-                )
-            connection.execute(f"PRAGMA synchronous = {self._durability}")
-            if self._max_pages is not None:
-                connection.execute(f"PRAGMA max_page_count = {self._max_pages:d}")
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+        return connect_writer(self._path, self._durability, self._max_pages)
 
     def _become_host(self, db: sqlite3.Connection, watermark: Watermark | None) -> None:
         db.execute("BEGIN IMMEDIATE")
         make_tables(db)
-        database, tenure = db.execute("SELECT database, tenure FROM meta").fetchone()
-        (newest,) = db.execute("SELECT coalesce(max(mark), 0) FROM agents").fetchone()
+        database, tenure, restored = db.execute(
+            "SELECT database, tenure, restored_mark FROM meta"
+        ).fetchone()
+        newest, oldest = db.execute(
+            "SELECT coalesce(max(mark), 0), min(mark) FILTER (WHERE NOT deleted) FROM agents"
+        ).fetchone()
         self._mark = newest
         if watermark and watermark.database == database and watermark.mark > newest:
             _logger.warning(
@@ -134,11 +116,13 @@ class SqliteBackend:
                 "what its agents did since is unknown",
                 *(self._path, newest, watermark.mark),
             )
-            db.execute("UPDATE meta SET restored_mark = ?", (newest,))
-            self._mark = watermark.mark
+            restored, self._mark = newest, watermark.mark
+        self.restored = oldest is not None and oldest <= restored
         self._tenure = tenure + 1
-        db.execute("UPDATE meta SET tenure = ?, host = ?", (self._tenure, self._host))
-        (self.restored,) = map(bool, db.execute(changes.ANY_RESTORED).fetchone())
+        db.execute(
+            "UPDATE meta SET tenure = ?, host = ?, restored_mark = ?",
+            (self._tenure, self._host, restored),
+        )
         db.execute("COMMIT")
         self._lock.begin(Watermark(database, self._mark))
 
@@ -201,8 +185,10 @@ class SqliteBackend:
             _logger.warning("Rolling back in %r: %s", self._path, error)
 
     def claim(self, agent_id: str, agent: str | None) -> Owned | None:
-        owned = self._do(changes.claim, agent_id, agent, self._tenure, self._mark)
-        self._marked |= owned is not None
+        owned = self._do(changes.claim_anew, agent_id, self._tenure)
+        if owned is None and agent is not None:
+            owned = self._do(changes.claim_first, agent_id, agent, self._tenure, self._mark)
+            self._marked = True
         return owned
 
     def append(self, batch: Batch) -> None:

@@ -11,14 +11,20 @@ import sqlite3
 from understudy.errors import Fenced, StoreConflict, StoreError
 from understudy.journal.base import Batch, Owned
 
-__all__ = ["ANY_RESTORED", "SEQ_BITS", "add", "claim", "compact", "delete", "holds", "release"]
+__all__ = [
+    "ANY_RESTORED",
+    "SEQ_BITS",
+    "add",
+    "claim_anew",
+    "claim_first",
+    "compact",
+    "delete",
+    "holds",
+    "release",
+]
 
 SEQ_BITS = 32
 """A record's row id is `agent_no << SEQ_BITS | seq`: an agent's records lie together, in order."""
-ANY_RESTORED = (
-    "SELECT EXISTS (SELECT 1 FROM agents, meta WHERE NOT deleted AND mark <= restored_mark)"
-)
-"""Whether some agent was last written before its database was restored from an older copy."""
 
 _ANEW = """
     UPDATE agents SET epoch = epoch + 1, tenure = ? WHERE id = ? AND NOT deleted
@@ -48,18 +54,21 @@ _RECORD = "INSERT INTO records (id, epoch, version, kind, payload) VALUES (?, ?,
 _FORGET = "DELETE FROM records WHERE id BETWEEN ? AND ?"
 
 
-def claim(
-    db: sqlite3.Connection, agent_id: str, agent: str | None, tenure: int, mark: int
-) -> Owned | None:
-    """See `Backend.claim`; there is no other host that could own it."""
+def claim_anew(db: sqlite3.Connection, agent_id: str, tenure: int) -> Owned | None:
+    """The claim of an agent that there is; no other host could own it. It changes no records."""
     row = db.execute(_ANEW, (tenure, agent_id)).fetchone()
-    if row is None and agent is not None:
-        row = db.execute(_FIRST, (agent_id, agent, tenure, mark)).fetchone()
-    if row is None:
-        return None
-    name, incarnation, epoch, last_seq = row
+    return None if row is None else _owned(agent_id, row)
+
+
+def claim_first(db: sqlite3.Connection, agent_id: str, agent: str, tenure: int, mark: int) -> Owned:
+    """Begin the first incarnation of an agent, or the next one after its tombstone."""
+    return _owned(agent_id, db.execute(_FIRST, (agent_id, agent, tenure, mark)).fetchone())
+
+
+def _owned(agent_id: str, row: tuple[str, int, int, int]) -> Owned:
+    agent, incarnation, epoch, last_seq = row
     return Owned(
-        agent_id=agent_id, agent=name, incarnation=incarnation, epoch=epoch, last_seq=last_seq
+        agent_id=agent_id, agent=agent, incarnation=incarnation, epoch=epoch, last_seq=last_seq
     )
 
 

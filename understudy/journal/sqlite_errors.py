@@ -6,7 +6,7 @@ import sqlite3
 
 from understudy.errors import StoreBroken, StoreDamaged, StoreError, StoreUnavailable
 
-__all__ = ["is_io_error", "store_error"]
+__all__ = ["is_io_error", "read_only", "store_error"]
 
 _PASSES = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
 _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CONSTRAINT}
@@ -31,6 +31,13 @@ def store_error(error: sqlite3.Error, path: str) -> StoreError:
         return StoreDamaged(what=f"the SQLite file {path!r}", cause=str(error))
     remedy = _REMEDIES.get(code, "Open the store anew; if that fails too, restore a copy of it.")
     return StoreBroken(cause=told, remedy=remedy)
+
+
+def read_only(path: str) -> StoreBroken:
+    """The error for a file that may be read alone."""
+    return StoreBroken(
+        cause=f"the SQLite file {path!r} is read-only", remedy=_REMEDIES[sqlite3.SQLITE_READONLY]
+    )
 
 
 def is_io_error(error: sqlite3.Error) -> bool:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Collection
-from pathlib import Path
 from typing import Any
 
 from understudy.errors import StoreDamaged
 from understudy.journal.base import Standing, StoredAgent, StoredRecords
 from understudy.journal.codec import EncodedRecord
 from understudy.journal.sqlite_changes import SEQ_BITS
+from understudy.journal.sqlite_connection import connect_reader
 from understudy.journal.sqlite_errors import store_error
 from understudy.journal.sqlite_lock import SidecarLock
-from understudy.journal.sqlite_schema import check_tables
 
 __all__ = ["SqliteReader"]
 
@@ -114,21 +113,7 @@ class SqliteReader:
     def _connected(self) -> sqlite3.Connection:
         self._lock.check_process()
         if self._connection is None:
-            # Any thread may close it: `_busy` lets one at a time.
-            connection = sqlite3.connect(
-                f"{Path(self._path).as_uri()}?mode=ro",
-                uri=True,
-                isolation_level=None,
-                timeout=0.05,
-                check_same_thread=False,
-            )
-            try:
-                if check_tables(connection) == 0:
-                    raise StoreDamaged(what=f"the SQLite file {self._path!r}", cause="it is empty")
-            except BaseException:
-                connection.close()
-                raise
-            self._connection = connection
+            self._connection = connect_reader(self._path)
         return self._connection
 
     def close(self) -> None:
