@@ -12,7 +12,6 @@ from understudy.errors import Fenced, StoreConflict, StoreError
 from understudy.journal.base import Batch, Owned
 
 __all__ = [
-    "ANY_RESTORED",
     "SEQ_BITS",
     "add",
     "claim_anew",
