@@ -217,6 +217,17 @@ def test_a_batch_of_an_epoch_that_never_was_is_fenced(backend: Backend) -> None:
     backend.rollback()
 
 
+def test_a_batch_of_another_incarnation_is_fenced(backend: Backend) -> None:
+    """J7."""
+    owned = claim(backend)
+    other = Owned(agent_id="a", agent="support", incarnation=2, epoch=owned.epoch, last_seq=0)
+    backend.begin()
+    with pytest.raises(Fenced, match="incarnation"):
+        backend.append(batch(other, "x"))
+    backend.commit()
+    assert texts(backend) == []
+
+
 def test_a_batch_of_an_unknown_agent_is_fenced(backend: Backend) -> None:
     nobody = Owned(agent_id="nobody", agent="support", incarnation=1, epoch=1, last_seq=0)
     backend.begin()
@@ -395,6 +406,7 @@ def _with(of: Batch, **changed: object) -> Batch:
         lambda of: _with(of, agent_id="nobody"),
         lambda of: _with(of, incarnation=2),
         lambda of: _with(of, epoch=of.epoch + 1),
+        lambda of: _with(of, epoch=of.epoch - 1),
         lambda of: _with(of, first_seq=2),
         lambda of: _with(of, records=(*of.records, record("three"))),
         lambda of: _with(of, records=(of.records[0], record("zwei"))),
@@ -409,6 +421,7 @@ def _with(of: Batch, **changed: object) -> Batch:
 def test_a_batch_that_differs_in_anything_is_not_committed(backend: Backend, other: Other) -> None:
     """J16: another writer may have put its own records at these numbers."""
     claim(backend, "b")
+    claim(backend)
     kept = batch(claim(backend), "one", "two")
     with commit(backend):
         backend.append(kept)
@@ -445,6 +458,9 @@ def test_a_batch_without_records_is_committed_when_its_standing_is(backend: Back
     with commit(backend):
         backend.append(empty)
     assert backend.is_committed(empty)
+    with commit(backend):
+        backend.delete("a")
+    assert not backend.is_committed(empty)
 
 
 # -------------------------------------------------------------------- letting an agent go
@@ -795,6 +811,34 @@ def test_ten_thousand_records_come_back_in_order(backend: Backend) -> None:
     assert texts(backend, "b") == ["of b"]
 
 
+def test_what_is_read_is_of_one_moment(backend: Backend) -> None:
+    """J17: a snapshot and the deletion of what was before it are seen together, or not yet."""
+    owned = agent_with(backend, "a", "1")
+    done = threading.Event()
+
+    def write() -> None:
+        try:
+            for seq in range(2, 300):
+                with commit(backend):
+                    backend.compact(batch(owned, f"{seq}", first_seq=seq))
+        finally:
+            done.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    seen = []
+    while not done.is_set():
+        found = loaded(backend)
+        assert found.first_seq == found.agent.floor + 1 == found.agent.last_seq
+        assert [decode(each) for each in found.records] == [
+            Once(key="k", value=f"{found.first_seq}")
+        ]
+        seen.append(found.first_seq)
+    writer.join(timeout=60)
+    assert texts(backend) == ["299"]
+    assert seen == sorted(seen)
+
+
 def test_agents_come_by_id_a_page_at_a_time(backend: Backend) -> None:
     with commit(backend):
         for n in reversed(range(25)):
@@ -850,6 +894,13 @@ def test_agents_are_found_by_how_they_stand(backend: Backend) -> None:
     assert backend.agents([], "", 10) == []
     found = backend.agents([QUEUED], "", 1)[0]
     assert found == stored(backend, "queued-0")
+
+
+def test_agents_that_stand_differently_come_by_id_all_the_same(backend: Backend) -> None:
+    for agent_id, standing in zip("abcdef", [OPEN, WAITS] * 3, strict=True):
+        agent_with(backend, agent_id, "one", standing=standing)
+    assert ids(backend, OPEN, WAITS) == ids(backend, WAITS, OPEN) == list("abcdef")
+    assert ids(backend, OPEN, WAITS, after_id="b", limit=3) == list("cde")
 
 
 def test_an_agent_that_stands_otherwise_now_is_found_there_alone(backend: Backend) -> None:

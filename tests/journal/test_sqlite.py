@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import math
 import os
@@ -129,7 +130,26 @@ def test_a_runtime_in_another_process_is_named_and_a_killed_one_is_gone_at_once(
         second.open()
     assert stored(second).host is None
     assert claim(second, "a", None).epoch == 2
+    with pytest.raises(StoreInUse) as caught:
+        SqliteBackend(str(path), host="third").open()
+    assert caught.value.facts["holder"] == "second"
     second.close()
+
+
+def test_a_lock_file_that_vanishes_while_it_is_taken_locks_nobody_in(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, taken = fcntl.flock, []
+
+    def too_late(file: int, operation: int) -> None:
+        if not taken:
+            Path(f"{path}.lock").unlink()
+        taken.append(file)
+        lock(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", too_late)
+    with opened(path), pytest.raises(StoreInUse):
+        SqliteBackend(str(path), host="second").open()
 
 
 def test_the_lock_is_the_same_one_by_whatever_path_one_comes(
@@ -247,6 +267,17 @@ def test_a_process_that_only_looks_reads_beside_the_one_that_writes(path: Path) 
         assert texts(looking) == ["one", "two"]
         assert stored(looking).host == "here"
     assert ids(looking) == ["a"]
+    looking.close()
+
+
+def test_who_looks_at_a_store_that_was_closed_sees_no_owner(path: Path) -> None:
+    with opened(path) as backend:
+        claim(backend)
+        backend.begin()  # left open
+        backend.claim("b", "support")
+    looking = SqliteBackend(str(path), host="looking")
+    assert ids(looking) == ["a"]
+    assert stored(looking).host is None
     looking.close()
 
 
@@ -392,7 +423,26 @@ def test_an_agent_counts_as_restored_until_it_is_written_again(path: Path) -> No
         assert not backend.restored
 
 
-def test_a_new_database_beside_an_old_sidecar_is_no_restored_copy(path: Path) -> None:
+def test_a_copy_from_a_history_that_was_left_behind_is_restored_too(path: Path) -> None:
+    with opened(path) as backend:
+        owned = claim(backend)
+        append(backend, owned, "one")
+        early = copied(path, "early.db")
+        for seq in (2, 3, 4):
+            with commit(backend):
+                backend.append(batch(owned, "left behind", first_seq=seq))
+        late = copied(path, "late.db")
+    restore(early, path)
+    with opened(path) as backend:
+        append(backend, claim(backend), "another two")
+    restore(late, path)
+    with opened(path) as backend:
+        assert backend.restored
+
+
+def test_a_new_database_beside_an_old_sidecar_is_no_restored_copy(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with opened(path) as backend:
         append(backend, claim(backend), "one")
     path.unlink()
@@ -401,6 +451,7 @@ def test_a_new_database_beside_an_old_sidecar_is_no_restored_copy(path: Path) ->
         append(backend, claim(backend), "one")
     with opened(path) as backend:
         assert not backend.restored
+    assert caplog.records == []
 
 
 def test_a_sidecar_that_cannot_be_read_is_written_anew(
@@ -470,6 +521,19 @@ def test_a_store_without_a_connection_is_unavailable_until_it_has_one(
         backend.reconnect()
         claim(backend, "b")
         assert texts(backend) == ["one"]
+
+
+def test_what_a_snapshot_replaces_and_a_deletion_ends_leaves_no_row(path: Path) -> None:
+    """J17."""
+    with opened(path) as backend:
+        owned = claim(backend)
+        append(backend, owned, "one", "two", "three")
+        append(backend, claim(backend, "b"), "one")
+        with commit(backend):
+            backend.compact(batch(owned, "snapshot", first_seq=4))
+            backend.delete("b")
+    with closing(sqlite3.connect(path)) as other:
+        assert other.execute("SELECT id FROM records").fetchall() == [((1 << 32) + 4,)]
 
 
 def test_a_full_disk_keeps_what_was_there_and_works_again_with_room(path: Path) -> None:
