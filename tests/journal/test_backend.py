@@ -1,0 +1,987 @@
+"""What every database under a store does, in the words of `Backend`."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.journal.conftest import Database
+from understudy.errors import Fenced, OwnedElsewhere, StoreConflict, StoreInUse
+from understudy.journal.base import Backend, Batch, Owned, Standing, StoredAgent, StoredRecords
+from understudy.journal.codec import EncodedRecord, decode, encode
+from understudy.records import Once
+
+OPEN, REST, WAITS, QUEUED = Standing.OPEN, Standing.REST, Standing.WAITS, Standing.QUEUED
+
+
+def record(text: str = "x") -> EncodedRecord:
+    return encode(Once(key="k", value=text))
+
+
+@contextmanager
+def commit(backend: Backend) -> Iterator[None]:
+    backend.begin()
+    yield
+    backend.commit()
+
+
+def claim(backend: Backend, agent_id: str = "a", agent: str | None = "support") -> Owned:
+    with commit(backend):
+        owned = backend.claim(agent_id, agent)
+    assert owned is not None
+    return owned
+
+
+def batch(
+    owned: Owned, *texts: str, first_seq: int | None = None, standing: Standing = OPEN
+) -> Batch:
+    """What comes next for this agent, unless `first_seq` says otherwise."""
+    return Batch(
+        agent_id=owned.agent_id,
+        incarnation=owned.incarnation,
+        epoch=owned.epoch,
+        first_seq=owned.last_seq + 1 if first_seq is None else first_seq,
+        records=tuple(map(record, texts)),
+        standing=standing,
+    )
+
+
+def append(backend: Backend, owned: Owned, *texts: str, standing: Standing = OPEN) -> None:
+    with commit(backend):
+        backend.append(batch(owned, *texts, standing=standing))
+
+
+def agent_with(backend: Backend, agent_id: str, *texts: str, standing: Standing = OPEN) -> Owned:
+    owned = claim(backend, agent_id)
+    append(backend, owned, *texts, standing=standing)
+    return owned
+
+
+def loaded(backend: Backend, agent_id: str = "a", after: int = 0) -> StoredRecords:
+    found = backend.load(agent_id, after)
+    assert found is not None
+    return found
+
+
+def stored(backend: Backend, agent_id: str = "a") -> StoredAgent:
+    return loaded(backend, agent_id).agent
+
+
+def texts(backend: Backend, agent_id: str = "a", after: int = 0) -> list[str]:
+    records = (decode(each) for each in loaded(backend, agent_id, after).records)
+    return [each.value for each in records if isinstance(each, Once)]
+
+
+def ids(backend: Backend, *standings: Standing, after_id: str = "", limit: int = 100) -> list[str]:
+    found = backend.agents(standings or None, after_id, limit)
+    return [agent.agent_id for agent in found]
+
+
+# -------------------------------------------------------------------- claiming an agent
+
+
+def test_a_claim_of_a_new_agent_begins_its_first_incarnation(backend: Backend) -> None:
+    """J6."""
+    assert claim(backend, "a", "support") == Owned(
+        agent_id="a", agent="support", incarnation=1, epoch=1, last_seq=0
+    )
+    assert stored(backend) == StoredAgent(
+        agent_id="a",
+        agent="support",
+        incarnation=1,
+        epoch=1,
+        last_seq=0,
+        floor=0,
+        standing=REST,
+        host="here",
+    )
+
+
+def test_an_unknown_agent_is_not_claimed_without_the_name_of_its_definition(
+    backend: Backend,
+) -> None:
+    with commit(backend):
+        assert backend.claim("a", None) is None
+    assert backend.load("a", 0) is None
+    assert ids(backend) == []
+
+
+def test_what_this_host_owns_is_claimed_anew_in_a_higher_epoch(backend: Backend) -> None:
+    """J6."""
+    first = agent_with(backend, "a", "one", "two")
+    again = claim(backend, "a", None)
+    assert again.epoch > first.epoch
+    assert (again.agent, again.incarnation, again.last_seq) == ("support", 1, 2)
+    assert texts(backend) == ["one", "two"]
+
+
+def test_a_stored_agent_keeps_the_name_of_its_definition(backend: Backend) -> None:
+    claim(backend, "a", "support")
+    assert claim(backend, "a", "sales").agent == "support"
+
+
+def test_a_claim_changes_neither_the_standing_nor_the_records(backend: Backend) -> None:
+    agent_with(backend, "a", "one", standing=WAITS)
+    claim(backend)
+    assert stored(backend).standing is WAITS
+    assert texts(backend) == ["one"]
+
+
+# ---------------------------------------------------------------------------- appending
+
+
+def test_appended_records_come_back_in_order_and_numbered(backend: Backend) -> None:
+    """J7."""
+    owned = agent_with(backend, "a", "one", "two")
+    with commit(backend):
+        backend.append(batch(owned, "three", first_seq=3))
+    assert texts(backend) == ["one", "two", "three"]
+    assert (loaded(backend).first_seq, stored(backend).last_seq) == (1, 3)
+
+
+def test_the_bytes_of_a_record_are_not_touched(backend: Backend) -> None:
+    owned = claim(backend)
+    payloads = [
+        b'{"key":"k",  "value": 1.0}',
+        '{"value":"\N{BUSTS IN SILHOUETTE} é \\u0000 \\ud800 \'; DROP TABLE records; --"}'.encode(),
+        b'{"nul":"a\x00b"}',
+        b"",
+        b"\xff\xfe\x00 no UTF-8 at all",
+        b"%s \\ $1 {}",
+        bytes(range(256)) * 4096,
+    ]
+    records = tuple(
+        EncodedRecord(kind, version, payload)
+        for payload, (kind, version) in zip(
+            payloads, itertools.cycle([("once", 1), ("a kind of later", 7)]), strict=False
+        )
+    )
+    with commit(backend):
+        backend.append(
+            Batch(
+                agent_id="a",
+                incarnation=1,
+                epoch=owned.epoch,
+                first_seq=1,
+                records=records,
+                standing=OPEN,
+            )
+        )
+    found = loaded(backend).records
+    assert found == records
+    assert {type(each.payload) for each in found} == {bytes}
+
+
+def test_a_batch_says_how_the_agent_stands_now(backend: Backend) -> None:
+    owned = agent_with(backend, "a", "one", standing=OPEN)
+    for seq, standing in enumerate(Standing, start=2):
+        with commit(backend):
+            backend.append(batch(owned, "more", first_seq=seq, standing=standing))
+        assert stored(backend).standing is standing
+
+
+def test_a_batch_without_records_changes_the_standing_alone(backend: Backend) -> None:
+    """A quarantine, for one, is told to the index when its last record is long durable."""
+    owned = agent_with(backend, "a", "one")
+    with commit(backend):
+        backend.append(batch(owned, first_seq=2, standing=Standing.QUARANTINED))
+    assert stored(backend).standing is Standing.QUARANTINED
+    assert texts(backend) == ["one"]
+
+
+def test_a_batch_of_an_older_epoch_is_fenced(backend: Backend) -> None:
+    """J7."""
+    older = claim(backend)
+    claim(backend)
+    backend.begin()
+    with pytest.raises(Fenced, match="'a'"):
+        backend.append(batch(older, "late"))
+    backend.commit()
+    assert texts(backend) == []
+
+
+def test_a_batch_of_an_epoch_that_never_was_is_fenced(backend: Backend) -> None:
+    """J7: equal to the current one, not merely as high."""
+    owned = claim(backend)
+    newer = Owned(agent_id="a", agent="support", incarnation=1, epoch=owned.epoch + 1, last_seq=0)
+    backend.begin()
+    with pytest.raises(Fenced):
+        backend.append(batch(newer, "x"))
+    backend.rollback()
+
+
+def test_a_batch_of_another_incarnation_is_fenced(backend: Backend) -> None:
+    """J7."""
+    owned = claim(backend)
+    other = Owned(agent_id="a", agent="support", incarnation=2, epoch=owned.epoch, last_seq=0)
+    backend.begin()
+    with pytest.raises(Fenced, match="incarnation"):
+        backend.append(batch(other, "x"))
+    backend.commit()
+    assert texts(backend) == []
+
+
+def test_a_batch_of_an_unknown_agent_is_fenced(backend: Backend) -> None:
+    nobody = Owned(agent_id="nobody", agent="support", incarnation=1, epoch=1, last_seq=0)
+    backend.begin()
+    with pytest.raises(Fenced, match="nobody"):
+        backend.append(batch(nobody, "x"))
+    backend.commit()
+    assert backend.load("nobody", 0) is None
+
+
+@pytest.mark.parametrize("first_seq", [1, 2, 4, 100])
+def test_a_number_that_is_not_the_next_one_is_a_conflict(backend: Backend, first_seq: int) -> None:
+    """J7."""
+    owned = agent_with(backend, "a", "one", "two")
+    backend.begin()
+    with pytest.raises(StoreConflict) as caught:
+        backend.append(batch(owned, "x", first_seq=first_seq))
+    backend.commit()
+    assert caught.value.facts == {"agent_id": "a", "expected": 3, "got": first_seq}
+    assert texts(backend) == ["one", "two"]
+
+
+def test_a_fenced_batch_is_told_before_a_wrong_number(backend: Backend) -> None:
+    """Who was fenced is no defect of ours, whatever number it comes with."""
+    older = claim(backend)
+    agent_with(backend, "a", "one")
+    backend.begin()
+    with pytest.raises(Fenced):
+        backend.append(batch(older, "late", first_seq=1))
+    backend.rollback()
+
+
+@pytest.mark.parametrize("refused", ["fenced", "conflict"])
+def test_the_other_batches_of_a_transaction_go_on_when_one_is_refused(
+    backend: Backend, refused: str
+) -> None:
+    a, b, c = (claim(backend, each) for each in "abc")
+    wrong = batch(b, "x", first_seq=5) if refused == "conflict" else batch(b, "x")
+    if refused == "fenced":
+        claim(backend, "b")
+    backend.begin()
+    backend.append(batch(a, "one"))
+    with pytest.raises(Fenced if refused == "fenced" else StoreConflict):
+        backend.append(wrong)
+    backend.append(batch(c, "two", "three"))
+    backend.commit()
+    assert [texts(backend, each) for each in "abc"] == [["one"], [], ["two", "three"]]
+    assert stored(backend, "b").standing is REST
+
+
+def test_several_batches_of_one_agent_may_be_in_one_transaction(backend: Backend) -> None:
+    owned = claim(backend)
+    with commit(backend):
+        backend.append(batch(owned, "one"))
+        backend.append(batch(owned, "two", first_seq=2, standing=WAITS))
+    assert texts(backend) == ["one", "two"]
+    assert stored(backend).standing is WAITS
+
+
+def test_an_agent_is_claimed_and_written_in_one_transaction(backend: Backend) -> None:
+    with commit(backend):
+        owned = backend.claim("a", "support")
+        assert owned is not None
+        backend.append(batch(owned, "one"))
+    assert texts(backend) == ["one"]
+
+
+# ------------------------------------------------------------------------- transactions
+
+
+def test_nothing_is_seen_before_the_commit(backend: Backend) -> None:
+    """J16."""
+    owned = agent_with(backend, "a", "one")
+    backend.begin()
+    backend.append(batch(owned, "two", first_seq=2, standing=WAITS))
+    backend.claim("b", "support")
+    assert texts(backend) == ["one"]
+    assert stored(backend).standing is OPEN
+    assert backend.load("b", 0) is None
+    backend.commit()
+    assert texts(backend) == ["one", "two"]
+    assert ids(backend) == ["a", "b"]
+
+
+def test_a_rollback_leaves_nothing(backend: Backend) -> None:
+    owned = agent_with(backend, "a", "one")
+    agent_with(backend, "gone", "one")
+    before = [stored(backend, each) for each in ("a", "gone")]
+    backend.begin()
+    backend.append(batch(owned, "two", first_seq=2, standing=WAITS))
+    backend.compact(batch(owned, "snapshot", first_seq=3))
+    backend.claim("a", None)
+    backend.claim("b", "support")
+    backend.delete("gone")
+    backend.rollback()
+    assert [stored(backend, each) for each in ("a", "gone")] == before
+    assert (texts(backend), texts(backend, "gone")) == (["one"], ["one"])
+    assert backend.load("b", 0) is None
+    append(
+        backend, Owned(agent_id="a", agent="", incarnation=1, epoch=owned.epoch, last_seq=1), "2"
+    )
+    assert texts(backend) == ["one", "2"]
+
+
+def test_a_rollback_without_a_transaction_raises_nothing(backend: Backend) -> None:
+    backend.rollback()
+    backend.begin()
+    backend.rollback()
+    backend.rollback()
+    assert claim(backend).epoch == 1
+
+
+def test_after_a_reconnect_everything_committed_is_there_and_still_owned(backend: Backend) -> None:
+    owned = agent_with(backend, "a", "one")
+    backend.begin()
+    backend.append(batch(owned, "lost", first_seq=2))
+    backend.reconnect()
+    backend.rollback()
+    assert texts(backend) == ["one"]
+    assert stored(backend).host == "here"
+    with commit(backend):
+        backend.append(batch(owned, "two", first_seq=2))
+    assert texts(backend) == ["one", "two"]
+
+
+def test_reading_goes_on_while_a_transaction_is_open(backend: Backend) -> None:
+    agent_with(backend, "a", "one")
+    found: list[list[str]] = []
+    backend.begin()
+    backend.claim("b", "support")
+    reader = threading.Thread(target=lambda: found.append(texts(backend)))
+    reader.start()
+    reader.join(timeout=30)
+    backend.commit()
+    assert found == [["one"]]
+
+
+# ----------------------------------------------------- a commit with an unknown outcome
+
+
+def test_a_committed_batch_is_known_after_the_store_was_opened_again(database: Database) -> None:
+    """J16."""
+    first = database.open()
+    owned = claim(first)
+    kept, lost = batch(owned, "one", "two"), batch(owned, "three", first_seq=3)
+    with commit(first):
+        first.append(kept)
+    first.begin()
+    first.append(lost)
+    first.rollback()
+    first.close()
+    again = database.open()
+    assert (again.is_committed(kept), again.is_committed(lost)) == (True, False)
+
+
+def test_a_committed_batch_is_known_after_a_reconnect(backend: Backend) -> None:
+    """J16."""
+    kept = batch(claim(backend), "one")
+    with commit(backend):
+        backend.append(kept)
+    backend.reconnect()
+    assert backend.is_committed(kept)
+
+
+Other = Callable[[Batch], Batch]
+
+
+def _with(of: Batch, **changed: object) -> Batch:
+    fields = {name: getattr(of, name) for name in Batch.__dataclass_fields__}
+    return Batch(**{**fields, **changed})
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda of: _with(of, agent_id="b"),
+        lambda of: _with(of, agent_id="nobody"),
+        lambda of: _with(of, incarnation=2),
+        lambda of: _with(of, epoch=of.epoch + 1),
+        lambda of: _with(of, epoch=of.epoch - 1),
+        lambda of: _with(of, first_seq=2),
+        lambda of: _with(of, records=(*of.records, record("three"))),
+        lambda of: _with(of, records=(of.records[0], record("zwei"))),
+        lambda of: _with(of, records=tuple(reversed(of.records))),
+        lambda of: _with(of, records=(of.records[0], EncodedRecord("other", 1, b"{}"))),
+        lambda of: _with(
+            of,
+            records=tuple(EncodedRecord(r.kind, r.version + 1, r.payload) for r in of.records),
+        ),
+    ],
+)
+def test_a_batch_that_differs_in_anything_is_not_committed(backend: Backend, other: Other) -> None:
+    """J16: another writer may have put its own records at these numbers."""
+    claim(backend, "b")
+    claim(backend)
+    kept = batch(claim(backend), "one", "two")
+    with commit(backend):
+        backend.append(kept)
+    assert backend.is_committed(kept)
+    assert not backend.is_committed(other(kept))
+
+
+def test_a_batch_stays_committed_when_more_follows(backend: Backend) -> None:
+    owned = claim(backend)
+    kept = batch(owned, "one")
+    with commit(backend):
+        backend.append(kept)
+        backend.append(batch(owned, "two", first_seq=2))
+    claim(backend)
+    assert backend.is_committed(kept)
+
+
+def test_a_batch_of_a_deleted_agent_is_not_committed(backend: Backend) -> None:
+    kept = batch(claim(backend), "one")
+    with commit(backend):
+        backend.append(kept)
+    with commit(backend):
+        backend.delete("a")
+    assert not backend.is_committed(kept)
+    again = claim(backend)
+    append(backend, again, "one")
+    assert not backend.is_committed(kept)
+
+
+def test_a_batch_without_records_is_committed_when_its_standing_is(backend: Backend) -> None:
+    owned = agent_with(backend, "a", "one")
+    empty = batch(owned, first_seq=2, standing=WAITS)
+    assert not backend.is_committed(empty)
+    with commit(backend):
+        backend.append(empty)
+    assert backend.is_committed(empty)
+    with commit(backend):
+        backend.delete("a")
+    assert not backend.is_committed(empty)
+
+
+# -------------------------------------------------------------------- letting an agent go
+
+
+def test_a_released_agent_has_no_owner(backend: Backend) -> None:
+    owned = agent_with(backend, "a", "one")
+    with commit(backend):
+        backend.release(owned)
+    assert stored(backend).host is None
+    assert claim(backend).epoch > owned.epoch
+    assert stored(backend).host == "here"
+
+
+def test_a_release_in_an_older_epoch_lets_nothing_go(backend: Backend) -> None:
+    older = claim(backend)
+    newer = claim(backend)
+    with commit(backend):
+        backend.release(older)
+    assert stored(backend).host == "here"
+    append(backend, newer, "one")
+
+
+def test_a_release_of_an_unknown_agent_does_nothing(backend: Backend) -> None:
+    owned = Owned(agent_id="nobody", agent="support", incarnation=1, epoch=1, last_seq=0)
+    with commit(backend):
+        backend.release(owned)
+    assert ids(backend) == []
+
+
+def test_a_host_that_closes_gives_up_what_it_owns(database: Database) -> None:
+    first = database.open("first")
+    owned = agent_with(first, "a", "one", standing=WAITS)
+    first.close()
+    second = database.open("second")
+    assert stored(second) == StoredAgent(
+        agent_id="a",
+        agent="support",
+        incarnation=1,
+        epoch=owned.epoch,
+        last_seq=1,
+        floor=0,
+        standing=WAITS,
+        host=None,
+    )
+    again = claim(second, "a", None)
+    assert again.epoch > owned.epoch
+    assert stored(second).host == "second"
+
+
+def test_closing_twice_raises_nothing_and_a_closed_one_can_be_opened_again(
+    database: Database,
+) -> None:
+    backend = database.open()
+    agent_with(backend, "a", "one")
+    backend.begin()
+    backend.claim("b", "support")
+    backend.close()
+    backend.close()
+    backend.open()
+    assert ids(backend) == ["a"]
+    assert stored(backend).host is None
+
+
+def test_a_host_says_its_name(database: Database) -> None:
+    assert database.open("mill-7").host == "mill-7"
+
+
+def test_a_lease_is_prolonged_from_a_thread_of_its_own(backend: Backend) -> None:
+    left: list[float] = []
+    backend.begin()
+    thread = threading.Thread(target=lambda: left.append(backend.renew()))
+    thread.start()
+    thread.join(timeout=30)
+    backend.rollback()
+    assert left[0] > 0
+    assert not math.isnan(left[0])
+
+
+# -------------------------------------------------------------------------- two runtimes
+
+
+@pytest.fixture
+def two(database: Database) -> tuple[Backend, Backend]:
+    if not database.many_hosts:
+        pytest.skip("one runtime at a time")
+    return database.open("first"), database.open("second")
+
+
+def test_a_database_for_one_runtime_refuses_a_second_one(database: Database) -> None:
+    if database.many_hosts:
+        pytest.skip("many runtimes")
+    first = database.open("mill-7")
+    second = database.backend("second")
+    with pytest.raises(StoreInUse, match="mill-7"):
+        second.open()
+    agent_with(first, "a", "one")
+    first.close()
+    second.open()
+    assert texts(second) == ["one"]
+    second.close()
+
+
+def test_an_agent_that_another_host_owns_cannot_be_claimed(two: tuple[Backend, Backend]) -> None:
+    """J6."""
+    first, second = two
+    owned = agent_with(first, "a", "one")
+    second.begin()
+    with pytest.raises(OwnedElsewhere) as caught:
+        second.claim("a", "support")
+    other = second.claim("b", "support")
+    assert other is not None
+    second.append(batch(other, "goes on"))
+    second.commit()
+    assert caught.value.facts == {"agent_id": "a", "host": "first"}
+    assert stored(second).host == "first"
+    assert texts(second, "b") == ["goes on"]
+    append(first, Owned(agent_id="a", agent="", incarnation=1, epoch=owned.epoch, last_seq=1), "2")
+
+
+def test_an_agent_that_another_host_owns_cannot_be_deleted(two: tuple[Backend, Backend]) -> None:
+    first, second = two
+    agent_with(first, "a", "one")
+    second.begin()
+    with pytest.raises(OwnedElsewhere):
+        second.delete("a")
+    second.commit()
+    assert texts(second) == ["one"]
+
+
+def test_a_released_agent_is_claimed_by_another_host_and_its_last_owner_is_fenced(
+    two: tuple[Backend, Backend],
+) -> None:
+    """J6, J7."""
+    first, second = two
+    owned = agent_with(first, "a", "one")
+    with commit(first):
+        first.release(owned)
+    again = claim(second, "a", None)
+    assert (again.last_seq, again.epoch > owned.epoch) == (1, True)
+    first.begin()
+    with pytest.raises(Fenced):
+        first.append(batch(owned, "late", first_seq=2))
+    first.rollback()
+    with commit(first):
+        first.release(owned)  # of an older epoch: nothing
+    assert stored(first).host == "second"
+    append(second, again, "two")
+    assert texts(first) == ["one", "two"]
+
+
+# ---------------------------------------------------------------------------- compaction
+
+
+def test_a_snapshot_takes_the_place_of_all_before_it(backend: Backend) -> None:
+    """J17."""
+    owned = agent_with(backend, "a", "one", "two", "three")
+    with commit(backend):
+        backend.compact(batch(owned, "snapshot", first_seq=4, standing=REST))
+    assert texts(backend) == ["snapshot"]
+    assert loaded(backend).first_seq == 4
+    agent = stored(backend)
+    assert (agent.floor, agent.last_seq, agent.standing) == (3, 4, REST)
+    with commit(backend):
+        backend.append(batch(owned, "five", first_seq=5))
+    assert texts(backend) == ["snapshot", "five"]
+
+
+@pytest.mark.parametrize("after", [0, 2, 3])
+def test_what_is_asked_for_below_the_floor_is_told_from_the_snapshot_on(
+    backend: Backend, after: int
+) -> None:
+    """J17."""
+    owned = agent_with(backend, "a", "one", "two", "three")
+    with commit(backend):
+        backend.compact(batch(owned, "snapshot", first_seq=4))
+        backend.append(batch(owned, "five", first_seq=5))
+    found = loaded(backend, after=after)
+    assert (found.first_seq, found.agent.floor) == (4, 3)
+    assert texts(backend, after=after) == ["snapshot", "five"]
+    assert texts(backend, after=4) == ["five"]
+
+
+def test_a_later_snapshot_takes_the_place_of_an_earlier_one(backend: Backend) -> None:
+    owned = agent_with(backend, "a", "one")
+    agent_with(backend, "b", "of b")
+    with commit(backend):
+        backend.compact(batch(owned, "first", first_seq=2))
+        backend.append(batch(owned, "three", first_seq=3))
+        backend.compact(batch(owned, "second", first_seq=4))
+    assert texts(backend) == ["second"]
+    assert stored(backend).floor == 3
+    assert texts(backend, "b") == ["of b"]
+
+
+def test_a_snapshot_of_an_older_epoch_deletes_nothing(backend: Backend) -> None:
+    """J17."""
+    older = agent_with(backend, "a", "one")
+    claim(backend)
+    backend.begin()
+    with pytest.raises(Fenced):
+        backend.compact(batch(older, "snapshot", first_seq=2))
+    backend.commit()
+    assert texts(backend) == ["one"]
+    assert stored(backend).floor == 0
+
+
+def test_a_snapshot_that_is_not_the_next_record_deletes_nothing(backend: Backend) -> None:
+    """J17."""
+    owned = agent_with(backend, "a", "one", "two")
+    backend.begin()
+    with pytest.raises(StoreConflict):
+        backend.compact(batch(owned, "snapshot", first_seq=2))
+    backend.commit()
+    assert texts(backend) == ["one", "two"]
+    assert stored(backend).floor == 0
+
+
+def test_a_snapshot_is_known_to_be_committed(backend: Backend) -> None:
+    """J16."""
+    owned = agent_with(backend, "a", "one")
+    snapshot = batch(owned, "snapshot", first_seq=2)
+    assert not backend.is_committed(snapshot)
+    with commit(backend):
+        backend.compact(snapshot)
+    assert backend.is_committed(snapshot)
+
+
+# ------------------------------------------------------------------------------ deletion
+
+
+def test_a_deleted_agent_is_gone(backend: Backend) -> None:
+    agent_with(backend, "a", "one")
+    agent_with(backend, "b", "of b")
+    with commit(backend):
+        assert backend.delete("a") is True
+    assert backend.load("a", 0) is None
+    assert ids(backend) == ids(backend, OPEN) == ["b"]
+    assert texts(backend, "b") == ["of b"]
+
+
+def test_deleting_what_is_not_there_says_so(backend: Backend) -> None:
+    with commit(backend):
+        assert backend.delete("a") is False
+    agent_with(backend, "a", "one")
+    with commit(backend):
+        assert backend.delete("a") is True
+        assert backend.delete("a") is False
+
+
+def test_a_deleted_agent_is_not_claimed_without_the_name_of_a_definition(
+    backend: Backend,
+) -> None:
+    agent_with(backend, "a", "one")
+    with commit(backend):
+        backend.delete("a")
+        assert backend.claim("a", None) is None
+    assert backend.load("a", 0) is None
+
+
+def test_after_a_deletion_the_next_incarnation_begins_above_the_tombstone(
+    backend: Backend,
+) -> None:
+    """J7."""
+    claim(backend)
+    owned = agent_with(backend, "a", "one", "two", standing=WAITS)
+    with commit(backend):
+        backend.compact(batch(owned, "snapshot", first_seq=3))
+        backend.delete("a")
+    again = claim(backend, "a", "sales")
+    assert (again.agent, again.incarnation, again.last_seq) == ("sales", 2, 0)
+    assert again.epoch > owned.epoch
+    agent = stored(backend)
+    assert (agent.agent, agent.floor, agent.standing) == ("sales", 0, REST)
+    append(backend, again, "new")
+    assert texts(backend) == ["new"]
+    assert loaded(backend).first_seq == 1
+
+
+def test_epochs_and_incarnations_grow_over_many_deletions(backend: Backend) -> None:
+    seen = []
+    for _ in range(4):
+        owned = agent_with(backend, "a", "one")
+        seen.append((owned.incarnation, owned.epoch))
+        with commit(backend):
+            backend.delete("a")
+    assert [incarnation for incarnation, _ in seen] == [1, 2, 3, 4]
+    epochs = [epoch for _, epoch in seen]
+    assert epochs == sorted(set(epochs))
+
+
+def test_a_batch_of_a_deleted_agent_is_fenced(backend: Backend) -> None:
+    """J7."""
+    owned = agent_with(backend, "a", "one")
+    with commit(backend):
+        backend.delete("a")
+    for change in (backend.append, backend.compact):
+        backend.begin()
+        with pytest.raises(Fenced):
+            change(batch(owned, "late", first_seq=2))
+        backend.commit()
+    claim(backend)
+    backend.begin()
+    with pytest.raises(Fenced):
+        backend.append(batch(owned, "late", first_seq=1))
+    backend.commit()
+    assert texts(backend) == []
+
+
+def test_a_tombstone_outlives_the_store_being_closed(database: Database) -> None:
+    first = database.open()
+    owned = agent_with(first, "a", "one")
+    with commit(first):
+        first.delete("a")
+    first.close()
+    again = claim(database.open())
+    assert (again.incarnation, again.epoch > owned.epoch) == (2, True)
+
+
+# ------------------------------------------------------------------------------- reading
+
+
+def test_an_unknown_agent_has_no_records(backend: Backend) -> None:
+    assert backend.load("nobody", 0) is None
+
+
+def test_records_are_read_after_a_number(backend: Backend) -> None:
+    agent_with(backend, "a", "one", "two", "three")
+    assert texts(backend, after=1) == ["two", "three"]
+    assert loaded(backend, after=1).first_seq == 2
+    end = loaded(backend, after=3)
+    assert (end.records, end.first_seq) == ((), 4)
+    assert loaded(backend, after=9).records == ()
+
+
+def test_ten_thousand_records_come_back_in_order(backend: Backend) -> None:
+    owned = claim(backend)
+    agent_with(backend, "b", "of b")
+    wanted = [f"{n}" for n in range(10_000)]
+    for start in range(0, 10_000, 2_500):
+        with commit(backend):
+            backend.append(batch(owned, *wanted[start : start + 2_500], first_seq=start + 1))
+    assert texts(backend) == wanted
+    assert texts(backend, after=9_990) == wanted[9_990:]
+    with commit(backend):
+        backend.delete("a")
+    assert backend.load("a", 0) is None
+    assert texts(backend, "b") == ["of b"]
+
+
+def test_what_is_read_is_of_one_moment(backend: Backend) -> None:
+    """J17: a snapshot and the deletion of what was before it are seen together, or not yet."""
+    owned = agent_with(backend, "a", "1")
+    done = threading.Event()
+
+    def write() -> None:
+        try:
+            for seq in range(2, 300):
+                with commit(backend):
+                    backend.compact(batch(owned, f"{seq}", first_seq=seq))
+        finally:
+            done.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    seen = []
+    while not done.is_set():
+        found = loaded(backend)
+        assert found.first_seq == found.agent.floor + 1 == found.agent.last_seq
+        assert [decode(each) for each in found.records] == [
+            Once(key="k", value=f"{found.first_seq}")
+        ]
+        seen.append(found.first_seq)
+    writer.join(timeout=60)
+    assert texts(backend) == ["299"]
+    assert seen == sorted(seen)
+
+
+def test_agents_come_by_id_a_page_at_a_time(backend: Backend) -> None:
+    with commit(backend):
+        for n in reversed(range(25)):
+            backend.claim(f"agent-{n:02}", "support")
+    wanted = [f"agent-{n:02}" for n in range(25)]
+    assert ids(backend) == wanted
+    pages, last = [], ""
+    while page := ids(backend, after_id=last, limit=10):
+        pages.append(page)
+        last = page[-1]
+    assert pages == [wanted[:10], wanted[10:20], wanted[20:]]
+
+
+def test_ids_are_ordered_by_code_point_on_every_store(backend: Backend) -> None:
+    """Else a page that begins behind an id would leave some out."""
+    names = [
+        "a",
+        "B",
+        "b",
+        "A",
+        "ä",
+        "z",
+        "Z",
+        "a-b",
+        "ab",
+        "a_b",
+        "a b",
+        "10",
+        "9",
+        "é",
+        "\U0001f3ad",
+    ]
+    with commit(backend):
+        for name in names:
+            backend.claim(name, "support")
+    wanted = sorted(names)
+    assert ids(backend) == ids(backend, REST) == wanted
+    assert [ids(backend, after_id=name, limit=1) for name in wanted[:-1]] == [
+        [name] for name in wanted[1:]
+    ]
+
+
+def test_agents_are_found_by_how_they_stand(backend: Backend) -> None:
+    wanted = {standing: [f"{standing.value}-{n}" for n in range(3)] for standing in Standing}
+    for standing, names in wanted.items():
+        for name in names:
+            agent_with(backend, name, "one", standing=standing)
+    for standing, names in wanted.items():
+        assert ids(backend, standing) == names
+    both = sorted(wanted[OPEN] + wanted[WAITS])
+    assert ids(backend, WAITS, OPEN) == both
+    assert ids(backend, WAITS, OPEN, after_id=both[1], limit=3) == both[2:5]
+    assert backend.agents([], "", 10) == []
+    found = backend.agents([QUEUED], "", 1)[0]
+    assert found == stored(backend, "queued-0")
+
+
+def test_agents_that_stand_differently_come_by_id_all_the_same(backend: Backend) -> None:
+    for agent_id, standing in zip("abcdef", [OPEN, WAITS] * 3, strict=True):
+        agent_with(backend, agent_id, "one", standing=standing)
+    assert ids(backend, OPEN, WAITS) == ids(backend, WAITS, OPEN) == list("abcdef")
+    assert ids(backend, OPEN, WAITS, after_id="b", limit=3) == list("cde")
+
+
+def test_an_agent_that_stands_otherwise_now_is_found_there_alone(backend: Backend) -> None:
+    owned = agent_with(backend, "a", "one", standing=OPEN)
+    with commit(backend):
+        backend.append(batch(owned, "two", first_seq=2, standing=REST))
+    assert (ids(backend, OPEN), ids(backend, REST)) == ([], ["a"])
+
+
+# ---------------------------------------------------- many changes, against a plain model
+
+CHANGES = st.lists(
+    st.tuples(
+        st.sampled_from(["claim", "append", "stale", "gap", "compact", "delete", "rollback"]),
+        st.sampled_from("abc"),
+        st.integers(1, 4),
+    ),
+    max_size=40,
+)
+
+
+class Model:
+    """What one agent's records are, kept in a list."""
+
+    def __init__(self) -> None:
+        self.owned: Owned | None = None
+        self.seq = 0
+        self.kept: list[str] = []
+
+
+def _change(backend: Backend, model: Model, act: str, agent_id: str, count: int) -> None:
+    owned = model.owned
+    if act == "claim" or owned is None:
+        model.owned = claim(backend, agent_id)
+        assert model.owned.last_seq == model.seq
+        return
+    names = [f"{model.seq + n + 1}" for n in range(count)]
+    backend.begin()
+    if act in ("append", "rollback"):
+        backend.append(batch(owned, *names, first_seq=model.seq + 1))
+    elif act == "stale":
+        older = Owned(
+            agent_id=agent_id, agent="", incarnation=1, epoch=owned.epoch - 1, last_seq=model.seq
+        )
+        with pytest.raises(Fenced):
+            backend.append(batch(older, *names))
+    elif act == "gap":
+        with pytest.raises(StoreConflict):
+            backend.append(batch(owned, *names, first_seq=model.seq + 1 + count))
+    elif act == "compact":
+        backend.compact(batch(owned, names[0], first_seq=model.seq + 1))
+        model.kept, model.seq = names[:1], model.seq + 1
+    else:
+        assert backend.delete(agent_id)
+        model.owned, model.kept, model.seq = None, [], 0
+    if act == "rollback":
+        backend.rollback()
+        return
+    backend.commit()
+    if act == "append":
+        model.kept, model.seq = model.kept + names, model.seq + count
+
+
+@settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(CHANGES)
+def test_any_mix_of_changes_leaves_what_a_list_would_hold(
+    backend: Backend, mix: list[tuple[str, str, int]]
+) -> None:
+    """J7, J16, J17."""
+    models = {agent_id: Model() for agent_id in "abc"}
+    for agent_id in models:
+        with commit(backend):
+            backend.delete(agent_id)
+    for act, agent_id, count in mix:
+        _change(backend, models[agent_id], act, agent_id, count)
+    for agent_id, model in models.items():
+        if model.owned is None:
+            assert backend.load(agent_id, 0) is None
+            continue
+        assert texts(backend, agent_id) == model.kept
+        assert stored(backend, agent_id).last_seq == model.seq
+        assert loaded(backend, agent_id).first_seq == model.seq - len(model.kept) + 1

@@ -1,0 +1,158 @@
+"""What a writer does to the tables of a SQLite store, one change a function.
+
+Each is called inside a transaction, and raises what `Backend` says of it, or `sqlite3.Error`.
+`mark` is the number of that transaction.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from understudy.errors import Fenced, StoreConflict, StoreError
+from understudy.journal.base import Batch, Owned
+
+__all__ = [
+    "SEQ_BITS",
+    "add",
+    "claim_anew",
+    "claim_first",
+    "compact",
+    "delete",
+    "holds",
+    "release",
+]
+
+SEQ_BITS = 32
+"""A record's row id is `agent_no << SEQ_BITS | seq`: an agent's records lie together, in order."""
+
+_ANEW = """
+    UPDATE agents SET epoch = epoch + 1, tenure = ? WHERE id = ? AND NOT deleted
+    RETURNING agent, incarnation, epoch, last_seq
+"""
+_FIRST = """
+    INSERT INTO agents (id, agent, incarnation, epoch, last_seq, floor, standing, tenure, mark,
+        deleted) VALUES (?, ?, 1, 1, 0, 0, 'rest', ?, ?, 0)
+    ON CONFLICT (id) DO UPDATE SET agent = excluded.agent, incarnation = incarnation + 1,
+        epoch = epoch + 1, last_seq = 0, floor = 0, standing = 'rest', tenure = excluded.tenure,
+        mark = excluded.mark, deleted = 0
+    RETURNING agent, incarnation, epoch, last_seq
+"""
+# Most batches leave the standing as it is: then its index is not written.
+_ADD = """
+    UPDATE agents SET last_seq = ?, mark = ?
+    WHERE id = ? AND epoch = ? AND incarnation = ? AND last_seq = ? AND NOT deleted
+        AND standing = ?
+    RETURNING no
+"""
+_ADD_AND_STAND = """
+    UPDATE agents SET last_seq = ?, mark = ?, standing = ?
+    WHERE id = ? AND epoch = ? AND incarnation = ? AND last_seq = ? AND NOT deleted
+    RETURNING no
+"""
+_RECORD = "INSERT INTO records (id, epoch, version, kind, payload) VALUES (?, ?, ?, ?, ?)"
+_FORGET = "DELETE FROM records WHERE id BETWEEN ? AND ?"
+
+
+def claim_anew(db: sqlite3.Connection, agent_id: str, tenure: int) -> Owned | None:
+    """The claim of an agent that there is; no other host could own it. It changes no records."""
+    row = db.execute(_ANEW, (tenure, agent_id)).fetchone()
+    return None if row is None else _owned(agent_id, row)
+
+
+def claim_first(db: sqlite3.Connection, agent_id: str, agent: str, tenure: int, mark: int) -> Owned:
+    """Begin the first incarnation of an agent, or the next one after its tombstone."""
+    return _owned(agent_id, db.execute(_FIRST, (agent_id, agent, tenure, mark)).fetchone())
+
+
+def _owned(agent_id: str, row: tuple[str, int, int, int]) -> Owned:
+    agent, incarnation, epoch, last_seq = row
+    return Owned(
+        agent_id=agent_id, agent=agent, incarnation=incarnation, epoch=epoch, last_seq=last_seq
+    )
+
+
+def add(db: sqlite3.Connection, batch: Batch, mark: int) -> int:
+    """See `Backend.append`. Returns the agent's number."""
+    last, standing = batch.first_seq - 1, batch.standing.value
+    newest = last + len(batch.records)
+    mine = (batch.agent_id, batch.epoch, batch.incarnation, last)
+    row = db.execute(_ADD, (newest, mark, *mine, standing)).fetchone()
+    if row is None:
+        row = db.execute(_ADD_AND_STAND, (newest, mark, standing, *mine)).fetchone()
+    if row is None:
+        raise _refusal(db, batch)
+    (no,) = row
+    first, epoch = (no << SEQ_BITS) + batch.first_seq, batch.epoch
+    rows = [
+        (first + n, epoch, record.version, record.kind, record.payload)
+        for n, record in enumerate(batch.records)
+    ]
+    db.executemany(_RECORD, rows)
+    return int(no)
+
+
+def _refusal(db: sqlite3.Connection, batch: Batch) -> StoreError:
+    """Why there was no such row to add to."""
+    row = db.execute(
+        "SELECT incarnation, epoch, last_seq FROM agents WHERE id = ? AND NOT deleted",
+        (batch.agent_id,),
+    ).fetchone()
+    if row is None:
+        return Fenced(agent_id=batch.agent_id, why="it was deleted")
+    incarnation, epoch, last = row
+    if incarnation != batch.incarnation:
+        why = f"it is in its incarnation {incarnation} by now, not {batch.incarnation}"
+        return Fenced(agent_id=batch.agent_id, why=why)
+    if epoch != batch.epoch:
+        why = f"its epoch is {epoch} by now, not {batch.epoch}"
+        return Fenced(agent_id=batch.agent_id, why=why)
+    return StoreConflict(agent_id=batch.agent_id, expected=last + 1, got=batch.first_seq)
+
+
+def compact(db: sqlite3.Connection, batch: Batch, mark: int) -> None:
+    """See `Backend.compact`."""
+    first, floor = add(db, batch, mark) << SEQ_BITS, batch.first_seq - 1
+    db.execute(_FORGET, (first, first + floor))
+    db.execute("UPDATE agents SET floor = ? WHERE id = ?", (floor, batch.agent_id))
+
+
+def release(db: sqlite3.Connection, owned: Owned) -> None:
+    """See `Backend.release`."""
+    db.execute(
+        "UPDATE agents SET tenure = NULL WHERE id = ? AND epoch = ? AND incarnation = ?",
+        (owned.agent_id, owned.epoch, owned.incarnation),
+    )
+
+
+def delete(db: sqlite3.Connection, agent_id: str, mark: int) -> bool:
+    """See `Backend.delete`. The row stays, as the tombstone."""
+    row = db.execute(
+        "UPDATE agents SET deleted = 1, tenure = NULL, mark = ? WHERE id = ? AND NOT deleted "
+        "RETURNING no",
+        (mark, agent_id),
+    ).fetchone()
+    if row is None:
+        return False
+    first = row[0] << SEQ_BITS
+    db.execute(_FORGET, (first, first + (1 << SEQ_BITS) - 1))
+    return True
+
+
+def holds(db: sqlite3.Connection, batch: Batch) -> bool:
+    """See `Backend.is_committed`."""
+    row = db.execute(
+        "SELECT no, last_seq, standing FROM agents WHERE id = ? AND incarnation = ? "
+        "AND NOT deleted",
+        (batch.agent_id, batch.incarnation),
+    ).fetchone()
+    if row is None:
+        return False
+    no, last, standing = row
+    if not batch.records:
+        return bool((last, standing) == (batch.first_seq - 1, batch.standing.value))
+    first = (no << SEQ_BITS) + batch.first_seq
+    found = db.execute(
+        "SELECT epoch, version, kind, payload FROM records WHERE id BETWEEN ? AND ? ORDER BY id",
+        (first, first + len(batch.records) - 1),
+    ).fetchall()
+    return found == [(batch.epoch, r.version, r.kind, r.payload) for r in batch.records]

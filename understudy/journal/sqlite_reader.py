@@ -1,0 +1,152 @@
+"""The reader's half of the SQLite store: a connection of its own, which no write holds up."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Collection
+from typing import Any
+
+from understudy.errors import StoreDamaged
+from understudy.journal.base import Standing, StoredAgent, StoredRecords
+from understudy.journal.codec import EncodedRecord
+from understudy.journal.sqlite_changes import SEQ_BITS
+from understudy.journal.sqlite_connection import connect_reader
+from understudy.journal.sqlite_errors import store_error
+from understudy.journal.sqlite_lock import SidecarLock
+
+__all__ = ["SqliteReader"]
+
+_AGENT = """
+    SELECT no, id, agent, incarnation, epoch, last_seq, floor, standing,
+        (SELECT host FROM meta WHERE meta.tenure = agents.tenure)
+    FROM agents WHERE NOT deleted AND
+"""
+_RECORDS = """
+    SELECT kind, version, payload FROM records WHERE id BETWEEN ? AND ? ORDER BY id
+"""
+_RESTORED = "SELECT mark <= restored_mark FROM agents, meta WHERE id = ? AND NOT deleted"
+
+
+class SqliteReader:
+    """Reads a store while another connection writes to it; each answer is of one moment.
+
+    It connects with the first question, read-only and without the sidecar lock, so a process that
+    only looks can have one on a database that another process uses.
+    """
+
+    def __init__(self, path: str, lock: SidecarLock) -> None:
+        self._path = path
+        self._lock = lock
+        self._connection: sqlite3.Connection | None = None
+        self._busy = threading.Lock()  # `close` comes from another thread, perhaps meanwhile
+
+    def load(self, agent_id: str, after: int) -> StoredRecords | None:
+        """See `Backend.load`."""
+        with self._busy:
+            try:
+                return self._load(self._connected(), agent_id, after)
+            except sqlite3.Error as error:
+                raise store_error(error, self._path) from error
+
+    def _load(
+        self, connection: sqlite3.Connection, agent_id: str, after: int
+    ) -> StoredRecords | None:
+        with _Snapshot(connection):
+            row = connection.execute(f"{_AGENT} id = ?", (agent_id,)).fetchone()
+            if row is None:
+                return None
+            agent = _agent(row)
+            after = max(after, agent.floor)
+            first = row[0] << SEQ_BITS
+            rows = connection.execute(_RECORDS, (first + after + 1, first + agent.last_seq))
+            records = tuple(EncodedRecord(*record) for record in rows)
+        if len(records) != max(0, agent.last_seq - after):
+            raise StoreDamaged(
+                what=f"agent {agent_id!r}",
+                cause=f"of the records {after + 1} to {agent.last_seq} only {len(records)} exist",
+            )
+        return StoredRecords(agent=agent, first_seq=after + 1, records=records)
+
+    def agents(
+        self, standings: Collection[Standing] | None, after_id: str, limit: int
+    ) -> list[StoredAgent]:
+        """See `Backend.agents`."""
+        with self._busy:
+            try:
+                return self._agents(self._connected(), standings, after_id, limit)
+            except sqlite3.Error as error:
+                raise store_error(error, self._path) from error
+
+    def _agents(
+        self,
+        connection: sqlite3.Connection,
+        standings: Collection[Standing] | None,
+        after_id: str,
+        limit: int,
+    ) -> list[StoredAgent]:
+        if standings is None:
+            rows = connection.execute(
+                f"{_AGENT} id > ? ORDER BY id LIMIT ?", (after_id, limit)
+            ).fetchall()
+            return [_agent(row) for row in rows]
+        # One walk along the index for each standing: for several at once SQLite would sort all
+        # the agents that stand so, for every page anew.
+        query = f"{_AGENT} standing = ? AND id > ? ORDER BY id LIMIT ?"
+        with _Snapshot(connection):
+            found = [
+                _agent(row)
+                for standing in set(standings)
+                for row in connection.execute(query, (standing.value, after_id, limit))
+            ]
+        return sorted(found, key=lambda agent: agent.agent_id)[:limit]
+
+    def was_restored(self, agent_id: str) -> bool:
+        """See `SqliteBackend.was_restored`."""
+        with self._busy:
+            try:
+                row = self._connected().execute(_RESTORED, (agent_id,)).fetchone()
+            except sqlite3.Error as error:
+                raise store_error(error, self._path) from error
+        return row is not None and bool(row[0])
+
+    def _connected(self) -> sqlite3.Connection:
+        self._lock.check_process()
+        if self._connection is None:
+            self._connection = connect_reader(self._path)
+        return self._connection
+
+    def close(self) -> None:
+        """Disconnect; the next question connects anew."""
+        with self._busy:
+            if self._connection is not None and not self._lock.forked:  # else it is the parent's
+                self._connection.close()
+                self._connection = None
+
+
+class _Snapshot:
+    """A read transaction: what several queries see is of one moment."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def __enter__(self) -> None:
+        self._connection.execute("BEGIN")
+
+    def __exit__(self, *_: object) -> None:
+        if self._connection.in_transaction:  # some errors end it by themselves
+            self._connection.execute("ROLLBACK")
+
+
+def _agent(row: tuple[Any, ...]) -> StoredAgent:
+    _, agent_id, agent, incarnation, epoch, last_seq, floor, standing, host = row
+    return StoredAgent(
+        agent_id=agent_id,
+        agent=agent,
+        incarnation=incarnation,
+        epoch=epoch,
+        last_seq=last_seq,
+        floor=floor,
+        standing=Standing(standing),
+        host=host,
+    )
