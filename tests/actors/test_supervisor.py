@@ -30,6 +30,7 @@ from understudy.actors import (
     Shutdown,
     Supervisor,
     SupervisorRef,
+    async_hook,
     loop_for_start,
 )
 
@@ -230,7 +231,8 @@ async def test_a_child_starts_only_when_on_start_of_the_one_before_is_through() 
     may_go_on = asyncio.Event()
 
     class Slow(LoopActor):
-        async def on_start(self) -> None:  # type: ignore[override]  # Pykka's is plain
+        @async_hook
+        async def on_start(self) -> None:
             cast.events.add("slow starts")
             await may_go_on.wait()
             cast.events.add("slow has started")
@@ -1005,7 +1007,8 @@ async def test_a_shutdown_of_none_waits_for_ever() -> None:
     may_stop = asyncio.Event()
 
     class Slow(LoopActor):
-        async def on_stop(self) -> None:  # type: ignore[override]  # Pykka's is plain
+        @async_hook
+        async def on_stop(self) -> None:
             cast.events.add("slow stops")
             await may_stop.wait()
 
@@ -1052,7 +1055,8 @@ async def test_a_supervisor_cancelled_while_it_waits_for_a_child_leaves_no_orpha
     cast = Cast()
 
     class Slow(LoopActor):
-        async def on_stop(self) -> None:  # type: ignore[override]  # Pykka's is plain
+        @async_hook
+        async def on_stop(self) -> None:
             cast.events.add("slow stops")
             await asyncio.Event().wait()
 
@@ -1072,7 +1076,8 @@ async def test_a_supervisor_cancelled_while_it_starts_leaves_no_orphan() -> None
     started: list[LoopActorRef[Any]] = []
 
     class Stuck(LoopActor):
-        async def on_start(self) -> None:  # type: ignore[override]  # Pykka's is plain
+        @async_hook
+        async def on_start(self) -> None:
             started.append(self.actor_ref)
             cast.events.add("stuck")
             await asyncio.Event().wait()
