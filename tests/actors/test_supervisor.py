@@ -301,6 +301,66 @@ async def test_a_start_callable_that_raises_fails_the_first_start_too() -> None:
     assert cast.events.all == ["start a", "stop a"]
 
 
+@pytest.mark.parametrize("restart", ["permanent", "transient", "temporary"])
+@pytest.mark.parametrize("how", ["stop", "stop_now"])
+@on_a_loop
+async def test_a_child_that_is_stopped_on_request_while_it_starts_has_ended_normally(
+    restart: str, how: str
+) -> None:
+    cast = Cast()
+    starts: list[LoopActorRef[Any]] = []
+
+    class Brief(LoopActor):
+        @async_hook
+        async def on_start(self) -> None:
+            starts.append(self.actor_ref)
+            if len(starts) == 1:
+                if how == "stop":
+                    self.actor_ref.stop(block=False)
+                else:
+                    self.actor_ref.stop_now()
+                await asyncio.sleep(0)
+
+    brief = ChildSpec("brief", Brief.start, restart=restart)  # type: ignore[arg-type]  # checked
+    supervisor = cast.supervisor(brief, cast.part("b"))
+    expected = {"permanent": ["running"], "transient": ["stopped"], "temporary": []}[restart]
+    await supervisor.which_children()  # behind it the end of the first one is dealt with
+    found = await statuses(supervisor)
+    assert [found.pop(id) for id in list(found) if id == "brief"] == expected
+    assert found == {"b": "running"}
+    if restart == "permanent":
+        assert await supervisor.child("brief") is starts[1]
+    await supervisor.stop(block=False)
+
+
+@on_a_loop
+async def test_who_asks_for_a_child_that_ends_the_moment_it_is_back_waits_on() -> None:
+    cast = Cast()
+    refs: list[LoopActorRef[Any]] = []
+
+    class Hasty(LoopActor):
+        def on_start(self) -> None:
+            refs.append(self.actor_ref)
+            if len(refs) == 2:
+                self.actor_ref.tell("fail")
+
+        def on_receive(self, message: Any) -> None:
+            raise Boom(message)
+
+    supervisor = cast.supervisor(ChildSpec("hasty", Hasty.start), wait=wait_fixed(7))
+    await crash(supervisor, "hasty")
+    await cast.sleep.until_asleep(7)
+    asked = supervisor.child("hasty")
+    await supervisor.which_children()
+    for _ in range(2):
+        assert not asked.done()
+        await cast.sleep.until_asleep(7)
+        cast.sleep.wake(7)
+        await asyncio.sleep(0)
+    assert await asked is refs[2]
+    await supervisor.stop(block=False)
+
+
 # Restart types
 
 

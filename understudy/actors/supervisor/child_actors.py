@@ -64,9 +64,10 @@ class ChildActors:
             child.gone = None
         child.status = ChildStatus.RUNNING
         child.since = self._clock.monotonic()
-        child.answer()
         if gone.done():  # it started, and ended before this line
             self._tell_exit(child, gone.result())
+        else:
+            child.answer()
         return ref
 
     async def stop(self, child: Child) -> None:

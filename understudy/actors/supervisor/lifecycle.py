@@ -56,12 +56,18 @@ async def started_by(start: StartChild) -> LoopActorRef[Any]:
 
 
 async def until_started(ref: LoopActorRef[Any], gone: asyncio.Future[BaseException | None]) -> None:
-    """Return when `on_start` is through; raise what it raised. `gone` brings how it ended."""
+    """Return when `on_start` is through; raise what it raised. `gone` brings how it ended.
+
+    One that was stopped on request meanwhile has not failed: that is a normal end, for its restart
+    type to decide on. So an actor that finds nothing to do may stop itself in `on_start`.
+    """
     try:
         # Any message is handled after on_start; this one is handled by Pykka, not by the child.
         await ref.ask(ProxyGetAttr(attr_path=("actor_urn",)), block=False)
-    except ActorDeadError as error:
-        raise await gone or error from None
+    except ActorDeadError:
+        reason = await gone
+        if reason is not None:
+            raise reason from None
     except Exception as error:
         # An actor that takes no such message has answered, so it has started.
         logger.debug("%s refused to be asked for its urn: %r", ref, error)
