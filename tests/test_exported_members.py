@@ -11,6 +11,7 @@ import understudy
 ROOMS = [
     "understudy",
     "understudy.actors",
+    "understudy.actors.supervisor",
     "understudy.journal",
     "understudy.middleware",
     "understudy.modes",

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 from understudy.events import Event
+from understudy.loops import call_on
 from understudy.outcomes import Outcome
 
 __all__ = ["streamed"]
@@ -20,14 +21,8 @@ async def streamed(
     queue: asyncio.Queue[Event | None] = asyncio.Queue()
 
     def emit(event: Event) -> None:
-        try:
-            on_loop = asyncio.get_running_loop() is loop
-        except RuntimeError:  # a plain tool's thread has no loop
-            on_loop = False
-        if on_loop:
-            queue.put_nowait(event)
-        else:
-            loop.call_soon_threadsafe(queue.put_nowait, event)
+        # When the loop is closed the events of an abandoned tool have no reader left.
+        call_on(loop, queue.put_nowait, event)
 
     task = asyncio.ensure_future(begin(emit))
     task.add_done_callback(lambda _: queue.put_nowait(None))

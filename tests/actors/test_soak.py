@@ -8,11 +8,12 @@ agent) and `SOAK_SEED` make it another one; `make soak` runs 2,000 agents.
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import os
 import random
 import threading
-from collections import Counter
+from collections import Counter, defaultdict, deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,7 +47,7 @@ from understudy import (
     respond,
     tool,
 )
-from understudy.actors import AgentActor, AgentEvent, Future, StatusChanged, Supervisor
+from understudy.actors import AgentActor, AgentEvent, Future, StatusChanged
 from understudy.calls import ToolCall
 from understudy.middleware import HumanInTheLoop, Middleware
 from understudy.middleware.base import Next
@@ -74,7 +75,10 @@ class World:
     calm: bool = False
     """No more faults, no more gates: everything comes to its end."""
     chance: random.Random = field(init=False)
-    gates: dict[int, asyncio.Event] = field(default_factory=dict)
+    gates: list[asyncio.Event] = field(default_factory=list)
+    """Closed ones; whoever waited at one may have been cancelled since."""
+    at_gates: int = 0
+    """How many wait at a gate."""
     numbers: itertools.count[int] = field(default_factory=itertools.count)
     counts: Counter[str] = field(default_factory=Counter)
     violations: list[str] = field(default_factory=list)
@@ -84,6 +88,10 @@ class World:
     released: set[str] = field(default_factory=set)
     """Call keys that a person let run again in spite of a doubt."""
     story: list[str] = field(default_factory=list)
+    sent_by_agents: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    """What agents sent to themselves, by their ids."""
+    ref: Callable[[str], AgentRef] = field(init=False)
+    """The ref of an agent, by its id."""
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)
@@ -99,17 +107,19 @@ class World:
         """Wait until somebody opens this gate."""
         if self.calm:
             return
-        number, gate = next(self.numbers), asyncio.Event()
-        self.gates[number] = gate
+        gate = asyncio.Event()
+        self.gates.append(gate)
+        self.at_gates += 1
         try:
             await gate.wait()
         finally:
-            self.gates.pop(number, None)
+            self.at_gates -= 1
 
     def open_some(self, most: int) -> None:
-        waiting = [gate for gate in self.gates.values() if not gate.is_set()]
-        for gate in self.chance.sample(waiting, min(most, len(waiting))):
-            gate.set()
+        for _ in range(min(most, len(self.gates))):
+            place = self.chance.randrange(len(self.gates))
+            self.gates[place], self.gates[-1] = self.gates[-1], self.gates[place]
+            self.gates.pop().set()
 
     def enter(self, context: ToolContext, *, again: bool = False) -> tuple[str, str]:
         """A tool's body begins. `again`: it may, if it has not finished."""
@@ -188,8 +198,8 @@ def tools_of(world: World) -> list[Any]:
         key = world.enter(context)
         text = f"<{next(world.numbers)}> to myself"
         world.counts["messages to itself"] += 1
-        await world_ref(world, context.agent_id).send(text)
-        sent_by_agents.setdefault(id(world), []).append((context.agent_id, text))
+        await world.ref(context.agent_id).send(text)
+        world.sent_by_agents[context.agent_id].append(text)
         return world.leave(key)
 
     return [quick, gated, alone, again, approved, asks, fails, dies, plain, says]
@@ -197,14 +207,6 @@ def tools_of(world: World) -> list[Any]:
 
 class Dying(BaseException):
     """Neither an error nor anybody's wish to leave."""
-
-
-sent_by_agents: dict[int, list[tuple[str, str]]] = {}
-runtimes: dict[int, Runtime] = {}
-
-
-def world_ref(world: World, agent_id: str) -> AgentRef:
-    return runtimes[id(world)].get(agent_id)
 
 
 class Trouble(Middleware):
@@ -311,7 +313,9 @@ class Soak:
         self.runtime = runtime
         self.refs = [runtime.spawn(agent, id=f"a{n}") for n in range(agents)]
         self.asked: list[Asked] = []
-        self.resting: list[tuple[AgentRef, Future[bool]]] = []
+        self.asked_of: defaultdict[str, list[Asked]] = defaultdict(list)
+        self.resting: deque[tuple[AgentRef, Future[bool]]] = deque()
+        self.victims: list[pykka.ActorRef[Any]] = []
         self.operations: list[tuple[int, str, Callable[[AgentRef], Awaitable[None]]]] = [
             (8, "run", self.run),
             (5, "send", self.send),
@@ -333,7 +337,7 @@ class Soak:
             ref = chance.choice(self.refs)
             _, name, operation = chance.choices(self.operations, weights)[0]
             world.counts[f"operation: {name}"] += 1
-            world.story.append(f"{ref.id} {ref.status().value} {name} {len(world.gates)}")
+            world.story.append(f"{ref.id} {ref.status().value} {name} {world.at_gates}")
             await operation(ref)
             for _ in range(chance.choice((0, 0, 1, 2, 5))):
                 await asyncio.sleep(0)  # lets the others have a turn; nothing waits for time
@@ -341,13 +345,17 @@ class Soak:
             self._check_status()
 
     def _check_status(self) -> None:
-        for ref, resting in self.resting:
-            if resting.done() and ref.status() is Status.PASSIVE and self.world.running[ref.id]:
+        for _ in range(min(len(self.resting), 50)):  # those that wait longest; in turn, all
+            ref, resting = pair = self.resting.popleft()
+            if not resting.done():
+                self.resting.append(pair)
+            elif ref.status() is Status.PASSIVE and self.world.running[ref.id]:
                 self.world.violations.append(f"{ref.id} is passive while a tool of it runs")
-        self.resting = [pair for pair in self.resting if not pair[1].done()]
 
     def _keep(self, what: str, ref: AgentRef, future: Future[Any], text: str = "") -> None:
-        self.asked.append(Asked(what, ref.id, text, future))
+        asked = Asked(what, ref.id, text, future)
+        self.asked.append(asked)
+        self.asked_of[ref.id].append(asked)
 
     def _text(self) -> str:
         return f"<{next(self.world.numbers)}>"
@@ -383,8 +391,8 @@ class Soak:
 
     async def resume(self, ref: AgentRef) -> None:
         chance = self.world.chance
-        waiting = [r for r in self.refs if r.status() is Status.INTERRUPTED]
-        ref = chance.choice(waiting) if waiting else ref
+        some_refs = chance.sample(self.refs, min(len(self.refs), 50))
+        ref = next((r for r in some_refs if r.status() is Status.INTERRUPTED), ref)
         state = await self._in_time(ref.state(), f"state of {ref.id}, {ref.status()}")
         if state is None:
             return
@@ -418,10 +426,9 @@ class Soak:
     async def kill(self, ref: AgentRef) -> None:
         """End an actor behind everybody's back."""
         chance = self.world.chance
-        actors = pykka.ActorRegistry.get_by_class(AgentActor)
-        if not actors:
+        victim = self._victim()
+        if victim is None:
             return
-        victim = chance.choice(actors)
         how = chance.choice(("stop_now", "stop_now with a reason", "stop", "a bad message"))
         self.world.counts[f"fault: actor killed by {how}"] += 1
         if how == "stop_now":
@@ -434,14 +441,25 @@ class Soak:
             reason = chance.choice((RuntimeError, SystemExit, asyncio.CancelledError))("injected")
             self._keep("kill", ref, victim.stop_now(reason))  # type: ignore[attr-defined]  # so too
 
+    def _victim(self) -> pykka.ActorRef[Any] | None:
+        """A live actor; the registry, which looks at all, is asked for many at once."""
+        while self.victims:
+            victim = self.victims.pop()
+            if victim.is_alive():
+                return victim
+        actors = pykka.ActorRegistry.get_by_class(AgentActor)
+        if not actors:
+            return None
+        self.victims = self.world.chance.sample(actors, 1 + len(actors) // 5)
+        return self.victims.pop()
+
     # ---------------------------------------------------------------------- the end
 
     async def finish(self) -> None:
         """Let everything come to its end, then ask each agent once more."""
         world = self.world
         world.calm = True
-        for gate in list(world.gates.values()):
-            gate.set()
+        world.open_some(len(world.gates))
         for ref in self.refs:
             await self.unpause(ref)  # a pause holds until it is taken back, over runs too
         for _ in range(20):
@@ -481,7 +499,7 @@ class Soak:
     async def _in_time(self, awaited: Awaitable[Any], what: str) -> Any:
         """Nothing is asked for that takes time; a wait this long is a wait for ever."""
         try:
-            async with asyncio.timeout(3 if not self.world.violations else 0.1):
+            async with asyncio.timeout(30 if not self.world.violations else 0.5):
                 return await awaited
         except TimeoutError:
             self.world.violations.append(f"waited for ever: {what}")
@@ -503,11 +521,11 @@ class Soak:
             if isinstance(part, UserPromptPart)
             for text in [str(part.content)]
         )
-        for asked in self.asked:
-            if asked.agent_id == ref.id and asked.text:
+        for asked in self.asked_of[ref.id]:
+            if asked.text:
                 self._check_said(asked, said[asked.text])
-        for agent_id, text in sent_by_agents.get(id(self.world), ()):
-            if agent_id == ref.id and said[text] != 1:
+        for text in self.world.sent_by_agents[ref.id]:
+            if said[text] != 1:
                 self.world.violations.append(f"{ref.id}: {text} stands {said[text]} times")
         self._check_events(ref)
 
@@ -578,6 +596,7 @@ async def _at_rest(ref: AgentRef) -> None:
 
 async def soak(world: World, agents: int, operations: int) -> None:
     """One soak on one loop; what went wrong stands in `world.violations`."""
+    others = {id(future): future for future in _open_futures()}  # held, so that ids stay theirs
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(
         lambda _, context: world.violations.append(f"the loop was told: {context!r:.300}")
@@ -592,7 +611,7 @@ async def soak(world: World, agents: int, operations: int) -> None:
     runtime = Runtime(
         [agent], idle_timeout=None, clock=FakeClock(), new_id=lambda: f"id{next(ids)}"
     )
-    runtimes[id(world)] = runtime
+    world.ref = runtime.get
     async with runtime:
         story = Soak(world, runtime, agent, agents)
         await story.go(operations)
@@ -601,17 +620,21 @@ async def soak(world: World, agents: int, operations: int) -> None:
         status = runtime.status()
         if status.running or status.agents != agents:
             world.violations.append(f"after the end: {status}")
-    del runtimes[id(world)]
-    if world.gates:
-        world.violations.append(f"{len(world.gates)} gates are waited at after the end")
+    del world.ref
+    if world.at_gates:
+        world.violations.append(f"{world.at_gates} gates are waited at after the end")
     left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
     if left:
         world.violations.append(f"{len(left)} tasks are left: {left[0]!r:.200}")
+    # The runtime, its agents and refs are still there: whatever these hold is settled, too.
+    still_open = [future for future in _open_futures() if id(future) not in others]
+    if still_open:
+        world.violations.append(f"{len(still_open)} futures never settled: {still_open[0]!r:.200}")
 
 
 async def _bounded(world: World, agents: int, operations: int) -> None:
     """A soak that hangs in the end is cut off."""
-    limit = 10 + agents * operations / 200
+    limit = 60 + agents * operations / 50
     try:
         async with asyncio.timeout(limit):
             await soak(world, agents, operations)
@@ -622,19 +645,27 @@ async def _bounded(world: World, agents: int, operations: int) -> None:
 def soaked(world: World, agents: int, operations: int) -> World:
     """Run a soak; also look for threads and actors that are left."""
     before = set(threading.enumerate())
+    actors_before = set(pykka.ActorRegistry.get_all())
     try:
         asyncio.run(_bounded(world, agents, operations))
     except SystemExit as error:  # it would end pytest, too
         world.violations.append(f"{error!r} of one agent ended the loop of all")
-    sent_by_agents.pop(id(world), None)
     for thread in set(threading.enumerate()) - before:
         if thread.name != "understudy-worker":
             world.violations.append(f"a thread is left: {thread.name}")
-    for kind in (AgentActor, Supervisor):
-        left = pykka.ActorRegistry.get_by_class(kind)
-        if left:
-            world.violations.append(f"{len(left)} actors are left: {left[0]}")
+    actors = set(pykka.ActorRegistry.get_all()) - actors_before
+    if actors:
+        world.violations.append(f"{len(actors)} actors are left: {actors.pop()}")
     return world
+
+
+def _open_futures() -> list[Future[Any] | asyncio.Future[Any]]:
+    """Whoever holds them: what nobody holds is gone after a collection."""
+    gc.collect()
+    kinds = (Future, asyncio.Future, asyncio.Task)
+    # By type(), for isinstance would ask proxies and wake what is lazy.
+    found = [thing for thing in gc.get_objects() if issubclass(type(thing), kinds)]
+    return [future for future in found if not future.done()]
 
 
 def told(world: World) -> str:

@@ -30,6 +30,7 @@ from understudy.actors import (
     Shutdown,
     Supervisor,
     SupervisorRef,
+    async_hook,
     loop_for_start,
 )
 
@@ -230,7 +231,8 @@ async def test_a_child_starts_only_when_on_start_of_the_one_before_is_through() 
     may_go_on = asyncio.Event()
 
     class Slow(LoopActor):
-        async def on_start(self) -> None:  # type: ignore[override]  # Pykka's is plain
+        @async_hook
+        async def on_start(self) -> None:
             cast.events.add("slow starts")
             await may_go_on.wait()
             cast.events.add("slow has started")
@@ -297,6 +299,66 @@ async def test_a_start_callable_that_raises_fails_the_first_start_too() -> None:
     assert isinstance(reason, ChildStartFailed)
     assert "Child 'b' did not start: Boom: no room" in str(reason)
     assert cast.events.all == ["start a", "stop a"]
+
+
+@pytest.mark.parametrize("restart", ["permanent", "transient", "temporary"])
+@pytest.mark.parametrize("how", ["stop", "stop_now"])
+@on_a_loop
+async def test_a_child_that_is_stopped_on_request_while_it_starts_has_ended_normally(
+    restart: str, how: str
+) -> None:
+    cast = Cast()
+    starts: list[LoopActorRef[Any]] = []
+
+    class Brief(LoopActor):
+        @async_hook
+        async def on_start(self) -> None:
+            starts.append(self.actor_ref)
+            if len(starts) == 1:
+                if how == "stop":
+                    self.actor_ref.stop(block=False)
+                else:
+                    self.actor_ref.stop_now()
+                await asyncio.sleep(0)
+
+    brief = ChildSpec("brief", Brief.start, restart=restart)  # type: ignore[arg-type]  # checked
+    supervisor = cast.supervisor(brief, cast.part("b"))
+    expected = {"permanent": ["running"], "transient": ["stopped"], "temporary": []}[restart]
+    await supervisor.which_children()  # behind it the end of the first one is dealt with
+    found = await statuses(supervisor)
+    assert [found.pop(id) for id in list(found) if id == "brief"] == expected
+    assert found == {"b": "running"}
+    if restart == "permanent":
+        assert await supervisor.child("brief") is starts[1]
+    await supervisor.stop(block=False)
+
+
+@on_a_loop
+async def test_who_asks_for_a_child_that_ends_the_moment_it_is_back_waits_on() -> None:
+    cast = Cast()
+    refs: list[LoopActorRef[Any]] = []
+
+    class Hasty(LoopActor):
+        def on_start(self) -> None:
+            refs.append(self.actor_ref)
+            if len(refs) == 2:
+                self.actor_ref.tell("fail")
+
+        def on_receive(self, message: Any) -> None:
+            raise Boom(message)
+
+    supervisor = cast.supervisor(ChildSpec("hasty", Hasty.start), wait=wait_fixed(7))
+    await crash(supervisor, "hasty")
+    await cast.sleep.until_asleep(7)
+    asked = supervisor.child("hasty")
+    await supervisor.which_children()
+    for _ in range(2):
+        assert not asked.done()
+        await cast.sleep.until_asleep(7)
+        cast.sleep.wake(7)
+        await asyncio.sleep(0)
+    assert await asked is refs[2]
+    await supervisor.stop(block=False)
 
 
 # Restart types
@@ -1005,7 +1067,8 @@ async def test_a_shutdown_of_none_waits_for_ever() -> None:
     may_stop = asyncio.Event()
 
     class Slow(LoopActor):
-        async def on_stop(self) -> None:  # type: ignore[override]  # Pykka's is plain
+        @async_hook
+        async def on_stop(self) -> None:
             cast.events.add("slow stops")
             await may_stop.wait()
 
@@ -1052,7 +1115,8 @@ async def test_a_supervisor_cancelled_while_it_waits_for_a_child_leaves_no_orpha
     cast = Cast()
 
     class Slow(LoopActor):
-        async def on_stop(self) -> None:  # type: ignore[override]  # Pykka's is plain
+        @async_hook
+        async def on_stop(self) -> None:
             cast.events.add("slow stops")
             await asyncio.Event().wait()
 
@@ -1072,7 +1136,8 @@ async def test_a_supervisor_cancelled_while_it_starts_leaves_no_orphan() -> None
     started: list[LoopActorRef[Any]] = []
 
     class Stuck(LoopActor):
-        async def on_start(self) -> None:  # type: ignore[override]  # Pykka's is plain
+        @async_hook
+        async def on_start(self) -> None:
             started.append(self.actor_ref)
             cast.events.add("stuck")
             await asyncio.Event().wait()

@@ -15,7 +15,7 @@ from understudy.actors.agent_ref import AgentRef
 from understudy.actors.community import AgentInfo, PendingRequest
 from understudy.actors.errors import ActorDied
 from understudy.actors.future import Future
-from understudy.actors.loop_actor import LoopActor, loop_for_start
+from understudy.actors.loop_actor import LoopActor, async_hook, loop_for_start
 from understudy.actors.loop_thread import LoopThread
 from understudy.actors.monitor import Down
 from understudy.actors.ref import LoopActorRef
@@ -77,6 +77,7 @@ __all__ = [
     "Supervisor",
     "SupervisorRef",
     "SupervisorTree",
+    "async_hook",
     "loop_for_start",
 ]
 

@@ -16,6 +16,7 @@ import pykka
 
 from understudy.clock import SystemClock
 from understudy.errors import WouldDeadlock
+from understudy.loops import call_on
 
 __all__ = ["Future", "in_thread", "refuse_on_a_loop"]
 
@@ -46,7 +47,7 @@ class Future(pykka.Future[T]):
     _value: Any = None
     _error: BaseException | None = None
     _traceback: TracebackType | None = None
-    _waiters: dict[object, Callable[[], None]] | None = None
+    _waiters: dict[object, Callable[[], object]] | None = None
     _get_hook: Callable[[float | None], T] | None = None
     _claimed = False
 
@@ -224,14 +225,14 @@ class Future(pykka.Future[T]):
         """As `_wait`, on the running loop; a cancellation ends this wait alone."""
         loop = asyncio.get_running_loop()
         wakened = loop.create_future()
-        if not self._watch(wakened, lambda: _wake_on(loop, wakened)):
+        if not self._watch(wakened, lambda: call_on(loop, _wake_now, wakened)):
             return
         try:
             yield from wakened.__await__()
         finally:
             self._unwatch(wakened)
 
-    def _watch(self, key: object, wake: Callable[[], None]) -> bool:
+    def _watch(self, key: object, wake: Callable[[], object]) -> bool:
         """Have `wake` called, once, at the next change; False if one need not wait for it."""
         with self._lock:
             if self._state != _PENDING or (self._is_lazy() and not self._claimed):
@@ -373,18 +374,6 @@ def _get(source: pykka.Future[Any], deadline: float | None) -> Any:
 
 def _left(deadline: float | None) -> float | None:
     return None if deadline is None else max(deadline - _clock.monotonic(), 0.0)
-
-
-def _wake_on(loop: asyncio.AbstractEventLoop, wakened: asyncio.Future[None]) -> None:
-    try:
-        if asyncio._get_running_loop() is loop:
-            _wake_now(wakened)
-        else:
-            loop.call_soon_threadsafe(_wake_now, wakened)
-    except RuntimeError:
-        # A loop closes only when nothing waits on it any more; anything else is a real error.
-        if not loop.is_closed():
-            raise
 
 
 def _wake_now(wakened: asyncio.Future[None]) -> None:

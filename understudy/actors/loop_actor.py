@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import inspect
 import logging
 import queue
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from types import TracebackType
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, ParamSpec, Self, cast
 
 import pykka
 from pykka._envelope import Envelope
@@ -25,11 +26,14 @@ from understudy.actors.monitor import Lifetime
 from understudy.actors.ref import LoopActorRef
 from understudy.actors.residents import move_in, move_out, watch_running_loop
 from understudy.errors import UsageError
+from understudy.loops import call_on
 
-__all__ = ["LoopActor", "loop_for_start"]
+__all__ = ["LoopActor", "async_hook", "loop_for_start"]
 
 logger = logging.getLogger(__name__)
 pykka_logger = logging.getLogger("pykka")  # what Pykka logs, under Pykka's name
+
+P = ParamSpec("P")
 
 MESSAGES_PER_TURN = 64
 """After so many messages without a pause, an actor lets the rest of its loop have a turn."""
@@ -38,6 +42,25 @@ loop_for_start: contextvars.ContextVar[asyncio.AbstractEventLoop | None] = conte
     "loop_for_start", default=None
 )
 """The loop on which actors started in this context run; None: see `LoopActor.start`."""
+
+
+def async_hook(hook: Callable[P, Coroutine[Any, Any, None]], /) -> Callable[P, Any]:
+    """Let an async `on_start`, `on_stop` or `on_failure` stand where Pykka declares a plain one.
+
+        class Clerk(LoopActor):
+            @async_hook
+            async def on_start(self) -> None: ...
+
+    For type checkers that compare a method with all base classes, as mypy does; to the actor it
+    makes no difference, it awaits an async hook with or without. The function is returned as it is.
+
+    Raises:
+        UsageError: if it is no `async def`.
+
+    """
+    if not inspect.iscoroutinefunction(hook):
+        raise UsageError(f"async_hook is for an `async def`, and this is {hook!r}: leave it out")
+    return hook
 
 
 class LoopActor(pykka.Actor):
@@ -334,14 +357,7 @@ class LoopActor(pykka.Actor):
     def _stop_now(self, reason: BaseException | None, done: Future[bool]) -> None:
         stoppers = self._close(reason)
         abort = partial(self._abort, reason, done, stoppers)
-        if asyncio._get_running_loop() is self.loop:
-            abort()
-            return
-        try:
-            self.loop.call_soon_threadsafe(abort)
-        except RuntimeError:
-            if not self.loop.is_closed():
-                raise
+        if not call_on(self.loop, abort):
             abort()
 
     def _abort(

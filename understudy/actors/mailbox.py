@@ -11,6 +11,8 @@ from typing import Any, Protocol
 import pykka
 from pykka._envelope import Envelope
 
+from understudy.loops import call_soon_on
+
 __all__ = ["Mailbox", "MailboxOwner"]
 
 
@@ -136,14 +138,7 @@ class Mailbox:
         owner, loop = self._owner, self._loop
         if owner is None or loop is None:  # released since: it is closed
             return False
-        try:
-            if asyncio._get_running_loop() is loop:
-                loop.call_soon(owner._drain, context=self._context)
-            else:
-                loop.call_soon_threadsafe(owner._drain, context=self._context)
-        except RuntimeError:
-            if not loop.is_closed():
-                raise
-            owner._lose_loop()
-            return False
-        return True
+        if call_soon_on(loop, owner._drain, context=self._context):
+            return True
+        owner._lose_loop()
+        return False

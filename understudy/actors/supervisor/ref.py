@@ -1,0 +1,125 @@
+"""The reference to a supervisor: its methods have the contracts of what it is asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pykka import ActorDeadError
+from pykka._envelope import Envelope
+from pykka.messages import ProxyCall
+
+from understudy.actors.future import Future
+from understudy.actors.loop_actor import LoopActor
+from understudy.actors.ref import LoopActorRef
+from understudy.actors.supervisor.child import ChildAnswer
+from understudy.actors.supervisor.snapshots import ChildCounts, ChildInfo, SupervisorTree
+from understudy.actors.supervisor.spec import ChildSpec, StartChild
+from understudy.actors.supervisor.table import Table
+
+__all__ = ["SupervisorRef"]
+
+
+class SupervisorRef(LoopActorRef[Any]):
+    """What others hold of a supervisor.
+
+    Each method but `tree` sends a message and returns a future at once: `.get(timeout=seconds)`
+    from a thread, `await` on a loop. The supervisor answers one message after another, also while
+    a restart waits, but not while a child takes its time to start or to stop. A child that calls
+    its own supervisor from `on_start` therefore waits for itself.
+
+    A future holds an `ActorDeadError` if the supervisor stops before it answers.
+    """
+
+    _table: Table
+
+    def __init__(self, actor: LoopActor, table: Table) -> None:
+        super().__init__(actor)
+        self._table = table
+
+    def start_child(self, spec: ChildSpec) -> Future[LoopActorRef[Any]]:
+        """Add a child after the others and start it.
+
+        Raises:
+            UsageError: if there is a child of this id, stopped or not.
+            ChildStartFailed: if it does not start; its spec is not kept.
+
+        """
+        return self._call("start_child", spec)
+
+    def start_simple(self, start: StartChild) -> Future[LoopActorRef[Any]]:
+        """Start a temporary child that has no id, no spec and no place in the order.
+
+        The cheap way to have thousands. It answers without waiting for `on_start`; a child that
+        ends for any reason is forgotten. They are stopped first and all together.
+
+        Raises:
+            UsageError: if the strategy is not one_for_one.
+            ChildStartFailed: if `start` raises.
+
+        """
+        return self._call("start_simple", start)
+
+    def terminate_child(self, id: str) -> Future[None]:
+        """Stop a child, within its `shutdown`, and cancel its restart if one waits.
+
+        The spec is kept for `restart_child`, a temporary child's is not. A group restart
+        (one_for_all, rest_for_one) starts it again with the others.
+
+        Raises:
+            NoSuchChild: if the id is not known.
+
+        """
+        return self._call("terminate_child", id)
+
+    def restart_child(self, id: str) -> Future[LoopActorRef[Any]]:
+        """Start a stopped child. This counts as no restart.
+
+        Raises:
+            NoSuchChild: if the id is not known.
+            UsageError: if it is not stopped.
+            ChildStartFailed: if it does not start; it stays stopped.
+
+        """
+        return self._call("restart_child", id)
+
+    def delete_child(self, id: str) -> Future[None]:
+        """Forget the spec of a stopped child; its id is free again.
+
+        Raises:
+            NoSuchChild: if the id is not known.
+            UsageError: if it is not stopped: `terminate_child` first.
+
+        """
+        return self._call("delete_child", id)
+
+    def child(self, id: str) -> Future[LoopActorRef[Any]]:
+        """The ref of the child's current actor; a child that was started again has a new one.
+
+        While the child waits for its restart the answer waits too, until the child is back.
+
+        Raises:
+            NoSuchChild: if the id is not known.
+            ChildNotRunning: if the child is stopped, or is stopped before it is back.
+
+        """
+        answer = ChildAnswer()
+        message = ProxyCall(attr_path=("_tell_child",), args=(id, answer), kwargs={})
+        if not self.actor_inbox.offer(Envelope(message, reply_to=answer)):
+            answer._fail(ActorDeadError(f"{self} not found"))
+        return answer
+
+    def which_children(self) -> Future[tuple[ChildInfo, ...]]:
+        """The children in start order, without the simple ones."""
+        return self._call("which_children")
+
+    def count_children(self) -> Future[ChildCounts]:
+        """How many children there are, the simple ones too."""
+        return self._call("count_children")
+
+    def tree(self) -> SupervisorTree:
+        """A snapshot of everything below, at once: it answers also while a supervisor is busy."""
+        return self._table.tree(self._table.name, self.actor_class.__name__, 0)
+
+    def _call(self, method: str, *args: Any) -> Future[Any]:
+        message = ProxyCall(attr_path=(method,), args=args, kwargs={})
+        return self.ask(message, block=False)

@@ -1,0 +1,82 @@
+"""Who comes back with a failed child, after how long a wait, and how often at most."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Literal, TypeAlias
+
+from tenacity import RetryCallState, Retrying
+from tenacity.wait import wait_base
+
+from understudy.actors.supervisor.child import Child
+from understudy.actors.supervisor.spec import check_choice, is_seconds
+from understudy.clock import Clock
+from understudy.errors import UsageError
+
+__all__ = ["RestartPolicy", "RestartWait", "Strategy"]
+
+Strategy = Literal["one_for_one", "one_for_all", "rest_for_one"]
+"""Who starts again when a child fails: it alone, all children, or it and those started after it."""
+
+RestartWait: TypeAlias = wait_base | Callable[[RetryCallState], float]
+"""Seconds between a failure and the restart: one of Tenacity's waits, or a function like one."""
+
+_RETRYING = Retrying()  # Tenacity's waits want one; they read the attempt and the outcome alone
+
+
+class RestartPolicy:
+    """A supervisor's strategy, its intensity, and its wait between a failure and the restart."""
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        *,
+        max_restarts: int,
+        period: float,
+        wait: RestartWait | None,
+        clock: Clock,
+    ) -> None:
+        check_choice(strategy, Strategy, "strategy")
+        if not isinstance(max_restarts, int) or isinstance(max_restarts, bool) or max_restarts < 0:
+            raise UsageError(f"max_restarts must be 0 or more, not {max_restarts!r}")
+        if not is_seconds(period) or period == 0:
+            raise UsageError(f"period must be more than 0 seconds, not {period!r}")
+        if wait is not None and not callable(wait):
+            raise UsageError(f"wait must be a Tenacity wait or None, not {wait!r}")
+        self.strategy = strategy
+        self.max_restarts = max_restarts
+        self.period = period
+        self._wait = wait
+        self._clock = clock
+        self._restarts: deque[float] = deque()  # when they were, the latest period of them
+
+    def count(self, child: Child) -> bool:
+        """Count a restart of the child; False if it is one too many within the period."""
+        now = self._clock.monotonic()
+        self._restarts.append(now)
+        while now - self._restarts[0] > self.period:
+            self._restarts.popleft()
+        if child.since is not None and now - child.since > self.period:
+            child.attempt = 0
+        child.since = None
+        child.attempt += 1
+        return len(self._restarts) <= self.max_restarts
+
+    def group(self, child: Child, children: list[Child]) -> list[Child]:
+        """Who starts again with the child, itself among them, in start order."""
+        if self.strategy == "one_for_one":
+            return [child]
+        return children if self.strategy == "one_for_all" else children[children.index(child) :]
+
+    def delay(self, child: Child, reason: BaseException | None) -> float:
+        """Seconds until the restart that was counted last for the child."""
+        if self._wait is None:
+            return 0.0
+        state = RetryCallState(_RETRYING, None, (), {})
+        state.attempt_number = child.attempt
+        if reason is None:
+            state.set_result(None)
+        else:
+            state.set_exception((type(reason), reason, reason.__traceback__))
+        return float(self._wait(state))

@@ -1,0 +1,80 @@
+"""`ChildSpec`: the recipe for one child."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from pykka import Actor, ActorRef
+
+from understudy.errors import UsageError
+
+__all__ = ["ChildSpec", "Restart", "StartChild", "check_choice", "is_seconds"]
+
+Restart = Literal["permanent", "transient", "temporary"]
+"""When a child that ended is started again: always, after an abnormal end, or never."""
+
+StartChild = Callable[[], ActorRef[Any] | Awaitable[ActorRef[Any]]]
+"""Starts a new actor each time it is called, on the supervisor's loop, and returns its ref."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChildSpec:
+    """The recipe for one child."""
+
+    id: str
+    """Names the child within its supervisor."""
+    start: StartChild
+    """Starts the actor: `Counter.start`, `partial(Counter.start, 3)`, or an async function."""
+    restart: Restart = "permanent"
+    shutdown: float | Literal["default"] | None = "default"
+    """Seconds from `stop()` to `stop_now()`; 0 cancels at once, None waits for ever.
+
+    The default is 5 seconds, and None for a supervisor, so that it can stop its own children.
+    """
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.id, str) or not self.id:
+            raise UsageError(f"The id of a child must be a non-empty string, not {self.id!r}")
+        if isinstance(self.start, type) and issubclass(self.start, Actor):
+            name = self.start.__name__
+            raise UsageError(
+                f"start of child {self.id!r} is the class {name}: give {name}.start, which starts "
+                "an actor and returns its ref"
+            )
+        if not callable(self.start):
+            raise UsageError(
+                f"start of child {self.id!r} must be a callable that starts an actor and returns "
+                f"its ref, not {self.start!r}: give the function, do not call it"
+            )
+        check_choice(self.restart, Restart, f"restart of child {self.id!r}")
+        if self.shutdown not in (None, "default") and not is_seconds(self.shutdown):
+            raise UsageError(
+                f"shutdown of child {self.id!r} must be seconds (0 cancels at once) or None to "
+                f"wait for ever, not {self.shutdown!r}"
+            )
+
+
+def is_seconds(value: object) -> bool:
+    """Whether it is a finite number from 0 on."""
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and math.isfinite(value)
+        and value >= 0
+    )
+
+
+def check_choice(value: object, choices: Any, what: str) -> None:
+    """Refuse what is none of the literals in `choices`.
+
+    Raises:
+        UsageError: naming what it is for, and the choices.
+
+    """
+    known = get_args(choices)
+    if value not in known:
+        told = ", ".join(repr(choice) for choice in known)
+        raise UsageError(f"{what} must be one of {told}, not {value!r}")

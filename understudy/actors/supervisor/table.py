@@ -1,0 +1,89 @@
+"""The children of one supervisor, by their ids and in their order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from understudy.actors.ref import LoopActorRef
+from understudy.actors.supervisor.child import Child
+from understudy.actors.supervisor.errors import NoSuchChild
+from understudy.actors.supervisor.snapshots import ChildStatus, SupervisorTree
+from understudy.actors.supervisor.spec import ChildSpec
+from understudy.errors import UsageError
+
+__all__ = ["Table"]
+
+
+class Table:
+    """The children of one supervisor. Its ref reads it too, so each change is one assignment."""
+
+    __slots__ = ("children", "name", "simple", "status")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.status = ChildStatus.STARTING
+        self.children: dict[str, Child] = {}  # in start order
+        self.simple: dict[str, LoopActorRef[Any]] = {}
+
+    def add(self, spec: ChildSpec) -> Child:
+        """A new child after the others.
+
+        Raises:
+            UsageError: if this is no spec, or its id is taken.
+
+        """
+        if not isinstance(spec, ChildSpec):
+            raise UsageError(f"A child is given as a ChildSpec, not as {spec!r}")
+        if (known := self.children.get(spec.id)) is not None:
+            raise UsageError(
+                f"There is a child {spec.id!r}, {known.status.value}: choose another id"
+                + (", or use restart_child" if known.status is ChildStatus.STOPPED else "")
+            )
+        child = self.children[spec.id] = Child(spec)
+        return child
+
+    def find(self, id: str) -> Child:
+        """The child of this id.
+
+        Raises:
+            NoSuchChild: if there is none.
+
+        """
+        child = self.children.get(id)
+        if child is None:
+            raise NoSuchChild(child_id=id, known=self.children)
+        return child
+
+    def find_stopped(self, id: str, wanted: str) -> Child:
+        """The child of this id, which must be stopped for what is wanted.
+
+        Raises:
+            NoSuchChild: if there is none.
+            UsageError: if it is not stopped.
+
+        """
+        child = self.find(id)
+        if child.status is not ChildStatus.STOPPED:
+            raise UsageError(
+                f"Child {id!r} is {child.status.value}: {wanted} a stopped one; "
+                "terminate_child stops it first"
+            )
+        return child
+
+    def forget(self, child: Child) -> None:
+        del self.children[child.spec.id]
+
+    def in_order(self) -> list[Child]:
+        """The children in start order, as they are now."""
+        return list(self.children.values())
+
+    def tree(self, id: str, class_name: str, restarts: int) -> SupervisorTree:
+        """A snapshot of this supervisor, under its own supervisor's name for it."""
+        return SupervisorTree(
+            id=id,
+            class_name=class_name,
+            status=self.status,
+            restarts=restarts,
+            children=tuple(child.tree() for child in self.in_order()),
+            simple=len(self.simple),
+        )
