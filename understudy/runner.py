@@ -84,13 +84,16 @@ class Host:
         ):
             if function is not None and not callable(function):
                 raise UsageError(f"{what} must be a function, not {function!r}")
-        for what, given, methods in (
-            ("clock", self.clock, ("now", "monotonic")),
-            ("journal", self.journal, ("append", "durable")),
-        ):
-            missing = [m for m in methods if not callable(getattr(given, m, None))]
-            if given is not None and missing:
-                raise UsageError(f"{what} has no method {missing[0]}(): {given!r} is no {what}")
+        if type(self.clock) is not SystemClock:
+            _check_methods("clock", self.clock, "now", "monotonic")
+        if self.journal is not None:
+            _check_methods("journal", self.journal, "append", "durable")
+
+
+def _check_methods(what: str, given: object, *methods: str) -> None:
+    for method in methods:
+        if not callable(getattr(given, method, None)):
+            raise UsageError(f"{what} has no method {method}(): {given!r} is no {what}")
 
 
 class Runner:
@@ -219,7 +222,8 @@ class Runner:
 
     def _ledger(self, state: AgentState, host: Host, *, fresh: bool) -> Ledger:
         path = (self._definition.name,)
-        ledger = Ledger(state.copied(), host.journal, agent_path=path, listener=host.emit)
+        own = state if fresh else state.copied()  # a fresh one is nobody else's
+        ledger = Ledger(own, host.journal, agent_path=path, listener=host.emit)
         ledger.open(fresh=fresh)
         return ledger
 

@@ -61,7 +61,8 @@ async def call_llm(run: Run) -> Outcome | None:
 
 def _take_steering(run: Run) -> None:
     """Messages that are to steer this run enter the conversation now (A2)."""
-    for queued in list(run.state.queue.values()):
+    queue = run.state.queue
+    for queued in list(queue.values()) if queue else ():
         if queued.steer:
             run.record(UserMessage(message=queued.message, message_ids=(queued.message_id,)))
 
@@ -73,13 +74,13 @@ async def _prompt(run: Run) -> ModelInput:
         text = await render(instructions, run.state, agent=definition.name)
         if text:
             texts.append(text)
+    kept = run.state.messages
     prompt = ModelInput(
-        messages=run.state.messages,
+        messages=kept,
         instructions="\n\n".join(texts),
         tools=run.tools,
         settings=definition.model_settings,
     )
-    kept = run.state.messages
     for hook in definition.hooks.before_model:
         replaced = await hook(run.threads, run, prompt)
         _check_returned(hook, replaced, ModelInput)
@@ -110,6 +111,7 @@ class _Answer:
 async def _ask_models(run: Run, prompt: ModelInput) -> _Answer | ModelFailed:
     """The first answer of the model and its fallbacks, for this call only (R5)."""
     parameters = _parameters(run, prompt)
+    ask = _ask if run.definition.retry is None else _ask_with_retry
     failures = []
     cause: Exception | None = None
     for model in run.models:
@@ -120,7 +122,7 @@ async def _ask_models(run: Run, prompt: ModelInput) -> _Answer | ModelFailed:
                 )
             )
         try:
-            return await _ask_with_retry(run, model, prompt, parameters)
+            return await ask(run, model, prompt, parameters)
         except Exception as error:
             cause = error
             failures.append(
@@ -146,8 +148,7 @@ async def _ask_with_retry(
     run: Run, model: Model, prompt: ModelInput, parameters: ModelRequestParameters
 ) -> _Answer:
     retry = run.definition.retry
-    if retry is None:
-        return await _ask(run, model, prompt, parameters)
+    assert retry is not None, "only asked where there is one"
     try:
         return await retry.copy()(_ask, run, model, prompt, parameters)
     except RetryError as error:
@@ -165,7 +166,9 @@ async def _ask(
     with kept.lent() as messages:
         if not kept.plain or needs_preparation(model):
             messages = model.prepare_messages(messages, parameters)
-        return await _request(run, model, messages, prompt, parameters)
+        if run.streaming:
+            return await _stream(run, model, messages, prompt, parameters)
+        return _Answer(await model.request(messages, prompt.settings, parameters), model)
 
 
 async def _request(
