@@ -338,22 +338,7 @@ class NestedChildren:
         """Begin the child's run, or go on with the one that stands in the parent's state (J11)."""
         definition = child.definition
         ledger = ChildLedger(parent.ledger, key, definition.name)
-        run = Run(
-            definition=definition,
-            ledger=ledger,
-            models=self._models_of(definition),
-            clock=parent.clock,
-            new_id=parent.new_id,
-            threads=parent.threads,
-            agent_id=f"{parent.agent_id}/{key}",
-            agent_path=(*parent.agent_path, definition.name),
-            deps=parent.deps,
-            streaming=lambda: parent.streaming,
-            halting=parent.halting,
-            pause_requested=parent.pause_requested,
-            parent=parent,
-            children=self,
-        )
+        models = self._models_of(definition)
         state = ledger.state
         if state.run is None:
             inherited = AgentState(values=parent.state.values)  # a copy: nothing flows back
@@ -375,6 +360,22 @@ class NestedChildren:
             )
         elif state.run.end is not None:
             return outcome_of(state.run.end, state, definition.tools, {})
+        run = Run(
+            definition=definition,
+            ledger=ledger,
+            models=models,
+            clock=parent.clock,
+            new_id=parent.new_id,
+            threads=parent.threads,
+            agent_id=f"{parent.agent_id}/{key}",
+            agent_path=(*parent.agent_path, definition.name),
+            deps=parent.deps,
+            streaming=lambda: parent.streaming,
+            halting=parent.halting,
+            pause_requested=parent.pause_requested,
+            parent=parent,
+            children=self,
+        )
         return await drive(run, definition.mode)
 
     def _models_of(self, definition: AgentDefinition) -> tuple[Model, ...]:

@@ -267,7 +267,7 @@ async def _accept(run: Run, answer: _Answer) -> None:
             _check_returned(hook, replaced, ModelResponse)
             if replaced is not None:
                 response = replaced
-        if run.streaming and not run.definition.hooks.streams_safely and response.text:
+        if not run.definition.hooks.streams_safely and run.streaming and response.text:
             _Teller(run).text(response.text)
     response = _with_own_ids(run, response)
     turn = run.current.turns

@@ -45,13 +45,11 @@ def prepare(run: Run, call: Call) -> Ready | str:
         known = ", ".join(run.definition.tools) or "none"
         return f"Unknown tool {call.part.tool_name!r}. Available tools: {known}"
     try:
-        if not call.requests and not call.decisions:
-            return Ready(call, tool, tool.validate(call.part.args))
+        asked = next(iter(call.requests.values()), None)
         decided = _edit(call)
         if decided is not None:
             checked = tool.revalidate(decided)
             return Ready(call, tool, checked, edited=tool.canonical(checked))
-        asked = next(iter(call.requests.values()), None)
         if asked is not None:
             return Ready(call, tool, _as_shown(tool, call, asked.arguments))
         return Ready(call, tool, tool.validate(call.part.args))
