@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Protocol
 
 from pydantic_ai.messages import ModelMessage, ModelRequest
@@ -146,9 +146,9 @@ class Run:
             raise UsageError("a hook cannot record facts: use run.once or run.replace_history")
         self.ledger.record(*records)
 
-    async def durable(self) -> None:
+    def durable(self) -> Coroutine[Any, Any, None]:
         """Wait until all that was recorded is durable."""
-        await self.ledger.durable()
+        return self.ledger.durable()
 
     def emit(self, event: Event) -> None:
         """Tell an event that is no fact to whoever listens; facts are told as they are recorded."""
