@@ -166,9 +166,7 @@ async def _ask(
     with kept.lent() as messages:
         if not kept.plain or needs_preparation(model):
             messages = model.prepare_messages(messages, parameters)
-        if run.streaming:
-            return await _stream(run, model, messages, prompt, parameters)
-        return _Answer(await model.request(messages, prompt.settings, parameters), model)
+        return await _request(run, model, messages, prompt, parameters)
 
 
 async def _request(
