@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic_ai.messages import ModelResponse
+from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.usage import RequestUsage
 
 from tests.support import (
     FakeClock,
@@ -212,6 +213,20 @@ def test_each_call_of_a_reply_gets_its_own_answer(stage: Stage, shop: Shop) -> N
         part.tool_call_id for part in calls_made(end.state)
     ]
     assert_valid_history(end.state)
+
+
+def test_going_on_from_an_outcome_leaves_its_usage_as_it_was() -> None:
+    """I4: an outcome is a value, the counts that only one provider tells included."""
+
+    def reply(part: TextPart | ToolCallPart) -> ModelResponse:
+        return ModelResponse(parts=[part], usage=RequestUsage(details={"reasoning_tokens": 5}))
+
+    model = by_turn(reply(ToolCallPart("mail", {"to": "a"})), reply(TextPart("done")))
+    agent = Agent("support", model, tools=Shop().tools[1:2], interrupt_on={"mail": True})
+    outcome = interrupted(agent.execute_sync("go"))
+    end = completed(agent.resume_sync(outcome.state, outcome.decide(approve())))
+    assert outcome.usage.details == {"reasoning_tokens": 5}
+    assert end.usage.details == {"reasoning_tokens": 10}
 
 
 def test_the_model_is_asked_once_after_the_answers(stage: Stage, shop: Shop) -> None:

@@ -119,6 +119,7 @@ class Agent:
         )
         """The frozen description, with the middleware's instructions and tools in it."""
         self.runner = Runner(self.definition)
+        self._plain_options = RunOptions(max_runs=self.definition.max_runs)
 
     @property
     def name(self) -> str:
@@ -190,6 +191,8 @@ class Agent:
             UsageError: for both until variants, an unknown tool, or a limit that is none.
 
         """
+        if until_tool is None and until_tool_success is None and max_runs is None:
+            return self._plain_options
         refuse_both(until_tool, until_tool_success)
         names, require_success = collapse_until_tool(until_tool, until_tool_success)
         definition = self.definition

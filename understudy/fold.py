@@ -255,7 +255,8 @@ def _started(state: AgentState, record: r.Started) -> None:
 def _result(state: AgentState, record: r.Result) -> None:
     call = find_call(state, record.call_key)
     call.result, call.running = record, False
-    _end_children(state, call.key)
+    if state.children:
+        _end_children(state, call.key)
     for request in call.standing:  # a late result answers the question what the call did
         call.requests.pop(request.id)
     if record.doubt is not None:

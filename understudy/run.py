@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Protocol
 
 from pydantic_ai.messages import ModelMessage, ModelRequest
@@ -30,7 +30,7 @@ from understudy.outcomes import (
     ToolCallResult,
 )
 from understudy.records import HistoryReplaced, Once, Record
-from understudy.state import AgentState, RunState
+from understudy.state import RunState
 from understudy.stopping import StopSignals
 from understudy.threads import WorkerThreads
 from understudy.values import checked_json
@@ -76,6 +76,8 @@ class Run:
     ) -> None:
         self.definition = definition
         self.ledger = ledger
+        self.state = ledger.state
+        """The agent's state, to read: the same object for the whole drive, each fact changes it."""
         self.models = models
         """The agent's model, then its fallbacks."""
         self.clock = clock
@@ -112,14 +114,9 @@ class Run:
     # -------------------------------------------------------------------- reading
 
     @property
-    def state(self) -> AgentState:
-        """The agent's state, to read."""
-        return self.ledger.state
-
-    @property
     def current(self) -> RunState:
         """Where this run stands."""
-        run = self.ledger.state.run
+        run = self.state.run
         assert run is not None, "a Run is made where a run is open"
         return run
 
@@ -149,9 +146,9 @@ class Run:
             raise UsageError("a hook cannot record facts: use run.once or run.replace_history")
         self.ledger.record(*records)
 
-    async def durable(self) -> None:
+    def durable(self) -> Coroutine[Any, Any, None]:
         """Wait until all that was recorded is durable."""
-        await self.ledger.durable()
+        return self.ledger.durable()
 
     def emit(self, event: Event) -> None:
         """Tell an event that is no fact to whoever listens; facts are told as they are recorded."""

@@ -84,13 +84,16 @@ class Host:
         ):
             if function is not None and not callable(function):
                 raise UsageError(f"{what} must be a function, not {function!r}")
-        for what, given, methods in (
-            ("clock", self.clock, ("now", "monotonic")),
-            ("journal", self.journal, ("append", "durable")),
-        ):
-            missing = [m for m in methods if not callable(getattr(given, m, None))]
-            if given is not None and missing:
-                raise UsageError(f"{what} has no method {missing[0]}(): {given!r} is no {what}")
+        if type(self.clock) is not SystemClock:
+            _check_methods("clock", self.clock, "now", "monotonic")
+        if self.journal is not None:
+            _check_methods("journal", self.journal, "append", "durable")
+
+
+def _check_methods(what: str, given: object, *methods: str) -> None:
+    for method in methods:
+        if not callable(getattr(given, method, None)):
+            raise UsageError(f"{what} has no method {method}(): {given!r} is no {what}")
 
 
 class Runner:
@@ -237,7 +240,8 @@ class Runner:
 
     def _ledger(self, state: AgentState, host: Host, *, fresh: bool) -> Ledger:
         path = (self._definition.name,)
-        ledger = Ledger(state.copied(), host.journal, agent_path=path, listener=host.emit)
+        own = state if fresh else state.copied()  # a fresh one is nobody else's
+        ledger = Ledger(own, host.journal, agent_path=path, listener=host.emit)
         ledger.open(fresh=fresh)
         return ledger
 
@@ -352,22 +356,7 @@ class NestedChildren:
         """Begin the child's run, or go on with the one that stands in the parent's state (J11)."""
         definition = child.definition
         ledger = ChildLedger(parent.ledger, key, definition.name)
-        run = Run(
-            definition=definition,
-            ledger=ledger,
-            models=self._models_of(definition),
-            clock=parent.clock,
-            new_id=parent.new_id,
-            threads=parent.threads,
-            agent_id=f"{parent.agent_id}/{key}",
-            agent_path=(*parent.agent_path, definition.name),
-            deps=parent.deps,
-            streaming=lambda: parent.streaming,
-            halting=parent.halting,
-            pause_requested=parent.pause_requested,
-            parent=parent,
-            children=self,
-        )
+        models = self._models_of(definition)
         state = ledger.state
         if state.run is None:
             inherited = AgentState(values=parent.state.values)  # a copy: nothing flows back
@@ -389,6 +378,22 @@ class NestedChildren:
             )
         elif state.run.end is not None:
             return outcome_of(state.run.end, state, definition.tools, {})
+        run = Run(
+            definition=definition,
+            ledger=ledger,
+            models=models,
+            clock=parent.clock,
+            new_id=parent.new_id,
+            threads=parent.threads,
+            agent_id=f"{parent.agent_id}/{key}",
+            agent_path=(*parent.agent_path, definition.name),
+            deps=parent.deps,
+            streaming=lambda: parent.streaming,
+            halting=parent.halting,
+            pause_requested=parent.pause_requested,
+            parent=parent,
+            children=self,
+        )
         return await drive(run, definition.mode)
 
     def _models_of(self, definition: AgentDefinition) -> tuple[Model, ...]:

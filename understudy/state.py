@@ -11,7 +11,7 @@ from copy import copy, deepcopy
 from dataclasses import dataclass, field
 from functools import cache
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_ai.messages import ModelMessage, ToolCallPart
@@ -43,6 +43,8 @@ _KEYS = (
     "queue",
     "message_ids",
 )
+
+T = TypeVar("T", "Call", "Turn", "RunState")
 
 
 @dataclass(slots=True)
@@ -83,7 +85,7 @@ class Call:
         return None
 
     def copied(self) -> Call:
-        twin = copy(self)
+        twin = _twin(self)
         twin.requests, twin.decisions = dict(self.requests), dict(self.decisions)
         return twin
 
@@ -104,16 +106,29 @@ class Turn:
     @property
     def answered(self) -> bool:
         """Whether every call has its result."""
-        return all(call.result is not None for call in self.calls.values())
+        # A generator would take 3 times as long: asked 3 times a step, 2 % of it.
+        for call in self.calls.values():  # noqa: SIM110
+            if call.result is None:
+                return False
+        return True
+
+    @property
+    def asked(self) -> bool:
+        """Whether a question was put about any call, answered or not."""
+        for call in self.calls.values():  # noqa: SIM110  # as above
+            if call.requests:
+                return True
+        return False
 
     @property
     def standing(self) -> list[Request]:
         """The unanswered requests of all calls, in call order."""
-        asked = [call for call in self.calls.values() if call.requests]
-        return [request for call in asked for request in call.standing]
+        if not self.asked:
+            return []
+        return [request for call in self.calls.values() for request in call.standing]
 
     def copied(self) -> Turn:
-        twin = copy(self)
+        twin = _twin(self)
         twin.calls = {key: call.copied() for key, call in self.calls.items()}
         return twin
 
@@ -160,7 +175,7 @@ class RunState:
         return self.end is not None
 
     def copied(self) -> RunState:
-        twin = copy(self)
+        twin = _twin(self)
         twin.turn = self.turn.copied() if self.turn is not None else None
         twin.usage = copy(self.usage)
         twin.once = dict(self.once)
@@ -248,8 +263,10 @@ class AgentState:
     def __init__(
         self, messages: Iterable[ModelMessage] = (), values: Mapping[str, Any] | None = None
     ) -> None:
-        self.messages = Messages(normalised(messages))
-        self._values: dict[str, Any] = checked_json(values or {}, what="AgentState(values=...)")
+        self.messages = Messages(normalised(messages) if messages else ())
+        self._values: dict[str, Any] = (
+            checked_json(values, what="AgentState(values=...)") if values else {}
+        )
         self.run = None
         self.decisions = []
         self.sticky = {}
@@ -387,6 +404,14 @@ class AgentState:
             key: cls.from_dict(child) for key, child in data.get("children", {}).items()
         }
         return state
+
+
+def _twin(original: T) -> T:
+    """A shallow copy. `copy.copy` takes twice as long: 2 % of a run of one step."""
+    twin = object.__new__(type(original))
+    for name in original.__slots__:
+        setattr(twin, name, getattr(original, name))
+    return twin
 
 
 def belongs(child_key: str, call_key: str) -> bool:

@@ -22,7 +22,7 @@ from understudy.agent import Agent
 from understudy.clock import Clock, NewId, SystemClock, new_random_id
 from understudy.errors import ForkedRuntime, UsageError, WouldDeadlock
 from understudy.journal import Store
-from understudy.journal.opening import open_store
+from understudy.journal.opening import Durability, open_store
 from understudy.threads import WorkerThreads
 
 __all__ = ["Runtime", "RuntimeStatus"]
@@ -71,7 +71,7 @@ class Runtime:
         agents: Iterable[Agent] = (),
         *,
         store: str | Store = "memory:",
-        durability: str = "full",
+        durability: Durability = "full",
         deps_for: Callable[[str], Any] | None = None,
         idle_timeout: float | None = IDLE_TIMEOUT,
         max_threads: int = 64,

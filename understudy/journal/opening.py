@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import os
 import socket
-from typing import Any
+from typing import Any, Literal, get_args
 
 from understudy.errors import UsageError
 from understudy.journal.memory import MemoryStore
 from understudy.journal.store import DatabaseStore, Store
 
-__all__ = ["open_store"]
+__all__ = ["Durability", "open_store"]
 
-DURABILITIES = ("full", "normal", "off")
+Durability = Literal["full", "normal", "off"]
 _METHODS = ("open", "close", "claim", "release", "journal", "load", "agents", "compact", "delete")
 
 
-def open_store(store: str | Store, *, durability: str = "full") -> Store:
+def open_store(store: str | Store, *, durability: Durability = "full") -> Store:
     """The store of this name. Nothing is opened yet.
 
     Args:
@@ -28,8 +28,8 @@ def open_store(store: str | Store, *, durability: str = "full") -> Store:
         UsageError: for another name.
 
     """
-    if durability not in DURABILITIES:
-        known = ", ".join(map(repr, DURABILITIES))
+    if durability not in get_args(Durability):
+        known = ", ".join(map(repr, get_args(Durability)))
         raise UsageError(f"durability is one of {known}; not {durability!r}")
     if not isinstance(store, str):
         missing = [name for name in _METHODS if not callable(getattr(store, name, None))]
@@ -49,7 +49,7 @@ def open_store(store: str | Store, *, durability: str = "full") -> Store:
     )
 
 
-def _sqlite(url: str, rest: str, durability: str) -> Any:
+def _sqlite(url: str, rest: str, durability: Durability) -> Any:
     from understudy.journal.sqlite import SqliteBackend
 
     path = rest.removeprefix("/")
@@ -60,7 +60,7 @@ def _sqlite(url: str, rest: str, durability: str) -> Any:
     return SqliteBackend(path, durability=durability, host=host_name())
 
 
-def _postgres(url: str, durability: str) -> Any:
+def _postgres(url: str, durability: Durability) -> Any:
     from understudy.journal.postgres import PostgresBackend
 
     return PostgresBackend(url, durability=durability, host=host_name())

@@ -10,11 +10,18 @@ from __future__ import annotations
 import logging
 import math
 import sqlite3
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar, get_args
 
-from understudy.errors import StoreBroken, StoreError, StoreUnavailable, UsageError
+from understudy.errors import (
+    Fenced,
+    StoreBroken,
+    StoreConflict,
+    StoreError,
+    StoreUnavailable,
+    UsageError,
+)
 from understudy.journal import sqlite_changes as changes
 from understudy.journal.base import Batch, Owned, Standing, StoredAgent, StoredRecords
 from understudy.journal.sqlite_connection import Durability, connect_writer
@@ -194,6 +201,17 @@ class SqliteBackend:
     def append(self, batch: Batch) -> None:
         self._do(changes.add, batch, self._mark)
         self._marked = True
+
+    def append_all(self, batches: Sequence[Batch]) -> list[Fenced | StoreConflict | None]:
+        answers: list[Fenced | StoreConflict | None] = []
+        for batch in batches:
+            try:
+                self.append(batch)
+            except (Fenced, StoreConflict) as refused:
+                answers.append(refused)
+            else:
+                answers.append(None)
+        return answers
 
     def compact(self, batch: Batch) -> None:
         self._do(changes.compact, batch, self._mark)

@@ -47,8 +47,7 @@ async def continue_or_finish(run: Run) -> Outcome | None:
         return None
     if turn.broken is not None:
         return _close(run, End(outcome="failed", error=turn.broken))
-    steered = any(queued.steer for queued in run.state.queue.values())
-    if turn.calls or steered or turn.response.state == "suspended":
+    if turn.calls or turn.response.state == "suspended" or _steered(run):
         run.record(TurnClosed(turn=turn.index))
         return None
     if current.until_tool is not None:
@@ -57,6 +56,11 @@ async def continue_or_finish(run: Run) -> Outcome | None:
         )
         return _close(run, End(outcome="failed", error=error.to_dict()))
     return _close(run, End(outcome="completed", text=turn.response.text or ""))
+
+
+def _steered(run: Run) -> bool:
+    """Whether a message waits that is to steer this run (A2)."""
+    return any(queued.steer for queued in run.state.queue.values())
 
 
 def _close(run: Run, end: End) -> Outcome:

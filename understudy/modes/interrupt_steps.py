@@ -58,6 +58,8 @@ async def check_interrupts(run: Run) -> Outcome | None:
     gates = run.definition.hooks.check_tool_calls or run.gates or run.parent or run.state.doubts
     if gates and not turn.interrupts_checked and not turn.answered:
         await _ask(run, turn)
+    if not turn.asked:
+        return None
     _expire(run, turn)
     _renew(run, turn)
     return run.interrupted() if turn.standing else None

@@ -64,7 +64,8 @@ async def call_llm(run: Run) -> Outcome | None:
 
 def _take_steering(run: Run) -> None:
     """Messages that are to steer this run enter the conversation now (A2)."""
-    for queued in list(run.state.queue.values()):
+    queue = run.state.queue
+    for queued in list(queue.values()) if queue else ():
         if queued.steer:
             run.record(UserMessage(message=queued.message, message_ids=(queued.message_id,)))
 
@@ -76,13 +77,13 @@ async def _prompt(run: Run) -> ModelInput:
         text = await render(instructions, run.state, agent=definition.name)
         if text:
             texts.append(text)
+    kept = run.state.messages
     prompt = ModelInput(
-        messages=run.state.messages,
+        messages=kept,
         instructions="\n\n".join(texts),
         tools=run.tools,
         settings=definition.model_settings,
     )
-    kept = run.state.messages
     for hook in definition.hooks.before_model:
         replaced = await hook(run.threads, run, prompt)
         _check_returned(hook, replaced, ModelInput)
@@ -113,6 +114,7 @@ class _Answer:
 async def _ask_models(run: Run, prompt: ModelInput) -> _Answer | ModelFailed:
     """The first answer of the model and its fallbacks, for this call only (R5)."""
     parameters = _parameters(run, prompt)
+    ask = _ask if run.definition.retry is None else _ask_with_retry
     failures = []
     cause: Exception | None = None
     for model in run.models:
@@ -123,7 +125,7 @@ async def _ask_models(run: Run, prompt: ModelInput) -> _Answer | ModelFailed:
                 )
             )
         try:
-            return await _ask_with_retry(run, model, prompt, parameters)
+            return await ask(run, model, prompt, parameters)
         except Exception as error:
             cause = error
             failures.append(
@@ -149,8 +151,7 @@ async def _ask_with_retry(
     run: Run, model: Model, prompt: ModelInput, parameters: ModelRequestParameters
 ) -> _Answer:
     retry = run.definition.retry
-    if retry is None:
-        return await _ask(run, model, prompt, parameters)
+    assert retry is not None, "only asked where there is one"
     try:
         return await retry.copy()(_ask, run, model, prompt, parameters)
     except RetryError as error:
@@ -267,7 +268,7 @@ async def _accept(run: Run, answer: _Answer) -> None:
             _check_returned(hook, replaced, ModelResponse)
             if replaced is not None:
                 response = replaced
-        if run.streaming and not run.definition.hooks.streams_safely and response.text:
+        if not run.definition.hooks.streams_safely and run.streaming and response.text:
             _Teller(run).text(response.text)
     response = _with_own_ids(run, response)
     turn = run.current.turns

@@ -238,6 +238,8 @@ async def _body(run: Run, ready: Ready) -> Any:
     entered: list[bool] = []
     try:
         if tool.timeout is None:
+            if tool.is_async:
+                return await tool.function(*positional, **keywords)
             return await _enter(run, ready, positional, keywords, entered)
         async with asyncio.timeout(tool.timeout) as scope:
             return await _enter(run, ready, positional, keywords, entered)

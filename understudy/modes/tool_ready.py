@@ -8,6 +8,7 @@ from typing import Any
 from understudy.calls import ToolCall, binding, make_context
 from understudy.fold import doubtful
 from understudy.interrupts import DECISION_TYPES, DoubtfulCall, Request
+from understudy.quick import quick_init
 from understudy.records import Requested
 from understudy.run import Run
 from understudy.state import Call
@@ -27,6 +28,7 @@ __all__ = [
 ]
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class Ready:
     """A call that may run, with the arguments that its function takes."""

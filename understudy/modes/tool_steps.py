@@ -70,7 +70,7 @@ def _release(run: Run, call: Call) -> Ready | None:
             if unknown is not None:
                 run.record(unknown)
             return None
-    decided = _decided(run, call)
+    decided = _decided(run, call) if call.requests else None
     if decided is not None:
         run.record(decided)
         return None

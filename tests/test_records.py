@@ -1,0 +1,47 @@
+"""Records are values: what one says cannot be changed afterwards."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import inspect
+import pickle
+from typing import Any, get_args
+
+import pytest
+
+from understudy.records import Record, Started, record_from_dict, record_to_dict
+
+RECORDS: tuple[Any, ...] = get_args(Record)
+
+
+@pytest.mark.parametrize("kind", RECORDS)
+def test_a_record_is_made_from_its_fields_by_name_and_is_frozen(kind: Any) -> None:
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    parameters = inspect.signature(kind).parameters
+    assert list(parameters) == list(fields)
+    assert {p.kind for p in parameters.values()} == {inspect.Parameter.KEYWORD_ONLY}
+    needed = {name for name, p in parameters.items() if p.default is inspect.Parameter.empty}
+    made = kind(**dict.fromkeys(needed, "x"))
+    for name, field in fields.items():
+        value = getattr(made, name)
+        if name in needed:
+            assert value == "x"
+        elif field.default is not dataclasses.MISSING:
+            assert value == field.default
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(made, name, "y")
+    with pytest.raises(TypeError):
+        kind("x")
+    with pytest.raises(TypeError):
+        kind(**dict.fromkeys(needed, "x"), unknown="x")
+
+
+def test_a_record_goes_through_copies_pickle_and_json() -> None:
+    started = Started(
+        call_key="r.0.0", tool_name="pay", tool_call_id="c1", attempt=2, idempotent=True
+    )
+    assert copy.copy(started) == started
+    assert pickle.loads(pickle.dumps(started)) == started
+    assert record_from_dict(record_to_dict(started)) == started
+    assert dataclasses.replace(started, attempt=3).attempt == 3
