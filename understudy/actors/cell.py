@@ -47,10 +47,10 @@ class AgentCell:
 
     __slots__ = (
         "__weakref__",
-        "activating",
         "actor_ref",
         "agent",
         "awake",
+        "changing",
         "deps",
         "home",
         "id",
@@ -85,8 +85,8 @@ class AgentCell:
         self.awake: Awake | None = None
         self.waiting: Waiting | None = None
         """Who went on waiting when it lay down."""
-        self.activating = False
-        """Its actor is about to be started."""
+        self.changing = 0
+        """Its actor is about to be started, or it is being put away."""
         self.known_to_supervisor = False
         self.actor_ref: LoopActorRef[Any] | None = None
         self.on_progress: asyncio.Event | None = None

@@ -135,7 +135,7 @@ class Community:
         self.home.closing = True
         resting: list[Future[bool]] = []
         for cell in list(self._cells.values()):
-            if cell.activating or cell.status is not Status.PASSIVE:
+            if cell.changing or cell.status is not Status.PASSIVE:
                 future: Future[bool] = Future()
                 cell.post(Rest(future))
                 resting.append(future)
@@ -339,59 +339,57 @@ class Community:
         ref = cell.actor_ref
         if ref is not None and _told(ref):
             return
-        if self.home.closing and not cell.activating:
+        if self.home.closing and not cell.changing:
             if ref is None:
                 cell.abandon(pykka.ActorDeadError(f"agent {cell.id!r}: its runtime has stopped"))
             return
-        if ref is None:
+        if ref is None and not cell.changing:
             self._activate(cell)
         # else it has just died: its supervisor starts another one, which looks into the inbox
 
     def _activate(self, cell: AgentCell) -> None:
-        if cell.activating:
-            return
-        cell.activating = True
         with self._lock:
             self._cells[cell.id] = cell
-        self.keep(self._activated(cell))
+        cell.changing += 1
+        self.keep(self._changed(cell, self._activated(cell)))
+
+    async def _changed(self, cell: AgentCell, change: Coroutine[Any, Any, None]) -> None:
+        """Between being awake and passive: what comes meanwhile waits in the inbox."""
+        try:
+            await change
+        except Exception as error:
+            logger.exception("agent %r could not be woken, or put away", cell.id)
+            cell.refuse_all(error)
+        finally:
+            cell.changing -= 1
+        if cell.inbox:
+            self._wake_here(cell)
 
     async def _activated(self, cell: AgentCell) -> None:
         assert self._supervisor is not None, "a runtime that runs has one"
-        try:
-            if cell.known_to_supervisor:
-                await self._supervisor.restart_child(cell.id)
-            else:
-                start = partial(AgentActor.start, cell)
-                spec = ChildSpec(cell.id, start, restart="transient", shutdown=None)
-                cell.known_to_supervisor = True
-                await self._supervisor.start_child(spec)
-        except Exception as error:
-            logger.exception("agent %r could not be woken", cell.id)
-            cell.refuse_all(error)
-            return
-        finally:
-            cell.activating = False
-        if cell.inbox:
-            self._wake_here(cell)
+        if cell.known_to_supervisor:
+            await self._supervisor.restart_child(cell.id)
+        else:
+            start = partial(AgentActor.start, cell)
+            spec = ChildSpec(cell.id, start, restart="transient", shutdown=None)
+            cell.known_to_supervisor = True
+            await self._supervisor.start_child(spec)
 
     def _let_go(self, cell: AgentCell, awake: Awake | None) -> None:
         """It lies passive, and what it was is in the store."""
         if not self.home.closing:
-            cell.activating = True  # a message that comes meanwhile waits in the inbox
-            self.keep(self._put_away(cell, awake))
+            cell.changing += 1
+            self.keep(self._changed(cell, self._put_away(cell, awake)))
 
     async def _put_away(self, cell: AgentCell, awake: Awake | None) -> None:
         assert self._supervisor is not None, "a runtime that runs has one"
-        try:
-            if awake is not None:
-                await self._give_up(awake)
+        if awake is not None:
+            await self._give_up(awake)
+        if cell.known_to_supervisor:
+            await self._supervisor.terminate_child(cell.id)  # it has ended, if not been noticed
             await self._supervisor.delete_child(cell.id)
             cell.known_to_supervisor = False
-        finally:
-            cell.activating = False
-        if cell.inbox:
-            self._wake_here(cell)
-        elif cell.deps is None and cell.waiting is None and not cell.log.is_followed():
+        if not cell.inbox and cell.deps is None and cell.waiting is None and not cell.log.is_followed():
             with self._lock:
                 if self._cells.get(cell.id) is cell:
                     del self._cells[cell.id]
