@@ -42,7 +42,13 @@ from understudy.actors.cell import AgentCell
 from understudy.actors.drives import begin_drive
 from understudy.actors.future import Future
 from understudy.actors.loop_actor import LoopActor
-from understudy.errors import JournalFailed, NotInterrupted, RecordRefused, UnderstudyError
+from understudy.errors import (
+    JournalFailed,
+    NotInterrupted,
+    RecordRefused,
+    StoreError,
+    UnderstudyError,
+)
 from understudy.outcomes import Completed, Outcome
 from understudy.records import CancelRequested, MessageQueued, Quarantined, Released
 from understudy.runner import RunOptions, decide, unpause
@@ -147,6 +153,8 @@ class AgentActor(LoopActor):
     def _attend(self) -> None:
         cell = self._cell
         self._stop_timer()
+        if not self._lying_down:
+            self._check_owner()
         if not self._lying_down and self._awake.finished is not None:
             self._after_drive()
         while cell.inbox and not self._lying_down:
@@ -161,6 +169,15 @@ class AgentActor(LoopActor):
                 if isinstance(error, JournalFailed) and not isinstance(error, RecordRefused):
                     self._lose_store(error)
         self._start_timer()
+
+    def _check_owner(self) -> None:
+        """Leave the agent alone where another runtime may have it (J8)."""
+        awake = self._awake
+        if awake.task is None and awake.finished is None:
+            try:
+                awake.journal.check_owner()
+            except StoreError as error:
+                self._lose_store(error)
 
     def _handle(self, message: AgentMessage) -> None:
         match message:

@@ -187,7 +187,7 @@ class AgentCell:
             return
         self.actor_ref = None
         awake = self.awake
-        if awake is not None and awake.task is None:
+        if awake is None or awake.task is None:
             self.fall_asleep()
         if self.inbox and not self.home.closing:
             self.home.wake(self)
