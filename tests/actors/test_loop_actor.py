@@ -8,6 +8,7 @@ import gc
 import itertools
 import logging
 import threading
+import uuid
 import weakref
 from collections.abc import Awaitable, Callable
 from types import TracebackType
@@ -92,7 +93,9 @@ def test_an_actor_has_a_urn_a_ref_and_a_name_in_init_already() -> None:
 
 
 def test_every_actor_has_its_own_urn() -> None:
-    assert len({Actor.start().actor_urn for _ in range(50)}) == 50
+    urns = {Actor.start().actor_urn for _ in range(50)}
+    assert len(urns) == 50
+    assert {uuid.UUID(urn).version for urn in urns} == {4}
 
 
 def test_start_gives_its_arguments_to_init() -> None:
@@ -123,6 +126,32 @@ def test_on_start_comes_before_messages_that_were_sent_in_init() -> None:
     notes: list[Any] = []
     Eager.start(notes).ask("late")
     assert notes == ["start", "early", "late"]
+
+
+def test_on_start_finds_the_actor_registered() -> None:
+    class Searching(Actor):
+        def on_start(self) -> None:
+            self.notes.append(pykka.ActorRegistry.get_by_urn(self.actor_urn))
+
+    notes: list[Any] = []
+    ref = Searching.start(notes)
+    ref.ask("x")
+    assert notes == [ref, "x"]
+
+
+def test_an_actor_may_stop_itself_in_on_start_before_any_message_that_comes_later() -> None:
+    class Brief(Actor):
+        def on_start(self) -> None:
+            self.stop()
+            refused.append(self.actor_ref.ask("behind it", block=False))
+
+    notes: list[Any] = []
+    refused: list[Future[Any]] = []
+    ref = Brief.start(notes)
+    assert ref.actor_stopped.wait(10)
+    with pytest.raises(pykka.ActorDeadError):
+        refused[0].get(timeout=10)
+    assert notes == ["stop"]
 
 
 def test_an_async_on_start_comes_before_the_first_message() -> None:
@@ -395,6 +424,24 @@ def test_an_actor_may_stop_itself() -> None:
     ref.ask("quit")
     assert ref.actor_stopped.wait(10)
     assert ref.stop() is False
+
+
+def test_what_an_actor_sent_itself_before_it_stopped_itself_twice_is_handled() -> None:
+    class Quitting(Actor):
+        def on_receive(self, message: Any) -> Any:
+            if message == "quit":
+                self.actor_ref.tell("one more")
+                self.stop()
+                self.stop()
+            return super().on_receive(message)
+
+    notes: list[Any] = []
+    ref = Quitting.start(notes)
+    assert ref.ask("quit") == "quit"
+    assert ref.actor_stopped.wait(10)
+    ref.stop()  # returns when it has ended
+    assert notes == ["start", "quit", "one more", "stop"]
+    assert pykka.ActorRegistry.get_all() == []
 
 
 def test_an_async_on_stop_is_waited_for_by_who_asked_to_stop() -> None:

@@ -47,6 +47,22 @@ def test_tell_returns_nothing_and_the_message_is_handled() -> None:
     assert notes == ["start", "hello", "last"]
 
 
+@pytest.mark.parametrize(
+    "message", [None, 123, {"a": "dict"}, ("a", "tuple"), ["a", "list"], ValueError("an error")]
+)
+def test_anything_may_be_a_message(message: Any) -> None:
+    class Echo(LoopActor):
+        def on_receive(self, message: Any) -> Any:
+            received.append(message)
+            return message
+
+    received: list[Any] = []
+    ref = Echo.start()
+    ref.tell(message)
+    assert ref.ask(message) is message
+    assert received == [message, message]
+
+
 def test_ask_returns_the_reply_or_with_block_false_its_future() -> None:
     ref = Actor.start()
     assert ref.ask("a") == "a"
