@@ -17,7 +17,15 @@ from typing import Any
 import pykka
 import pytest
 
-from understudy.actors import Down, Future, LoopActor, LoopActorRef, LoopThread, loop_for_start
+from understudy.actors import (
+    Down,
+    Future,
+    LoopActor,
+    LoopActorRef,
+    LoopThread,
+    async_hook,
+    loop_for_start,
+)
 from understudy.errors import UsageError
 
 
@@ -156,7 +164,8 @@ def test_an_actor_may_stop_itself_in_on_start_before_any_message_that_comes_late
 
 def test_an_async_on_start_comes_before_the_first_message() -> None:
     class Slow(Actor):
-        async def on_start(self) -> None:  # type: ignore[override]  # it may be async
+        @async_hook
+        async def on_start(self) -> None:
             await asyncio.sleep(0)
             self.notes.append("started")
 
@@ -446,7 +455,8 @@ def test_what_an_actor_sent_itself_before_it_stopped_itself_twice_is_handled() -
 
 def test_an_async_on_stop_is_waited_for_by_who_asked_to_stop() -> None:
     class Slow(Actor):
-        async def on_stop(self) -> None:  # type: ignore[override]  # it may be async
+        @async_hook
+        async def on_stop(self) -> None:
             await asyncio.sleep(0)
             self.notes.append("cleaned up")
 
@@ -556,7 +566,8 @@ def test_what_is_raised_during_a_tell_calls_on_failure_and_stops_the_actor(
             await asyncio.sleep(0)
             return super().on_receive(message)
 
-        async def on_failure(self, *exc_info: Any) -> None:  # type: ignore[override]  # it may be async
+        @async_hook
+        async def on_failure(self, *exc_info: Any) -> None:
             await asyncio.sleep(0)
             self.notes.append(exc_info[1])
 
