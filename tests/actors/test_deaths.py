@@ -11,7 +11,7 @@ import pykka
 import pytest
 
 from tests.actors.test_loop_actor import ended, running_tasks, until
-from understudy.actors import ActorDied, LoopActor, LoopActorRef
+from understudy.actors import ActorDied, LoopActor, LoopActorRef, async_hook
 from understudy.errors import UnderstudyError
 
 ASKS = 1000
@@ -203,7 +203,8 @@ def test_a_failing_last_hook_answers_what_waits(
 
 def test_asks_do_not_wait_for_a_last_hook_that_hangs() -> None:
     class Hanging(Mortal):
-        async def on_failure(self, *_exc_info: Any) -> None:  # type: ignore[override]  # it may be async
+        @async_hook
+        async def on_failure(self, *_exc_info: Any) -> None:
             await asyncio.Event().wait()
 
     async def main() -> None:

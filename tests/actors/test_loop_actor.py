@@ -8,6 +8,7 @@ import gc
 import itertools
 import logging
 import threading
+import uuid
 import weakref
 from collections.abc import Awaitable, Callable
 from types import TracebackType
@@ -16,7 +17,15 @@ from typing import Any
 import pykka
 import pytest
 
-from understudy.actors import Down, Future, LoopActor, LoopActorRef, LoopThread, loop_for_start
+from understudy.actors import (
+    Down,
+    Future,
+    LoopActor,
+    LoopActorRef,
+    LoopThread,
+    async_hook,
+    loop_for_start,
+)
 from understudy.errors import UsageError
 
 
@@ -92,7 +101,9 @@ def test_an_actor_has_a_urn_a_ref_and_a_name_in_init_already() -> None:
 
 
 def test_every_actor_has_its_own_urn() -> None:
-    assert len({Actor.start().actor_urn for _ in range(50)}) == 50
+    urns = {Actor.start().actor_urn for _ in range(50)}
+    assert len(urns) == 50
+    assert {uuid.UUID(urn).version for urn in urns} == {4}
 
 
 def test_start_gives_its_arguments_to_init() -> None:
@@ -125,9 +136,36 @@ def test_on_start_comes_before_messages_that_were_sent_in_init() -> None:
     assert notes == ["start", "early", "late"]
 
 
+def test_on_start_finds_the_actor_registered() -> None:
+    class Searching(Actor):
+        def on_start(self) -> None:
+            self.notes.append(pykka.ActorRegistry.get_by_urn(self.actor_urn))
+
+    notes: list[Any] = []
+    ref = Searching.start(notes)
+    ref.ask("x")
+    assert notes == [ref, "x"]
+
+
+def test_an_actor_may_stop_itself_in_on_start_before_any_message_that_comes_later() -> None:
+    class Brief(Actor):
+        def on_start(self) -> None:
+            self.stop()
+            refused.append(self.actor_ref.ask("behind it", block=False))
+
+    notes: list[Any] = []
+    refused: list[Future[Any]] = []
+    ref = Brief.start(notes)
+    assert ref.actor_stopped.wait(10)
+    with pytest.raises(pykka.ActorDeadError):
+        refused[0].get(timeout=10)
+    assert notes == ["stop"]
+
+
 def test_an_async_on_start_comes_before_the_first_message() -> None:
     class Slow(Actor):
-        async def on_start(self) -> None:  # type: ignore[override]  # it may be async
+        @async_hook
+        async def on_start(self) -> None:
             await asyncio.sleep(0)
             self.notes.append("started")
 
@@ -397,9 +435,28 @@ def test_an_actor_may_stop_itself() -> None:
     assert ref.stop() is False
 
 
+def test_what_an_actor_sent_itself_before_it_stopped_itself_twice_is_handled() -> None:
+    class Quitting(Actor):
+        def on_receive(self, message: Any) -> Any:
+            if message == "quit":
+                self.actor_ref.tell("one more")
+                self.stop()
+                self.stop()
+            return super().on_receive(message)
+
+    notes: list[Any] = []
+    ref = Quitting.start(notes)
+    assert ref.ask("quit") == "quit"
+    assert ref.actor_stopped.wait(10)
+    ref.stop()  # returns when it has ended
+    assert notes == ["start", "quit", "one more", "stop"]
+    assert pykka.ActorRegistry.get_all() == []
+
+
 def test_an_async_on_stop_is_waited_for_by_who_asked_to_stop() -> None:
     class Slow(Actor):
-        async def on_stop(self) -> None:  # type: ignore[override]  # it may be async
+        @async_hook
+        async def on_stop(self) -> None:
             await asyncio.sleep(0)
             self.notes.append("cleaned up")
 
@@ -509,7 +566,8 @@ def test_what_is_raised_during_a_tell_calls_on_failure_and_stops_the_actor(
             await asyncio.sleep(0)
             return super().on_receive(message)
 
-        async def on_failure(self, *exc_info: Any) -> None:  # type: ignore[override]  # it may be async
+        @async_hook
+        async def on_failure(self, *exc_info: Any) -> None:
             await asyncio.sleep(0)
             self.notes.append(exc_info[1])
 

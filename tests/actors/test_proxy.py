@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from typing import Any, cast
+from unittest.mock import Mock, PropertyMock
 
 import pykka
 import pytest
@@ -56,6 +57,14 @@ class Proxied(LoopActor):
     def failing(self) -> None:
         raise LookupError("failed to get")
 
+    @property
+    def doubled(self) -> int:
+        return self.count * 2
+
+    @doubled.setter
+    def doubled(self, value: int) -> None:
+        self.count = value // 2
+
     def a_future(self) -> Future[str]:
         future: Future[str] = Future()
         future.set("inner")
@@ -63,6 +72,9 @@ class Proxied(LoopActor):
 
     def a_method_made_later(self) -> None:
         self.made_later = lambda: "made later"
+
+    def use_it(self) -> Any:
+        return cast("Any", self.actor_ref.proxy()).made_later()
 
 
 @pytest.fixture
@@ -95,6 +107,12 @@ def test_setting_a_field_waits_until_it_is_set(proxy: Any) -> None:
         proxy.failing = 1
 
 
+def test_a_property_is_read_and_set_as_a_field_is(proxy: Any) -> None:
+    proxy.doubled = 8
+    assert proxy.count.get() == 4
+    assert proxy.doubled.get() == 8
+
+
 def test_traversable_attributes_are_reached_through_the_actor(proxy: Any) -> None:
     assert proxy.nested.value.get() == "nested"
     assert proxy.nested.double(4).get() == 8
@@ -114,6 +132,19 @@ def test_private_and_unknown_attributes_are_not_there(proxy: Any) -> None:
 def test_methods_made_later_are_found(proxy: Any) -> None:
     proxy.a_method_made_later().get()
     assert proxy.made_later().get() == "made later"
+    assert proxy.use_it().get().get() == "made later"
+
+
+def test_methods_and_properties_may_be_mocked(monkeypatch: pytest.MonkeyPatch) -> None:
+    add = Mock(return_value="mocked")
+    field = PropertyMock(return_value="mocked too")
+    monkeypatch.setattr(Proxied, "add", add)
+    monkeypatch.setattr(Proxied, "doubled", field)
+    proxy = cast("Any", Proxied.start().proxy())
+    assert field.call_count == 0  # making a proxy reads no property
+    assert proxy.add(1, twice=True).get() == "mocked"
+    add.assert_called_once_with(1, twice=True)
+    assert proxy.actor_ref.ask(ProxyGetAttr(attr_path=("doubled",))) == "mocked too"
 
 
 def test_exceptions_of_a_call_or_a_property_go_to_the_asker(proxy: Any) -> None:

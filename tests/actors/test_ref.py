@@ -12,7 +12,7 @@ import pykka
 import pytest
 
 from tests.actors.test_loop_actor import Actor, ended, running_tasks, until
-from understudy.actors import Down, Future, LoopActor
+from understudy.actors import Down, Future, LoopActor, async_hook
 from understudy.errors import WouldDeadlock
 
 
@@ -45,6 +45,22 @@ def test_tell_returns_nothing_and_the_message_is_handled() -> None:
     ref.tell("hello")
     ref.ask("last")
     assert notes == ["start", "hello", "last"]
+
+
+@pytest.mark.parametrize(
+    "message", [None, 123, {"a": "dict"}, ("a", "tuple"), ["a", "list"], ValueError("an error")]
+)
+def test_anything_may_be_a_message(message: Any) -> None:
+    class Echo(LoopActor):
+        def on_receive(self, message: Any) -> Any:
+            received.append(message)
+            return message
+
+    received: list[Any] = []
+    ref = Echo.start()
+    ref.tell(message)
+    assert ref.ask(message) is message
+    assert received == [message, message]
 
 
 def test_ask_returns_the_reply_or_with_block_false_its_future() -> None:
@@ -210,7 +226,8 @@ def test_stop_now_does_not_wait_for_a_handler_that_ignores_its_cancellation() ->
 
 def test_stop_now_ends_a_hook_that_hangs() -> None:
     class Hanging(Actor):
-        async def on_stop(self) -> None:  # type: ignore[override]  # it may be async
+        @async_hook
+        async def on_stop(self) -> None:
             self.notes.append("hanging")
             await asyncio.Event().wait()
 
@@ -356,7 +373,8 @@ def test_a_monitor_ends_by_demonitor() -> None:
 
 def test_down_comes_after_the_last_hook_and_when_every_ask_is_answered() -> None:
     class Slow(Actor):
-        async def on_stop(self) -> None:  # type: ignore[override]  # it may be async
+        @async_hook
+        async def on_stop(self) -> None:
             await asyncio.sleep(0)
             self.notes.append("stopped")
 

@@ -473,7 +473,8 @@ class Soak:
                 world.violations.append(f"{ref.id} ended its last run with {outcome!r:.200}")
             state = await self._in_time(ref.state(), f"state of {ref.id}")
             if state is not None:
-                await self._check_state(ref, state)
+                self._check_state(ref, state)
+            await self._in_time(self._check_events(ref), f"events of {ref.id}")
 
     async def _help(self, ref: AgentRef) -> None:
         """Release whatever holds this agent."""
@@ -508,7 +509,7 @@ class Soak:
                 self.world.violations.append(f"{what}: {error!r:.200}")
         return None
 
-    async def _check_state(self, ref: AgentRef, state: AgentState) -> None:
+    def _check_state(self, ref: AgentRef, state: AgentState) -> None:
         try:
             assert_valid_history(state)
         except AssertionError as error:
@@ -527,7 +528,6 @@ class Soak:
         for text in self.world.sent_by_agents[ref.id]:
             if said[text] != 1:
                 self.world.violations.append(f"{ref.id}: {text} stands {said[text]} times")
-        await self._check_events(ref)
 
     def _check_said(self, asked: Asked, times: int) -> None:
         name = f"{asked.agent_id}: {asked.what} {asked.text}"
@@ -549,10 +549,14 @@ class Soak:
             self.world.violations.append(f"{name} stands {times} times instead of {due}")
 
     async def _check_events(self, ref: AgentRef) -> None:
+        """In the order of the facts, and the same from any place on."""
         events = await _kept(ref)
-        seqs = [event.seq or 0 for event in events]
-        if seqs != sorted(seqs):
+        numbers = [event.seq or 0 for event in events]
+        if numbers != sorted(numbers):
             self.world.violations.append(f"{ref.id}: its events are not in order")
+        middle = numbers[len(numbers) // 2]
+        if await _kept(ref, middle) != [e for e in events if e.seq and e.seq > middle]:
+            self.world.violations.append(f"{ref.id}: its events differ when read from {middle} on")
         changes = [e.event.status for e in events if isinstance(e.event, StatusChanged)]
         if any(a is b for a, b in itertools.pairwise(changes)):
             self.world.violations.append(f"{ref.id}: a status followed itself")
@@ -576,9 +580,9 @@ class Soak:
                 self.world.counts[f"{asked.what} gave {name}"] += 1
 
 
-async def _kept(ref: AgentRef) -> list[AgentEvent]:
-    """The numbered events that an agent has told so far."""
-    subscription = ref.events()
+async def _kept(ref: AgentRef, after: int = 0) -> list[AgentEvent]:
+    """What an agent has told of its facts so far."""
+    subscription = ref.events(after=after)
     subscription.close()
     return [event async for event in subscription if event.seq is not None]
 

@@ -12,6 +12,8 @@ from typing import Any
 
 import pykka
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tenacity import wait_exception, wait_exponential, wait_fixed
 
 from understudy import UsageError
@@ -470,6 +472,48 @@ async def test_a_strategy_says_who_is_stopped_in_reverse_and_started_in_order(
     await supervisor.stop(block=False)
 
 
+@given(
+    strategy=st.sampled_from(["one_for_one", "rest_for_one", "one_for_all"]),
+    size=st.integers(1, 5),
+    place=st.integers(0, 4),
+    restart=st.sampled_from(["permanent", "transient", "temporary"]),
+    end=st.sampled_from([crash, leave]),
+)
+def test_whichever_child_ends_its_restart_type_and_the_strategy_say_what_follows(
+    strategy: str, size: int, place: int, restart: Any, end: Any
+) -> None:
+    names = "abcde"[:size]
+    name = names[place % size]
+    group = {
+        "one_for_one": name,
+        "rest_for_one": names[names.index(name) :],
+        "one_for_all": names,
+    }[strategy]
+    comes_back = restart == "permanent" or (restart == "transient" and end is crash)
+    expected = [f"stop {each}" for each in reversed(group) if each != name]
+    expected += [f"start {each}" for each in group]
+
+    async def main() -> None:
+        cast = Cast()
+        specs = [cast.part(each, restart=restart) for each in names]
+        if comes_back and restart == "transient":  # whatever a sibling is, it comes back too
+            specs = [cast.part(each, restart="permanent") for each in names]
+            specs[names.index(name)] = cast.part(name, restart=restart)
+        supervisor = cast.supervisor(*specs, strategy=strategy)
+        await supervisor.which_children()
+        cast.events.take()
+        await end(supervisor, name)
+        found = await statuses(supervisor)
+        own_end = f"stop {name}" if end is leave else f"fail {name}"
+        assert cast.events.take() == [own_end, *(expected if comes_back else [])]
+        after = {"permanent": "running", "transient": "stopped", "temporary": None}[restart]
+        assert found.pop(name, None) == ("running" if comes_back else after)
+        assert set(found.values()) <= {"running"}
+        await supervisor.stop(block=False)
+
+    asyncio.run(asyncio.wait_for(main(), HANG))
+
+
 @on_a_loop
 async def test_a_temporary_sibling_is_stopped_with_its_group_and_does_not_come_back() -> None:
     cast = Cast()
@@ -647,6 +691,29 @@ async def test_more_than_max_restarts_stops_the_children_in_reverse_and_the_supe
     assert (reason.child_id, reason.max_restarts, reason.period) == ("b", 2, 5)
     assert isinstance(reason.__cause__, Boom)
     assert without_failures(cast.events.all) == ["stop c", "stop a"]
+
+
+@pytest.mark.parametrize("strategy", ["one_for_one", "rest_for_one", "one_for_all"])
+@on_a_loop
+async def test_whatever_its_strategy_a_supervisor_gives_up_without_starting_anybody(
+    strategy: str,
+) -> None:
+    cast = Cast()
+    inner = cast.nested(
+        "inner", *map(cast.part, "abc"), strategy=strategy, max_restarts=1, restart="temporary"
+    )
+    root = cast.supervisor(inner, cast.part("z"))
+    supervisor = await root.child("inner")
+    assert isinstance(supervisor, SupervisorRef)
+    gone = watch(supervisor)
+    await crash(supervisor, "b")
+    await supervisor.child("b")
+    cast.events.take()
+    await crash(supervisor, "b")
+    assert isinstance(await gone, RestartIntensityExceeded)
+    assert await statuses(root) == {"z": "running"}
+    assert without_failures(cast.events.all) == ["stop c", "stop a"]
+    await root.stop(block=False)
 
 
 @on_a_loop
