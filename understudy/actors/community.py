@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import re
 import threading
@@ -27,7 +28,13 @@ from understudy.actors.loop_actor import loop_for_start
 from understudy.actors.monitor import Lifetime
 from understudy.actors.portable import mark_restored
 from understudy.actors.ref import LoopActorRef
-from understudy.actors.supervisor import ChildSpec, Supervisor, SupervisorRef, SupervisorTree
+from understudy.actors.supervisor import (
+    ChildSpec,
+    ChildStartFailed,
+    Supervisor,
+    SupervisorRef,
+    SupervisorTree,
+)
 from understudy.agent import Agent
 from understudy.clock import Clock, NewId
 from understudy.errors import JournalFailed, UsageError
@@ -44,6 +51,7 @@ logger = logging.getLogger(__name__)
 
 _LAST_SECONDS = 5.0
 """What actors that have rested or were cut off have to end."""
+_STARTS = 3
 _ID = re.compile(r"[^/]+")
 
 
@@ -369,11 +377,18 @@ class Community:
         assert self._supervisor is not None, "a runtime that runs has one"
         if cell.known_to_supervisor:
             await self._supervisor.restart_child(cell.id)
-        else:
-            start = partial(AgentActor.start, cell)
-            spec = ChildSpec(cell.id, start, restart="transient", shutdown=None)
-            cell.known_to_supervisor = True
-            await self._supervisor.start_child(spec)
+            return
+        start = partial(AgentActor.start, cell)
+        spec = ChildSpec(cell.id, start, restart="transient", shutdown=None)
+        for attempt in itertools.count(1):
+            try:
+                await self._supervisor.start_child(spec)
+            except ChildStartFailed:  # somebody ended it before it was up: it is started again (A3)
+                if attempt == _STARTS:
+                    raise
+            else:
+                cell.known_to_supervisor = True
+                return
 
     def _let_go(self, cell: AgentCell, awake: Awake | None) -> None:
         """It lies passive, and what it was is in the store."""
@@ -389,7 +404,8 @@ class Community:
             await self._supervisor.terminate_child(cell.id)  # it has ended, if not been noticed
             await self._supervisor.delete_child(cell.id)
             cell.known_to_supervisor = False
-        if not cell.inbox and cell.deps is None and cell.waiting is None and not cell.log.is_followed():
+        kept_by = (cell.inbox, cell.deps, cell.waiting, cell.log.is_followed())
+        if not any(kept_by):
             with self._lock:
                 if self._cells.get(cell.id) is cell:
                     del self._cells[cell.id]
