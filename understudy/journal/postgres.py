@@ -272,8 +272,7 @@ class PostgresBackend:
             if alone:
                 self.rollback()
         if not batch.records:
-            wanted = (batch.incarnation, batch.epoch, batch.standing.value)
-            return [row[1:] for row in agent] == [wanted]
+            return agent == [(batch.incarnation, batch.epoch, last, batch.standing.value)]
         return found == [
             (seq, batch.incarnation, batch.epoch, record.kind, record.version, record.payload)
             for seq, record in enumerate(batch.records, first)

@@ -181,7 +181,8 @@ RELEASE = """
 UPDATE agents SET owner = NULL
 WHERE agent_id = %s AND incarnation = %s AND epoch = %s AND owner = %s"""
 
-SETTLED = "SELECT key, incarnation, epoch, standing FROM agents WHERE agent_id = %s FOR SHARE"
+SETTLED = """
+SELECT incarnation, epoch, last_seq, standing FROM agents WHERE agent_id = %s FOR SHARE"""
 """Waits for a transaction of ours that a lost connection left behind, until it is settled."""
 
 READ_BACK = """
