@@ -13,7 +13,7 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,6 +40,10 @@ class Server:
         # Not below pytest's own folder: run by root, the server is another user's process.
         self._folder = tempfile.mkdtemp(prefix="pg")
         self._server: PostgresServer = get_server(self._folder)
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            # What a process wrote outlives its own crash; to sync is for the machine's.
+            connection.execute("ALTER SYSTEM SET fsync = off")
+            connection.execute("SELECT pg_reload_conf()")
 
     @property
     def url(self) -> str:
@@ -57,28 +61,27 @@ class Server:
         self._server.ensure_postgres_running()
 
     def remove(self) -> None:
+        self.crash()  # an orderly stop would first write everything to the disk
         self._server.cleanup()
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-@contextmanager
-def running_server() -> Iterator[Server]:
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[Server]:
+    """A server that a test may stop, if it starts it again."""
     server = Server()
-    try:
-        yield server
-    finally:
-        server.remove()
+    yield server
+    server.remove()
 
 
 @pytest.fixture(scope="session")
-def postgres_url() -> Iterator[str]:
+def postgres_url(request: pytest.FixtureRequest) -> str:
     """A database that all tests share: each has a schema of its own."""
     url = os.environ.get("DATABASE_URL")
     if url:
-        yield url
-        return
-    with running_server() as server:
-        yield server.url
+        return url
+    server: Server = request.getfixturevalue("postgres_server")
+    return server.url
 
 
 class Cutter:
@@ -219,3 +222,13 @@ def hosts(postgres_url: str) -> Iterator[Hosts]:
         yield opened
     finally:
         opened.close()
+
+
+@pytest.fixture
+def cutter(postgres_url: str) -> Iterator[Cutter]:
+    with tempfile.TemporaryDirectory() as folder:  # short: it is the name of a socket
+        found = Cutter(postgres_url, Path(folder))
+        try:
+            yield found
+        finally:
+            found.close()

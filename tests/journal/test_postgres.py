@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TypeVar
 
 import psycopg
@@ -18,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.journal.postgres_server import Cutter, Hosts, running_server
+from tests.journal.postgres_server import Cutter, Hosts, Server
 from understudy.errors import (
     Fenced,
     OwnedElsewhere,
@@ -392,7 +391,7 @@ def test_hosts_that_fight_for_agents_never_write_in_a_stale_epoch(hosts: Hosts) 
         assert fighter.error is None, repr(fighter.error)
     for agent in agents:
         rows = hosts.sql(
-            "SELECT seq, epoch, convert_from(payload, 'UTF8') FROM records r"
+            "SELECT seq, r.epoch, convert_from(payload, 'UTF8') FROM records r"
             " JOIN agents a ON a.key = r.agent WHERE agent_id = %s ORDER BY seq",
             agent,
         )
@@ -496,45 +495,46 @@ def test_batches_added_at_once_fare_as_if_added_one_by_one(
 # ----------------------------------------------------------- a server that goes and comes
 
 
-def test_a_crash_of_the_server_loses_nothing_that_was_committed() -> None:
+def test_a_crash_of_the_server_loses_nothing_that_was_committed(postgres_server: Server) -> None:
     """J16."""
-    with running_server() as server:
-        hosts = Hosts(server.url)
-        a, lazy = hosts.open("a"), hosts.open("lazy", durability="off")
-        owned = claim(a)
-        kept, lost = batch(owned, "one"), batch(owned, "two", seq=2)
-        append(a, kept)
-        a.begin()
-        a.append(lost)
-        epoch = claim(lazy, "y").epoch
-        server.crash()
-        for change in (a.commit, a.reconnect, a.renew, lambda: a.load("x", 0)):
-            with pytest.raises(StoreUnavailable):
-                change()
-        a.rollback()
-        server.start()
-        assert texts(a) == ["one"]  # the reader connects anew by itself, and so does the heart
-        assert a.renew() > 0
-        a.reconnect()
-        assert (a.is_committed(kept), a.is_committed(lost)) == (True, False)
-        append(a, lost)
-        assert texts(a) == ["one", "two"]
-        lazy.reconnect()
-        # J7: an epoch that was given away is never given again, though commits may be lost.
-        assert claim(lazy, "y").epoch == epoch + 1
-        server.crash()
+    hosts = Hosts(postgres_server.url)
+    a, lazy = hosts.open("a"), hosts.open("lazy", durability="off")
+    owned = claim(a)
+    kept, lost = batch(owned, "one"), batch(owned, "two", seq=2)
+    append(a, kept)
+    a.begin()
+    a.append(lost)
+    epoch = claim(lazy, "y").epoch
+    postgres_server.crash()
+    for change in (a.commit, a.reconnect, a.renew, lambda: a.load("x", 0)):
+        with pytest.raises(StoreUnavailable):
+            change()
+    a.rollback()
+    postgres_server.start()
+    assert texts(a) == ["one"]  # the reader connects anew by itself, and so does the heart
+    assert a.renew() > 0
+    a.reconnect()
+    assert (a.is_committed(kept), a.is_committed(lost)) == (True, False)
+    append(a, lost)
+    assert texts(a) == ["one", "two"]
+    lazy.reconnect()
+    # J7: an epoch that was given away is never given again, though commits may be lost.
+    assert claim(lazy, "y").epoch == epoch + 1
+    hosts.close()
+
+
+def test_closing_raises_nothing_though_the_server_is_gone(postgres_server: Server) -> None:
+    hosts = Hosts(postgres_server.url)
+    a = hosts.open("a")
+    owned = claim(a)
+    a.begin()
+    a.append(batch(owned, "one"))
+    postgres_server.crash()
+    try:
         a.close()
-        lazy.close()
-
-
-@pytest.fixture
-def cutter(postgres_url: str) -> Iterator[Cutter]:
-    with tempfile.TemporaryDirectory() as folder:  # short: it is the name of a socket
-        found = Cutter(postgres_url, Path(folder))
-        try:
-            yield found
-        finally:
-            found.close()
+    finally:
+        postgres_server.start()
+    hosts.close()
 
 
 def test_a_commit_whose_answer_was_lost_is_known_to_be_made(hosts: Hosts, cutter: Cutter) -> None:
@@ -856,22 +856,15 @@ def test_an_option_that_cannot_be_right_is_refused(wrong: dict[str, object], wor
         PostgresBackend("postgresql://server/db", **options)  # type: ignore[arg-type]  # wrong
 
 
-def _in_a_new_process(code: str) -> str:
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return done.stdout.strip()
-
-
-def test_psycopg_is_loaded_only_for_a_postgresql_store() -> None:
-    code = "import sys, understudy, understudy.journal.postgres; print('psycopg' in sys.modules)"
-    assert _in_a_new_process(code) == "False"
-
-
-def test_without_psycopg_the_error_says_what_to_install() -> None:
+def test_psycopg_is_loaded_only_for_a_postgresql_store_and_missed_with_a_remedy() -> None:
     code = (
-        "import sys; sys.modules['psycopg'] = None\n"
-        "from understudy.errors import UsageError\n"
-        "from understudy.journal.postgres import PostgresBackend\n"
-        "try: PostgresBackend('postgresql://server/db', host='a')\n"
-        "except UsageError as error: print(error)\n"
+        "import sys, understudy, understudy.journal.postgres as postgres\n"
+        "print('psycopg' in sys.modules)\n"
+        "sys.modules['psycopg'] = None\n"
+        "try: postgres.PostgresBackend('postgresql://server/db', host='a')\n"
+        "except understudy.errors.UsageError as error: print(error)\n"
     )
-    assert "pip install 'understudy[postgres]'" in _in_a_new_process(code)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded, error = done.stdout.strip().split("\n")
+    assert loaded == "False"
+    assert "pip install 'understudy[postgres]'" in error

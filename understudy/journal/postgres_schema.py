@@ -66,10 +66,10 @@ def _upgrade(connection: Connection, schema: str) -> None:
 
 def _version(connection: Connection, schema: str) -> tuple[int, bool]:
     """Of the tables (0: there are none), and whether there is the schema."""
-    (has_tables, has_schema), *_ = connection.execute(sql.VERSION_TABLE, [schema]).fetchall()
-    if not has_tables:
-        return 0, has_schema
+    found = connection.execute(sql.VERSION_TABLE, [schema]).fetchall()
+    if found != [(True,)]:
+        return 0, bool(found)
     ((version,),) = connection.execute(sql.VERSION).fetchall()
     if version > len(sql.UPGRADES):
         raise SchemaVersionError(version=version, known=len(sql.UPGRADES))
-    return version, has_schema
+    return version, True

@@ -82,7 +82,12 @@ the version before may go on writing meanwhile."""
 SERVER = "SELECT getdatabaseencoding(), current_setting('fsync')"
 CREATE_LOCK = "SELECT pg_advisory_xact_lock(x'756e64657273'::bigint)"
 """Held by who makes or upgrades the tables."""
-VERSION_TABLE = "SELECT to_regclass('schema_version') IS NOT NULL, to_regnamespace(%s) IS NOT NULL"
+VERSION_TABLE = """
+SELECT EXISTS (
+    SELECT FROM pg_class WHERE relname = 'schema_version' AND relnamespace = n.oid
+) FROM pg_namespace n WHERE nspname = %s"""
+"""Asked of the catalogue itself: `to_regclass` and its like answer from a cache, which does not
+hear of what another host made while we waited for its lock."""
 VERSION = "SELECT version FROM schema_version"
 NOTE_VERSION = "UPDATE schema_version SET version = %s"
 
