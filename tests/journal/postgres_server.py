@@ -13,7 +13,7 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,6 +59,20 @@ class Server:
     def start(self) -> None:
         """Start it again, in the same place."""
         self._server.ensure_postgres_running()
+
+    @contextmanager
+    def frozen(self, application: str) -> Iterator[None]:
+        """Its connections get no answer meanwhile; new ones do."""
+        query = "SELECT pid FROM pg_stat_activity WHERE application_name = %s"
+        with psycopg.connect(self.url) as connection:
+            pids = [pid for (pid,) in connection.execute(query, [application])]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
 
     def remove(self) -> None:
         self.crash()  # an orderly stop would first write everything to the disk
@@ -161,10 +175,16 @@ class Hosts:
         lease: float = 60.0,
         durability: Durability = "full",
         url: str | None = None,
+        patience: float = 30.0,
     ) -> PostgresBackend:
         """Another host, not open yet."""
         backend = PostgresBackend(
-            url or self.url, host=host, lease=lease, durability=durability, schema=self.schema
+            url or self.url,
+            host=host,
+            lease=lease,
+            durability=durability,
+            schema=self.schema,
+            patience=patience,
         )
         self._opened.append(backend)
         return backend
@@ -176,8 +196,9 @@ class Hosts:
         lease: float = 60.0,
         durability: Durability = "full",
         url: str | None = None,
+        patience: float = 30.0,
     ) -> PostgresBackend:
-        backend = self.new(host, lease=lease, durability=durability, url=url)
+        backend = self.new(host, lease=lease, durability=durability, url=url, patience=patience)
         backend.open()
         return backend
 

@@ -492,6 +492,14 @@ def test_batches_added_at_once_fare_as_if_added_one_by_one(
     assert found[0] == found[1]
 
 
+def test_a_batch_of_another_incarnation_is_fenced_whatever_its_epoch(hosts: Hosts) -> None:
+    """J7."""
+    a = hosts.open()
+    owned = claim(a)
+    other = Owned(agent_id="x", agent="", incarnation=2, epoch=owned.epoch, last_seq=0)
+    assert refused(a, lambda: a.append(batch(other, "one"))) is Fenced
+
+
 # ----------------------------------------------------------- a server that goes and comes
 
 
@@ -577,6 +585,31 @@ def test_reading_back_waits_for_a_transaction_that_is_not_settled(hosts: Hosts) 
         hosts.wait_for_a_lock()
         a.commit()
     assert told.result() is True
+
+
+@pytest.mark.parametrize("whose", ["writer", "heart", "reader"])
+def test_a_server_that_freezes_is_unavailable_and_can_be_used_when_it_thaws(
+    postgres_server: Server, whose: str
+) -> None:
+    hosts = Hosts(postgres_server.url)
+    a = hosts.open("a", patience=0.1, lease=2)
+    owned = claim(a)
+    a.load("x", 0)
+    a.renew()
+    act: Callable[[], object] = {
+        "writer": lambda: append(a, batch(owned, "one")),
+        "heart": a.renew,
+        "reader": lambda: a.load("x", 0),
+    }[whose]
+    with postgres_server.frozen("understudy a"):
+        if whose == "writer":
+            with pytest.raises(StoreUnavailable):
+                act()
+            a.rollback()
+            a.reconnect()
+        act()  # the others connect anew by themselves
+    assert texts(a) == (["one"] if whose == "writer" else [])
+    hosts.close()
 
 
 def test_connections_that_the_server_ends_are_made_anew(hosts: Hosts) -> None:
@@ -846,6 +879,7 @@ def test_what_is_no_url_of_a_database_is_refused_without_telling_the_password(ur
         ({"durability": "most"}, "'full', 'normal' or 'off'"),
         ({"lease": 0}, "A lease lasts"),
         ({"lease": float("nan")}, "A lease lasts"),
+        ({"patience": 0}, "patience is"),
         ({"schema": "Robert'); --"}, "schema's name"),
         ({"schema": "pg_mine"}, "schema's name"),
     ],

@@ -37,6 +37,7 @@ from understudy.journal import postgres_sql as sql
 from understudy.journal.base import Batch, Owned, Standing, StoredAgent, StoredRecords
 from understudy.journal.codec import EncodedRecord
 from understudy.journal.postgres_batches import Refusal, columns, refusal, waves
+from understudy.journal.postgres_watch import Watch
 
 if TYPE_CHECKING:
     from understudy.journal.postgres_line import Connection, Line
@@ -69,6 +70,7 @@ class PostgresBackend:
         durability: Durability = "full",
         lease: float = 10.0,
         schema: str = "understudy",
+        patience: float = 30.0,
     ) -> None:
         """Nothing is connected yet: see `open`.
 
@@ -78,6 +80,8 @@ class PostgresBackend:
             durability: what a commit survives; see the table above.
             lease: seconds for which a host owns its agents after each `renew`.
             schema: of the store's tables; it is made if there is none.
+            patience: seconds that the server may take for a statement of the writer (four times as
+                many for one of the reader), before it counts as unavailable.
 
         Raises:
             UsageError: if one of these cannot be right, or psycopg is not installed.
@@ -87,6 +91,8 @@ class PostgresBackend:
             raise UsageError(f"durability is 'full', 'normal' or 'off', not {durability!r}")
         if not 0.1 <= lease <= 86_400:
             raise UsageError(f"A lease lasts between 0.1 and 86,400 seconds, not {lease!r}")
+        if not 0.1 <= patience <= 3600:
+            raise UsageError(f"patience is between 0.1 and 3,600 seconds, not {patience!r}")
         if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", schema) or schema.startswith("pg_"):
             raise UsageError(
                 f"A schema's name is of lower-case letters, digits and '_', not {schema!r}"
@@ -96,8 +102,10 @@ class PostgresBackend:
         self._lease = lease
         self._schema = schema
         self._writer, self._reader, self._heart = _lines(
-            url, host=host, schema=schema, durability=durability, lease=lease
+            url, host=host, schema=schema, durability=durability, lease=lease, patience=patience
         )
+        lines = (self._writer, self._reader, self._heart)
+        self._watch = Watch(lines, min(1.0, lease / 4, patience / 4))
         self._id: int | None = None
         self._keys: dict[str, int] = {}
         self._wanted = False
@@ -121,6 +129,7 @@ class PostgresBackend:
 
         """
         self.close()
+        self._watch.start()
         try:
             self._writer.connect()
             self._prepare()
@@ -150,6 +159,7 @@ class PostgresBackend:
         self._keys.clear()
         for line in (self._writer, self._reader, self._heart):
             line.close()
+        self._watch.stop()
 
     def reconnect(self) -> None:
         """After `StoreUnavailable`: connect the writer anew, as the same host.
@@ -419,7 +429,7 @@ class PostgresBackend:
 
 
 def _lines(
-    url: str, *, host: str, schema: str, durability: Durability, lease: float
+    url: str, *, host: str, schema: str, durability: Durability, lease: float, patience: float
 ) -> tuple[Line, Line, Line]:
     """The writer's, the reader's and the heartbeat's connection."""
     try:
@@ -433,7 +443,7 @@ def _lines(
     shared = {"search_path": schema, "lock_timeout": "5s"}
     writer = {
         **shared,
-        "statement_timeout": "30s",
+        "statement_timeout": f"{1000 * patience:.0f}",
         # A runtime that is suspended in the middle of a transaction keeps no agents locked.
         "idle_in_transaction_session_timeout": f"{max(1.0, lease):g}s",
         "synchronous_commit": commit,
@@ -442,13 +452,18 @@ def _lines(
         **dict.fromkeys(_UNWANTED_PLANS, "off"),
         "plan_cache_mode": "force_generic_plan",
     }
-    reader = {**shared, "statement_timeout": "120s"}
+    reader = {**shared, "statement_timeout": f"{4000 * patience:.0f}"}
+    beat = max(1.0, lease / 4)
     heart = {
         **shared,
-        "statement_timeout": f"{max(1.0, lease / 2):g}s",
+        "statement_timeout": f"{1000 * beat:.0f}",
         "synchronous_commit": "local" if durability == "off" else commit,
     }
-    return Line(given, writer), Line(given, reader), Line(given, heart)
+    return (
+        Line(given, writer, limit=1.5 * patience),
+        Line(given, reader, limit=6 * patience),
+        Line(given, heart, limit=1.5 * beat),
+    )
 
 
 def _storable(agent_id: str) -> bool:

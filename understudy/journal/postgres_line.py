@@ -6,6 +6,8 @@ Imported only where psycopg is installed.
 from __future__ import annotations
 
 import re
+import socket
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, TypeAlias, TypeVar
@@ -72,10 +74,18 @@ class Line:
     The errors of psycopg leave it as the store's.
     """
 
-    def __init__(self, parameters: Mapping[str, Any], settings: Mapping[str, str]) -> None:
+    def __init__(
+        self, parameters: Mapping[str, Any], settings: Mapping[str, str], *, limit: float
+    ) -> None:
+        """The settings are the server's; `limit` is the seconds that a call may take (see `tick`)."""
         self._parameters = dict(parameters)
         self._settings = {**_SETTINGS, **settings}
+        self._limit = limit
         self._connection: Connection | None = None
+        self._handle: socket.socket | None = None
+        self._handle_lock = threading.Lock()
+        self._busy = False
+        self._waited = 0.0
 
     def connect(self) -> None:
         """Connect anew.
@@ -86,21 +96,24 @@ class Line:
 
         """
         self.close()
-        connection: Connection | None = None
         try:
             connection = psycopg.connect(**self._parameters, autocommit=True)
-            # Else the type of an array of numbers depends on how large they are, and the server
-            # would convert it anew for each row that looks into it.
-            connection.adapters.register_dumper(int, Int8Dumper)
-            connection.adapters.register_dumper(int, Int8BinaryDumper)
-            calls = ", ".join("set_config(%s, %s, false)" for _ in self._settings)
-            values = [part for setting in self._settings.items() for part in setting]
-            connection.execute(f"SELECT {calls}", values)
         except psycopg.Error as error:
-            if connection is not None:
-                connection.close()
             raise store_error(error, lost=False) from error
         self._connection = connection
+        self._handle = socket.fromfd(connection.fileno(), socket.AF_INET, socket.SOCK_STREAM)
+        # Else the type of an array of numbers depends on how large they are, and the server
+        # would convert it anew for each row that looks into it.
+        connection.adapters.register_dumper(int, Int8Dumper)
+        connection.adapters.register_dumper(int, Int8BinaryDumper)
+        calls = ", ".join("set_config(%s, %s, false)" for _ in self._settings)
+        values = [part for setting in self._settings.items() for part in setting]
+        try:
+            with self.use():
+                connection.execute(f"SELECT {calls}", values)
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Disconnect. Raises nothing."""
@@ -108,6 +121,21 @@ class Line:
         if connection is not None:
             with suppress(psycopg.Error):
                 connection.close()
+        with self._handle_lock:
+            handle, self._handle = self._handle, None
+            if handle is not None:
+                handle.close()
+
+    def tick(self, seconds: float) -> None:
+        """So much time has passed; a call that is over its limit fails as by a lost connection.
+
+        The server's own timeouts are shorter: this is for one that is frozen, on a live machine.
+        """
+        self._waited += seconds
+        if self._busy and self._waited > self._limit:
+            with self._handle_lock, suppress(OSError):  # it may be gone already
+                if self._handle is not None:
+                    self._handle.shutdown(socket.SHUT_RDWR)
 
     @property
     def lost(self) -> bool:
@@ -120,10 +148,13 @@ class Line:
         connection = self._connection
         if connection is None:
             raise StoreUnavailable(cause="there is no connection")
+        self._waited, self._busy = 0.0, True
         try:
             yield connection
         except psycopg.Error as error:
             raise store_error(error, lost=connection.closed) from error
+        finally:
+            self._busy = False
 
     def repeatable(self, work: Callable[[Connection], T]) -> T:
         """Do work that may be done twice: where the connection was lost, on a new one."""
