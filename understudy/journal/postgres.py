@@ -7,8 +7,8 @@ What is durable when `commit` returns:
 
 | durability | `synchronous_commit` | survives |
 |---|---|---|
-| `"full"` | `on` (or what the server has, if stronger) | a crash of the server's machine, and the \
-loss of it where a synchronous standby is set up |
+| `"full"` | `on` | a crash of the server's machine, and the loss of it where a synchronous standby \
+is set up |
 | `"normal"` | `local` | a crash of the server's machine; the last commits may be missing on a \
 standby that takes over |
 | `"off"` | `off` | a crash of the runtime; a crash of the server may lose the last commits of \

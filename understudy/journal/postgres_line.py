@@ -77,7 +77,7 @@ class Line:
     def __init__(
         self, parameters: Mapping[str, Any], settings: Mapping[str, str], *, limit: float
     ) -> None:
-        """The settings are the server's; `limit` is the seconds that a call may take (see `tick`)."""
+        """The settings are the server's; `limit`: seconds that a call may take (see `tick`)."""
         self._parameters = dict(parameters)
         self._settings = {**_SETTINGS, **settings}
         self._limit = limit
