@@ -11,6 +11,7 @@ import signal
 import socket
 import tempfile
 import threading
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -208,9 +209,10 @@ class Hosts:
             "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
             " AND application_name LIKE 'understudy %%' AND datname = current_database()"
         )
+        end = time.monotonic() + 20
         with self.connection() as connection:
             while not connection.execute(waiting).fetchall():
-                pass
+                assert time.monotonic() < end, "nobody waits"
 
     def end_lease(self, host: str) -> None:
         """As if the seconds of its lease had passed."""

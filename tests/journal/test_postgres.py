@@ -163,6 +163,23 @@ def test_a_fenced_host_that_is_opened_again_is_a_new_host(hosts: Hosts) -> None:
     assert claim(a).epoch == owned.epoch + 1
 
 
+def test_a_fenced_host_becomes_a_new_one_at_its_next_renewal(hosts: Hosts) -> None:
+    """It owns nothing yet: others may have taken its agents."""
+    a, b = hosts.open("a", lease=30), hosts.open("b")
+    owned, lost = claim(a, "x"), claim(a, "lost")
+    hosts.end_lease("a")
+    claim(b, "lost")
+    with pytest.raises(Fenced):
+        a.renew()
+    assert 29 < a.renew() <= 30
+    assert 29 < a.renew() <= 30
+    assert refused(a, lambda: a.append(batch(owned, "late"))) is Fenced
+    assert refused(a, lambda: a.append(batch(lost, "late"))) is Fenced
+    assert refused(a, lambda: a.claim("lost", None)) is OwnedElsewhere
+    append(a, batch(claim(a, "x"), "one"))
+    assert texts(b, "x") == ["one"]
+
+
 def test_a_lease_that_ended_owns_nothing_even_before_it_is_taken_over(hosts: Hosts) -> None:
     a, b = hosts.open("a"), hosts.open("b")
     claim(a)
@@ -490,14 +507,6 @@ def test_batches_added_at_once_fare_as_if_added_one_by_one(
         found.append((answers, [texts(a, f"{way}-{agent_id}") for agent_id in "pqr"]))
     a.close()
     assert found[0] == found[1]
-
-
-def test_a_batch_of_another_incarnation_is_fenced_whatever_its_epoch(hosts: Hosts) -> None:
-    """J7."""
-    a = hosts.open()
-    owned = claim(a)
-    other = Owned(agent_id="x", agent="", incarnation=2, epoch=owned.epoch, last_seq=0)
-    assert refused(a, lambda: a.append(batch(other, "one"))) is Fenced
 
 
 # ----------------------------------------------------------- a server that goes and comes

@@ -69,8 +69,11 @@ def refusal(batch: Batch, row: tuple[Any, ...] | None, *, owner: int) -> Refusal
     if row is None:
         return Fenced(agent_id=batch.agent_id, why="the store has no such agent")
     _, incarnation, epoch, last_seq, deleted, owned_by, host = row
-    if deleted or incarnation != batch.incarnation:
+    if deleted:
         return Fenced(agent_id=batch.agent_id, why="it was deleted")
+    if incarnation != batch.incarnation:
+        why = f"it is in its incarnation {incarnation} by now, not {batch.incarnation}"
+        return Fenced(agent_id=batch.agent_id, why=why)
     if epoch != batch.epoch:
         by = f"{host!r} has" if host is not None else "it is"
         return Fenced(

@@ -20,7 +20,7 @@ from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 from understudy.errors import StoreUnavailable, UsageError
 from understudy.journal.postgres_errors import store_error
 
-__all__ = ["Line", "parameters"]
+__all__ = ["Line", "parameters", "three_lines"]
 
 T = TypeVar("T")
 Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
@@ -34,6 +34,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 10_000,
 }
+_UNWANTED_PLANS = ("enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin")
 _SETTINGS = {
     "default_transaction_isolation": "read committed",  # postgres_sql.py says why
     "client_min_messages": "warning",
@@ -176,6 +177,38 @@ class Line:
                     if connection.info.transaction_status != TransactionStatus.IDLE:
                         connection.execute("ROLLBACK")
                 raise
+
+
+def three_lines(
+    url: str, *, host: str, schema: str, durability: str, lease: float, patience: float
+) -> tuple[Line, Line, Line]:
+    """The writer's, the reader's and the heartbeat's; the options are those of the backend."""
+    given = parameters(url, host=host)
+    commit = {"full": "on", "normal": "local", "off": "off"}[durability]
+    shared = {"search_path": schema, "lock_timeout": "5s"}
+    writer = {
+        **shared,
+        "statement_timeout": f"{1000 * patience:.0f}",
+        # A runtime that is suspended in the middle of a transaction keeps no agents locked.
+        "idle_in_transaction_session_timeout": f"{max(1.0, lease):g}s",
+        "synchronous_commit": commit,
+        # Every statement finds its rows by an index, one by one, whatever the statistics say of
+        # young tables; so there is nothing to plan anew each time.
+        **dict.fromkeys(_UNWANTED_PLANS, "off"),
+        "plan_cache_mode": "force_generic_plan",
+    }
+    reader = {**shared, "statement_timeout": f"{4000 * patience:.0f}"}
+    beat = max(1.0, lease / 4)
+    heart = {
+        **shared,
+        "statement_timeout": f"{1000 * beat:.0f}",
+        "synchronous_commit": "local" if durability == "off" else commit,
+    }
+    return (
+        Line(given, writer, limit=1.5 * patience),
+        Line(given, reader, limit=6 * patience),
+        Line(given, heart, limit=1.5 * beat),
+    )
 
 
 def _masked(url: str) -> str:

@@ -93,7 +93,8 @@ NOTE_VERSION = "UPDATE schema_version SET version = %s"
 
 BECOME_HOST = """
 INSERT INTO hosts (name, lease_until)
-VALUES (%s, clock_timestamp() + make_interval(secs => %s)) RETURNING id"""
+VALUES (%s, clock_timestamp() + make_interval(secs => %s))
+RETURNING id, extract(epoch FROM lease_until - clock_timestamp())::float8"""
 
 FORGET_HOSTS = "DELETE FROM hosts WHERE lease_until < clock_timestamp() - interval '1 day'"
 
