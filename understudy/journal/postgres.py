@@ -9,8 +9,8 @@ What a commit survives:
   that machine, where a synchronous standby is set up.
 - `"normal"` (`local`): a crash of the server's machine. A standby that takes over may lack the last
   commits.
-- `"off"` (`off`): a crash of the runtime. A crash of the server may lose the commits of its last 0.6
-  seconds or so: always the newest ones, never one in between.
+- `"off"` (`off`): a crash of the runtime. A crash of the server may lose the commits of its last
+  0.6 seconds or so: always the newest ones, never one in between.
 
 Claims and leases are never kept weaker than `local`.
 """
