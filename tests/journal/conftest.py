@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.journal.postgres_server import Hosts, cutter, hosts, postgres_server, postgres_url
 from understudy.journal.base import Backend
 from understudy.journal.sqlite import SqliteBackend
+
+__all__ = ["Database", "backend", "cutter", "database", "hosts", "postgres_server", "postgres_url"]
 
 
 class Database(ABC):
@@ -48,10 +51,24 @@ class SqliteDatabase(Database):
         return SqliteBackend(self._path, durability="off", host=host)
 
 
-@pytest.fixture(params=["sqlite"])
+class PostgresDatabase(Database):
+    many_hosts = True
+
+    def __init__(self, hosts: Hosts) -> None:
+        super().__init__()
+        self._hosts = hosts
+
+    def backend(self, host: str) -> Backend:
+        return self._hosts.new(host)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    assert request.param == "sqlite"
-    found = SqliteDatabase(tmp_path)
+    found: Database
+    if request.param == "sqlite":
+        found = SqliteDatabase(tmp_path)
+    else:
+        found = PostgresDatabase(request.getfixturevalue("hosts"))
     yield found
     found.close()
 

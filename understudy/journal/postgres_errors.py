@@ -1,0 +1,75 @@
+"""What PostgreSQL says went wrong, in the store's words: wait and try again, or mend it first.
+
+Imported only where psycopg is installed.
+"""
+
+from __future__ import annotations
+
+import psycopg
+
+from understudy.errors import StoreBroken, StoreError, StoreUnavailable
+
+__all__ = ["store_error"]
+
+# By SQLSTATE, or by the class that its first two signs are.
+_REMEDIES = {
+    "53100": "Free space on the database's disk.",
+    "25006": "It takes no writes: it is a standby, or was set read-only. Connect to the primary "
+    "(several hosts in the URL with target_session_attrs=read-write find it), or undo the setting.",
+    "42501": "Give the user of the URL the rights to the store's schema and its tables "
+    "(or CREATE on the database, and the store makes them itself).",
+    "3D000": "Create the database, or name another one in the URL.",
+    "28": "Check user and password in the URL, and the server's pg_hba.conf.",
+    "42P01": "Tables of the store were dropped or renamed: restore them from a copy.",
+    "42703": "Tables of the store were altered: restore them from a copy.",
+    "XX001": "The database's files are damaged: see the server's log, and restore it from a copy.",
+    "XX002": "An index of the database is damaged: REINDEX it, and check the server's disk.",
+    "58": "The database's server had an I/O error: see its log, and check its disk.",
+}
+_TRANSIENT = frozenset({"08", "40", "53", "55", "57", "25P03", "25P04", "54001"})
+"""Lost or refused connections, serialization failures and deadlocks, no resources, locks,
+shutdowns, timeouts."""
+# The server's answer to a connection that it refuses reaches us as text alone.
+_REFUSALS = {
+    "password authentication failed": "28",
+    "no password supplied": "28",
+    "no pg_hba.conf entry": "28",
+    "authentication failed": "28",
+    "permission denied for database": "42501",
+}
+
+
+def store_error(error: psycopg.Error, *, lost: bool) -> StoreError:
+    """The store's error for one of psycopg's.
+
+    Args:
+        lost: whether the connection is gone; then nothing is said about the database itself.
+
+    """
+    cause = _told(error)
+    code = error.sqlstate or _refusal(str(error))
+    remedy = _REMEDIES.get(code) or _REMEDIES.get(code[:2])
+    if remedy is not None:
+        return StoreBroken(cause=cause, remedy=remedy)
+    connecting = not code and isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+    if lost or connecting or code in _TRANSIENT or code[:2] in _TRANSIENT:
+        return StoreUnavailable(cause=cause)
+    return StoreBroken(
+        cause=cause, remedy="That must not be: report it, with what the server's log says."
+    )
+
+
+def _told(error: psycopg.Error) -> str:
+    """Its first line, with its code: what follows is the statement, or the other addresses."""
+    text = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return f"{text} [{error.sqlstate}]" if error.sqlstate else text
+
+
+def _refusal(text: str) -> str:
+    for phrase, code in _REFUSALS.items():
+        if phrase in text:
+            return code
+    missing = "does not exist" in text
+    if missing and 'database "' in text:
+        return "3D000"
+    return "28" if missing and 'role "' in text else ""
