@@ -121,7 +121,7 @@ def test_a_runtime_in_another_process_is_named_and_a_killed_one_is_gone_at_once(
     )
     with process(code, path) as child:
         assert line_of(child) == "open"
-        second = SqliteBackend(str(path), host="second")
+        second = SqliteBackend(str(path), host="2nd")
         with pytest.raises(StoreInUse, match="mill-7") as caught:
             second.open()
         assert caught.value.facts == {"path": str(path), "holder": "mill-7"}
@@ -132,14 +132,15 @@ def test_a_runtime_in_another_process_is_named_and_a_killed_one_is_gone_at_once(
     assert claim(second, "a", None).epoch == 2
     with pytest.raises(StoreInUse) as caught:
         SqliteBackend(str(path), host="third").open()
-    assert caught.value.facts["holder"] == "second"
+    assert caught.value.facts["holder"] == "2nd"
     second.close()
 
 
 def test_a_lock_file_that_vanishes_while_it_is_taken_locks_nobody_in(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lock, taken = fcntl.flock, []
+    lock = fcntl.flock
+    taken: list[int] = []
 
     def too_late(file: int, operation: int) -> None:
         if not taken:
