@@ -277,6 +277,42 @@ def test_the_other_batches_of_a_transaction_go_on_when_one_is_refused(
     assert stored(backend, "b").standing is REST
 
 
+def test_many_batches_at_once_are_answered_each_in_its_place(backend: Backend) -> None:
+    """J7, J16."""
+    older = claim(backend, "b")
+    a, _, c, d = (claim(backend, each) for each in "abcd")
+    batches = [
+        batch(a, "one", "two"),
+        batch(older, "late"),
+        batch(c, "one", first_seq=7),
+        batch(d, "one", standing=WAITS),
+        batch(a, "three", first_seq=3, standing=REST),
+    ]
+    backend.begin()
+    answers = backend.append_all(batches)
+    backend.commit()
+    assert [type(answer) for answer in answers] == [
+        *(type(None), Fenced, StoreConflict, type(None), type(None))
+    ]
+    assert [answer.facts["agent_id"] for answer in answers if answer is not None] == ["b", "c"]
+    assert [texts(backend, each) for each in "abcd"] == [["one", "two", "three"], [], [], ["one"]]
+    assert [stored(backend, each).standing for each in "abcd"] == [REST, REST, REST, WAITS]
+    assert [backend.is_committed(each) for each in batches] == [True, False, False, True, True]
+
+
+def test_no_batches_at_once_are_no_answers(backend: Backend) -> None:
+    with commit(backend):
+        assert backend.append_all([]) == []
+
+
+def test_many_batches_at_once_are_undone_together(backend: Backend) -> None:
+    a, b = claim(backend, "a"), claim(backend, "b")
+    backend.begin()
+    assert backend.append_all([batch(a, "one"), batch(b, "one")]) == [None, None]
+    backend.rollback()
+    assert (texts(backend, "a"), texts(backend, "b")) == ([], [])
+
+
 def test_several_batches_of_one_agent_may_be_in_one_transaction(backend: Backend) -> None:
     owned = claim(backend)
     with commit(backend):

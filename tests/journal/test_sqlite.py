@@ -121,7 +121,7 @@ def test_a_runtime_in_another_process_is_named_and_a_killed_one_is_gone_at_once(
     )
     with process(code, path) as child:
         assert line_of(child) == "open"
-        second = SqliteBackend(str(path), host="second")
+        second = SqliteBackend(str(path), host="2nd")
         with pytest.raises(StoreInUse, match="mill-7") as caught:
             second.open()
         assert caught.value.facts == {"path": str(path), "holder": "mill-7"}
@@ -132,14 +132,15 @@ def test_a_runtime_in_another_process_is_named_and_a_killed_one_is_gone_at_once(
     assert claim(second, "a", None).epoch == 2
     with pytest.raises(StoreInUse) as caught:
         SqliteBackend(str(path), host="third").open()
-    assert caught.value.facts["holder"] == "second"
+    assert caught.value.facts["holder"] == "2nd"
     second.close()
 
 
 def test_a_lock_file_that_vanishes_while_it_is_taken_locks_nobody_in(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lock, taken = fcntl.flock, []
+    lock = fcntl.flock
+    taken: list[int] = []
 
     def too_late(file: int, operation: int) -> None:
         if not taken:
@@ -360,7 +361,6 @@ def test_an_older_copy_of_the_database_is_known_as_restored(
     restore(copy, path)
     with caplog.at_level(logging.WARNING), opened(path) as backend:
         assert backend.restored
-        assert backend.was_restored("a")
         assert texts(backend) == ["one"]
     assert "is older than the database that was used here last" in caplog.text
 
@@ -400,25 +400,26 @@ def test_a_copy_of_the_newest_transaction_lacks_nothing(path: Path) -> None:
         assert not backend.restored
 
 
-def test_an_agent_counts_as_restored_until_it_is_written_again(path: Path) -> None:
+def test_a_copy_counts_as_restored_until_each_open_run_was_written_again(path: Path) -> None:
+    """A runtime that dies before it has marked them all begins with that anew."""
     with opened(path) as backend:
         for each in "ab":
             append(backend, claim(backend, each), "one")
+        append(backend, claim(backend, "rests"), "one", standing=Standing.REST)
+        append(backend, claim(backend, "gone"), "one")
         copy = copied(path, "backup.db")
         append(backend, claim(backend, "c"), "lost")
     restore(copy, path)
     with opened(path) as backend:
-        owned = claim(backend)
-        assert backend.was_restored("a")
-        append(backend, owned, "two")
-        append(backend, claim(backend, "new"), "one")
-        assert [backend.was_restored(each) for each in ("a", "b", "new", "nobody")] == [
-            *(False, True, False, False)
-        ]
-    with opened(path) as backend:  # and it is remembered
         assert backend.restored
-        assert backend.was_restored("b")
+        append(backend, claim(backend, "a"), "two")
+        append(backend, claim(backend, "new"), "one")
+        claim(backend, "b")  # this alone writes nothing
+    with opened(path) as backend:
+        assert backend.restored
         append(backend, claim(backend, "b"), "two")
+        with commit(backend):
+            backend.delete("gone")
     with opened(path) as backend:
         assert not backend.restored
 
@@ -546,6 +547,7 @@ def test_a_full_disk_keeps_what_was_there_and_works_again_with_room(path: Path) 
         with pytest.raises(StoreBroken, match="Make room") as caught:
             backend.append(bulk(owned, 30 * PAGE, first_seq=2))
         assert "full" in caught.value.cause
+        assert not caught.value.facts["is_final"]
         backend.rollback()
         assert texts(backend) == ["one"]
         with commit(backend):
@@ -587,6 +589,7 @@ def test_after_an_io_error_nothing_is_written_until_the_store_is_opened_anew(pat
             backend.commit()
         backend.rollback()
         assert "open the store anew" in caught.value.facts["remedy"]
+        assert caught.value.facts["is_final"]
         for act in (backend.begin, backend.reconnect, backend.begin):
             with pytest.raises(StoreBroken, match="I/O error"):
                 act()

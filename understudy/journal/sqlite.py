@@ -29,6 +29,7 @@ from understudy.journal.sqlite_errors import is_io_error, store_error
 from understudy.journal.sqlite_lock import SidecarLock, Watermark
 from understudy.journal.sqlite_reader import SqliteReader
 from understudy.journal.sqlite_schema import make_tables
+from understudy.journal.sqlite_tenure import begin_tenure, end_tenure
 
 __all__ = ["SqliteBackend"]
 
@@ -57,7 +58,8 @@ class SqliteBackend:
 
     restored: bool
     """After `open`: whether this database is a copy that is older than the one last used here, and
-    some agent has not been written since it came back. `was_restored` tells which."""
+    an agent with an open run has not been written since it came back: not even what its calls did
+    before is known. It stays so in later openings until each of these agents was written once."""
 
     def __init__(
         self,
@@ -110,34 +112,23 @@ class SqliteBackend:
     def _become_host(self, db: sqlite3.Connection, watermark: Watermark | None) -> None:
         db.execute("BEGIN IMMEDIATE")
         make_tables(db)
-        database, tenure, restored = db.execute(
-            "SELECT database, tenure, restored_mark FROM meta"
-        ).fetchone()
-        newest, oldest = db.execute(
-            "SELECT coalesce(max(mark), 0), min(mark) FILTER (WHERE NOT deleted) FROM agents"
-        ).fetchone()
-        self._mark = newest
-        if watermark and watermark.database == database and watermark.mark > newest:
-            _logger.warning(
-                "%r is older than the database that was used here last (transaction %d, not %d): "
-                "what its agents did since is unknown",
-                *(self._path, newest, watermark.mark),
-            )
-            restored, self._mark = newest, watermark.mark
-        self.restored = oldest is not None and oldest <= restored
-        self._tenure = tenure + 1
-        db.execute(
-            "UPDATE meta SET tenure = ?, host = ?, restored_mark = ?",
-            (self._tenure, self._host, restored),
-        )
+        tenure = begin_tenure(db, self._host, watermark)
         db.execute("COMMIT")
-        self._lock.begin(Watermark(database, self._mark))
+        if tenure.was_older:
+            _logger.warning(
+                "%r is older than the database that was used here last: what its agents did since "
+                "is unknown",
+                self._path,
+            )
+        self.restored = tenure.restored
+        self._tenure, self._mark = tenure.number, tenure.mark
+        self._lock.begin(Watermark(tenure.database, tenure.mark))
 
     def close(self) -> None:
         try:
             if self._writer is not None and self._refusal is None and not self._lock.forked:
                 self.rollback()
-                self._writer.execute("UPDATE meta SET tenure = tenure + 1, host = NULL")
+                end_tenure(self._writer)
         except sqlite3.Error as error:
             _logger.warning("%r is closed without giving its agents up: %s", self._path, error)
         self._disconnect()
@@ -165,6 +156,7 @@ class SqliteBackend:
             self._refusal = StoreBroken(
                 cause=f"{self._path!r} was replaced, or opened by another runtime, meanwhile",
                 remedy="Open the store anew.",
+                is_final=True,
             )
             raise self._refusal
 
@@ -259,11 +251,3 @@ class SqliteBackend:
         self, standings: Collection[Standing] | None, after_id: str, limit: int
     ) -> list[StoredAgent]:
         return self._reader.agents(standings, after_id, limit)
-
-    def was_restored(self, agent_id: str) -> bool:
-        """Whether its newest record is from before the restored copy came back.
-
-        Then nobody knows which of its open calls ran meanwhile, nor which took place after it. Its
-        next record ends that. It is a reader's method.
-        """
-        return self._reader.was_restored(agent_id)

@@ -30,7 +30,7 @@ def store_error(error: sqlite3.Error, path: str) -> StoreError:
     if code in _DAMAGE:
         return StoreDamaged(what=f"the SQLite file {path!r}", cause=str(error))
     remedy = _REMEDIES.get(code, "Open the store anew; if that fails too, restore a copy of it.")
-    return StoreBroken(cause=told, remedy=remedy)
+    return StoreBroken(cause=told, remedy=remedy, is_final=is_io_error(error))
 
 
 def read_only(path: str) -> StoreBroken:

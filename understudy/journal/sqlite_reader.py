@@ -25,7 +25,6 @@ _AGENT = """
 _RECORDS = """
     SELECT kind, version, payload FROM records WHERE id BETWEEN ? AND ? ORDER BY id
 """
-_RESTORED = "SELECT mark <= restored_mark FROM agents, meta WHERE id = ? AND NOT deleted"
 
 
 class SqliteReader:
@@ -100,15 +99,6 @@ class SqliteReader:
                 for row in connection.execute(query, (standing.value, after_id, limit))
             ]
         return sorted(found, key=lambda agent: agent.agent_id)[:limit]
-
-    def was_restored(self, agent_id: str) -> bool:
-        """See `SqliteBackend.was_restored`."""
-        with self._busy:
-            try:
-                row = self._connected().execute(_RESTORED, (agent_id,)).fetchone()
-            except sqlite3.Error as error:
-                raise store_error(error, self._path) from error
-        return row is not None and bool(row[0])
 
     def _connected(self) -> sqlite3.Connection:
         self._lock.check_process()
