@@ -2,6 +2,7 @@
 
 from understudy.actors import AgentRef, LoopActor, Runtime, Status, Supervisor
 from understudy.agent import Agent
+from understudy.cancellation import InMemoryCancellation
 from understudy.errors import (
     DecisionError,
     Fenced,
@@ -35,7 +36,7 @@ from understudy.outcomes import (
 )
 from understudy.run import Run
 from understudy.state import AgentState
-from understudy.stopping import StopReason, StopSignal, StopSignals
+from understudy.stopping import StopAgent, StopReason, StopSignal, StopSignals
 from understudy.tools import Retry, Tool, ToolContext, ToolResult, tool
 
 __all__ = [
@@ -47,6 +48,7 @@ __all__ = [
     "DecisionError",
     "Failed",
     "Fenced",
+    "InMemoryCancellation",
     "Interrupt",
     "Interrupted",
     "JournalFailed",
@@ -66,6 +68,7 @@ __all__ = [
     "Runtime",
     "ScriptedModel",
     "Status",
+    "StopAgent",
     "StopReason",
     "StopSignal",
     "StopSignals",

@@ -12,7 +12,8 @@ from pydantic_ai.models import Model
 from pydantic_ai.settings import ModelSettings
 from tenacity import AsyncRetrying
 
-from understudy.assembly import assemble, check_limits
+from understudy.assembly import assemble, check_deadline, check_limits
+from understudy.cancellation import CancellationSource, as_sources
 from understudy.clock import Clock, NewId, SystemClock, new_random_id
 from understudy.definition import PauseWhen
 from understudy.errors import NotExtracted, UsageError
@@ -46,6 +47,7 @@ class HostOptions(TypedDict, total=False):
     new_id: NewId | None
     journal: Journal | None
     on_event: Callable[[Event], None] | None
+    cancellation: CancellationSource | Sequence[CancellationSource] | None
 
 
 class ExecuteOptions(HostOptions, total=False):
@@ -55,6 +57,7 @@ class ExecuteOptions(HostOptions, total=False):
     until_tool: UntilTool | None
     until_tool_success: UntilTool | None
     max_runs: int | None
+    deadline: float | None
 
 
 class Agent:
@@ -70,7 +73,9 @@ class Agent:
         mode: the pipeline; `AgentExecution()` by default.
         description: what the agent is for, told to agents that may delegate to it.
         max_runs: how many model calls one run may make (R1).
-        early_stopping: what happens when one more is due: `"force"` fails the run.
+        early_stopping: what happens when one more is due: `"force"` fails the run; `"generate"`
+            lets the model answer once more, without tools, and completes it (R1).
+        max_overrides: how often in a row a stop signal of one guard may be overridden (P4).
         fallback_models: asked in order when the model fails, for that call only (R5).
         model_settings: Pydantic AI's, such as `{"temperature": 0}`.
         retry: Tenacity's `AsyncRetrying`, around each model call. By default only the provider's
@@ -95,6 +100,7 @@ class Agent:
         *,
         max_runs: int = 50,
         early_stopping: str = "force",
+        max_overrides: int = 3,
         fallback_models: Sequence[str | Model] = (),
         model_settings: ModelSettings | None = None,
         retry: AsyncRetrying | None = None,
@@ -112,6 +118,7 @@ class Agent:
             interrupt_on=interrupt_on,
             max_runs=max_runs,
             early_stopping=early_stopping,
+            max_overrides=max_overrides,
             fallback_models=fallback_models,
             model_settings=model_settings,
             retry=retry,
@@ -139,6 +146,8 @@ class Agent:
         until_tool: UntilTool | None = None,
         until_tool_success: UntilTool | None = None,
         max_runs: int | None = None,
+        deadline: float | None = None,
+        cancellation: CancellationSource | Sequence[CancellationSource] | None = None,
         deps: Any = None,
         pause_when: PauseWhen | None = None,
         clock: Clock | None = None,
@@ -157,6 +166,10 @@ class Agent:
             until_tool: end the run as soon as this tool has a result (U1).
             until_tool_success: the same, but only for a result that is no error.
             max_runs: instead of the agent's own.
+            deadline: seconds that the run may take, all its resumes together and the waits for
+                people not counted; then it stops at once, whatever it is doing (P9).
+            cancellation: one or more sources that are asked before each step whether the run is
+                cancelled (P7).
             deps: handed to tools as `ctx.deps`; never stored.
             pause_when: asked after each model reply, beside the agent's own (R7).
             clock, new_id: where time and ids come from, to simulate or replay a run.
@@ -168,7 +181,7 @@ class Agent:
             JournalFailed: if the journal refuses a record.
 
         """
-        run_options = self.run_options(until_tool, until_tool_success, max_runs)
+        run_options = self.run_options(until_tool, until_tool_success, max_runs, deadline)
         host = Host(
             deps=deps,
             pause_when=pause_when,
@@ -176,6 +189,7 @@ class Agent:
             new_id=new_id or new_random_id,
             journal=journal,
             emit=on_event,
+            cancellation=as_sources(cancellation),
         )
         return await self.runner.start(input, state, options=run_options, host=host)
 
@@ -184,6 +198,7 @@ class Agent:
         until_tool: UntilTool | None = None,
         until_tool_success: UntilTool | None = None,
         max_runs: int | None = None,
+        deadline: float | None = None,
     ) -> RunOptions:
         """The options of a run, checked, with the until pair collapsed.
 
@@ -200,7 +215,12 @@ class Agent:
             check_known(names, definition.tools, agent=self.name)
         limit = definition.max_runs if max_runs is None else max_runs
         check_limits(limit, definition.early_stopping, agent=self.name)
-        return RunOptions(until_tool=names, require_tool_success=require_success, max_runs=limit)
+        return RunOptions(
+            until_tool=names,
+            require_tool_success=require_success,
+            max_runs=limit,
+            deadline=check_deadline(deadline),
+        )
 
     def execute_sync(self, input: UserInput, **options: Unpack[ExecuteOptions]) -> Outcome:
         """`execute` for code without an event loop; takes the same options.
@@ -216,6 +236,7 @@ class Agent:
         state: AgentState,
         decisions: Decisions | None = None,
         *,
+        cancellation: CancellationSource | Sequence[CancellationSource] | None = None,
         deps: Any = None,
         pause_when: PauseWhen | None = None,
         clock: Clock | None = None,
@@ -232,6 +253,7 @@ class Agent:
             state: from an outcome, or from `AgentState.from_dict` in another process.
             decisions: answers by request id; some of them are enough, the rest is asked again
                 (I4). Without them a paused run goes on.
+            cancellation: as in `execute`; sources are not stored, so give them again.
             deps, pause_when: must be given again if the run had them (J12): without them it
                 stays `Paused("needs deps")`.
             clock, new_id, journal, on_event: as in `execute`.
@@ -248,6 +270,7 @@ class Agent:
             new_id=new_id or new_random_id,
             journal=journal,
             emit=on_event,
+            cancellation=as_sources(cancellation),
         )
         return await self.runner.resume(state, decisions, host=host)
 

@@ -18,12 +18,14 @@ from understudy.definition import AgentDefinition, ChildAgent
 from understudy.errors import UsageError
 from understudy.instructions import check_instructions
 from understudy.middleware.base import Middleware, Prepared, collect_hooks
+from understudy.middleware.cancellation import Cancellation
 from understudy.middleware.human_in_the_loop import HumanInTheLoop, Rule
 from understudy.modes import AgentExecution, Mode, collapse_until_tool
 from understudy.modes.until import check_known, refuse_both
 from understudy.tools import Tool, as_tool
+from understudy.values import checked_seconds
 
-__all__ = ["assemble", "check_limits"]
+__all__ = ["assemble", "check_deadline", "check_limits"]
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -46,6 +48,7 @@ def assemble(
     _check_options(mode=mode, instructions=instructions, **options)
     agent = options["name"]
     check_limits(options["max_runs"], options["early_stopping"], agent=agent)
+    check_overrides(options["max_overrides"], agent=agent)
     stack = _stack(middleware, interrupt_on, agent=agent)
     base = AgentDefinition(
         **{**options, "fallback_models": tuple(options["fallback_models"])},
@@ -54,6 +57,9 @@ def assemble(
         middleware=stack,
         hooks=collect_hooks(stack),
         schemas=_schemas(stack, agent=agent),
+        cancellation=tuple(
+            source for item in stack if isinstance(item, Cancellation) for source in item.sources
+        ),
         mode=mode if mode is not None else AgentExecution(),
     )
     definition = _prepared(base, stack)
@@ -62,6 +68,15 @@ def assemble(
             f"Agent {agent!r}: a middleware gates tools, but the mode has no step "
             "check_interrupts: the gate would be silently off"
         )
+    for hooks, step in (
+        (definition.hooks.before_step, "check_stop"),
+        (definition.hooks.after_step, "continue_or_finish"),
+    ):
+        if hooks and step not in definition.mode.step_names:
+            raise UsageError(
+                f"Agent {agent!r}: middleware {hooks[0].middleware} has {hooks[0].name}, but the "
+                f"mode has no step {step}: it would be silently off"
+            )
     for item in stack:
         item.check(definition)
     return definition
@@ -109,12 +124,27 @@ def _check_options(
 def check_limits(max_runs: object, early_stopping: object, *, agent: str) -> None:
     if not isinstance(max_runs, int) or isinstance(max_runs, bool) or max_runs < 1:
         raise UsageError(f"Agent {agent!r}: max_runs is a number from 1 on, not {max_runs!r}")
-    if early_stopping == "generate":
+    if early_stopping not in ("force", "generate"):
         raise UsageError(
-            f"Agent {agent!r}: early_stopping='generate' is not built yet; use 'force'"
+            f"Agent {agent!r}: early_stopping is 'force' or 'generate', not {early_stopping!r}"
         )
-    if early_stopping != "force":
-        raise UsageError(f"Agent {agent!r}: early_stopping is 'force', not {early_stopping!r}")
+
+
+def check_overrides(max_overrides: object, *, agent: str) -> None:
+    if not isinstance(max_overrides, int) or isinstance(max_overrides, bool) or max_overrides < 0:
+        raise UsageError(
+            f"Agent {agent!r}: max_overrides is a number from 0 on, not {max_overrides!r}"
+        )
+
+
+def check_deadline(deadline: object) -> float | None:
+    """The deadline of a run, in seconds, or None.
+
+    Raises:
+        UsageError: for anything but a number above 0.
+
+    """
+    return None if deadline is None else checked_seconds(deadline, what="deadline")
 
 
 def _stack(
@@ -203,6 +233,7 @@ _CONFIG = (
     "model",
     "max_runs",
     "early_stopping",
+    "max_overrides",
     "until_tool",
     "until_tool_success",
 )
@@ -235,6 +266,7 @@ def _child(given: Any, parent: AgentDefinition) -> ChildAgent:
         interrupt_on=None,
         max_runs=given.get("max_runs", 50),
         early_stopping=given.get("early_stopping", "force"),
+        max_overrides=given.get("max_overrides", 3),
         fallback_models=parent.fallback_models if "model" not in given else (),
         model_settings=parent.model_settings,
         retry=parent.retry,

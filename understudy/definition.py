@@ -11,6 +11,7 @@ from pydantic_ai.models import Model
 from pydantic_ai.settings import ModelSettings
 from tenacity import AsyncRetrying
 
+from understudy.cancellation import CancellationSource
 from understudy.hooks import Hooks
 from understudy.instructions import Instructions
 from understudy.tools import Tool
@@ -66,6 +67,8 @@ class AgentDefinition:
     middleware: tuple[Any, ...] = ()
     gates: tuple[Gate, ...] = ()
     """Those of the middleware that ask persons."""
+    cancellation: tuple[CancellationSource, ...] = ()
+    """Asked whether a run is cancelled, wherever the agent runs (P7)."""
     children: Mapping[str, ChildAgent] = field(default_factory=dict)
     """The agents that its tools may run, by name."""
     hooks: Hooks = field(default_factory=Hooks)
@@ -74,6 +77,7 @@ class AgentDefinition:
     mode: Pipeline
     max_runs: int = 50
     early_stopping: str = "force"
+    max_overrides: int = 3
     fallback_models: tuple[str | Model, ...] = ()
     model_settings: ModelSettings | None = None
     retry: AsyncRetrying | None = None

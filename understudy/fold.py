@@ -139,6 +139,9 @@ def _run_started(state: AgentState, record: r.RunStarted) -> None:
         fingerprint=record.fingerprint,
         deps_given=record.deps_given,
         pause_when_given=record.pause_when_given,
+        agent_id=record.agent_id,
+        deadline=record.deadline,
+        max_overrides=record.max_overrides,
     )
     if record.values:
         state.merge(record.values)
@@ -161,6 +164,23 @@ def _message_queued(state: AgentState, record: r.MessageQueued) -> None:
 
 def _cancel_requested(state: AgentState, record: r.CancelRequested) -> None:
     open_run(state).cancelled = record.signal
+
+
+def _signalled(state: AgentState, record: r.Signalled) -> None:
+    open_run(state).signals.append(record)
+
+
+def _override(state: AgentState, record: r.Override) -> None:
+    open_run(state).overrides.append(record)
+
+
+def _early_stop_begun(state: AgentState, record: r.EarlyStopBegun) -> None:
+    open_run(state).early_stop = record.turn
+    state.messages = state.messages.appending(record.message)
+
+
+def _time_spent(state: AgentState, record: r.TimeSpent) -> None:
+    open_run(state).seconds = record.seconds
 
 
 def _attempt(state: AgentState, record: r.Attempt) -> None:
@@ -257,6 +277,9 @@ def _result(state: AgentState, record: r.Result) -> None:
     call.result, call.running = record, False
     if state.children:
         _end_children(state, call.key)
+    if record.signal is not None:
+        run = open_run(state)
+        run.signals.append(r.Signalled(turn=run.turns, signal=record.signal))
     for request in call.standing:  # a late result answers the question what the call did
         call.requests.pop(request.id)
     if record.doubt is not None:
@@ -315,11 +338,16 @@ def _settled(state: AgentState, record: r.Settled) -> None:
 
 
 def _propagated(state: AgentState, record: r.Propagated) -> None:
-    turn = open_turn(state)
+    run = open_run(state)
+    turn = run.turn if run.turn is not None else open_turn(state)
     parts = []
     for call in turn.calls.values():
         assert call.result is not None, f"propagated without a result of {call.key}"
         parts.append(call.result.part)
+        if call.result.part.outcome == "success":
+            run.tool_errors = 0
+        elif call.result.part.outcome == "failed":
+            run.tool_errors += 1
         if call.result.state is not None:
             state.merge(call.result.state)
     turn.propagated = True
@@ -336,6 +364,8 @@ def _turn_closed(state: AgentState, record: r.TurnClosed) -> None:
             run.ended_by = {call.key: call.result}
             run.ended_call = call.part
     run.turn = None
+    if record.message is not None:
+        state.messages = state.messages.appending(record.message)
 
 
 def _history_replaced(state: AgentState, record: r.HistoryReplaced) -> None:
@@ -411,6 +441,10 @@ _APPLY: dict[type[r.Record], Callable[[AgentState, Any], None]] = {
     r.UserMessage: _user_message,
     r.MessageQueued: _message_queued,
     r.CancelRequested: _cancel_requested,
+    r.Signalled: _signalled,
+    r.Override: _override,
+    r.EarlyStopBegun: _early_stop_begun,
+    r.TimeSpent: _time_spent,
     r.HooksRan: _hooks_ran,
     r.Reply: _reply,
     r.PauseChecked: _pause_checked,

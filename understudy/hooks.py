@@ -89,5 +89,9 @@ class Hooks:
     on_message: tuple[Hook, ...] = ()
     on_run_end: tuple[Hook, ...] = ()
     transform_display_message: tuple[Hook, ...] = ()
+    before_step: tuple[Hook, ...] = ()
+    after_step: tuple[Hook, ...] = ()
+    keeps_time: bool = False
+    """Whether a middleware limits the run's time, so that it must be recorded (P5)."""
     streams_safely: bool = True
     """Whether text may be shown before `after_model` has seen the whole reply (J15)."""

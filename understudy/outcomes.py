@@ -9,6 +9,13 @@ from typing import Any
 from pydantic_ai.usage import RunUsage
 
 from understudy.errors import DecisionError, UnderstudyError
+from understudy.explanations import (
+    why_completed,
+    why_failed,
+    why_interrupted,
+    why_paused,
+    why_stopped,
+)
 from understudy.interrupts import Decision, Request, checked_decision
 from understudy.state import AgentState
 from understudy.stopping import StopSignals
@@ -49,9 +56,18 @@ class Completed:
     tool_result: ToolCallResult | None = None
     """Of the until tool, if the run had one."""
     early_stopped: bool = False
+    """The run reached a limit, and the model answered with what it had (R1)."""
     run_id: str = ""
     state: AgentState = field(repr=False)
     usage: RunUsage = field(repr=False)
+
+    def explain(self) -> str:
+        """In one sentence, why the run ended."""
+        return why_completed(
+            self.state,
+            self.tool_result.tool_name if self.tool_result is not None else None,
+            early=self.early_stopped,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +78,10 @@ class Interrupted:
     run_id: str = ""
     state: AgentState = field(repr=False)
     usage: RunUsage = field(repr=False)
+
+    def explain(self) -> str:
+        """In one sentence, what the run waits for."""
+        return why_interrupted(self.state, self.requests)
 
     def decide(self, *decisions: Decision | Mapping[str, Any]) -> dict[str, Decision]:
         """One decision for each request, in order, as the mapping that `resume` takes.
@@ -93,6 +113,10 @@ class Paused:
     state: AgentState = field(repr=False)
     usage: RunUsage = field(repr=False)
 
+    def explain(self) -> str:
+        """In one sentence, why the run stands."""
+        return why_paused(self.state, self.reason)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped:
@@ -103,6 +127,10 @@ class Stopped:
     state: AgentState = field(repr=False)
     usage: RunUsage = field(repr=False)
 
+    def explain(self) -> str:
+        """In one sentence, what stopped the run."""
+        return why_stopped(self.state, self.signals)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
@@ -112,6 +140,10 @@ class Failed:
     run_id: str = ""
     state: AgentState = field(repr=False)
     usage: RunUsage = field(repr=False)
+
+    def explain(self) -> str:
+        """In one sentence, why the run failed."""
+        return why_failed(self.state, self.error)
 
 
 Outcome = Completed | Interrupted | Paused | Stopped | Failed

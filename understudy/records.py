@@ -28,6 +28,7 @@ __all__ = [
     "CancelRequested",
     "ChildRecord",
     "Decided",
+    "EarlyStopBegun",
     "End",
     "HistoryReplaced",
     "HooksRan",
@@ -35,6 +36,7 @@ __all__ = [
     "InterruptsChecked",
     "MessageQueued",
     "Once",
+    "Override",
     "PauseChecked",
     "Paused",
     "Propagated",
@@ -48,10 +50,12 @@ __all__ = [
     "RunEnded",
     "RunStarted",
     "Settled",
+    "Signalled",
     "Snapshot",
     "Started",
     "StatusNoted",
     "Suspended",
+    "TimeSpent",
     "TurnClosed",
     "Unpaused",
     "UserMessage",
@@ -89,6 +93,8 @@ class End:
     error: dict[str, Any] | None = None
     signals: dict[str, Any] | None = None
     """What stopped the run."""
+    early_stopped: bool = False
+    """The model had to answer before it was done (R1)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +173,12 @@ class RunStarted:
     """The queued messages that went into the input: they leave the queue by this."""
     values: dict[str, Any] = field(default_factory=dict)
     """Defaults that the middleware's `state_schema` adds."""
+    agent_id: str = ""
+    """Of the actor that runs it; the agent's name where there is none."""
+    deadline: float | None = None
+    """Seconds that the run may take, not counting the waits for people (P9)."""
+    max_overrides: int = 3
+    """So often in a row may the signals of one guard be overridden (P4)."""
     kind: Literal["run_started"] = "run_started"
 
 
@@ -208,6 +220,50 @@ class CancelRequested:
 
     signal: dict[str, Any]
     kind: Literal["cancel_requested"] = "cancel_requested"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signalled:
+    """Somebody wants the run to stop before turn number `turn` (P3).
+
+    It stands at that boundary alone: where the run went on nevertheless, it was overridden (P4).
+    """
+
+    turn: int
+    signal: dict[str, Any]
+    answer: bool = False
+    """The model may answer once more, without tools, before the run ends."""
+    kind: Literal["signal"] = "signal"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Override:
+    """Somebody wants turn number `turn` to come, whatever signals stand before it (P4)."""
+
+    turn: int
+    source: str | None = None
+    prompt: str | None = None
+    """What the model is told where it had no tool call to go on from."""
+    kind: Literal["override"] = "override"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlyStopBegun:
+    """The model is to answer now, with what it has, and without tools (R1)."""
+
+    turn: int
+    """The number of its answer."""
+    message: StoredRequest
+    """What it is told."""
+    kind: Literal["early_stop_begun"] = "early_stop_begun"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeSpent:
+    """So many seconds has the run been going, all its drives together (P5)."""
+
+    seconds: float
+    kind: Literal["time_spent"] = "time_spent"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -332,6 +388,8 @@ class Result:
     state: dict[str, Any] | None = None
     doubt: str | None = None
     """Set where the outcome is unknown: why (J4)."""
+    signal: dict[str, Any] | None = None
+    """The tool raised `StopAgent` with it (P6)."""
     kind: Literal["result"] = "result"
 
 
@@ -380,6 +438,8 @@ class TurnClosed:
 
     turn: int
     end: End | None = None
+    message: StoredRequest | None = None
+    """What the model is told, where it goes on though it had asked for nothing (P3)."""
     kind: Literal["turn_closed"] = "turn_closed"
 
 
@@ -437,6 +497,10 @@ Record = (
     | UserMessage
     | MessageQueued
     | CancelRequested
+    | Signalled
+    | Override
+    | EarlyStopBegun
+    | TimeSpent
     | HooksRan
     | Reply
     | PauseChecked

@@ -12,6 +12,8 @@ from pydantic_ai.messages import ModelMessage, ModelRequest
 from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.usage import RunUsage
 
+from understudy.boundary import continuation_of
+from understudy.cancellation import CancellationSource
 from understudy.clock import Clock, NewId
 from understudy.definition import AgentDefinition, ChildAgent, Gate, PauseWhen
 from understudy.errors import UnderstudyError, UsageError
@@ -29,9 +31,16 @@ from understudy.outcomes import (
     Stopped,
     ToolCallResult,
 )
-from understudy.records import HistoryReplaced, Once, Record
+from understudy.records import (
+    HistoryReplaced,
+    Once,
+    Override,
+    Record,
+    Signalled,
+    TimeSpent,
+)
 from understudy.state import RunState
-from understudy.stopping import StopSignals
+from understudy.stopping import ExecutionContinuation, StopSignal, StopSignals
 from understudy.threads import WorkerThreads
 from understudy.values import checked_json
 
@@ -73,6 +82,7 @@ class Run:
         children: ChildRunner | None = None,
         halting: Callable[[], bool] | None = None,
         pause_requested: Callable[[], str | None] | None = None,
+        cancellation: tuple[CancellationSource, ...] = (),
     ) -> None:
         self.definition = definition
         self.ledger = ledger
@@ -100,6 +110,19 @@ class Run:
         """Asked before each step: true ends this drive, and leaves the run open."""
         self.pause_requested = pause_requested
         """Asked where `pause_when` is: what the host wants now, not a part of the run."""
+        above = parent.cancellation if parent is not None else ()
+        sources = (*above, *definition.cancellation, *cancellation)
+        self.cancellation: tuple[CancellationSource, ...] = tuple(
+            {id(source): source for source in sources}.values()
+        )
+        """Asked at the start and before each step: those of the agents above, too (P7)."""
+        self.asking = False
+        """The step has begun: what a hook signals now counts after it (P3)."""
+        self.timed = False
+        """Whether it is recorded how long the run goes on: only where something limits it."""
+        self._driven_since = clock.monotonic()
+        self._loop = asyncio.get_running_loop()
+        self._driven = False
         self.tools = tuple(definition.tools.values())
         self.parameters: tuple[ModelInput, ModelRequestParameters] | None = None
         """What the model was asked with last, to be used again while it stays the same."""
@@ -127,6 +150,22 @@ class Run:
     @property
     def usage(self) -> RunUsage:
         return self.current.usage
+
+    @property
+    def seconds(self) -> float:
+        """How long this run has been going, in all its drives, without the waits for people."""
+        return self.current.seconds + self.clock.monotonic() - self._driven_since
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Until its deadline; None where it has none (P9)."""
+        deadline = self.current.deadline
+        return None if deadline is None else max(deadline - self.seconds, 0.0)
+
+    @property
+    def continuation(self) -> ExecutionContinuation:
+        """Whether the run goes on as things stand: who signalled, and whether it is overridden."""
+        return continuation_of(self.current)
 
     @property
     def streaming(self) -> bool:
@@ -185,6 +224,80 @@ class Run:
             del self._doing[key]
             done.set()
 
+    def signal(self, signal: StopSignal, *, answer: bool = False) -> None:
+        """Ask the run to stop, from any hook (P3).
+
+        It stops after the step that goes on, or before the one that is about to begin, unless
+        somebody asks to continue. The same signal for the same place is recorded once.
+
+        Args:
+            signal: why. Give it a `source`: signals of one source are of one guard (P4).
+            answer: let the model answer once more, without tools, before the run ends, as
+                `early_stopping="generate"` does. Any other signal beside it is stronger.
+
+        Raises:
+            UsageError: for anything but a signal, or when the run is over.
+
+        """
+        if not isinstance(signal, StopSignal):
+            raise UsageError(f"run.signal takes a StopSignal, not {signal!r}")
+        told = signal.to_dict()
+        self._give(lambda turn: Signalled(turn=turn, signal=told, answer=answer))
+
+    def request_continuation(self, *, prompt: str | None = None, source: str | None = None) -> None:
+        """Ask the run to go on whatever signals stand, from any hook (P3).
+
+        It holds for one step: for what is decided after the step that goes on, and before the next
+        one. After a reply without tool calls the model is asked again. Only a cancellation, a
+        deadline and `max_runs` cannot be overridden, nor one guard too often in a row (P4).
+
+        Args:
+            prompt: what the model is told where it had no tool call to go on from.
+            source: who asks, for the record.
+
+        Raises:
+            UsageError: when the run is over.
+
+        """
+        self._give(lambda turn: Override(turn=turn, source=source, prompt=prompt))
+
+    def _give(self, make: Callable[[int], Signalled | Override]) -> None:
+        """Write it down for the next boundary, on the loop: a plain hook runs in a thread."""
+
+        def write() -> None:
+            run = self.state.run
+            if self.closed or run is None or run.over:
+                raise UsageError("the run is over: nothing can be signalled any more")
+            # Beside a drive, in a hook that is none of its steps, the step counts as begun: whether
+            # it was decided about already is not known there, and nothing must get lost.
+            begun = self.asking or not self._driven
+            record = make(run.turns + (begun and run.turn is None))
+            if record not in run.signals and record not in run.overrides:
+                self.ledger.record(record)
+
+        async def written() -> None:
+            write()
+
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            asyncio.run_coroutine_threadsafe(written(), self._loop).result()
+        else:
+            write()
+
+    def driven(self) -> None:
+        """This run is driven from now on."""
+        self._driven = True
+        self.timed = self.definition.hooks.keeps_time or self.current.deadline is not None
+        self._driven_since = self.clock.monotonic()
+
+    def keep_time(self) -> None:
+        """Record how long the run has been going: for steps, where it is `timed` (P5)."""
+        now = self.clock.monotonic()
+        spent = self.current.seconds + now - self._driven_since
+        self._driven_since = now
+        self.ledger.record(TimeSpent(seconds=spent))
+
     async def replace_history(self, messages: Iterable[ModelMessage]) -> None:
         """Rewrite the conversation for good, for instance by a summary (J15).
 
@@ -207,7 +320,12 @@ class Run:
         """The outcome of a run that is done, for a step to return."""
         run = self.current
         return Completed(
-            text=text, tool_result=tool_result, run_id=run.run_id, state=self.state, usage=run.usage
+            text=text,
+            tool_result=tool_result,
+            early_stopped=run.early_stop is not None,
+            run_id=run.run_id,
+            state=self.state,
+            usage=run.usage,
         )
 
     def failed(self, error: UnderstudyError) -> Failed:

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from pydantic_ai.messages import ModelRequest
 from pydantic_ai.models import Model
 
+from understudy.cancellation import CancellationSource
 from understudy.clock import Clock, NewId, SystemClock, new_random_id
 from understudy.definition import AgentDefinition, ChildAgent, PauseWhen
 from understudy.errors import DecisionError, NotInterrupted, UsageError
@@ -75,6 +76,8 @@ class Host:
     halting: Callable[[], bool] | None = None
     pause_requested: Callable[[], str | None] | None = None
     threads: WorkerThreads | None = None
+    cancellation: tuple[CancellationSource, ...] = ()
+    """Asked before each step whether the run is cancelled (P7)."""
 
     def __post_init__(self) -> None:
         for what, function in (
@@ -163,6 +166,9 @@ class Runner:
                 pause_when_given=host.pause_when is not None,
                 message_ids=message_ids,
                 values=_seeds(definition, ledger.state),
+                agent_id=host.agent_id or definition.name,
+                deadline=options.deadline,
+                max_overrides=definition.max_overrides,
             ),
         )
         wanted = signal()
@@ -261,6 +267,7 @@ class Runner:
             streaming=host.streaming or (lambda: host.emit is not None),
             halting=host.halting,
             pause_requested=host.pause_requested,
+            cancellation=host.cancellation,
             children=self._children,
         )
 
@@ -374,6 +381,9 @@ class NestedChildren:
                     deps_given=False,
                     pause_when_given=False,
                     values={**inherited.values, **_seeds(definition, inherited)},
+                    agent_id=f"{parent.agent_id}/{key}",
+                    deadline=parent.seconds_left,
+                    max_overrides=definition.max_overrides,
                 )
             )
         elif state.run.end is not None:
@@ -432,6 +442,7 @@ class RunOptions:
     until_tool: tuple[str, ...] | None = None
     require_tool_success: bool = False
     max_runs: int = 50
+    deadline: float | None = None
 
 
 def refuse_inside_run() -> None:

@@ -27,7 +27,7 @@ from understudy.messages import (
     messages_to_dicts,
     normalised,
 )
-from understudy.records import End, Result
+from understudy.records import End, Override, Result, Signalled
 from understudy.values import checked_json
 
 __all__ = ["AgentState", "Call", "QueuedMessage", "RunState", "Turn"]
@@ -169,6 +169,20 @@ class RunState:
     ended_call: ToolCallPart | None = None
     usage: RunUsage = field(default_factory=RunUsage)
     once: dict[str, Any] = field(default_factory=dict)
+    agent_id: str = ""
+    """Of the actor that runs it; the agent's name where there is none."""
+    signals: list[Signalled] = field(default_factory=list)
+    """Who wanted the run to stop, and before which turn; all of them, oldest first (P3)."""
+    overrides: list[Override] = field(default_factory=list)
+    """Who wanted it to go on, used or not (P4)."""
+    max_overrides: int = 3
+    early_stop: int | None = None
+    """The turn in which the model is to answer, without tools, and the run to end (R1)."""
+    tool_errors: int = 0
+    """Failed results since the last success of a tool (P5)."""
+    deadline: float | None = None
+    seconds: float = 0.0
+    """How long it has been going, as far as that is recorded: runs with a time limit only."""
 
     @property
     def over(self) -> bool:
@@ -179,6 +193,7 @@ class RunState:
         twin.turn = self.turn.copied() if self.turn is not None else None
         twin.usage = copy(self.usage)
         twin.once = dict(self.once)
+        twin.signals, twin.overrides = list(self.signals), list(self.overrides)
         return twin
 
 

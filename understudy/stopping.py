@@ -5,7 +5,7 @@ All of it is immutable and goes through `to_dict` / `from_dict` without loss.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from understudy.errors import UsageError
 from understudy.values import checked_json
 
-__all__ = ["ExecutionContinuation", "StopReason", "StopSignal", "StopSignals"]
+__all__ = ["ExecutionContinuation", "StopAgent", "StopReason", "StopSignal", "StopSignals"]
 
 
 class StopReason(Enum):
@@ -71,28 +71,146 @@ _PRIORITIES = {
 
 @dataclass(frozen=True, slots=True)
 class StopSignal:
-    """One reason to stop, told by one source (P2)."""
+    """One reason to stop, told by one source (P2).
+
+    Each reason has a factory, such as `StopSignal.token_limit("900 of 800 used", used=900)`: its
+    keywords are the context.
+
+    Raises:
+        UsageError: for an unknown reason, or a context that is not JSON-able.
+
+    """
 
     reason: StopReason
     message: str = ""
-    context: Mapping[str, Any] = field(default_factory=dict)
+    context: Mapping[str, Any] = field(default_factory=dict, hash=False)
     source: str | None = None
+    """Who tells it. Signals of one source are of one guard (P4)."""
+
+    def __post_init__(self) -> None:
+        reason = self.reason if isinstance(self.reason, StopReason) else StopReason.of(self.reason)
+        if not isinstance(self.message, str):
+            raise UsageError(f"StopSignal(message=...) is text, not {self.message!r}")
+        if self.source is not None and not isinstance(self.source, str):
+            raise UsageError(f"StopSignal(source=...) is text, not {self.source!r}")
+        context = checked_json(self.context, what="StopSignal(context=...)")
+        object.__setattr__(self, "reason", reason)
+        object.__setattr__(self, "context", context)
+
+    @classmethod
+    def error(cls, message: str = "", *, source: str | None = None, **context: Any) -> StopSignal:
+        """Something went wrong in a way that the run must not go on with."""
+        return cls(StopReason.ERROR, message, context, source)
+
+    @classmethod
+    def stop_requested(
+        cls, message: str = "", *, source: str | None = None, **context: Any
+    ) -> StopSignal:
+        """A tool or a hook wants the run to stop."""
+        return cls(StopReason.STOP_REQUESTED, message, context, source)
+
+    @classmethod
+    def steps_limit(
+        cls, message: str = "", *, source: str | None = None, **context: Any
+    ) -> StopSignal:
+        """So many steps were made as the run may make."""
+        return cls(StopReason.STEPS_LIMIT, message, context, source)
+
+    @classmethod
+    def user_requested(
+        cls, message: str = "", *, source: str | None = None, **context: Any
+    ) -> StopSignal:
+        """A person, or the host for one, wants the run to stop."""
+        return cls(StopReason.USER_REQUESTED, message, context, source)
+
+    @classmethod
+    def token_limit(
+        cls, message: str = "", *, source: str | None = None, **context: Any
+    ) -> StopSignal:
+        """So many tokens were used as the run may use."""
+        return cls(StopReason.TOKEN_LIMIT, message, context, source)
+
+    @classmethod
+    def time_limit(
+        cls, message: str = "", *, source: str | None = None, **context: Any
+    ) -> StopSignal:
+        """The run's time is over."""
+        return cls(StopReason.TIME_LIMIT, message, context, source)
+
+    @classmethod
+    def retry_limit(
+        cls, message: str = "", *, source: str | None = None, **context: Any
+    ) -> StopSignal:
+        """The same thing was tried in vain too often."""
+        return cls(StopReason.RETRY_LIMIT, message, context, source)
+
+    @classmethod
+    def finish_reason(
+        cls, message: str = "", *, source: str | None = None, **context: Any
+    ) -> StopSignal:
+        """The model finished in a way that ends the run; it is no forced stop."""
+        return cls(StopReason.FINISH_REASON, message, context, source)
+
+    @classmethod
+    def completed(
+        cls, message: str = "", *, source: str | None = None, **context: Any
+    ) -> StopSignal:
+        """The work is done; it is no forced stop."""
+        return cls(StopReason.COMPLETED, message, context, source)
+
+    def __str__(self) -> str:
+        told = self.reason.value + (f": {self.message}" if self.message else "")
+        return told + (f" (from {self.source!r})" if self.source else "")
 
     def to_dict(self) -> dict[str, Any]:
         """The signal as plain data."""
         return {
             "reason": self.reason.value,
             "message": self.message,
-            "context": checked_json(self.context, what="StopSignal(context=...)"),
+            "context": dict(self.context),
             "source": self.source,
         }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> StopSignal:
-        """The signal that `to_dict` told."""
+        """The signal that `to_dict` told.
+
+        Raises:
+            UsageError: if it is none, or its reason is unknown.
+
+        """
+        if not isinstance(data, Mapping) or "reason" not in data:
+            raise UsageError(f"This is no stored StopSignal: it has no 'reason': {data!r}")
         return cls(
-            StopReason.of(data["reason"]), data["message"], dict(data["context"]), data["source"]
+            StopReason.of(data["reason"]),
+            data.get("message", ""),
+            data.get("context", {}),
+            data.get("source"),
         )
+
+
+class StopAgent(Exception):
+    """Raised by a tool that wants the run to stop (P6).
+
+    The other calls that were started are waited for, those that were not get a result that says
+    so, and the run stops by this very signal. No middleware can swallow it.
+
+    Raises:
+        UsageError: for anything but a `StopSignal`.
+
+    """
+
+    def __init__(self, signal: StopSignal) -> None:
+        if not isinstance(signal, StopSignal):
+            raise UsageError(
+                f"StopAgent takes a StopSignal, such as StopSignal.stop_requested('why'); not "
+                f"{signal!r}"
+            )
+        super().__init__(signal)
+        self.signal = signal
+
+    def __str__(self) -> str:
+        return str(self.signal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +218,9 @@ class StopSignals:
     """Signals in the order in which they were added."""
 
     signals: tuple[StopSignal, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "signals", tuple(self.signals))
 
     def with_signal(self, signal: StopSignal) -> StopSignals:
         """These and one more."""
@@ -117,6 +238,9 @@ class StopSignals:
 
     def __len__(self) -> int:
         return len(self.signals)
+
+    def __iter__(self) -> Iterator[StopSignal]:
+        return iter(self.signals)
 
     def to_dict(self) -> dict[str, Any]:
         """The signals as plain data."""
@@ -157,9 +281,10 @@ class ExecutionContinuation:
         highest = self.signals.highest
         if highest is None:
             return "Goes on: nothing asks to stop."
-        why = highest.reason.value + (f" ({highest.message})" if highest.message else "")
+        more = len(self.signals) - 1
+        why = f"{highest}" + (f", and {more} more" if more else "")
         if self.continuation_requested:
-            return f"Goes on: somebody asked to, although {why} asks to stop."
+            return f"Goes on: somebody asked to, although this asks to stop: {why}."
         return f"Stops: {why}."
 
     def to_dict(self) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +12,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from understudy.errors import UsageError
 
-__all__ = ["checked_json", "digest"]
+__all__ = ["checked_json", "checked_seconds", "digest"]
 
 
 def checked_json(values: Mapping[str, Any], *, what: str) -> dict[str, Any]:
@@ -35,6 +36,19 @@ def checked_json(values: Mapping[str, Any], *, what: str) -> dict[str, Any]:
                 "data, and hand live objects over as deps"
             ) from error
     return checked
+
+
+def checked_seconds(given: object, *, what: str) -> float:
+    """A span of time as given.
+
+    Raises:
+        UsageError: for anything but a number of seconds above 0.
+
+    """
+    number = isinstance(given, (int, float)) and not isinstance(given, bool)
+    if not number or not math.isfinite(given) or given <= 0:  # type: ignore[arg-type,operator]  # a number: just asked
+        raise UsageError(f"{what} is a number of seconds above 0, not {given!r}")
+    return given  # type: ignore[return-value]  # a number, as above
 
 
 def digest(value: object) -> str:

@@ -47,6 +47,22 @@ TOLD = {
         "ann: Completed(text='12 kettles'",
         "RuntimeStatus(agents=3, running=0, abandoned_threads=0)",
     ],
+    "research_budget": [
+        "From 2 searches: Kettles are older than Rome.",
+        "900 tokens, early: True",
+        "Completed early after 3 model calls: token_limit: 600 of 600 tokens were used",
+        "  ... granting one more step: Stops: token_limit",
+        "Completed early after 4 model calls: token_limit: 900 of 600",
+        "(it had gone on in spite of token_limit: 600 of 600",
+        "Stopped after 2 model calls: token_limit",
+        "Stopped after 1 model call: stop_requested: that shelf is locked (from 'archive').",
+    ],
+    "cancellation_flag": [
+        "  ... counting shelf 2",
+        "Stopped after 2 model calls: user_requested: the shop closes (from 'flags').",
+        "Stopped after 0 model calls: user_requested: the shop closes (from 'flags').",
+        "Completed(text='3 kettles so far.'",
+    ],
     "nested_approval": [
         "  ... support > billing > cashier looks up order 17",
         "support > billing > cashier wants refund {'order_id': '17', 'amount': 40.0}",

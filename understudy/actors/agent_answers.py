@@ -39,7 +39,9 @@ def options_of(agent: Agent, choices: RunChoices) -> RunOptions:
         UsageError: as `Agent.execute` does.
 
     """
-    return agent.run_options(choices.until_tool, choices.until_tool_success, choices.max_runs)
+    return agent.run_options(
+        choices.until_tool, choices.until_tool_success, choices.max_runs, choices.deadline
+    )
 
 
 def answer_when_durable(cell: AgentCell, future: Future[T], value: T) -> None:

@@ -41,6 +41,7 @@ class RunChoices:
     until_tool: UntilTool | None = None
     until_tool_success: UntilTool | None = None
     max_runs: int | None = None
+    deadline: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -83,13 +83,15 @@ class AgentRef(pykka.ActorRef[AgentActor]):
         until_tool: UntilTool | None = None,
         until_tool_success: UntilTool | None = None,
         max_runs: int | None = None,
+        deadline: float | None = None,
         message_id: str | None = None,
         if_interrupted: Literal["withdraw", "error"] = "withdraw",
     ) -> Future[Outcome]:
         """Run the agent on a message; the future brings the outcome.
 
         While a run goes on it waits its turn. A run that waits for a person is withdrawn by it,
-        unless `if_interrupted="error"` (I10).
+        unless `if_interrupted="error"` (I10). After `deadline` seconds, waits for people not
+        counted, it is stopped (P9).
 
         Raises:
             UsageError: for what the caller did wrong, at once.
@@ -103,7 +105,10 @@ class AgentRef(pykka.ActorRef[AgentActor]):
             raise UsageError(f"if_interrupted is 'withdraw' or 'error', not {if_interrupted!r}")
         _check_message_id(message_id)
         choices = RunChoices(
-            until_tool=until_tool, until_tool_success=until_tool_success, max_runs=max_runs
+            until_tool=until_tool,
+            until_tool_success=until_tool_success,
+            max_runs=max_runs,
+            deadline=deadline,
         )
         if cell.agent is not None:  # else it is checked when the agent has been read back
             options_of(cell.agent, choices)

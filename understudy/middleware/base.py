@@ -41,7 +41,7 @@ class Middleware:
     """One concern of an agent, wrapped around its model and tool calls.
 
     Override what you need, async or plain (plain hooks run in worker threads). Hooks are called in
-    stack order, `after_model` and `on_run_end` in reverse. A hook that raises ends the run as
+    stack order, `after_*` and `on_run_end` in reverse. A hook that raises ends the run as
     `Failed(MiddlewareError)`. Hooks run at least once: a crash may repeat the last one, so a side
     effect belongs into `await run.once(key, fn)` (J15).
     """
@@ -50,6 +50,8 @@ class Middleware:
     """Typed values that this middleware adds to `state.values`: checked on entry and on change."""
     stream_safe: ClassVar[bool] = False
     """Whether text may be shown before `after_model` has seen the whole reply (J15)."""
+    keeps_time: bool = False
+    """Whether it reads `run.seconds`, so that they are recorded to survive a crash (P5)."""
 
     @property
     def name(self) -> str:
@@ -85,6 +87,15 @@ class Middleware:
     async def on_run_start(self, run: Run) -> None:
         """A run begins."""
 
+    async def before_step(self, run: Run) -> None:
+        """A step, a model call and its tools, is about to begin: the place for `run.signal`."""
+
+    async def after_step(self, run: Run) -> None:
+        """A step is done, its reply and results are in the state; now it is decided how to go on.
+
+        Not called where the run ends by its until tool.
+        """
+
     async def before_model(self, run: Run, request: ModelInput) -> ModelInput | None:
         """The model is about to be asked `request`; return another one to ask that instead."""
 
@@ -109,11 +120,13 @@ class Middleware:
         """How a person is shown a message: another one, or None for as it is."""
 
 
-_REVERSED = ("after_model", "on_run_end")
+_REVERSED = ("after_step", "after_model", "on_run_end")
 _TABLE = (
     "on_start",
     "on_message",
     "on_run_start",
+    "before_step",
+    "after_step",
     "before_model",
     "after_model",
     "check_tool_calls",
@@ -149,4 +162,8 @@ def collect_hooks(stack: Sequence[Middleware]) -> Hooks:
         for m in stack
         if getattr(type(m), "after_model") is not Middleware.after_model  # noqa: B009
     ]
-    return Hooks(**table, streams_safely=all(m.stream_safe for m in rewriting))
+    return Hooks(
+        **table,
+        keeps_time=any(m.keeps_time for m in stack),
+        streams_safely=all(m.stream_safe for m in rewriting),
+    )

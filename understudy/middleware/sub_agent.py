@@ -13,7 +13,7 @@ from typing import Any, Literal
 from understudy.definition import AgentDefinition
 from understudy.errors import UnderstudyError, UsageError
 from understudy.middleware.base import Middleware, Prepared
-from understudy.outcomes import Completed, Failed, Outcome
+from understudy.outcomes import Completed, Failed, Outcome, Stopped
 from understudy.tools import Tool, ToolContext, ToolFailed
 
 __all__ = ["SubAgent"]
@@ -28,7 +28,7 @@ class SubAgent(Middleware):
     Args:
         agents: each an `Agent`, or a dict with `name`, `description` and any of `instructions`,
             `tools`, `middleware`, `model` (the parent's by default), `max_runs`, `early_stopping`,
-            `until_tool` or `until_tool_success` (S2).
+            `max_overrides`, `until_tool` or `until_tool_success` (S2).
         general_purpose: also offer an agent like the parent itself, less what would nest it
             without end.
         block_middleware: classes of the parent's middleware that the general-purpose agent does
@@ -134,6 +134,8 @@ def _told(name: str, outcome: Outcome) -> Any:
             return result.content
         case Failed(error=error):
             raise ToolFailed(f"task {name!r} failed: {type(error).__name__}: {error}")
+        case Stopped():
+            raise ToolFailed(f"task {name!r} was not finished. {outcome.explain()}")
         case _:
             raise ToolFailed(f"task {name!r} ended as {outcome!r}")
 

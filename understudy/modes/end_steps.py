@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
+from pydantic_ai.messages import ModelRequest
+
+from understudy.boundary import continuation_of, wants_answer
 from understudy.errors import UntilToolNotCalled
+from understudy.messages import user_message
 from understudy.modes.ends import outcome_of
+from understudy.modes.stop_steps import end_by
 from understudy.modes.tool_ready import Ready, prepare
 from understudy.outcomes import Outcome
 from understudy.records import End, TurnClosed
 from understudy.run import Run
-from understudy.state import Call
+from understudy.state import Call, Turn
+from understudy.stopping import ExecutionContinuation
 
 __all__ = ["check_until_tool", "continue_or_finish"]
+
+GO_ON = "Go on."
+"""What the model is told where it is asked again after its final reply, and nobody said more."""
 
 
 async def check_until_tool(run: Run) -> Outcome | None:
@@ -40,14 +49,25 @@ async def check_until_tool(run: Run) -> Outcome | None:
 
 
 async def continue_or_finish(run: Run) -> Outcome | None:
-    """Go round again after tool calls; finish after a reply without any (J1)."""
+    """Stop by a signal, go on by an override; else go round again after tool calls (P3, J1)."""
     current = run.current
     turn = current.turn
     if turn is None:
         return None
     if turn.broken is not None:
         return _close(run, End(outcome="failed", error=turn.broken))
-    if turn.calls or turn.response.state == "suspended" or _steered(run):
+    for hook in run.definition.hooks.after_step:
+        await hook(run.threads, run)
+    goes_on = turn.calls or turn.response.state == "suspended" or _steered(run)
+    if current.signals or current.overrides or current.early_stop is not None:
+        decision = continuation_of(current)
+        end = _end_after(run, turn, decision)
+        if end is not None:
+            return _close(run, end)
+        if decision.continuation_requested and not goes_on:
+            run.record(TurnClosed(turn=turn.index, message=_prompt(run)))
+            return None
+    if goes_on:
         run.record(TurnClosed(turn=turn.index))
         return None
     if current.until_tool is not None:
@@ -61,6 +81,27 @@ async def continue_or_finish(run: Run) -> Outcome | None:
 def _steered(run: Run) -> bool:
     """Whether a message waits that is to steer this run (A2)."""
     return any(queued.steer for queued in run.state.queue.values())
+
+
+def _end_after(run: Run, turn: Turn, decision: ExecutionContinuation) -> End | None:
+    """How signals, or an early stop, end the run after this turn.
+
+    A signal that lets the model answer first does not: before the next step it begins the answer,
+    and a final reply is one already.
+    """
+    text = turn.response.text or ""
+    if decision.should_stop and not wants_answer(run.current):
+        return end_by(run, decision.signals, text)
+    if run.current.early_stop is not None:
+        return End(outcome="completed", text=text, early_stopped=True)
+    return None
+
+
+def _prompt(run: Run) -> ModelRequest:
+    """What the model is told that is asked again after its final reply."""
+    current = run.current
+    prompts = [o.prompt for o in current.overrides if o.turn == current.turns and o.prompt]
+    return user_message("\n\n".join(prompts) or GO_ON, at=run.clock.now())
 
 
 def _close(run: Run, end: End) -> Outcome:

@@ -25,7 +25,7 @@ def end_of(run: Run, outcome: Completed | Stopped | Failed) -> End:
     closing = run.current.closing
     if closing is not None and closing.outcome == "completed" and closing.text == outcome.text:
         return closing
-    return End(outcome="completed", text=outcome.text)
+    return End(outcome="completed", text=outcome.text, early_stopped=outcome.early_stopped)
 
 
 def outcome_of(
@@ -50,7 +50,12 @@ def outcome_of(
         return Stopped(signals=signals, run_id=run.run_id, state=state, usage=run.usage)
     tool_result = _tool_result(end, state, tools, live) if end.tool_call is not None else None
     return Completed(
-        text=end.text, tool_result=tool_result, run_id=run.run_id, state=state, usage=run.usage
+        text=end.text,
+        tool_result=tool_result,
+        early_stopped=end.early_stopped,
+        run_id=run.run_id,
+        state=state,
+        usage=run.usage,
     )
 
 

@@ -1,4 +1,4 @@
-"""The steps that ask the model: `check_stop` and `call_llm`."""
+"""The step that asks the model: `call_llm`."""
 
 from __future__ import annotations
 
@@ -19,27 +19,19 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from tenacity import RetryError
 
-from understudy.errors import ModelFailed, RunLimitExceeded, StreamBroken, UsageError
+from understudy.errors import ModelFailed, StreamBroken, UsageError
 from understudy.events import ReplyStarted, TextDelta, ThinkingDelta
 from understudy.hooks import Hook, HookFailed
 from understudy.instructions import render
 from understudy.model_input import ModelInput
 from understudy.models import needs_preparation
 from understudy.modes.ends import outcome_of
+from understudy.modes.stop_steps import NO_ANSWER, stop_before
 from understudy.outcomes import Outcome
 from understudy.records import Reply, UserMessage
 from understudy.run import Run
 
-__all__ = ["call_llm", "check_stop"]
-
-
-async def check_stop(run: Run) -> Outcome | None:
-    """Fail where one more model call is due than the run may make (R1)."""
-    current = run.current
-    due = current.turn is None and current.closing is None
-    if due and current.model_calls >= current.max_runs:
-        return run.failed(RunLimitExceeded(max_runs=current.max_runs))
-    return None
+__all__ = ["call_llm"]
 
 
 async def call_llm(run: Run) -> Outcome | None:
@@ -48,7 +40,13 @@ async def call_llm(run: Run) -> Outcome | None:
     if current.turn is not None:
         return None
     if current.closing is None:
-        _take_steering(run)
+        if current.signals and current.early_stop is None:  # of a step put before this one
+            outcome = stop_before(run)
+            if outcome is not None:
+                return outcome
+        run.asking = True
+        if current.early_stop is None:
+            _take_steering(run)
         prompt = await _prompt(run)
         answer = await _ask_models(run, prompt)
         if isinstance(answer, ModelFailed):
@@ -58,6 +56,8 @@ async def call_llm(run: Run) -> Outcome | None:
             # its record, which is durable after theirs and told after that: one commit for both.
             await run.durable()
         await _accept(run, answer)
+        if run.timed:
+            run.keep_time()
         return None
     return outcome_of(current.closing, run.state, run.definition.tools, run.live_values)
 
@@ -72,6 +72,7 @@ def _take_steering(run: Run) -> None:
 
 async def _prompt(run: Run) -> ModelInput:
     definition = run.definition
+    answering = run.current.early_stop is not None
     texts = []
     for instructions in definition.instructions:
         text = await render(instructions, run.state, agent=definition.name)
@@ -81,7 +82,7 @@ async def _prompt(run: Run) -> ModelInput:
     prompt = ModelInput(
         messages=kept,
         instructions="\n\n".join(texts),
-        tools=run.tools,
+        tools=() if answering else run.tools,
         settings=definition.model_settings,
     )
     for hook in definition.hooks.before_model:
@@ -92,6 +93,8 @@ async def _prompt(run: Run) -> ModelInput:
         elif prompt.messages is kept and kept is not run.state.messages:
             prompt = prompt.replace(messages=run.state.messages)  # the hook rewrote history
         kept = run.state.messages
+    if answering and prompt.tools:
+        prompt = prompt.replace(tools=())  # whatever a hook would offer
     return prompt
 
 
@@ -257,6 +260,7 @@ async def _accept(run: Run, answer: _Answer) -> None:
     response = object.__new__(type(answer.response))  # as copy.copy does, at a quarter of its cost
     response.__dict__.update(answer.response.__dict__)
     response.timestamp = run.clock.now()
+    current = run.current
     broken: StreamBroken | None = None
     if answer.broken is not None:
         response.state = "interrupted"
@@ -268,18 +272,29 @@ async def _accept(run: Run, answer: _Answer) -> None:
             _check_returned(hook, replaced, ModelResponse)
             if replaced is not None:
                 response = replaced
+        if current.early_stop is not None:
+            response = _answer_only(response)
         if not run.definition.hooks.streams_safely and run.streaming and response.text:
             _Teller(run).text(response.text)
     response = _with_own_ids(run, response)
-    turn = run.current.turns
     run.record(
         Reply(
-            turn=turn,
+            turn=current.turns,
             response=response,
             cut=broken is not None or response.finish_reason == "length",
             broken=broken.to_dict() if broken is not None else None,
         )
     )
+    run.asking = False
+
+
+def _answer_only(response: ModelResponse) -> ModelResponse:
+    """The last reply of a run that stops early: its text, and no tool call (R1)."""
+    parts = [part for part in response.parts if not isinstance(part, ToolCallPart)]
+    if not (response.text or "").strip():
+        parts = [part for part in parts if not isinstance(part, TextPart)]
+        parts.append(TextPart(NO_ANSWER))
+    return replace(response, parts=parts)
 
 
 def _with_own_ids(run: Run, response: ModelResponse) -> ModelResponse:

@@ -15,7 +15,9 @@ from dataclasses import replace
 from understudy.definition import Pipeline
 from understudy.errors import JournalFailed, RecordRefused, StepFailed, UnderstudyError, UsageError
 from understudy.hooks import HookFailed
+from understudy.modes.deadlines import within_deadline
 from understudy.modes.ends import end_of
+from understudy.modes.stop_steps import ask_sources, time_is_over
 from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Paused, Stopped
 from understudy.records import Attempt, HooksRan, Once, RunEnded
 from understudy.run import Halted, Run, inside_run
@@ -102,13 +104,18 @@ async def drive(run: Run, mode: Pipeline) -> Outcome:
     token = inside_run.set(run)
     try:
         current = run.current
+        run.driven()
         lost = current.attempts > 0 and current.turn is None
         run.record(Attempt(number=current.attempts + 1, reply_lost=lost))
         if current.attempts > 1 or run.state.message_ids:
             # Before anything that may bring the process down: else nobody counts it (J10).
             await run.durable()
         try:
-            outcome = await _circle(run, mode)
+            if current.deadline is None:
+                outcome = await _circle(run, mode)
+            else:
+                in_time = await within_deadline(run, _circle(run, mode))
+                outcome = in_time if in_time is not None else _cancelled(run)
         except HookFailed as failure:
             outcome = run.failed(failure.error)
         return await _finish(run, outcome)
@@ -120,6 +127,11 @@ async def _circle(run: Run, mode: Pipeline) -> Outcome:
     current = run.current
     if current.paused is not None:
         return run.paused(current.paused)
+    watched = bool(run.cancellation) or current.deadline is not None
+    if watched:
+        await _check_cancelled(run)
+        if current.cancelled is not None:
+            return _cancelled(run)
     if not current.hooks_ran:
         for hook in run.definition.hooks.on_run_start:
             await hook(run.threads, run)
@@ -130,10 +142,14 @@ async def _circle(run: Run, mode: Pipeline) -> Outcome:
     steps = mode.steps
     while True:
         before = run.ledger.count
+        if watched:
+            await _check_cancelled(run)
         for step in steps:
             if current.cancelled is not None:
-                return run.stopped(StopSignals((StopSignal.from_dict(current.cancelled),)))
+                return _cancelled(run)
             if run.halting is not None and run.halting():
+                if run.timed:
+                    run.keep_time()
                 raise Halted
             try:
                 outcome = await step(run)
@@ -150,6 +166,19 @@ async def _circle(run: Run, mode: Pipeline) -> Outcome:
         if run.ledger.count == before:
             cause = f"the steps {', '.join(mode.step_names)} went round and recorded nothing"
             return run.failed(StepFailed(step="pipeline", cause=cause))
+
+
+async def _check_cancelled(run: Run) -> None:
+    """Whatever else stands, a run is asked before each step whether it is cancelled (P7, P9)."""
+    await ask_sources(run)
+    if run.current.cancelled is None and run.seconds_left == 0.0:
+        run.record(time_is_over(run))
+
+
+def _cancelled(run: Run) -> Stopped:
+    wish = run.current.cancelled
+    assert wish is not None, "what ends a drive from outside is recorded before"
+    return run.stopped(StopSignals((StopSignal.from_dict(wish),)))
 
 
 async def _tell_answers(run: Run) -> None:
@@ -179,6 +208,8 @@ def _step_error(step: Step, error: Exception) -> UnderstudyError:
 
 async def _finish(run: Run, outcome: Outcome) -> Outcome:
     """Record how the run stands, then tell it: nothing visible precedes its commit (J16)."""
+    if run.timed:
+        run.keep_time()
     if isinstance(outcome, (Completed, Stopped, Failed)):
         outcome = await _end(run, outcome)
     await run.durable()
@@ -189,9 +220,14 @@ async def _finish(run: Run, outcome: Outcome) -> Outcome:
 
 
 async def _end(run: Run, outcome: Completed | Stopped | Failed) -> Completed | Stopped | Failed:
-    """Record the end. A failed run skips `on_run_end` (R4); one whose hook fails, failed."""
-    for hook in run.definition.hooks.on_run_end:
-        if isinstance(outcome, Failed):
+    """Record the end. A failed run skips `on_run_end` (R4); one whose hook fails, failed.
+
+    So does one that was cancelled before its `on_run_start`.
+    """
+    hooks = run.definition.hooks
+    began = run.current.hooks_ran or not hooks.on_run_start
+    for hook in hooks.on_run_end:
+        if isinstance(outcome, Failed) or not began:
             break
         try:
             await hook(run.threads, run, outcome)

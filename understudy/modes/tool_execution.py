@@ -21,10 +21,12 @@ from understudy.modes.tool_results import (
     make_part,
     question,
     result_of,
+    stopped_result,
     timed_out_result,
 )
 from understudy.records import Result, Settled, Started, Suspended
 from understudy.run import Halted, Run
+from understudy.stopping import StopAgent
 from understudy.tools import Retry, Tool, ToolFailed
 from understudy.values import digest
 
@@ -50,6 +52,14 @@ class _Asks(_Signal):
     def __init__(self, interrupt: Interrupt) -> None:
         super().__init__()
         self.interrupt = interrupt
+
+
+class _Stops(_Signal):
+    """The tool, or a middleware around it, raised `StopAgent` (P6)."""
+
+    def __init__(self, stop: StopAgent) -> None:
+        super().__init__()
+        self.stop = stop
 
 
 class _TimedOut(_Signal):
@@ -124,6 +134,8 @@ async def _performed(run: Run, ready: Ready, cancelled: Callable[[], bool]) -> R
         if not changed.requests:
             ask_again(run, changed.call)
         return None
+    except _Stops as stops:
+        return stopped_result(run, call, stops.stop.signal)
     except _TimedOut as timed_out:
         return timed_out_result(run, ready, entered=timed_out.entered)
     except (HookFailed, JournalFailed):
@@ -179,7 +191,7 @@ async def _wrapped(run: Run, ready: Ready) -> Any:
     shown = view(run, ready)
     chain: Callable[[ToolCall], Any] = innermost
     for hook in reversed(run.definition.hooks.wrap_tool_call):
-        chain = _link(run, hook, chain, raised)
+        chain = _link(run, hook, chain, raised, signals)
     try:
         returned = await chain(shown)
     except HookFailed:
@@ -211,13 +223,20 @@ async def _changed(run: Run, ready: Ready, shown: ToolCall, call: ToolCall) -> R
 
 
 def _link(
-    run: Run, hook: Hook, inner: Callable[[ToolCall], Any], raised: list[Exception]
+    run: Run,
+    hook: Hook,
+    inner: Callable[[ToolCall], Any],
+    raised: list[Exception],
+    signals: list[_Signal],
 ) -> Callable[[ToolCall], Any]:
     async def link(call: ToolCall) -> Any:
         try:
             return await hook.function(run, call, inner)
         except (HookFailed, JournalFailed):
             raise
+        except StopAgent as stop:
+            signals.append(_Stops(stop))
+            raise signals[0] from stop
         except Exception as error:
             if any(error is known for known in raised):
                 raise  # the tool's own, passing through
@@ -251,6 +270,8 @@ async def _body(run: Run, ready: Ready) -> Any:
         sole = _sole(error)
         if isinstance(sole, Interrupt):
             raise _Asks(sole) from error
+        if isinstance(sole, StopAgent):
+            raise _Stops(sole) from error
         raise
 
 

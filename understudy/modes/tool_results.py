@@ -14,6 +14,7 @@ from understudy.modes.tool_ready import Ready, prepare, record_request, view
 from understudy.records import Result
 from understudy.run import Run
 from understudy.state import Call, merged
+from understudy.stopping import StopSignal
 from understudy.tools import ToolResult, model_content
 from understudy.values import checked_json
 
@@ -28,6 +29,7 @@ __all__ = [
     "question",
     "responded_result",
     "result_of",
+    "stopped_result",
     "timed_out_result",
 ]
 
@@ -102,6 +104,12 @@ def timed_out_result(run: Run, ready: Ready, *, entered: bool) -> Result | None:
         text = f"{ready.tool.name!r} was not started within its limit of {limit} seconds: no thread"
         return failed_result(run, ready.call, text)
     return in_doubt(run, ready.call, f"it did not answer within its limit of {limit} seconds")
+
+
+def stopped_result(run: Run, call: Call, signal: StopSignal) -> Result:
+    """The tool wants the run to stop: its signal is a part of what it brought (P6)."""
+    part = make_part(run, call, f"Stopped the run: {signal}", "interrupted")
+    return Result(call_key=call.key, part=part, signal=signal.to_dict())
 
 
 def gave_up_result(run: Run, ready: Ready) -> Result | None:

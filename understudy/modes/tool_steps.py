@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 
 from understudy.errors import UsageError
+from understudy.fold import IN_DOUBT
 from understudy.modes.tool_execution import perform, start
 from understudy.modes.tool_ready import Ready, doubted, prepare
 from understudy.modes.tool_results import (
@@ -18,11 +19,12 @@ from understudy.modes.tool_results import (
 from understudy.outcomes import Outcome
 from understudy.records import Propagated, Result
 from understudy.run import Run
-from understudy.state import Call
+from understudy.state import Call, Turn
 
 __all__ = ["execute_tools", "propagate_state"]
 
 CRASHED = "the process that ran it went away before it answered"
+STOPPED = "Not run: another call of the same reply asked the run to stop."
 CUT_OFF = "Not executed: the reply that asked for this call was cut off before its end."
 
 
@@ -32,7 +34,8 @@ async def execute_tools(run: Run) -> Outcome | None:
     Async tools run together on the loop and plain ones in threads; a sequential one runs alone
     (T1). Each result is recorded the moment its tool returns.
     """
-    turn = run.current.turn
+    current = run.current
+    turn = current.turn
     if turn is None or turn.propagated:
         return None
     asks = run.definition.hooks.check_tool_calls or run.gates
@@ -48,6 +51,8 @@ async def execute_tools(run: Run) -> Outcome | None:
             if may_run is not None:
                 ready.append(may_run)
     for group in _batches(ready):
+        if current.signals and _stopped_in(turn):  # only what was started before goes on
+            group = [item for item in group if item.call.running]
         batch = [item for item in group if not doubted(run, item)]
         if not batch:
             continue
@@ -58,7 +63,25 @@ async def execute_tools(run: Run) -> Outcome | None:
             await perform(run, batch[0])
         else:
             await _together(run, batch)
+    if current.signals and _stopped_in(turn):
+        _leave_out(run, turn)
     return None
+
+
+def _stopped_in(turn: Turn) -> bool:
+    """Whether a tool of this turn raised `StopAgent` (P6)."""
+    return any(call.result is not None and call.result.signal for call in turn.calls.values())
+
+
+def _leave_out(run: Run, turn: Turn) -> None:
+    """The run is to stop: what was not started, or waits for somebody, is not done any more."""
+    for call in turn.calls.values():
+        if call.result is not None:
+            continue
+        doubt = next((r.payload["reason"] for r in call.standing if r.kind == "doubt"), None)
+        told = STOPPED if doubt is None else IN_DOUBT.format(reason=doubt)
+        part = make_part(run, call, told, "interrupted")
+        run.record(Result(call_key=call.key, part=part, doubt=doubt))
 
 
 def _release(run: Run, call: Call) -> Ready | None:

@@ -1,0 +1,84 @@
+"""A research agent with a token budget that still answers when the budget is used up."""
+
+from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.usage import RequestUsage
+
+from understudy import Agent, Completed, Run, ScriptedModel, StopAgent, StopSignal, tool
+from understudy.middleware import Limits, Middleware
+from understudy.models import ScriptedRequest
+
+FOUND = {
+    "kettles": "Kettles are older than Rome.",
+    "spouts": "Spouts came with the silversmiths.",
+    "handles": "Nobody has written about handles.",
+}
+
+
+# 1. What it can do. A tool stops the run by itself where going on would be wrong.
+@tool
+async def search(topic: str) -> str:
+    """Search the archive for a topic."""
+    print(f"  ... searching for {topic}")
+    if topic == "secrets":
+        raise StopAgent(StopSignal.stop_requested("that shelf is locked", source="archive"))
+    return FOUND[topic]
+
+
+# 2. A model that would search for ever; each of its replies costs 300 tokens. (Any model of
+#    Pydantic AI, such as "openai:gpt-5-mini", reports its usage by itself.)
+def researcher(*topics: str) -> ScriptedModel:
+    def reply(request: ScriptedRequest) -> ModelResponse:
+        asked = sum(isinstance(message, ModelResponse) for message in request.messages)
+        if not request.tools:
+            said = f"From {asked} searches: {FOUND['kettles']} The rest is still open."
+            part: TextPart | ToolCallPart = TextPart(said)
+        else:
+            part = ToolCallPart("search", {"topic": topics[asked % len(topics)]})
+        usage = RequestUsage(input_tokens=250, output_tokens=50)
+        return ModelResponse(parts=[part], usage=usage)
+
+    return ScriptedModel(reply)
+
+
+# 3. A guard of one's own that is overridden: the first time, somebody grants one more step.
+class Generous(Middleware):
+    async def before_step(self, run: Run) -> None:
+        granted = any(override.source == "generous" for override in run.current.overrides)
+        if run.continuation.should_stop and not granted:
+            print(f"  ... granting one more step: {run.continuation.explain()}")
+            run.request_continuation(source="generous")
+
+
+def main() -> None:
+    topics = ("kettles", "spouts", "handles")
+
+    # 4. The budget is looked at before each step. Used up, it lets the model answer once more,
+    #    without tools, by what it has found so far.
+    budget = Limits(max_tokens=600, on_limit="generate")
+    agent = Agent("researcher", researcher(*topics), tools=[search], middleware=[budget])
+    outcome = agent.execute_sync("What do we know of kettles?")
+    assert isinstance(outcome, Completed), outcome
+    print(outcome.text)
+    print(f"{outcome.usage.total_tokens} tokens, early: {outcome.early_stopped}")
+    print(outcome.explain())
+
+    # 5. The same budget, with somebody who stretches it.
+    stack = [budget, Generous()]
+    agent = Agent("researcher", researcher(*topics), tools=[search], middleware=stack)
+    outcome = agent.execute_sync("What do we know of kettles?")
+    print(outcome.explain())
+
+    # 6. A budget that simply stops. What was found is in the state, and another run may go on.
+    agent = Agent(
+        "researcher", researcher(*topics), tools=[search], middleware=[Limits(max_tokens=600)]
+    )
+    outcome = agent.execute_sync("What do we know of kettles?")
+    print(outcome.explain())
+
+    # 7. A tool that stops the run, and says why.
+    agent = Agent("researcher", researcher("secrets"), tools=[search])
+    print(agent.execute_sync("What is in the cellar?").explain())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""`Limits`: so many steps, tokens, seconds and failed tools may a run take (P5).
+
+It watches, and tells the run by signals that it is to stop. Stopping is the pipeline's matter, the
+same for every signal; so each limit can be overridden by whoever asks to continue (P4). It owns
+no interrupts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+from pydantic_ai.messages import FinishReason
+
+from understudy.errors import UsageError
+from understudy.middleware.base import Middleware
+from understudy.run import Run
+from understudy.stopping import StopSignal
+from understudy.values import checked_seconds
+
+__all__ = ["Limits"]
+
+
+class Limits(Middleware):
+    """Stops a run that has used up what it may use; what it did is kept in its state.
+
+    Each limit is checked before a step, with `>=`: what one step uses beyond it is used. A reply
+    that is the final answer is kept, even one that uses too much. All of them count over the run,
+    its resumes included. None means no limit.
+
+    Args:
+        max_steps: model calls.
+        max_tokens: input and output tokens, with those of all agents inside.
+        max_seconds: time spent running, not that of waiting for people.
+        finish_reasons: a reply that finished so ends the run, as `Completed`, when its tools are
+            done: any of `stop`, `length`, `content_filter`, `tool_call`, `error`.
+        max_consecutive_tool_errors: results that are errors, without a success between.
+        on_limit: `"stop"` ends the run as `Stopped`. `"generate"` lets the model answer once more,
+            without tools, and ends it as `Completed(early_stopped=True)`; a run that must end by
+            an until tool is stopped nevertheless.
+
+    Raises:
+        UsageError: for a limit that is none, such as 0.
+
+    """
+
+    def __init__(
+        self,
+        max_steps: int | None = None,
+        max_tokens: int | None = None,
+        max_seconds: float | None = None,
+        finish_reasons: Sequence[FinishReason] | None = None,
+        max_consecutive_tool_errors: int | None = None,
+        *,
+        on_limit: Literal["stop", "generate"] = "stop",
+    ) -> None:
+        self._max_steps = _count(max_steps, "max_steps")
+        self._max_tokens = _count(max_tokens, "max_tokens")
+        self._max_errors = _count(max_consecutive_tool_errors, "max_consecutive_tool_errors")
+        if max_seconds is not None:
+            checked_seconds(max_seconds, what="Limits(max_seconds=)")
+        self._max_seconds = max_seconds
+        self._finish_reasons = _reasons(finish_reasons)
+        if on_limit not in ("stop", "generate"):
+            raise UsageError(f"Limits(on_limit=) is 'stop' or 'generate', not {on_limit!r}")
+        self._answer = on_limit == "generate"
+        self.keeps_time = max_seconds is not None
+
+    async def before_step(self, run: Run) -> None:
+        for signal in self._reached(run):
+            run.signal(signal, answer=self._answer)
+
+    def _reached(self, run: Run) -> list[StopSignal]:
+        """A signal for each limit that is reached. They tell nothing that a second look changes."""
+        current = run.current
+        found = []
+        if self._max_steps is not None and current.model_calls >= self._max_steps:
+            told = f"{current.model_calls} of {self._max_steps} steps were made"
+            found.append(StopSignal.steps_limit(told, source="limits.max_steps"))
+        tokens = run.usage.total_tokens
+        if self._max_tokens is not None and tokens >= self._max_tokens:
+            told = f"{tokens} of {self._max_tokens} tokens were used"
+            found.append(StopSignal.token_limit(told, source="limits.max_tokens"))
+        if self._max_seconds is not None and run.seconds >= self._max_seconds:
+            told = f"its {self._max_seconds:g} seconds were over"
+            found.append(StopSignal.time_limit(told, source="limits.max_seconds"))
+        if self._max_errors is not None and current.tool_errors >= self._max_errors:
+            told = f"{current.tool_errors} tool calls failed in a row"
+            found.append(StopSignal.retry_limit(told, source="limits.max_consecutive_tool_errors"))
+        return found
+
+    async def after_step(self, run: Run) -> None:
+        turn = run.current.turn
+        reason = turn.response.finish_reason if turn is not None else None
+        if reason is not None and reason in self._finish_reasons:
+            told = f"the model finished by {reason!r}"
+            run.signal(StopSignal.finish_reason(told, source="limits.finish_reasons"))
+
+
+def _count(given: int | None, name: str) -> int | None:
+    if given is None:
+        return None
+    if not isinstance(given, int) or isinstance(given, bool) or given < 1:
+        raise UsageError(f"Limits({name}=) is a number from 1 on, or None for off; not {given!r}")
+    return given
+
+
+def _reasons(given: Sequence[FinishReason] | None) -> tuple[FinishReason, ...]:
+    if given is None:
+        return ()
+    known = get_args(FinishReason)
+    if isinstance(given, str) or not isinstance(given, Sequence) or not given:
+        raise UsageError(
+            f"Limits(finish_reasons=) is a list of {', '.join(known)}, or None for off; not "
+            f"{given!r}"
+        )
+    for reason in given:
+        if reason not in known:
+            raise UsageError(
+                f"Limits(finish_reasons=) holds {reason!r}; there are: {', '.join(known)}"
+            )
+    return tuple(given)
