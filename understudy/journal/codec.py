@@ -54,7 +54,8 @@ def encode(record: Record, *, max_bytes: int = MAX_RECORD_BYTES) -> EncodedRecor
     try:
         payload = _adapter(cast("Any", type(record))).dump_json(record, exclude_defaults=True)
     except (PydanticSerializationError, ValueError) as error:
-        raise RecordRefused(kind=record.kind, why=f"it cannot be written as JSON: {error}") from None
+        why = f"it cannot be written as JSON: {error}"
+        raise RecordRefused(kind=record.kind, why=why) from None
     if len(payload) > max_bytes:
         raise RecordRefused(
             kind=record.kind, why=f"it has {len(payload):,} bytes; at most {max_bytes:,} are kept"
