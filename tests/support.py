@@ -148,6 +148,7 @@ def assert_valid_history(state: AgentState) -> None:
         asked = [part.tool_call_id for part in message.parts if isinstance(part, ToolCallPart)]
         if not asked:
             continue
+        assert position + 1 < len(messages), f"the calls {asked} of the last reply have no result"
         following = messages[position + 1]
         assert isinstance(following, ModelRequest)
         got = [part.tool_call_id for part in following.parts if isinstance(part, ToolReturnPart)]

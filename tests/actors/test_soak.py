@@ -554,6 +554,9 @@ class Soak:
         numbers = [event.seq or 0 for event in events]
         if numbers != sorted(numbers):
             self.world.violations.append(f"{ref.id}: its events are not in order")
+        if not numbers:
+            self.world.violations.append(f"{ref.id}: it told of nothing, and it ran")
+            return
         middle = numbers[len(numbers) // 2]
         if await _kept(ref, middle) != [e for e in events if e.seq and e.seq > middle]:
             self.world.violations.append(f"{ref.id}: its events differ when read from {middle} on")
