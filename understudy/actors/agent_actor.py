@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any
 
+import pykka
 from pydantic_ai.messages import ModelRequest
 
 from understudy.actors.agent_answers import (
@@ -123,6 +125,8 @@ class AgentActor(LoopActor):
                 listener=cell.log.tell,
                 on_fact=cell.tell_fact,
             )
+            if self.actor_stopped.is_set():
+                return  # it was ended meanwhile: another one reads the agent back
             cell.agent, cell.awake = awake.agent, awake
             if cell.waiting is not None:
                 awake.inherit(cell.waiting)
@@ -132,9 +136,12 @@ class AgentActor(LoopActor):
         except Exception as error:  # told to all who wait; the next message tries again
             if not isinstance(error, UnderstudyError):
                 logger.exception("agent %r could not be woken", cell.id)
+            if self.actor_stopped.is_set():
+                return
             self._lying_down = True
             cell.refuse_all(error)
-        self.actor_ref.tell(WAKE)
+        with contextlib.suppress(pykka.ActorDeadError):  # it was ended while a hook ran
+            self.actor_ref.tell(WAKE)
 
     def _get_up(self) -> None:
         """Look at what a drive left, or go on with a run that was cut off (A3)."""
@@ -322,6 +329,7 @@ class AgentActor(LoopActor):
             awake.waiters += (wanted.future,)
         message = ModelRequest(parts=parts, timestamp=cell.home.clock.now())
         callers = wanted.callers if wanted is not None else ()
+        awake.beginning = True
         self._drive(self._run_begun(message, options, tuple(ids)), callers)
 
     async def _run_begun(
@@ -340,7 +348,10 @@ class AgentActor(LoopActor):
         )
 
     def _early_cancel(self) -> StopSignal | None:
-        signal, self._awake.early_cancel = self._awake.early_cancel, None
+        """Asked when the run is recorded: a cancel that came before it is for this run (P7)."""
+        awake = self._awake
+        awake.beginning = False
+        signal, awake.early_cancel = awake.early_cancel, None
         return signal
 
     def _take_up(self) -> None:
@@ -383,6 +394,7 @@ class AgentActor(LoopActor):
         """A drive is over: tell what came of it, then do what waits."""
         cell, awake = self._cell, self._awake
         finished, awake.finished = awake.finished, None
+        awake.beginning, awake.early_cancel = False, None
         assert finished is not None, "only called with a drive that ended"
         if finished.crash is not None:
             self._after_crash(finished.crash, starting=starting)
@@ -513,12 +525,12 @@ class AgentActor(LoopActor):
         cell, awake = self._cell, self._awake
         run = awake.state.run
         awake.pause_reason = None
+        if awake.beginning:  # the run that stands, if one does, is withdrawn by this one
+            awake.early_cancel = cancel.signal
+            awake.waiters += (cancel.future,)
+            return
         if run is None or run.over:
-            if awake.task is None:
-                cancel.future.set(None)
-            else:  # the run is about to begin
-                awake.early_cancel = cancel.signal
-                awake.waiters += (cancel.future,)
+            cancel.future.set(None)
             return
         awake.waiters += (cancel.future,)
         if run.cancelled is None:

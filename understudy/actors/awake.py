@@ -52,6 +52,7 @@ class Awake:
     __slots__ = (
         "agent",
         "asked",
+        "beginning",
         "compact_wanted",
         "early_cancel",
         "finished",
@@ -85,6 +86,8 @@ class Awake:
         """Who wants its records replaced by a snapshot, when it has lain down."""
         self.pause_reason: str | None = None
         self.halting = False
+        self.beginning = False
+        """The drive that goes on has yet to record that its run begins."""
         self.early_cancel: StopSignal | None = None
         """A cancel that came before the run's first record (P7)."""
         self.self_runs = 0
@@ -123,7 +126,7 @@ _NOBODY: deque[tuple[RunWanted, tuple[str, ...]]] = deque(maxlen=0)
 async def wake_up(
     agent_id: str,
     agent: Agent | None,
-    home: Home,
+    home: Home[Any, Any],
     *,
     values: Mapping[str, Any] | None,
     listener: Callable[[Event], None],
@@ -161,7 +164,7 @@ async def wake_up(
     return _awake(agent, owned, state, home, values=values, listener=listener, on_fact=on_fact)
 
 
-def _definition(agent_id: str, loaded: Loaded, agent: Agent | None, home: Home) -> Agent:
+def _definition(agent_id: str, loaded: Loaded, agent: Agent | None, home: Home[Any, Any]) -> Agent:
     name = loaded.agent.agent
     if agent is None:
         return home.definition(name)
@@ -177,7 +180,7 @@ def _awake(
     agent: Agent,
     owned: Owned,
     state: AgentState,
-    home: Home,
+    home: Home[Any, Any],
     *,
     values: Mapping[str, Any] | None,
     listener: Callable[[Event], None],

@@ -67,7 +67,7 @@ class AgentCell:
         self,
         id: str,
         agent: Agent | None,
-        home: Home,
+        home: Home[AgentCell, Awake],
         *,
         deps: Any = None,
         values: Mapping[str, Any] | None = None,

@@ -98,7 +98,7 @@ class Community:
         self._refs: weakref.WeakValueDictionary[str, AgentRef] = weakref.WeakValueDictionary()
         self._supervisor: SupervisorRef | None = None
         self._activations: set[asyncio.Task[None]] = set()
-        self._make_home: Callable[[asyncio.AbstractEventLoop], Home] = lambda loop: Home(
+        self._make_home: Callable[[asyncio.AbstractEventLoop], Home[AgentCell, Awake]] = lambda loop: Home(
             clock=clock,
             new_id=new_id,
             threads=threads,
@@ -113,7 +113,7 @@ class Community:
         )
         self._threads = threads
 
-    home: Home
+    home: Home[AgentCell, Awake]
 
     # -------------------------------------------------------------------- life
 

@@ -6,23 +6,26 @@ import asyncio
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, TypeVar
 
 from understudy.agent import Agent
 from understudy.clock import Clock, NewId
 from understudy.journal import Store
 from understudy.threads import WorkerThreads
 
-if TYPE_CHECKING:
-    from understudy.actors.awake import Awake
-    from understudy.actors.cell import AgentCell
-
 __all__ = ["Home"]
 
 
+C = TypeVar("C")
+A = TypeVar("A")
+
+
 @dataclass(slots=True, eq=False)
-class Home:
-    """What all agents of a runtime share, and what they ask of it."""
+class Home(Generic[C, A]):
+    """What all agents of a runtime share, and what they ask of it.
+
+    `C` is what an agent's id keeps, `A` what the agent is while it is awake: both know of this.
+    """
 
     clock: Clock
     new_id: NewId
@@ -32,14 +35,14 @@ class Home:
     deps_for: Callable[[str], Any] | None
     definition: Callable[[str], Agent]
     """The agent of this name; a `UsageError` names those that there are."""
-    wake: Callable[[AgentCell], None]
+    wake: Callable[[C], None]
     """Has an agent look into its inbox, from any thread."""
-    let_go: Callable[[AgentCell, Awake | None], None]
+    let_go: Callable[[C, A | None], None]
     """An agent lies passive: it need not be kept in memory, and may be claimed elsewhere.
 
     Given what it was in memory; None where it could not be read.
     """
-    ref_of: Callable[[AgentCell], Any]
+    ref_of: Callable[[C], Any]
     """The ref of an agent."""
     loop: asyncio.AbstractEventLoop
     lock: threading.Lock = field(default_factory=threading.Lock)
