@@ -665,6 +665,17 @@ def test_several_hosts_may_open_a_new_store_at_once(hosts: Hosts) -> None:
     ]
 
 
+def test_hosts_that_ended_long_ago_are_forgotten_and_own_nothing(hosts: Hosts) -> None:
+    a = hosts.open("a")
+    claim(a)
+    hosts.sql("UPDATE hosts SET lease_until = clock_timestamp() - interval '2 days'")
+    b = hosts.open("b")
+    assert hosts.sql("SELECT name FROM hosts") == [("b",)]
+    assert claim(b).epoch == 2
+    with pytest.raises(Fenced):
+        a.renew()
+
+
 def test_tables_of_a_newer_version_are_left_alone(hosts: Hosts) -> None:
     hosts.open("a").close()
     hosts.sql("UPDATE schema_version SET version = 99")

@@ -214,10 +214,12 @@ class PostgresWriter:
                 raise self._expired(agent_id)
             if epoch is None:
                 return None
-            if host is None or owner == self._me or self._rows(sql.END_HOST, [owner]):
+            if host is None or owner == self._me:
                 break
             if lives:
                 raise OwnedElsewhere(agent_id=agent_id, host=host)
+            if self._rows(sql.END_HOST, [owner]):
+                break
         return {
             "agent_id": agent_id,
             "incarnation": incarnation,
