@@ -404,12 +404,7 @@ class Community:
             await self._supervisor.terminate_child(cell.id)  # it has ended, if not been noticed
             await self._supervisor.delete_child(cell.id)
             cell.known_to_supervisor = False
-        if (
-            not cell.inbox
-            and cell.deps is None
-            and cell.waiting is None
-            and not cell.log.is_followed()
-        ):
+        if not cell.inbox and cell.deps is None and cell.waiting is None and not cell.log.is_followed():
             with self._lock:
                 if self._cells.get(cell.id) is cell:
                     del self._cells[cell.id]
