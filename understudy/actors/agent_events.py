@@ -76,9 +76,11 @@ class Gap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopBlocked:
-    """Something held the event loop up, and every agent on it: a plain function run inline?"""
+    """Something held the event loop up, and every agent on it: blocking work in an async tool?"""
 
     seconds: float
+    where: str
+    """The function that did not give the loop back."""
     kind: Literal["loop_blocked"] = "loop_blocked"
 
 

@@ -10,14 +10,14 @@ import re
 import threading
 import weakref
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import pykka
 
 from understudy.actors.agent_actor import WAKE, AgentActor
-from understudy.actors.agent_events import Status
+from understudy.actors.agent_events import LoopBlocked, Status
 from understudy.actors.agent_messages import Cancel, Rest
 from understudy.actors.agent_ref import AgentRef
 from understudy.actors.awake import Awake
@@ -25,12 +25,14 @@ from understudy.actors.cell import AgentCell
 from understudy.actors.future import Future
 from understudy.actors.home import Home
 from understudy.actors.loop_actor import loop_for_start
+from understudy.actors.loop_watch import LoopWatch
 from understudy.actors.monitor import Lifetime
 from understudy.actors.portable import mark_restored
 from understudy.actors.ref import LoopActorRef
 from understudy.actors.supervisor import (
     ChildSpec,
     ChildStartFailed,
+    ChildStatus,
     Supervisor,
     SupervisorRef,
     SupervisorTree,
@@ -41,7 +43,9 @@ from understudy.errors import JournalFailed, UsageError
 from understudy.fold import replay
 from understudy.interrupts import Request
 from understudy.journal import Standing, Store, standing_of
+from understudy.loops import call_on
 from understudy.records import Snapshot
+from understudy.state import AgentState
 from understudy.stopping import StopReason, StopSignal
 from understudy.threads import WorkerThreads
 
@@ -97,8 +101,10 @@ class Community:
         """Those that must be kept: awake, or with something that is in no store."""
         self._refs: weakref.WeakValueDictionary[str, AgentRef] = weakref.WeakValueDictionary()
         self._supervisor: SupervisorRef | None = None
+        self._watch: LoopWatch | None = None
         self._activations: set[asyncio.Task[None]] = set()
-        self._make_home: Callable[[asyncio.AbstractEventLoop], Home[AgentCell, Awake]] = lambda loop: Home(
+        self._make_home: Callable[[asyncio.AbstractEventLoop], Home[AgentCell, Awake]]
+        self._make_home = lambda loop: Home(
             clock=clock,
             new_id=new_id,
             threads=threads,
@@ -128,10 +134,18 @@ class Community:
             self._supervisor = Supervisor.start(name="agents", max_restarts=1_000_000)
         finally:
             loop_for_start.reset(token)
+        self._watch = LoopWatch(loop, self.home.clock, self._blocked)
+        self._watch.start()
+
+    def _blocked(self, seconds: float, where: str) -> None:
+        for cell in self.cells():
+            cell.log.tell(LoopBlocked(seconds=seconds, where=where))
 
     async def close(self, timeout: float | None) -> None:
         """Let every agent rest, then end all, then close the store (A5)."""
         self.alive.set()
+        if self._watch is not None:
+            self._watch.stop()
         try:
             await self._rest_all(timeout)
         finally:
@@ -313,7 +327,13 @@ class Community:
     def tree(self) -> SupervisorTree:
         """As `Runtime.tree`."""
         assert self._supervisor is not None, "a runtime that runs has one"
-        return self._supervisor.tree()
+        tree = self._supervisor.tree()
+        return replace(tree, children=tuple(self._with_sub_agents(c) for c in tree.children))
+
+    def _with_sub_agents(self, child: SupervisorTree) -> SupervisorTree:
+        cell = self._cells.get(child.id)
+        awake = cell.awake if cell is not None else None
+        return child if awake is None else replace(child, children=_sub_agents(awake.state))
 
     def _define(self, agent: Agent) -> Agent:
         if not isinstance(agent, Agent):
@@ -336,12 +356,7 @@ class Community:
     # ------------------------------------------------------------------- waking
 
     def _wake(self, cell: AgentCell) -> None:
-        loop = self.home.loop
-        with contextlib.suppress(RuntimeError):  # the loop is closed: the cell was abandoned
-            if asyncio._get_running_loop() is loop:
-                self._wake_here(cell)
-            else:
-                loop.call_soon_threadsafe(self._wake_here, cell)
+        call_on(self.home.loop, self._wake_here, cell)  # closed: the cell was abandoned
 
     def _wake_here(self, cell: AgentCell) -> None:
         ref = cell.actor_ref
@@ -404,7 +419,8 @@ class Community:
             await self._supervisor.terminate_child(cell.id)  # it has ended, if not been noticed
             await self._supervisor.delete_child(cell.id)
             cell.known_to_supervisor = False
-        if not cell.inbox and cell.deps is None and cell.waiting is None and not cell.log.is_followed():
+        kept = bool(cell.inbox) or cell.deps is not None or cell.waiting is not None
+        if not kept and not cell.log.is_followed():
             with self._lock:
                 if self._cells.get(cell.id) is cell:
                     del self._cells[cell.id]
@@ -424,6 +440,21 @@ class Community:
         else:
             for future in awake.compact_wanted:
                 future.set(None)
+
+
+def _sub_agents(state: AgentState) -> tuple[SupervisorTree, ...]:
+    """The agents that open calls run: no actors, but part of what is supervised."""
+    return tuple(
+        SupervisorTree(
+            id=key,
+            class_name=child.run.agent,
+            status=ChildStatus.RUNNING,
+            restarts=0,
+            children=_sub_agents(child),
+        )
+        for key, child in list(state.children.items())
+        if child.run is not None and not child.run.over
+    )
 
 
 def _checked_id(id: object) -> str:
