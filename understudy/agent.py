@@ -206,7 +206,8 @@ class Agent:
             UsageError: for both until variants, an unknown tool, or a limit that is none.
 
         """
-        if until_tool is None and until_tool_success is None and max_runs is None:
+        given = (until_tool, until_tool_success, max_runs, deadline)
+        if all(option is None for option in given):
             return self._plain_options
         refuse_both(until_tool, until_tool_success)
         names, require_success = collapse_until_tool(until_tool, until_tool_success)
