@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 
 from benchmarks.durability.facts import Facts, facts_of
@@ -32,6 +34,8 @@ from understudy import (
 
 __all__ = ["NO_POINTS", "Wanted", "live"]
 
+PATIENCE = 12.0
+"""Seconds after which a life counts as hanging."""
 NO_POINTS = -1
 """As `stop_at`: nothing is counted, and nothing of the library is wrapped."""
 
@@ -94,11 +98,22 @@ def live(
             stop_timeout=0.001 if shutdown else None,
         )
         async with runtime:
-            await _served(runtime, log, wanted)
+            await _in_time(_served(runtime, log, wanted))
 
     with contextlib.suppress(asyncio.CancelledError):
         asyncio.run(main())
     return points.passed
+
+
+async def _in_time(work: Coroutine[Any, Any, None]) -> None:
+    """Wait for it; what would wait for ever fails, and every task says where it stands."""
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await work
+    except TimeoutError:
+        for task in asyncio.all_tasks():
+            task.print_stack(file=sys.stderr)
+        raise
 
 
 async def _served(runtime: Runtime, log: SideLog, wanted: list[Wanted]) -> None:
@@ -185,6 +200,8 @@ class _Client:
             "begin", message_id=self._first, until_tool_success=self._want.until
         )
         if self._log.life == 0:
+            while self._first not in (await self._ref.state()).message_ids:
+                await asyncio.sleep(0)  # a run says that it has begun by its outcome only
             await self._send()
         try:
             self._saw(await running)
