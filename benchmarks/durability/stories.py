@@ -25,10 +25,10 @@ def warm_up() -> None:
     threads._IDLE_SECONDS, kept = 0.01, threads._IDLE_SECONDS
     with tempfile.TemporaryDirectory(dir=scratch()) as folder:
         live(Path(folder), 0, _agents, _both(followed=True), stop_at=NO_POINTS)
-    threads._IDLE_SECONDS = kept
     for thread in threading.enumerate():
         if thread is not threading.current_thread():
             thread.join(5)
+    threads._IDLE_SECONDS = kept
     assert threading.active_count() == 1, "only a process with one thread can be forked"
 
 
