@@ -123,7 +123,7 @@ class Ledger:
 
     async def durable(self) -> None:
         """Wait until all that was recorded is durable."""
-        journal = self._journal
+        journal, count = self._journal, self._count  # more may be recorded while we wait
         if journal is not None and journal.behind:
             try:
                 await journal.durable()
@@ -132,7 +132,7 @@ class Ledger:
             except Exception as error:
                 raise JournalFailed(f"The journal could not keep a record: {error!r}") from error
         if self._untold:
-            self.tell_until(self._count)
+            self.tell_until(count)
 
     def tell_until(self, seq: int) -> None:
         """Tell the facts up to this number: they are durable (J16)."""

@@ -1,0 +1,70 @@
+"""What a store holds of an agent, read by public names alone: the durable side of each story."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from understudy import records as r
+from understudy.records import record_from_dict
+
+__all__ = ["Facts", "facts_of"]
+
+
+@dataclass(slots=True)
+class Facts:
+    """The durable facts of an agent, of those that it runs too."""
+
+    newest: int = 0
+    """Number of the newest record."""
+    started: set[str] = field(default_factory=set)
+    finished: set[str] = field(default_factory=set)
+    ended: set[str] = field(default_factory=set)
+    """Runs that are over."""
+    messages: set[str] = field(default_factory=set)
+    """Ids of the messages that were taken."""
+    once: set[tuple[str, str]] = field(default_factory=set)
+    calls: dict[str, set[str]] = field(default_factory=dict)
+    """Of each reply, `run.turn`, the keys of its calls."""
+    epochs: list[int] = field(default_factory=list)
+    """Of the `started`, in order."""
+    is_open: bool = False
+    """Whether a run goes on that waits for nobody."""
+
+
+def facts_of(exported: Mapping[str, Any]) -> Facts:
+    """The facts in what `runtime.export` gave."""
+    facts = Facts(newest=exported["first_seq"] + len(exported["records"]) - 1)
+    runs: dict[str, str] = {}
+    for data in exported["records"]:
+        for where, record in _inside("", record_from_dict(data)):
+            _note(facts, runs, where, record)
+    return facts
+
+
+def _inside(where: str, record: Any) -> Iterator[tuple[str, Any]]:
+    while isinstance(record, r.ChildRecord):
+        where, record = f"{where}/{record.child}", record.record
+    yield where, record
+
+
+def _note(facts: Facts, runs: dict[str, str], where: str, record: Any) -> None:
+    match record:
+        case r.RunStarted(run_id=run_id, message_ids=ids):
+            runs[where] = run_id
+            facts.messages.update(ids)
+        case r.MessageQueued(message_id=message_id):
+            facts.messages.add(message_id)
+        case r.Reply(turn=turn, response=response):
+            reply = f"{runs[where]}.{turn}"
+            facts.calls[reply] = {f"{reply}.{n}" for n in range(len(response.tool_calls))}
+        case r.Started(call_key=key, epoch=epoch):
+            facts.started.add(key)
+            facts.epochs.append(epoch)
+        case r.Result(call_key=key):
+            facts.finished.add(key)
+        case r.Once(key=key):
+            facts.once.add((runs[where], key))
+        case r.RunEnded():
+            facts.ended.add(runs[where])

@@ -1,0 +1,82 @@
+"""The points at which a process can be stopped: each write of the journal, and each effect."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from understudy.journal.agent_journal import AgentJournal
+from understudy.journal.base import Batch
+from understudy.journal.sqlite import SqliteBackend
+
+__all__ = ["Points", "kill"]
+
+
+def kill() -> None:
+    """End this process as a power switch would: nothing is flushed, nobody is told."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Points:
+    """Counts the points that a process passes, and stops it at one of them.
+
+    Args:
+        stop_at: the number of that point, from 1 on; None = none.
+        stop: called there, in whichever thread it is, with the point's name.
+
+    """
+
+    def __init__(self, stop_at: int | None, stop: Callable[[str], None]) -> None:
+        self._stop_at = stop_at
+        self._stop = stop
+        self._lock = threading.Lock()
+        self.passed = 0
+
+    def __call__(self, name: str) -> None:
+        """A point is passed."""
+        with self._lock:
+            self.passed += 1
+            if self.passed == self._stop_at:
+                self._stop(name)
+
+    def install(self, backend: type[Any] = SqliteBackend) -> None:
+        """Have each write pass a point before and after it, from now on, in this process."""
+        self._around(AgentJournal, "append", _appended)
+        self._around(backend, "begin", lambda *_: "begin", after=False)
+        self._around(backend, "claim", lambda _, agent_id, __: "claim", after=False)
+        self._around(backend, "append_all", _written, after=False)
+        self._around(backend, "commit", lambda *_: "commit")
+
+    def _around(
+        self, owner: type[Any], method: str, named: Callable[..., str], *, after: bool = True
+    ) -> None:
+        inner = getattr(owner, method)
+
+        @functools.wraps(inner)
+        def outer(*args: Any) -> Any:
+            name = named(*args)
+            self(f"before {name}")
+            returned = inner(*args)
+            if after:
+                self(f"after {name}")
+            return returned
+
+        setattr(owner, method, outer)
+
+
+def _appended(_: AgentJournal, records: Any) -> str:
+    return f"append {'+'.join(_kind(record) for record in records)}"
+
+
+def _kind(record: Any) -> str:
+    inner = getattr(record, "record", None)
+    return f"child:{_kind(inner)}" if inner is not None else str(record.kind)
+
+
+def _written(_: Any, batches: list[Batch]) -> str:
+    kinds = [record.kind for batch in batches for record in batch.records]
+    return f"write {'+'.join(kinds)}"

@@ -1,0 +1,48 @@
+"""What really happened, written down beside the store: it survives whatever the store loses."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Entry", "SideLog"]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line: in which process of the story, what, and of what."""
+
+    life: int
+    what: str
+    of: tuple[str, ...]
+
+
+class SideLog:
+    """Lines in a file that is only ever appended to; each is on the disk when `write` returns.
+
+    Args:
+        path: of the file.
+        life: the number of this process in its story.
+
+    """
+
+    def __init__(self, path: Path, life: int) -> None:
+        self._path = path
+        self.life = life
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+    def write(self, what: str, *of: str) -> None:
+        """Add a line."""
+        os.write(self._file, f"{json.dumps([self.life, what, *of])}\n".encode())
+        os.fsync(self._file)
+
+    def read(self, *whats: str) -> list[Entry]:
+        """All lines so far of these kinds, oldest first."""
+        found = [json.loads(line) for line in self._path.read_text().splitlines()]
+        return [Entry(life, what, tuple(of)) for life, what, *of in found if what in whats]
+
+    def has(self, what: str, *of: str) -> bool:
+        """Whether there is such a line."""
+        return any(entry.of == of for entry in self.read(what))
