@@ -7,6 +7,7 @@ import threading
 from typing import Any
 
 import pytest
+from pydantic_ai.messages import UserPromptPart
 
 from tests.support import (
     Held,
@@ -498,5 +499,38 @@ def test_a_new_message_to_a_paused_agent_starts_a_run_that_is_not_paused() -> No
             held.release.set()
             assert isinstance(await soon(run), Paused)
             await works_again(ref)
+
+    play(main)
+
+
+@pytest.mark.parametrize("steps", range(6))
+def test_a_cancel_before_a_run_begins_over_a_standing_one_is_for_the_new_run(steps: int) -> None:
+    """P7, J14: the message was accepted, so it stands in the history, of a run that was stopped."""
+
+    @tool
+    async def quick() -> str:
+        return "ok"
+
+    async def main() -> None:
+        model = ScriptedModel([call("quick"), "one", "two"])
+        async with Runtime([Agent("a", model, tools=[quick])]) as runtime:
+            ref = runtime.spawn("a")
+            await ref.pause()
+            assert isinstance(await soon(ref.run("first")), Paused)
+            run = ref.run("second")
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            cancelled = ref.cancel()
+            outcome = await soon(run)
+            state = await soon(ref.state())
+            said = [
+                part.content
+                for message in state.messages
+                for part in message.parts
+                if isinstance(part, UserPromptPart)
+            ]
+            assert said == ["first", "second"]
+            assert isinstance(outcome, (Stopped, Completed))
+            assert type(await soon(cancelled)) in (Stopped, type(None))
 
     play(main)

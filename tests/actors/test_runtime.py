@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +29,8 @@ from understudy import (
     tool,
 )
 from understudy.actors import AgentInfo, Future
+from understudy.errors import ForkedRuntime
+from understudy.middleware import SubAgent
 
 
 def echo(name: str = "echo", **options: Any) -> Agent:
@@ -596,3 +600,47 @@ def test_agents_pending_and_status_tell_of_all_agents() -> None:
             await soon(running)
 
     play(main)
+
+
+def test_the_tree_shows_the_sub_agents_that_open_calls_run() -> None:
+    """S5, DESIGN §5."""
+    held = Held("found it")
+    kid = Agent("kid", ScriptedModel([held]), description="Looks things up.")
+    model = ScriptedModel([call("task", {"task_name": "kid", "instructions": "look"}), "done"])
+    boss = Agent("boss", model, middleware=[SubAgent([kid], general_purpose=False)])
+
+    async def main() -> None:
+        async with Runtime([boss]) as runtime:
+            run = runtime.spawn("boss", "b-1").run("go")
+            await soon(held.entered.wait())
+            (agent,) = runtime.tree().children
+            assert (agent.id, agent.class_name) == ("b-1", "AgentActor")
+            (child,) = agent.children
+            assert child.class_name == "kid"
+            assert "kid" in str(runtime.tree())
+            held.release.set()
+            await soon(run)
+            assert runtime.tree().children[0].children == ()
+
+    play(main)
+
+
+def test_a_runtime_of_the_parent_process_refuses_everything_in_a_forked_child() -> None:
+    """DESIGN §5: the loop's thread is not there, so a wait would be for ever."""
+    with Runtime([Agent("a", ScriptedModel(lambda _: "ok"))]) as runtime:
+        runtime.spawn("a").run("go").get(timeout=5)
+        read, write = os.pipe()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads
+            child = os.fork()
+        if child == 0:
+            try:
+                runtime.spawn("a")
+            except ForkedRuntime:
+                os.write(write, b"refused")
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        os.close(write)
+        assert os.read(read, 100) == b"refused"
+        os.close(read)
