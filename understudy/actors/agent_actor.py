@@ -206,7 +206,7 @@ class AgentActor(LoopActor):
             case Retry(future=future):
                 self._retry(future)
             case Look(future=future, what=what):
-                future.set(what(self._awake))
+                answer_when_durable(self._cell, future, what(self._awake))
             case Notify():
                 notify(self._cell, message)
             case Rest(future=future):

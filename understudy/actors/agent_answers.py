@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable
 from typing import Any, TypeVar
+
+import pykka
 
 from understudy.actors.agent_events import Status
 from understudy.actors.agent_messages import Notify, RunChoices
@@ -53,27 +57,29 @@ def answer_when_durable(cell: AgentCell, future: Future[T], value: T) -> None:
         future.set(value)
         return
 
-    async def answer() -> None:
-        try:
-            await ledger.durable()
-        except Exception as error:
-            future.set_exception((type(error), error, error.__traceback__))
-        else:
-            future.set(value)
+    async def answer() -> T:
+        await ledger.durable()
+        return value
 
-    cell.keep(answer())
+    cell.keep(_brought(cell, answer(), future))
+
+
+async def _brought(cell: AgentCell, coming: Awaitable[T], future: Future[T]) -> None:
+    """Give the future what comes, or why it does not: it is never left unsettled."""
+    try:
+        future.set(await coming)
+    except asyncio.CancelledError:
+        gone = pykka.ActorDeadError(f"agent {cell.id!r}: its runtime has stopped")
+        future.set_exception((pykka.ActorDeadError, gone, None))
+        raise
+    except Exception as error:
+        future.set_exception((type(error), error, error.__traceback__))
 
 
 def mirror(cell: AgentCell, first: Future[Outcome], second: Future[Outcome]) -> None:
     """Give the second what the first gets."""
 
-    async def mirrored() -> None:
-        try:
-            second.set(await first)
-        except Exception as error:
-            second.set_exception((type(error), error, error.__traceback__))
-
-    cell.keep(mirrored())
+    cell.keep(_brought(cell, first, second))
 
 
 def is_refused(future: Future[Outcome]) -> bool:
@@ -105,20 +111,15 @@ def notify(cell: AgentCell, message: Notify) -> None:
         )
 
     async def told() -> None:
-        try:
-            view = awake.agent.runner.view(awake.ledger, cell.host())
-            for hook in named:
-                delta = await hook(cell.home.threads, view, message.message)
-                if delta is not None:
-                    changes = checked_json(delta, what=f"{hook.middleware}.on_message")
-                    awake.ledger.record(ValuesMerged(delta=changes, source=hook.middleware))
-            await awake.ledger.durable()
-        except Exception as error:
-            message.future.set_exception((type(error), error, error.__traceback__))
-        else:
-            message.future.set(None)
+        view = awake.agent.runner.view(awake.ledger, cell.host())
+        for hook in named:
+            delta = await hook(cell.home.threads, view, message.message)
+            if delta is not None:
+                changes = checked_json(delta, what=f"{hook.middleware}.on_message")
+                awake.ledger.record(ValuesMerged(delta=changes, source=hook.middleware))
+        await awake.ledger.durable()
 
-    cell.keep(told())
+    cell.keep(_brought(cell, told(), message.future))
 
 
 def quarantine_outcome(awake: Awake) -> Failed:
