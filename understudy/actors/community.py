@@ -172,6 +172,7 @@ class Community:
         for cell in self._cells.values():
             if cell.awake is not None and cell.awake.task is not None:
                 tasks.append(cell.awake.task)
+        await asyncio.sleep(0)  # what was begun just now takes its first step: only then it can end
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
