@@ -11,7 +11,7 @@ from rich.console import Console, Group
 from rich.panel import Panel
 from rich.text import Text
 
-from understudy import Decision, Outcome, Request, approve, edit, reject, respond
+from understudy import Decision, Outcome, Request, approve, dismiss, edit, reject, respond
 from understudy.events import Event, ReplyEnded, ReplyStarted, TextDelta, ToolEnded
 
 __all__ = ["Terminal"]
@@ -114,6 +114,7 @@ class Terminal:
 
 def _ways(request: Request) -> list[str]:
     ways = {
+        "dismiss": "dismiss",
         "approve": "approve",
         "edit": f"edit {_json(request.arguments)}",
         "reject": "reject why not",
@@ -148,6 +149,8 @@ def read_decision(line: str, request: Request) -> Decision:
             if not rest:
                 raise ValueError('respond needs the answer after it: respond "done by hand"')
             return respond(_value(rest))
+        case "dismiss":
+            return dismiss(note=rest or None)
 
 
 def _arguments(text: str) -> Mapping[str, Any]:

@@ -13,6 +13,7 @@ from pydantic_ai.messages import (
     ModelResponse,
     ToolCallPart,
     ToolReturnPart,
+    UserPromptPart,
 )
 
 from understudy import (
@@ -219,3 +220,18 @@ class Held:
         """As a reply of a `ScriptedModel`."""
         await self.wait()
         return self.reply
+
+
+def told_by_users(request: ScriptedRequest) -> list[Any]:
+    """What the model was told by users, in order; in a workflow so are others' turns (W5)."""
+    return [
+        part.content
+        for message in request.messages
+        for part in message.parts
+        if isinstance(part, UserPromptPart)
+    ]
+
+
+def authors(state: AgentState) -> list[str | None]:
+    """Whose each message of the conversation is; None for the user's."""
+    return [(message.metadata or {}).get("author") for message in state.messages]

@@ -15,6 +15,7 @@ ROOMS = [
     "understudy.journal",
     "understudy.middleware",
     "understudy.modes",
+    "understudy.tools",
 ]
 MODULES = sorted(
     module.name

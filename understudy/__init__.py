@@ -23,7 +23,17 @@ from understudy.errors import (
     UsageError,
     WouldDeadlock,
 )
-from understudy.interrupts import Decision, Interrupt, Request, approve, edit, reject, respond
+from understudy.interrupts import (
+    Decision,
+    Halt,
+    Interrupt,
+    Request,
+    approve,
+    dismiss,
+    edit,
+    reject,
+    respond,
+)
 from understudy.models import ScriptedModel, call
 from understudy.outcomes import (
     Completed,
@@ -48,6 +58,7 @@ __all__ = [
     "DecisionError",
     "Failed",
     "Fenced",
+    "Halt",
     "InMemoryCancellation",
     "Interrupt",
     "Interrupted",
@@ -88,6 +99,7 @@ __all__ = [
     "WouldDeadlock",
     "approve",
     "call",
+    "dismiss",
     "edit",
     "reject",
     "respond",

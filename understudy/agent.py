@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import Any, TypedDict, TypeVar, Unpack, cast, overload
+from typing import Any, Literal, TypedDict, TypeVar, Unpack, cast, overload
 
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
@@ -66,7 +66,8 @@ class Agent:
     Args:
         name: letters, digits, `_` and `-` (T7).
         model: any Pydantic AI model, or its name, such as `"openai:gpt-5-mini"`. A name is looked
-            up at the first run, so an agent can be defined without an API key.
+            up at the first run, so an agent can be defined without an API key. A workflow
+            (`mode=Sequential([...])`) takes none: its agents have their own.
         instructions: text with `{key}` from the state's values, or a function of the state (W4).
         tools: functions and `@tool` functions.
         middleware: wrapped around model and tool calls, in this order.
@@ -81,6 +82,15 @@ class Agent:
         retry: Tenacity's `AsyncRetrying`, around each model call. By default only the provider's
             client retries, so that retries never multiply.
         interrupt_on: short for `middleware=[HumanInTheLoop(...)]`.
+        output_key: where in `state.values` the final text is put (or its value under
+            `output_type`), for the `{key}` of other agents. A reply with tool calls is not final,
+            and an empty one puts nothing (W4).
+        output_type: what the final text is read as: JSON that Pydantic accepts as this type. The
+            model is told the schema; an answer that does not fit goes back to it with the errors,
+            which costs a model call of the run (W4).
+        include_contents: how much of the conversation before this run the model is shown: all of
+            it, or with `"none"` only the run's input and, in a workflow, the latest turn by
+            somebody else (W5).
         pause_when: asked after each model reply; true or a reason pauses the run (R7).
 
     Raises:
@@ -91,7 +101,7 @@ class Agent:
     def __init__(
         self,
         name: str,
-        model: str | Model,
+        model: str | Model | None = None,
         instructions: Instructions = "",
         tools: Sequence[Any] = (),
         middleware: Sequence[Middleware] = (),
@@ -105,6 +115,9 @@ class Agent:
         model_settings: ModelSettings | None = None,
         retry: AsyncRetrying | None = None,
         interrupt_on: Mapping[str, Rule] | None = None,
+        output_key: str | None = None,
+        output_type: Any = None,
+        include_contents: Literal["default", "none"] = "default",
         pause_when: PauseWhen | None = None,
     ) -> None:
         self.definition = assemble(
@@ -123,6 +136,9 @@ class Agent:
             model_settings=model_settings,
             retry=retry,
             pause_when=pause_when,
+            output_key=output_key,
+            output_type=output_type,
+            include_contents=include_contents,
         )
         """The frozen description, with the middleware's instructions and tools in it."""
         self.runner = Runner(self.definition)
@@ -405,7 +421,7 @@ class Agent:
         async def go() -> Outcome:
             # Entered, a provider closes the client that it made: its loop ends here.
             async with AsyncExitStack() as clients:
-                for model in self.runner.models:
+                for model in self.runner.all_models:
                     await clients.enter_async_context(model)
                 return await start()
 

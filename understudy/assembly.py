@@ -22,7 +22,8 @@ from understudy.middleware.cancellation import Cancellation
 from understudy.middleware.human_in_the_loop import HumanInTheLoop, Rule
 from understudy.modes import AgentExecution, Mode, collapse_until_tool
 from understudy.modes.until import check_known, refuse_both
-from understudy.tools import Tool, as_tool
+from understudy.output import Output
+from understudy.tools.function_tool import Tool, as_tool
 from understudy.values import checked_seconds
 
 __all__ = ["assemble", "check_deadline", "check_limits"]
@@ -37,6 +38,9 @@ def assemble(
     mode: Mode | None,
     instructions: Any,
     interrupt_on: Mapping[str, Rule] | None,
+    output_key: str | None = None,
+    output_type: Any = None,
+    include_contents: Any = "default",
     **options: Any,
 ) -> AgentDefinition:
     """The finished definition of an agent.
@@ -49,6 +53,13 @@ def assemble(
     agent = options["name"]
     check_limits(options["max_runs"], options["early_stopping"], agent=agent)
     check_overrides(options["max_overrides"], agent=agent)
+    if include_contents not in ("default", "none"):
+        raise UsageError(
+            f"Agent {agent!r}: include_contents is 'default' or 'none', not {include_contents!r}"
+        )
+    output = None
+    if output_key is not None or output_type is not None:
+        output = Output(key=output_key, type=output_type, agent=agent)
     stack = _stack(middleware, interrupt_on, agent=agent)
     base = AgentDefinition(
         **{**options, "fallback_models": tuple(options["fallback_models"])},
@@ -61,9 +72,31 @@ def assemble(
             source for item in stack if isinstance(item, Cancellation) for source in item.sources
         ),
         mode=mode if mode is not None else AgentExecution(),
+        output=output,
+        include_contents=include_contents,
+        haltable=any(getattr(item, "halts", False) for item in stack),
     )
+    asks = base.asks_model
+    if not asks:
+        _check_workflow(base)
     definition = _prepared(base, stack)
-    if definition.hooks.check_tool_calls and "check_interrupts" not in definition.mode.step_names:
+    _check_output(definition)
+    if asks and definition.model is None:
+        raise UsageError(
+            f"Agent {agent!r}: model is None, and its mode ({definition.mode.name}) asks one: give "
+            "a Pydantic AI model or its name, such as 'openai:gpt-5-mini', or as mode a workflow "
+            "of agents, such as Sequential([...])"
+        )
+    if not asks and definition.tools:
+        raise UsageError(
+            f"Agent {agent!r} asks no model, so nobody could call {', '.join(definition.tools)}: "
+            "give the middleware with these tools to the agents that it runs"
+        )
+    if (
+        asks
+        and definition.hooks.check_tool_calls
+        and "check_interrupts" not in definition.mode.step_names
+    ):
         raise UsageError(
             f"Agent {agent!r}: a middleware gates tools, but the mode has no step "
             "check_interrupts: the gate would be silently off"
@@ -99,7 +132,7 @@ def _check_options(
         raise UsageError(f"An agent's name is made of letters, digits, _ and -; not {name!r}")
     if isinstance(fallback_models, (str, Model)) or not isinstance(fallback_models, Sequence):
         raise UsageError(f"Agent {name!r}: fallback_models is a list, not {fallback_models!r}")
-    for given in (model, *fallback_models):
+    for given in (*(() if model is None else (model,)), *fallback_models):
         if not isinstance(given, (str, Model)) or not given:
             raise UsageError(
                 f"Agent {name!r}: a model is a Pydantic AI model or its name, such as "
@@ -119,6 +152,51 @@ def _check_options(
     if pause_when is not None and not callable(pause_when):
         raise UsageError(f"Agent {name!r}: pause_when is a function, not {pause_when!r}")
     check_instructions(instructions, agent=name)
+
+
+def _check_output(definition: AgentDefinition) -> None:
+    key = definition.output.key if definition.output is not None else None
+    for owner, schema in definition.schemas.items():
+        if key is not None and key in schema.model_fields:
+            raise UsageError(
+                f"Agent {definition.name!r}: output_key={key!r} is a value that {owner} keeps: "
+                "choose another name"
+            )
+
+
+def _check_workflow(definition: AgentDefinition) -> None:
+    """Raise for what a workflow has no use for: it would be silently off (R8)."""
+    useless = {
+        "model": definition.model,
+        "fallback_models": definition.fallback_models,
+        "model_settings": definition.model_settings,
+        "retry": definition.retry,
+        "instructions": definition.instructions,
+        "tools": definition.tools,
+        "output_key or output_type": definition.output,
+    }
+    for option, given in useless.items():
+        if given:
+            told = f"{option} ({', '.join(given)})" if isinstance(given, dict) else option
+            raise UsageError(
+                f"Agent {definition.name!r} runs other agents by {definition.mode!r} and asks no "
+                f"model itself: give {told} to its agents, not to it"
+            )
+    nested = [definition.name, *_names_below(definition)]
+    for name in nested:
+        if nested.count(name) > 1:
+            where = "nested in itself" if name == definition.name else "twice in this workflow"
+            raise UsageError(
+                f"Agent {definition.name!r}: an agent named {name!r} is {where}: give each agent "
+                "of a workflow, at any depth, its own name"
+            )
+
+
+def _names_below(definition: AgentDefinition) -> list[str]:
+    names = []
+    for child in definition.mode.agents:
+        names += [child.definition.name, *_names_below(child.definition)]
+    return names
 
 
 def check_limits(max_runs: object, early_stopping: object, *, agent: str) -> None:
@@ -204,7 +282,7 @@ def _schemas(stack: Sequence[Middleware], *, agent: str) -> dict[str, type[BaseM
 def _prepared(definition: AgentDefinition, stack: Sequence[Middleware]) -> AgentDefinition:
     agent = definition.name
     instructions, tools = list(definition.instructions), dict(definition.tools)
-    children: dict[str, ChildAgent] = {}
+    children = {child.definition.name: child for child in definition.mode.agents}
     for item in stack:
         added = item.prepare(definition)
         if not isinstance(added, Prepared):

@@ -80,6 +80,7 @@ class ToolCall:
         payload: Any = None,
         expires_after: float | None = None,
         doubts: tuple[DoubtfulCall, ...] = (),
+        source: str = "",
     ) -> Request:
         """A question about this call, for `check_tool_calls` to return.
 
@@ -91,6 +92,7 @@ class ToolCall:
             payload: what a tool's own question asks; JSON-able.
             expires_after: seconds; then it counts as rejected.
             doubts: calls of this tool whose outcome is unknown.
+            source: who asks; the pipeline sets it for what a middleware returns.
 
         Raises:
             UsageError: for an empty or unknown `allowed`, or what cannot be stored.
@@ -111,7 +113,7 @@ class ToolCall:
             arguments=self.arguments,
             display=shown["display"],
             payload=shown["payload"],
-            allowed=checked_allowed(allowed, what="request(allowed=...)"),
+            allowed=checked_allowed(allowed, what="request(allowed=...)", kind=kind),
             created_at=now,
             expires_at=None if expires_after is None else now + timedelta(seconds=expires_after),
             fingerprint=self.tool.fingerprint,
@@ -123,6 +125,7 @@ class ToolCall:
                 arguments=self.arguments,
             ),
             doubts=doubts,
+            source=source,
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from pydantic import BaseModel
 from pydantic_ai.models import Model
@@ -14,6 +14,7 @@ from tenacity import AsyncRetrying
 from understudy.cancellation import CancellationSource
 from understudy.hooks import Hooks
 from understudy.instructions import Instructions
+from understudy.output import Output
 from understudy.tools import Tool
 from understudy.values import digest
 
@@ -27,12 +28,20 @@ class Pipeline(Protocol):
     """What a definition knows of its mode."""
 
     @property
+    def name(self) -> str:
+        """What it is called."""
+
+    @property
     def steps(self) -> tuple[Any, ...]:
         """The steps, in order: async functions of the run."""
 
     @property
     def step_names(self) -> tuple[str, ...]:
         """Their names."""
+
+    @property
+    def agents(self) -> tuple[ChildAgent, ...]:
+        """The agents that they run, if they make a workflow."""
 
 
 class Gate(Protocol):
@@ -54,12 +63,16 @@ class ChildAgent:
     require_tool_success: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class AgentDefinition:
-    """Everything that is fixed about an agent, with its middleware's share merged in."""
+    """Everything that is fixed about an agent, with its middleware's share merged in.
+
+    Two are the same only if they are one object: what is made for one can be kept weakly by it.
+    """
 
     name: str
-    model: str | Model
+    model: str | Model | None
+    """None for a workflow, which asks none."""
     description: str = ""
     instructions: tuple[Instructions, ...] = ()
     """The agent's own, then each middleware's in stack order (R3)."""
@@ -82,6 +95,22 @@ class AgentDefinition:
     model_settings: ModelSettings | None = None
     retry: AsyncRetrying | None = None
     pause_when: PauseWhen | None = None
+    output: Output | None = None
+    """What becomes of the final text; None where it is just told."""
+    include_contents: Literal["default", "none"] = "default"
+    haltable: bool = False
+    """Whether a middleware of it lets tools halt it, and all below it (I11)."""
+
+    @property
+    def asks_model(self) -> bool:
+        """Whether its mode asks a model: that of a workflow does not."""
+        return not self.mode.agents or "call_llm" in self.mode.step_names
+
+    @property
+    def workflow(self) -> str | None:
+        """The agents of its mode in order, as text: they stay the same for a whole run (J12)."""
+        names = [child.definition.name for child in self.mode.agents]
+        return f"{self.mode.name}({', '.join(names)})" if names else None
 
     @property
     def fingerprint(self) -> str:
@@ -92,5 +121,6 @@ class AgentDefinition:
                 [tool.fingerprint for tool in self.tools.values()],
                 [type(m).__qualname__ for m in self.middleware],
                 list(self.mode.step_names),
+                *([self.workflow] if self.workflow is not None else ()),
             ]
         )

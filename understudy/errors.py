@@ -15,6 +15,9 @@
     │   ├── RunLimitExceeded      the run's own limit
     │   ├── UntilToolNotCalled    the model, which stopped without the tool it had to call
     │   ├── MiddlewareError       a middleware's hook
+    │   ├── AgentFailed           an agent of a workflow
+    │   ├── DefinitionChanged     who changed the workflow while it was going on
+    │   ├── NotHaltable           a tool that halts an agent which cannot be halted
     │   ├── Quarantined           whatever crashes the run whenever it is tried
     │   └── StepFailed            a step of the pipeline
     ├── NotExtracted              `extract` ended without a value
@@ -40,7 +43,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 __all__ = [
+    "AgentFailed",
     "DecisionError",
+    "DefinitionChanged",
     "Fenced",
     "ForkedRuntime",
     "JournalFailed",
@@ -48,6 +53,7 @@ __all__ = [
     "MissingValue",
     "ModelFailed",
     "NotExtracted",
+    "NotHaltable",
     "NotInterrupted",
     "OwnedElsewhere",
     "Quarantined",
@@ -268,6 +274,58 @@ class StepFailed(RunError):
 
     def __init__(self, *, step: str, cause: str) -> None:
         super().__init__(f"Step {step!r} raised {cause}", step=step, cause=cause)
+
+
+class AgentFailed(RunError):
+    """An agent of a workflow failed, and so did the workflow (W6).
+
+    `error` is the agent's own, as data: `error_from_dict(failed.error)` makes it again.
+    """
+
+    agent: str
+    error: dict[str, Any]
+
+    def __init__(self, *, agent: str, error: Mapping[str, Any]) -> None:
+        super().__init__(
+            f"Agent {agent!r} failed: {error['type']}: {error['message']}",
+            agent=agent,
+            error=dict(error),
+        )
+
+
+class DefinitionChanged(RunError):
+    """The agents of a workflow are not those with which its run began (J12)."""
+
+    agent: str
+    was: str
+    now: str
+
+    def __init__(self, *, agent: str, was: str, now: str) -> None:
+        super().__init__(
+            f"The workflow {agent!r} was {was} when its run began and is {now} now: go on with "
+            "the definition that it began with, or start a new run.",
+            agent=agent,
+            was=was,
+            now=now,
+        )
+
+
+class NotHaltable(RunError):
+    """A tool raised `Halt`, and no agent from it up to the root has the `Haltable` middleware.
+
+    The run ends all the same: a halt is never ignored.
+    """
+
+    tool: str
+    agent_path: list[str]
+
+    def __init__(self, *, tool: str, agent_path: Sequence[str], message: str) -> None:
+        super().__init__(
+            f"{tool!r} halted the run ({message}), but none of {' > '.join(agent_path)} has the "
+            "Haltable middleware: add middleware=[Haltable()], so that a person is told.",
+            tool=tool,
+            agent_path=list(agent_path),
+        )
 
 
 class Quarantined(RunError):

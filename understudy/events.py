@@ -12,6 +12,7 @@ from understudy import records as r
 from understudy.interrupts import Request
 
 __all__ = [
+    "AgentEnded",
     "AttemptDiscarded",
     "Event",
     "ReplyEnded",
@@ -144,6 +145,21 @@ class RunFinished:
     kind: Literal["run_finished"] = "run_finished"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentEnded:
+    """An agent of a workflow has done its part."""
+
+    agent_path: tuple[str, ...]
+    round: int
+    index: int
+    """Its place among the workflow's agents."""
+    outcome: str
+    """`completed`, `failed` or `stopped`."""
+    escalated: bool
+    """It ends the nearest loop around it (W2)."""
+    kind: Literal["agent_ended"] = "agent_ended"
+
+
 Event = (
     AttemptDiscarded
     | RunFinished
@@ -155,6 +171,7 @@ Event = (
     | ToolStarted
     | ToolEmitted
     | ToolEnded
+    | AgentEnded
 )
 
 
@@ -195,6 +212,14 @@ def events_of(record: r.Record, agent_path: tuple[str, ...]) -> Iterator[Event]:
                 text=end.text,
                 error=end.error,
                 signals=end.signals,
+            )
+        case r.SubRunEnded():
+            yield AgentEnded(
+                agent_path=(*agent_path, record.agent),
+                round=record.round,
+                index=record.index,
+                outcome=record.outcome,
+                escalated=record.escalated,
             )
         case r.ChildRecord():
             yield from events_of(record.record, (*agent_path, record.name))

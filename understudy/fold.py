@@ -13,9 +13,12 @@ from typing import Any
 from pydantic_ai.messages import ModelRequest, ToolReturnPart
 
 from understudy import records as r
+from understudy.authors import from_user
 from understudy.errors import UsageError
 from understudy.interrupts import DecisionRecord, DoubtfulCall, Sticky
 from understudy.messages import Messages
+from understudy.progress import Progress, Shared
+from understudy.sharing import new_child, note_end, take_back
 from understudy.state import AgentState, Call, QueuedMessage, RunState, Turn, belongs
 
 __all__ = ["apply", "replay"]
@@ -142,10 +145,16 @@ def _run_started(state: AgentState, record: r.RunStarted) -> None:
         agent_id=record.agent_id,
         deadline=record.deadline,
         max_overrides=record.max_overrides,
+        first_message=len(state.messages),
+        shared=Shared(inherited=len(state.messages)) if record.shares else None,
+        contents=record.contents,
+        workflow=record.workflow,
+        progress=Progress() if record.workflow is not None else None,
     )
     if record.values:
         state.merge(record.values)
-    state.messages = state.messages.appending(record.message)
+    if record.message is not None:
+        state.messages = state.messages.appending(record.message)
     _dequeue(state, record.message_ids)
 
 
@@ -190,7 +199,9 @@ def _attempt(state: AgentState, record: r.Attempt) -> None:
 
 
 def _user_message(state: AgentState, record: r.UserMessage) -> None:
-    state.messages = state.messages.appending(record.message)
+    shares = state.run is not None and state.run.shared is not None
+    message = from_user(record.message) if shares else record.message
+    state.messages = state.messages.appending(message)
     _dequeue(state, record.message_ids)
 
 
@@ -245,6 +256,11 @@ def _interrupts_checked(state: AgentState, record: r.InterruptsChecked) -> None:
 
 
 def _decided(state: AgentState, record: r.Decided) -> None:
+    halt = open_run(state).halt
+    if halt is not None and halt.id == record.request_id:
+        open_run(state).dismissed = True
+        state.decisions.append(DecisionRecord(request=halt, decision=record.decision, at=record.at))
+        return
     call = find_asked(state, record.request_id)
     request, decision = call.requests[record.request_id], record.decision
     call.decisions[record.request_id] = decision
@@ -265,6 +281,10 @@ def _decided(state: AgentState, record: r.Decided) -> None:
 
 def _revoked(state: AgentState, record: r.Revoked) -> None:
     state.sticky.pop(record.tool_name, None)
+    agent, _, inner = record.tool_name.partition("/")
+    for child in state.agents.values() if inner else ():
+        if child.run is not None and child.run.agent == agent:
+            _revoked(child, r.Revoked(tool_name=inner))
 
 
 def _started(state: AgentState, record: r.Started) -> None:
@@ -275,6 +295,8 @@ def _started(state: AgentState, record: r.Started) -> None:
 def _result(state: AgentState, record: r.Result) -> None:
     call = find_call(state, record.call_key)
     call.result, call.running = record, False
+    if record.halt is not None:
+        open_run(state).halt = record.halt
     if state.children:
         _end_children(state, call.key)
     if record.signal is not None:
@@ -309,8 +331,18 @@ def _suspended(state: AgentState, record: r.Suspended) -> None:
 def _child_record(state: AgentState, record: r.ChildRecord) -> None:
     child = state.children.get(record.child)
     if child is None:
-        child = state.children[record.child] = AgentState()
+        child = state.children[record.child] = new_child(state, record)
     apply(child, record.record)
+    run = child.run
+    if run is None:
+        return
+    if run.halt is not None:  # a halt anywhere is one of everybody above (I11)
+        open_run(state).halt = run.halt
+    inner = record.record
+    while isinstance(inner, r.ChildRecord):
+        inner = inner.record
+    if isinstance(inner, r.UserMessage):  # it may have waited here
+        _dequeue(state, inner.message_ids)
 
 
 def doubtful(call: Call, reason: str) -> DoubtfulCall:
@@ -350,6 +382,8 @@ def _propagated(state: AgentState, record: r.Propagated) -> None:
             run.tool_errors += 1
         if call.result.state is not None:
             state.merge(call.result.state)
+        if call.result.escalate:
+            open_run(state).escalated = True
     turn.propagated = True
     state.messages = state.messages.appending(ModelRequest(parts=parts, timestamp=record.at))
 
@@ -363,12 +397,30 @@ def _turn_closed(state: AgentState, record: r.TurnClosed) -> None:
             assert call.result is not None, f"the run ends by {call.key}, which has no result"
             run.ended_by = {call.key: call.result}
             run.ended_call = call.part
-    run.turn = None
+        _put_output(state, record.end)
     if record.message is not None:
         state.messages = state.messages.appending(record.message)
+    run.turn = None
+
+
+def _put_output(state: AgentState, end: r.End) -> None:
+    if end.output_key is not None:
+        state.put({end.output_key: end.output if end.has_output else end.text})
+
+
+def _sub_run_ended(state: AgentState, record: r.SubRunEnded) -> None:
+    child = state.children.pop(record.child)
+    note_end(open_run(state), child, record)
+    take_back(state, child)
 
 
 def _history_replaced(state: AgentState, record: r.HistoryReplaced) -> None:
+    run = state.run
+    if run is not None:
+        run.first_message = 0
+        if run.shared is not None:  # the workflow keeps what was said, not what it became here
+            run.shared.said += state.messages[run.shared.inherited :]
+            run.shared.inherited = len(record.messages)
     state.messages = Messages(record.messages)
 
 
@@ -399,6 +451,12 @@ def _run_ended(state: AgentState, record: r.RunEnded) -> None:
             message = ModelRequest(parts=parts, timestamp=record.at)
             state.messages = state.messages.appending(message)
         run.turn = None
+    for key, child in state.agents.items():
+        assert child.run is not None, "agents are children that have begun"
+        if not child.run.over:
+            _run_ended(child, r.RunEnded(end=r.End(outcome="withdrawn"), at=record.at))
+        del state.children[key]
+        take_back(state, child)
     run.end = record.end
     run.paused = None
 
@@ -426,7 +484,7 @@ def _closing_part(state: AgentState, call: Call, record: r.RunEnded) -> ToolRetu
     )
 
 
-_PROGRESS = frozenset({r.Reply, r.Result, r.Decided, r.TurnClosed})
+_PROGRESS = frozenset({r.Reply, r.Result, r.Decided, r.TurnClosed, r.SubRunEnded})
 
 _APPLY: dict[type[r.Record], Callable[[AgentState, Any], None]] = {
     r.Snapshot: _snapshot,
@@ -461,6 +519,7 @@ _APPLY: dict[type[r.Record], Callable[[AgentState, Any], None]] = {
     r.Settled: _settled,
     r.Propagated: _propagated,
     r.TurnClosed: _turn_closed,
+    r.SubRunEnded: _sub_run_ended,
     r.HistoryReplaced: _history_replaced,
     r.Once: _once,
     r.Withdrawn: _withdrawn,

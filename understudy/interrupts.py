@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, cast
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -23,22 +23,28 @@ __all__ = [
     "DecisionRecord",
     "DecisionType",
     "DoubtfulCall",
+    "Halt",
     "Interrupt",
     "Request",
     "Sticky",
     "approve",
+    "dismiss",
     "edit",
     "reject",
     "respond",
 ]
 
-DecisionType = Literal["approve", "edit", "reject", "respond"]
-DECISION_TYPES: tuple[DecisionType, ...] = get_args(DecisionType)
+DecisionType = Literal["approve", "edit", "reject", "respond", "dismiss"]
+DECISION_TYPES: tuple[DecisionType, ...] = ("approve", "edit", "reject", "respond")
+"""Those that answer a question; `dismiss` only takes note of a halt (I11)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """A person's answer to one request. Make one with `approve`, `edit`, `reject`, `respond`."""
+    """A person's answer to one request.
+
+    Make one with `approve`, `edit`, `reject`, `respond` or, for a halt, `dismiss`.
+    """
 
     type: DecisionType
     arguments: dict[str, Any] | None = None
@@ -116,6 +122,11 @@ def respond(value: Any, *, by: str | None = None, note: str | None = None) -> De
     return Decision(type="respond", value=value, by=by, note=note)
 
 
+def dismiss(*, by: str | None = None, note: str | None = None) -> Decision:
+    """Take note of a halt, the only answer to one: the run is over, nothing of it goes on (I11)."""
+    return Decision(type="dismiss", by=by, note=note)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoubtfulCall:
     """A call that was started and whose outcome is unknown (J3, J4)."""
@@ -134,7 +145,7 @@ class Request:
     id: str
     """Opaque and used once; it stands for exactly what is shown here (J5)."""
     kind: str
-    """`approval`, `interrupt` (a tool's own question), `doubt`, or a middleware's own word."""
+    """`approval`, `interrupt` (a tool's own question), `doubt`, `halt`, or a middleware's word."""
     agent_id: str
     run_id: str
     agent_path: tuple[str, ...]
@@ -146,7 +157,7 @@ class Request:
     display: str | dict[str, Any] | None = None
     """What the host's gate shows beside the arguments, never instead of them (I14)."""
     payload: Any = None
-    """For a tool's own question: what it asks."""
+    """For a tool's own question: what it asks. For a halt: why."""
     allowed: tuple[DecisionType, ...] = DECISION_TYPES
     created_at: datetime
     expires_at: datetime | None = None
@@ -190,8 +201,27 @@ class Interrupt(Exception):
             )
 
 
-def checked_allowed(allowed: Iterable[str], *, what: str) -> tuple[DecisionType, ...]:
+class Halt(Exception):
+    """Raised by a tool to stop everything, for good (I11).
+
+    The whole run is halted, whichever agent below it the tool belongs to: calls that are running
+    finish, nothing else starts, and the run waits, `Interrupted` by the one request of kind
+    `halt`, for a person to dismiss it. It never goes on. An agent with such tools, or one above
+    it, needs the `Haltable` middleware; without, the run fails.
+    """
+
+    def __init__(self, message: str) -> None:
+        if not isinstance(message, str) or not message.strip():
+            raise UsageError(f"Halt(message) says in words why, not {message!r}")
+        super().__init__(message)
+        self.message = message
+
+
+def checked_allowed(
+    allowed: Iterable[str], *, what: str, kind: str = "approval"
+) -> tuple[DecisionType, ...]:
     """The decision names as given, or a `UsageError`: a gate is never silently off (I1)."""
+    known = ("dismiss",) if kind == "halt" else DECISION_TYPES
     if isinstance(allowed, str):
         raise UsageError(f"{what} takes a list of decisions, not the string {allowed!r}")
     if not isinstance(allowed, Iterable):
@@ -199,14 +229,11 @@ def checked_allowed(allowed: Iterable[str], *, what: str) -> tuple[DecisionType,
     names = tuple(allowed)
     if not names:
         raise UsageError(
-            f"{what} is empty, so nobody could ever answer: name at least one of "
-            f"{', '.join(DECISION_TYPES)}"
+            f"{what} is empty, so nobody could ever answer: name at least one of {', '.join(known)}"
         )
     for name in names:
-        if name not in DECISION_TYPES:
-            raise UsageError(
-                f"{what} holds {name!r}, which is no decision: use {', '.join(DECISION_TYPES)}"
-            )
+        if name not in known:
+            raise UsageError(f"{what} holds {name!r}, which is no decision: use {', '.join(known)}")
     return cast("tuple[DecisionType, ...]", names)
 
 

@@ -17,6 +17,7 @@ from understudy.explanations import (
     why_stopped,
 )
 from understudy.interrupts import Decision, Request, checked_decision
+from understudy.progress import AgentResult
 from understudy.state import AgentState
 from understudy.stopping import StopSignals
 
@@ -55,6 +56,11 @@ class Completed:
     """The model's final text; may be empty when an until tool ended the run."""
     tool_result: ToolCallResult | None = None
     """Of the until tool, if the run had one."""
+    output: Any = field(default=None, repr=False)
+    """The final text as a value of the agent's `output_type`; without one the text (W4)."""
+    results: tuple[AgentResult, ...] = field(default=(), repr=False)
+    """Of a workflow: what each of its agents came to, in declared order; of a loop in its last
+    round."""
     early_stopped: bool = False
     """The run reached a limit, and the model answered with what it had (R1)."""
     run_id: str = ""

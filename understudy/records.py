@@ -54,6 +54,7 @@ __all__ = [
     "Snapshot",
     "Started",
     "StatusNoted",
+    "SubRunEnded",
     "Suspended",
     "TimeSpent",
     "TurnClosed",
@@ -95,6 +96,12 @@ class End:
     """What stopped the run."""
     early_stopped: bool = False
     """The model had to answer before it was done (R1)."""
+    output: Any = None
+    """The final text as a value of the agent's `output_type`, as JSON (W4)."""
+    has_output: bool = False
+    """Whether there is such a value: it may be None itself."""
+    output_key: str | None = None
+    """Where in the values the final text, or its value, is put (W4)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,8 +167,8 @@ class RunStarted:
     run_id: str
     agent: str
     at: datetime
-    message: StoredRequest
-    """The input, as it enters the conversation."""
+    message: StoredRequest | None
+    """The input, as it enters the conversation; None for an agent of a workflow."""
     until_tool: tuple[str, ...] | None
     require_tool_success: bool
     max_runs: int
@@ -179,6 +186,12 @@ class RunStarted:
     """Seconds that the run may take, not counting the waits for people (P9)."""
     max_overrides: int = 3
     """So often in a row may the signals of one guard be overridden (P4)."""
+    shares: bool = False
+    """It is an agent of a workflow: it goes on with the workflow's conversation and values (W5)."""
+    contents: Literal["default", "none"] = "default"
+    """How much of the conversation it is shown."""
+    workflow: str | None = None
+    """The agents that its mode runs, where it is a workflow itself (J12)."""
     kind: Literal["run_started"] = "run_started"
 
 
@@ -390,6 +403,12 @@ class Result:
     """Set where the outcome is unknown: why (J4)."""
     signal: dict[str, Any] | None = None
     """The tool raised `StopAgent` with it (P6)."""
+    escalate: bool = False
+    """It ends the nearest loop around the agent (W2)."""
+    skip_summarization: bool = False
+    """The run ends with this turn: the model is not asked again (W3)."""
+    halt: Request | None = None
+    """The tool halted the whole tree of agents; a person can only dismiss it (I11)."""
     kind: Literal["result"] = "result"
 
 
@@ -439,8 +458,29 @@ class TurnClosed:
     turn: int
     end: End | None = None
     message: StoredRequest | None = None
-    """What the model is told, where it goes on though it had asked for nothing (P3)."""
+    """What the model is told before it is asked again.
+
+    Why its answer is none (W4), or to go on though it had asked for nothing (P3).
+    """
     kind: Literal["turn_closed"] = "turn_closed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubRunEnded:
+    """An agent of this workflow is done: what it said and changed is the workflow's now, once."""
+
+    child: str
+    agent: str
+    round: int
+    index: int
+    """Its place among the workflow's agents."""
+    outcome: Literal["completed", "failed", "stopped"]
+    escalated: bool = False
+    """One of its tools asked to end the nearest loop (W2)."""
+    passes_on: bool = False
+    """This workflow is no loop: whoever runs it is asked the same."""
+    at: datetime
+    kind: Literal["sub_run_ended"] = "sub_run_ended"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -517,6 +557,7 @@ Record = (
     | Settled
     | Propagated
     | TurnClosed
+    | SubRunEnded
     | HistoryReplaced
     | Once
     | Withdrawn

@@ -57,8 +57,16 @@ class Halted(BaseException):
 class ChildRunner(Protocol):
     """Runs an agent for a call of another one, or goes on with one that it ran before."""
 
-    async def run(self, parent: Run, key: str, child: ChildAgent, message: ModelRequest) -> Outcome:
-        """The child's outcome. `key` is the same whenever the same call runs the same child."""
+    async def run(
+        self, parent: Run, key: str, child: ChildAgent, message: ModelRequest | None
+    ) -> Outcome:
+        """The child's outcome. `key` is the same whenever the same call runs the same child.
+
+        Without a message it is an agent of the parent's workflow, and shares its state (W5).
+        """
+
+    def stop(self, parent: Run, key: str, signals: StopSignals) -> None:
+        """Record that this child, which nobody drives now, is stopped."""
 
 
 class Run:
@@ -99,7 +107,9 @@ class Run:
         self.pause_when = pause_when
         self._streaming = streaming
         self.parent = parent
-        """The run whose call runs this one."""
+        """The run whose call, or workflow, runs this one."""
+        self.root: Run = parent.root if parent is not None else self
+        """The run that no other one runs."""
         self.children = children
         """How its calls run other agents."""
         self.gates: tuple[Gate, ...] = (
@@ -319,10 +329,13 @@ class Run:
     def completed(self, text: str, tool_result: ToolCallResult | None = None) -> Completed:
         """The outcome of a run that is done, for a step to return."""
         run = self.current
+        results = run.progress.results if run.progress is not None else {}
         return Completed(
             text=text,
             tool_result=tool_result,
             early_stopped=run.early_stop is not None,
+            output=text,
+            results=tuple(results[index] for index in sorted(results)),
             run_id=run.run_id,
             state=self.state,
             usage=run.usage,

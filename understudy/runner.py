@@ -9,21 +9,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pydantic import ValidationError
 from pydantic_ai.messages import ModelRequest
 from pydantic_ai.models import Model
 
 from understudy.cancellation import CancellationSource
+from understudy.children import NestedChildren, models_of, seeds_of
 from understudy.clock import Clock, NewId, SystemClock, new_random_id
-from understudy.definition import AgentDefinition, ChildAgent, PauseWhen
+from understudy.definition import AgentDefinition, PauseWhen
 from understudy.errors import DecisionError, NotInterrupted, UsageError
 from understudy.events import Event
 from understudy.instructions import render
 from understudy.interrupts import Decision, Request, checked_decision
 from understudy.journal import Journal
-from understudy.ledger import ChildLedger, Ledger, ledgers
+from understudy.ledger import Ledger, ledgers
 from understudy.messages import UserInput, user_message
-from understudy.models import refresh_client, resolve_model
+from understudy.models import refresh_client
 from understudy.modes.ends import outcome_of
 from understudy.modes.pipeline import drive
 from understudy.outcomes import Interrupted, Outcome, Paused
@@ -116,6 +116,11 @@ class Runner:
             self._models = models_of(definition)
         return self._models
 
+    @property
+    def all_models(self) -> tuple[Model, ...]:
+        """Those of the agent, and of the agents of its workflow, at any depth."""
+        return (*self.models, *self._children.models_below(self._definition))
+
     async def start(
         self,
         input: UserInput,
@@ -133,9 +138,9 @@ class Runner:
 
     async def check_start(self, state: AgentState) -> None:
         """Raise a `UsageError` where a run could not begin with this state (R8)."""
-        for model in self.models:
+        for model in self.all_models:
             refresh_client(model)
-        seeds = _seeds(self._definition, state)
+        seeds = seeds_of(self._definition, state)
         await self._check_instructions(state, seeds)
 
     async def begin(
@@ -165,7 +170,9 @@ class Runner:
                 deps_given=host.deps is not None,
                 pause_when_given=host.pause_when is not None,
                 message_ids=message_ids,
-                values=_seeds(definition, ledger.state),
+                values=seeds_of(definition, ledger.state),
+                contents=definition.include_contents,
+                workflow=definition.workflow,
                 agent_id=host.agent_id or definition.name,
                 deadline=options.deadline,
                 max_overrides=definition.max_overrides,
@@ -217,7 +224,7 @@ class Runner:
         """The outcome of the run that is over in this state."""
         assert state.run is not None, "the run that is over"
         assert state.run.end is not None, "the run that is over"
-        return outcome_of(state.run.end, state.copied(), self._definition.tools, {})
+        return outcome_of(state.run.end, state.copied(), self._definition, {})
 
     def standing(self, state: AgentState) -> Interrupted | Paused | None:
         """The outcome of the open run in this state, if it waits for a person or is paused."""
@@ -353,73 +360,6 @@ class Runner:
             ) from error
 
 
-class NestedChildren:
-    """Runs children inside their parent's drive and ledger (S3)."""
-
-    def __init__(self) -> None:
-        self._models: dict[int, tuple[AgentDefinition, tuple[Model, ...]]] = {}
-
-    async def run(self, parent: Run, key: str, child: ChildAgent, message: ModelRequest) -> Outcome:
-        """Begin the child's run, or go on with the one that stands in the parent's state (J11)."""
-        definition = child.definition
-        ledger = ChildLedger(parent.ledger, key, definition.name)
-        models = self._models_of(definition)
-        state = ledger.state
-        if state.run is None:
-            inherited = AgentState(values=parent.state.values)  # a copy: nothing flows back
-            ledger.record(
-                RunStarted(
-                    run_id=key,
-                    agent=definition.name,
-                    at=parent.clock.now(),
-                    message=message,
-                    until_tool=child.until_tool,
-                    require_tool_success=child.require_tool_success,
-                    max_runs=definition.max_runs,
-                    early_stopping=definition.early_stopping,
-                    fingerprint=definition.fingerprint,
-                    deps_given=False,
-                    pause_when_given=False,
-                    values={**inherited.values, **_seeds(definition, inherited)},
-                    agent_id=f"{parent.agent_id}/{key}",
-                    deadline=parent.seconds_left,
-                    max_overrides=definition.max_overrides,
-                )
-            )
-        elif state.run.end is not None:
-            return outcome_of(state.run.end, state, definition.tools, {})
-        run = Run(
-            definition=definition,
-            ledger=ledger,
-            models=models,
-            clock=parent.clock,
-            new_id=parent.new_id,
-            threads=parent.threads,
-            agent_id=f"{parent.agent_id}/{key}",
-            agent_path=(*parent.agent_path, definition.name),
-            deps=parent.deps,
-            streaming=lambda: parent.streaming,
-            halting=parent.halting,
-            pause_requested=parent.pause_requested,
-            parent=parent,
-            children=self,
-        )
-        return await drive(run, definition.mode)
-
-    def _models_of(self, definition: AgentDefinition) -> tuple[Model, ...]:
-        known = self._models.get(id(definition))
-        if known is None:
-            known = self._models[id(definition)] = definition, models_of(definition)
-        for model in known[1]:
-            refresh_client(model)
-        return known[1]
-
-
-def models_of(definition: AgentDefinition) -> tuple[Model, ...]:
-    """The agent's model, then its fallbacks, looked up by name."""
-    return tuple(resolve_model(model) for model in (definition.model, *definition.fallback_models))
-
-
 def _asking(definition: AgentDefinition, request: Request) -> AgentDefinition | None:
     """The definition of the agent that asks; None where a tool brought it along."""
     for name in request.agent_path[1:]:
@@ -457,6 +397,10 @@ def refuse_inside_run() -> None:
 def decide(ledger: Ledger, decisions: Mapping[str, Decision], clock: Clock) -> None:
     """Record answers that were checked, each where it was asked for (S5)."""
     now = clock.now()
+    root = ledger.state.run
+    if root is not None and root.halt is not None and root.halt.id in decisions:
+        ledger.record(Decided(request_id=root.halt.id, decision=decisions[root.halt.id], at=now))
+        return
     for place in list(ledgers(ledger)):
         run = place.state.run
         turn = run.turn if run is not None and not run.over else None
@@ -482,28 +426,15 @@ def _checked_state(given: object) -> AgentState:
     raise UsageError(f"state is an AgentState (outcome.state), not {given!r}")
 
 
-def _seeds(definition: AgentDefinition, state: AgentState) -> dict[str, Any]:
-    """The defaults of the middleware's typed values that the state lacks."""
-    seeds: dict[str, Any] = {}
-    for owner, schema in definition.schemas.items():
-        held = {key: state.values[key] for key in schema.model_fields if key in state.values}
-        try:
-            whole = schema.model_validate(held).model_dump(mode="json")
-        except ValidationError as error:
-            raise UsageError(
-                f"The state's values do not fit what {owner} keeps: {error}"
-            ) from error
-        seeds.update({key: value for key, value in whole.items() if key not in held})
-    return seeds
-
-
 def withdraw(ledger: Ledger, clock: Clock) -> None:
     """A message from outside ends the run that it overtakes (I10)."""
     state = ledger.state
     if state.run is None or state.run.over:
         return
-    turn = state.run.turn
-    ids = tuple(request.id for request in turn.standing) if turn is not None else ()
-    if ids:
-        ledger.record(Withdrawn(request_ids=ids))
+    for place in list(ledgers(ledger)):
+        run = place.state.run
+        turn = run.turn if run is not None and not run.over else None
+        ids = tuple(request.id for request in turn.standing) if turn is not None else ()
+        if ids:
+            place.record(Withdrawn(request_ids=ids))
     ledger.record(RunEnded(end=End(outcome="withdrawn"), at=clock.now()))

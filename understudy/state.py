@@ -11,7 +11,7 @@ from copy import copy, deepcopy
 from dataclasses import dataclass, field
 from functools import cache
 from types import MappingProxyType
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_ai.messages import ModelMessage, ToolCallPart
@@ -27,6 +27,7 @@ from understudy.messages import (
     messages_to_dicts,
     normalised,
 )
+from understudy.progress import Progress, Shared
 from understudy.records import End, Override, Result, Signalled
 from understudy.values import checked_json
 
@@ -183,6 +184,21 @@ class RunState:
     deadline: float | None = None
     seconds: float = 0.0
     """How long it has been going, as far as that is recorded: runs with a time limit only."""
+    first_message: int = 0
+    """Where in the conversation it began: before it is what `include_contents="none"` hides."""
+    contents: Literal["default", "none"] = "default"
+    shared: Shared | None = None
+    """Set where it is the run of an agent of a workflow."""
+    workflow: str | None = None
+    """The agents that its mode runs, as they were when it began (J12)."""
+    progress: Progress | None = None
+    """How far these are."""
+    escalated: bool = False
+    """A tool asked to end the nearest loop around this agent (W2)."""
+    halt: Request | None = None
+    """A tool of it, or of an agent below it, halted the whole tree (I11)."""
+    dismissed: bool = False
+    """A person took note of the halt."""
 
     @property
     def over(self) -> bool:
@@ -194,6 +210,8 @@ class RunState:
         twin.usage = copy(self.usage)
         twin.once = dict(self.once)
         twin.signals, twin.overrides = list(self.signals), list(self.overrides)
+        twin.shared = self.shared.copied() if self.shared is not None else None
+        twin.progress = self.progress.copied() if self.progress is not None else None
         return twin
 
 
@@ -260,13 +278,13 @@ class AgentState:
     decisions: list[DecisionRecord]
     """The audit: every answer ever given, oldest first (I14)."""
     sticky: dict[str, Sticky]
-    """Answers given with `always=True`, by tool name (I3)."""
+    """Answers given with `always=True`, by tool name (I3); `agent/tool` in a workflow."""
     doubts: dict[str, DoubtfulCall]
     """Calls whose outcome is unknown, by call key (J4)."""
     queue: dict[str, QueuedMessage]
     """Messages that wait for their turn, by message id, oldest first (A2)."""
     children: dict[str, AgentState]
-    """The agents that open calls run, by child key (S3)."""
+    """The agents that open calls, or the workflow, run now, by child key (S3)."""
     message_ids: dict[str, str | None]
     """The ids of all messages that were ever taken: a repeat attaches to the first (J14).
 
@@ -303,29 +321,45 @@ class AgentState:
     @property
     def requests(self) -> tuple[Request, ...]:
         """What a person is asked now, in call order."""
-        turn = self.run.turn if self.run is not None and not self.run.over else None
-        if turn is None:
+        run = self.run
+        if run is None or run.over:
             return ()
+        if run.halt is not None:
+            return () if run.dismissed else (run.halt,)
+        turn = run.turn
         if not self.children:
-            return tuple(turn.standing)
+            return tuple(turn.standing) if turn is not None else ()
         asked: list[Request] = []
-        for call in turn.calls.values():
+        for call in turn.calls.values() if turn is not None else ():
             asked += call.standing
             for key, child in self.children.items():
                 if belongs(key, call.key):
                     asked += child.requests
+        for child in self.agents.values():
+            asked += child.requests
         return tuple(asked)
 
     @property
+    def agents(self) -> dict[str, AgentState]:
+        """The agents of this workflow whose turn it is, by child key."""
+        return {
+            key: child
+            for key, child in self.children.items()
+            if child.run is not None and child.run.shared is not None
+        }
+
+    @property
     def tree(self) -> Iterator[AgentState]:
-        """This state and those of all agents that its open calls run."""
+        """This state and those of all agents that it runs now."""
         yield self
         for child in self.children.values():
             yield from child.tree
 
     @property
     def pause(self) -> str | None:
-        """Why the run, or one inside it, stands still."""
+        """Why the run, or one inside it, stands still; a halted one waits to be dismissed."""
+        if self.run is not None and self.run.halt is not None:
+            return None
         for state in self.tree:
             if state.run is not None and not state.run.over and state.run.paused is not None:
                 return state.run.paused
@@ -350,7 +384,32 @@ class AgentState:
         return twin
 
     def merge(self, delta: Mapping[str, Any]) -> None:
+        """Take a delta into the values: mappings merge deeply (T4)."""
         self._values = merged(self._values, delta)
+        self._changed("merge", delta)
+
+    def put(self, values: Mapping[str, Any]) -> None:
+        """Set these values, whatever they were."""
+        self._values = {**self._values, **values}
+        self._changed("set", values)
+
+    def _changed(self, how: Literal["merge", "set"], values: Mapping[str, Any]) -> None:
+        if self.run is not None and self.run.shared is not None:
+            self.run.shared.changes.append((how, dict(values)))
+
+    @classmethod
+    def sharing(
+        cls, parent: AgentState, messages: Iterable[ModelMessage], agent: str
+    ) -> AgentState:
+        """The state of an agent of a workflow when its turn comes (W5)."""
+        state = cls()
+        state.messages = Messages(messages)
+        state._values = parent._values
+        prefix = f"{agent}/"
+        for name, sticky in parent.sticky.items():
+            if name.startswith(prefix):
+                state.sticky[name.removeprefix(prefix)] = sticky
+        return state
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, AgentState):

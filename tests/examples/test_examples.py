@@ -63,6 +63,16 @@ TOLD = {
         "Stopped after 0 model calls: user_requested: the shop closes (from 'flags').",
         "Completed(text='3 kettles so far.'",
     ],
+    "document_workflow": [
+        "writer: Our kettle is the best",
+        "critic: It boasts.",
+        "refiner: Our kettle boils a litre in two minutes.",
+        "critic: Say what it costs.",
+        "critic: No major issues found.",
+        "refiner leaves the loop in round 3",
+        "\nOur kettle boils a litre in two minutes, and costs 39 euros.",
+        "7 model calls",
+    ],
     "nested_approval": [
         "  ... support > billing > cashier looks up order 17",
         "support > billing > cashier wants refund {'order_id': '17', 'amount': 40.0}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from pydantic_ai.messages import ModelRequest
@@ -9,10 +10,12 @@ from pydantic_ai.messages import ModelRequest
 from understudy.boundary import continuation_of, wants_answer
 from understudy.errors import UntilToolNotCalled
 from understudy.messages import user_message
-from understudy.modes.ends import outcome_of
-from understudy.modes.stop_steps import end_by
+from understudy.modes.ends import final_end, outcome_of
+from understudy.modes.steering import steering
+from understudy.modes.stop_steps import NO_ANSWER, end_by
 from understudy.modes.tool_ready import Ready, prepare
 from understudy.outcomes import Outcome
+from understudy.output import InvalidOutput
 from understudy.records import End, TurnClosed
 from understudy.run import Run
 from understudy.state import Call, Turn
@@ -58,7 +61,8 @@ async def continue_or_finish(run: Run) -> Outcome | None:
         return _close(run, End(outcome="failed", error=turn.broken))
     for hook in run.definition.hooks.after_step:
         await hook(run.threads, run)
-    goes_on = turn.calls or turn.response.state == "suspended" or _steered(run)
+    asks = turn.calls or turn.response.state == "suspended" or steering(run)
+    goes_on = bool(asks) and not _by_request(turn)
     if current.signals or current.overrides or current.early_stop is not None:
         decision = continuation_of(current)
         end = _end_after(run, turn, decision)
@@ -75,12 +79,24 @@ async def continue_or_finish(run: Run) -> Outcome | None:
             tools=current.until_tool, success_required=current.require_tool_success
         )
         return _close(run, End(outcome="failed", error=error.to_dict()))
-    return _close(run, End(outcome="completed", text=turn.response.text or ""))
+    text = turn.response.text or ""
+    if turn.calls:  # a tool ended it: its words beside the call are no final answer (W3, W4)
+        return _close(run, End(outcome="completed", text=text))
+    try:
+        return _close(run, final_end(run.definition, text))
+    except InvalidOutput as error:
+        at = run.clock.now()
+        told = user_message(f"Your answer does not fit:\n{error}\nAnswer again.", at=at)
+        run.record(TurnClosed(turn=turn.index, message=told))
+        return None
 
 
-def _steered(run: Run) -> bool:
-    """Whether a message waits that is to steer this run (A2)."""
-    return any(queued.steer for queued in run.state.queue.values())
+def _by_request(turn: Turn) -> bool:
+    """Whether a tool of the turn asked to end the run with it (W3)."""
+    for call in turn.calls.values():  # once a step: a generator takes 3 times as long
+        if call.result is not None and call.result.skip_summarization:
+            return True
+    return False
 
 
 def _end_after(run: Run, turn: Turn, decision: ExecutionContinuation) -> End | None:
@@ -93,8 +109,18 @@ def _end_after(run: Run, turn: Turn, decision: ExecutionContinuation) -> End | N
     if decision.should_stop and not wants_answer(run.current):
         return end_by(run, decision.signals, text)
     if run.current.early_stop is not None:
-        return End(outcome="completed", text=text, early_stopped=True)
+        return _early_end(run, text)
     return None
+
+
+def _early_end(run: Run, text: str) -> End:
+    """The end by an answer before its time: no value of the output type, and it is none (W4)."""
+    try:
+        if text != NO_ANSWER:
+            return replace(final_end(run.definition, text), early_stopped=True)
+    except InvalidOutput:
+        pass  # the model is not asked again: its text is all there is
+    return End(outcome="completed", text=text, early_stopped=True)
 
 
 def _prompt(run: Run) -> ModelRequest:
@@ -108,7 +134,7 @@ def _close(run: Run, end: End) -> Outcome:
     turn = run.current.turn
     assert turn is not None, "only an open turn is closed"
     run.record(TurnClosed(turn=turn.index, end=end))
-    return outcome_of(end, run.state, run.definition.tools, run.live_values)
+    return outcome_of(end, run.state, run.definition, run.live_values)
 
 
 def _arguments(run: Run, call: Call) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from understudy.definition import AgentDefinition
 from understudy.errors import error_from_dict
 from understudy.outcomes import Completed, Failed, Stopped, ToolCallResult
 from understudy.records import End
@@ -13,7 +14,7 @@ from understudy.state import AgentState
 from understudy.stopping import StopSignals
 from understudy.tools import Tool
 
-__all__ = ["end_of", "outcome_of"]
+__all__ = ["end_of", "final_end", "outcome_of"]
 
 
 def end_of(run: Run, outcome: Completed | Stopped | Failed) -> End:
@@ -28,8 +29,25 @@ def end_of(run: Run, outcome: Completed | Stopped | Failed) -> End:
     return End(outcome="completed", text=outcome.text, early_stopped=outcome.early_stopped)
 
 
+def final_end(definition: AgentDefinition, text: str) -> End:
+    """The end of a run by a final text, with what becomes of it (W4).
+
+    Raises:
+        InvalidOutput: if it is no value of the output type.
+
+    """
+    output = definition.output
+    if output is None:
+        return End(outcome="completed", text=text)
+    value = output.read(text)
+    key = output.key if output.typed or text else None
+    if not output.typed:
+        return End(outcome="completed", text=text, output_key=key)
+    return End(outcome="completed", text=text, output=value, has_output=True, output_key=key)
+
+
 def outcome_of(
-    end: End, state: AgentState, tools: Mapping[str, Tool[Any]], live: dict[str, object]
+    end: End, state: AgentState, definition: AgentDefinition, live: dict[str, object]
 ) -> Completed | Stopped | Failed:
     """The outcome that `end` tells.
 
@@ -48,15 +66,29 @@ def outcome_of(
         assert end.signals is not None, "a stopped end tells its signals"
         signals = StopSignals.from_dict(end.signals)
         return Stopped(signals=signals, run_id=run.run_id, state=state, usage=run.usage)
-    tool_result = _tool_result(end, state, tools, live) if end.tool_call is not None else None
+    tool_result = None
+    if end.tool_call is not None:
+        tool_result = _tool_result(end, state, definition.tools, live)
+    results = run.progress.results if run.progress is not None else {}
     return Completed(
         text=end.text,
         tool_result=tool_result,
         early_stopped=end.early_stopped,
+        output=_output(end, definition),
+        results=tuple(results[index] for index in sorted(results)),
         run_id=run.run_id,
         state=state,
         usage=run.usage,
     )
+
+
+def _output(end: End, definition: AgentDefinition) -> Any:
+    if not end.has_output:
+        return end.text
+    try:
+        return definition.output.load(end.output) if definition.output is not None else end.output
+    except ValueError:  # the type has changed since: the data is what there is
+        return end.output
 
 
 def _tool_result(

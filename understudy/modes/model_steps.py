@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,7 +26,9 @@ from understudy.hooks import Hook, HookFailed
 from understudy.instructions import render
 from understudy.model_input import ModelInput
 from understudy.models import needs_preparation
+from understudy.modes.call_ids import with_own_ids
 from understudy.modes.ends import outcome_of
+from understudy.modes.steering import steering
 from understudy.modes.stop_steps import NO_ANSWER, stop_before
 from understudy.outcomes import Outcome
 from understudy.records import Reply, UserMessage
@@ -59,15 +62,13 @@ async def call_llm(run: Run) -> Outcome | None:
         if run.timed:
             run.keep_time()
         return None
-    return outcome_of(current.closing, run.state, run.definition.tools, run.live_values)
+    return outcome_of(current.closing, run.state, run.definition, run.live_values)
 
 
 def _take_steering(run: Run) -> None:
     """Messages that are to steer this run enter the conversation now (A2)."""
-    queue = run.state.queue
-    for queued in list(queue.values()) if queue else ():
-        if queued.steer:
-            run.record(UserMessage(message=queued.message, message_ids=(queued.message_id,)))
+    for queued in steering(run):
+        run.record(UserMessage(message=queued.message, message_ids=(queued.message_id,)))
 
 
 async def _prompt(run: Run) -> ModelInput:
@@ -78,9 +79,12 @@ async def _prompt(run: Run) -> ModelInput:
         text = await render(instructions, run.state, agent=definition.name)
         if text:
             texts.append(text)
+    if definition.output is not None and definition.output.instructions:
+        texts.append(definition.output.instructions)
     kept = run.state.messages
+    shown = kept if run.current.contents == "default" else _contents(run)
     prompt = ModelInput(
-        messages=kept,
+        messages=shown,
         instructions="\n\n".join(texts),
         tools=() if answering else run.tools,
         settings=definition.model_settings,
@@ -90,12 +94,21 @@ async def _prompt(run: Run) -> ModelInput:
         _check_returned(hook, replaced, ModelInput)
         if replaced is not None:
             prompt = replaced
-        elif prompt.messages is kept and kept is not run.state.messages:
-            prompt = prompt.replace(messages=run.state.messages)  # the hook rewrote history
+        elif prompt.messages is shown and kept is not run.state.messages:
+            prompt = prompt.replace(messages=_contents(run))  # the hook rewrote history
+            shown = prompt.messages
         kept = run.state.messages
     if answering and prompt.tools:
         prompt = prompt.replace(tools=())  # whatever a hook would offer
     return prompt
+
+
+def _contents(run: Run) -> Sequence[ModelMessage]:
+    """The conversation, or what the agent is to see of it (W5)."""
+    current, messages = run.current, run.state.messages
+    if current.contents == "none" and current.shared is None:
+        return messages[current.first_message :]
+    return messages
 
 
 def _check_returned(hook: Hook, returned: object, wanted: type) -> None:
@@ -276,7 +289,7 @@ async def _accept(run: Run, answer: _Answer) -> None:
             response = _answer_only(response)
         if not run.definition.hooks.streams_safely and run.streaming and response.text:
             _Teller(run).text(response.text)
-    response = _with_own_ids(run, response)
+    response = with_own_ids(run, response)
     run.record(
         Reply(
             turn=current.turns,
@@ -295,22 +308,3 @@ def _answer_only(response: ModelResponse) -> ModelResponse:
         parts = [part for part in parts if not isinstance(part, TextPart)]
         parts.append(TextPart(NO_ANSWER))
     return replace(response, parts=parts)
-
-
-def _with_own_ids(run: Run, response: ModelResponse) -> ModelResponse:
-    """The reply with each unusable tool call id replaced (T7)."""
-    messages = run.state.messages
-    seen: set[str] = set()
-    parts: list[Any] | None = None
-    for index, part in enumerate(response.parts):
-        if not isinstance(part, ToolCallPart):
-            continue
-        identity = part.tool_call_id
-        if not identity or "/" in identity or identity in seen or messages.has_call_id(identity):
-            identity = f"call_{run.run_id[:20]}_{run.current.turns}_{index}"
-            while identity in seen or messages.has_call_id(identity):
-                identity += "x"
-            parts = list(response.parts) if parts is None else parts
-            parts[index] = replace(part, tool_call_id=identity)
-        seen.add(identity)
-    return response if parts is None else replace(response, parts=parts)

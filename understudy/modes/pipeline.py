@@ -12,11 +12,12 @@ from collections.abc import Awaitable, Callable, Iterable
 from copy import deepcopy
 from dataclasses import replace
 
-from understudy.definition import Pipeline
+from understudy.definition import ChildAgent, Pipeline
 from understudy.errors import JournalFailed, RecordRefused, StepFailed, UnderstudyError, UsageError
 from understudy.hooks import HookFailed
 from understudy.modes.deadlines import within_deadline
 from understudy.modes.ends import end_of
+from understudy.modes.halts import halted
 from understudy.modes.stop_steps import ask_sources, time_is_over
 from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Paused, Stopped
 from understudy.records import Attempt, HooksRan, Once, RunEnded
@@ -43,7 +44,7 @@ class Mode:
 
     def __init__(self, steps: Iterable[Step], *, name: str | None = None) -> None:
         self.steps = tuple(steps)
-        self.name = name or type(self).__name__
+        self._name = name or type(self).__name__
         if not self.steps:
             raise UsageError(f"Mode {self.name!r} has no steps: it would go round for ever")
         for step in self.steps:
@@ -53,6 +54,16 @@ class Mode:
         for name_ in names:
             if names.count(name_) > 1:
                 raise UsageError(f"Mode {self.name!r} has two steps named {name_!r}")
+
+    @property
+    def name(self) -> str:
+        """What `repr` shows."""
+        return self._name
+
+    @property
+    def agents(self) -> tuple[ChildAgent, ...]:
+        """The agents that its steps run, as those of a workflow; mostly none."""
+        return tuple(agent for step in self.steps for agent in getattr(step, "agents", ()))
 
     @property
     def step_names(self) -> tuple[str, ...]:
@@ -105,7 +116,8 @@ async def drive(run: Run, mode: Pipeline) -> Outcome:
     try:
         current = run.current
         run.driven()
-        lost = current.attempts > 0 and current.turn is None
+        asks = current.workflow is None  # a workflow has no replies of its own to lose
+        lost = asks and current.attempts > 0 and current.turn is None
         run.record(Attempt(number=current.attempts + 1, reply_lost=lost))
         if current.attempts > 1 or run.state.message_ids:
             # Before anything that may bring the process down: else nobody counts it (J10).
@@ -124,7 +136,9 @@ async def drive(run: Run, mode: Pipeline) -> Outcome:
 
 
 async def _circle(run: Run, mode: Pipeline) -> Outcome:
-    current = run.current
+    current, root = run.current, run.root.current
+    if root.halt is not None:
+        return halted(run)
     if current.paused is not None:
         return run.paused(current.paused)
     watched = bool(run.cancellation) or current.deadline is not None
@@ -147,6 +161,8 @@ async def _circle(run: Run, mode: Pipeline) -> Outcome:
         for step in steps:
             if current.cancelled is not None:
                 return _cancelled(run)
+            if root.halt is not None:
+                return halted(run)
             if run.halting is not None and run.halting():
                 if run.timed:
                     run.keep_time()

@@ -11,13 +11,14 @@ from understudy.calls import ToolCall, make_context
 from understudy.child_calls import ChildWaits, inner_runs_end
 from understudy.errors import JournalFailed, RecordRefused, UsageError
 from understudy.hooks import Hook, HookFailed
-from understudy.interrupts import Interrupt, Request
+from understudy.interrupts import Halt, Interrupt, Request
 from understudy.modes.gates import wanted_requests
 from understudy.modes.tool_ready import Ready, ask_again, bound, canonical, record_request, view
 from understudy.modes.tool_results import (
     as_edited,
     failed_result,
     gave_up_result,
+    halting_result,
     make_part,
     question,
     result_of,
@@ -60,6 +61,14 @@ class _Stops(_Signal):
     def __init__(self, stop: StopAgent) -> None:
         super().__init__()
         self.stop = stop
+
+
+class _Halts(_Signal):
+    """The tool raised `Halt` (I11)."""
+
+    def __init__(self, halt: Halt) -> None:
+        super().__init__()
+        self.halt = halt
 
 
 class _TimedOut(_Signal):
@@ -128,6 +137,8 @@ async def _performed(run: Run, ready: Ready, cancelled: Callable[[], bool]) -> R
         return result_of(run, ready, returned)
     except _Asks as asks:
         return question(run, ready, asks.interrupt)
+    except _Halts as halts:
+        return halting_result(run, ready, halts.halt)
     except _AskAgain as changed:
         for request in changed.requests:
             record_request(run, request)
@@ -272,6 +283,8 @@ async def _body(run: Run, ready: Ready) -> Any:
             raise _Asks(sole) from error
         if isinstance(sole, StopAgent):
             raise _Stops(sole) from error
+        if isinstance(sole, Halt):
+            raise _Halts(sole) from error
         raise
 
 

@@ -9,13 +9,14 @@ from pydantic_ai.messages import ToolReturnPart
 
 from understudy.errors import UsageError
 from understudy.fold import IN_DOUBT
-from understudy.interrupts import Decision, Interrupt, Request
+from understudy.interrupts import Decision, Halt, Interrupt, Request
+from understudy.modes.halts import halt_request
 from understudy.modes.tool_ready import Ready, prepare, record_request, view
 from understudy.records import Result
 from understudy.run import Run
 from understudy.state import Call, merged
 from understudy.stopping import StopSignal
-from understudy.tools import ToolResult, model_content
+from understudy.tools.result import ToolResult, model_content
 from understudy.values import checked_json
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "denied_result",
     "failed_result",
     "gave_up_result",
+    "halting_result",
     "in_doubt",
     "make_part",
     "question",
@@ -133,14 +135,26 @@ def question(run: Run, ready: Ready, interrupt: Interrupt) -> Result | None:
     return None
 
 
+def halting_result(run: Run, ready: Ready, halt: Halt) -> Result:
+    """The tool halts everything (I11)."""
+    call = ready.call
+    return Result(
+        call_key=call.key,
+        part=make_part(run, call, f"Halted the run: {halt.message}", "interrupted"),
+        halt=halt_request(view(run, ready), halt),
+    )
+
+
 def result_of(run: Run, ready: Ready, returned: Any) -> Result:
     """What the tool returned, as a record (T4, J18)."""
     call, tool = ready.call, ready.tool
     content, value, delta, separate = returned, returned, None, False
+    escalate = skip_summarization = False
     if isinstance(returned, ToolResult):
         content, separate = returned.content, returned.has_value
         value = returned.value if separate else content
         delta = returned.state
+        escalate, skip_summarization = returned.escalate, returned.skip_summarization
     until = run.current.until_tool
     target = until is not None and tool.name in until
     value_is: Literal["content", "separate", "lost"] = "content"
@@ -167,6 +181,8 @@ def result_of(run: Run, ready: Ready, returned: Any) -> Result:
         value=stored if value_is == "separate" or ready.edited is not None else None,
         value_is="separate" if ready.edited is not None and value_is == "content" else value_is,
         state=changes,
+        escalate=escalate,
+        skip_summarization=skip_summarization,
     )
 
 

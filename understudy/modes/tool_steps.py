@@ -51,6 +51,8 @@ async def execute_tools(run: Run) -> Outcome | None:
             if may_run is not None:
                 ready.append(may_run)
     for group in _batches(ready):
+        if run.root.current.halt is not None:
+            break
         if current.signals and _stopped_in(turn):  # only what was started before goes on
             group = [item for item in group if item.call.running]
         batch = [item for item in group if not doubted(run, item)]

@@ -1,0 +1,152 @@
+"""Agents inside a run: how a child begins, or goes on, in its parent's ledger (S3)."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from pydantic import ValidationError
+from pydantic_ai.messages import ModelRequest
+from pydantic_ai.models import Model
+
+from understudy.definition import AgentDefinition, ChildAgent, PauseWhen
+from understudy.errors import UsageError
+from understudy.ledger import ChildLedger
+from understudy.models import refresh_client, resolve_model
+from understudy.modes.ends import outcome_of
+from understudy.modes.pipeline import drive
+from understudy.outcomes import Outcome
+from understudy.records import End, RunEnded, RunStarted
+from understudy.run import Run
+from understudy.state import AgentState
+from understudy.stopping import StopSignals
+
+__all__ = ["NestedChildren", "models_of", "seeds_of"]
+
+
+class NestedChildren:
+    """Runs children inside their parent's drive and ledger (S3)."""
+
+    def __init__(self) -> None:
+        self._models: WeakKeyDictionary[AgentDefinition, tuple[Model, ...]] = WeakKeyDictionary()
+
+    async def run(
+        self, parent: Run, key: str, child: ChildAgent, message: ModelRequest | None
+    ) -> Outcome:
+        """Begin the child's run, or go on with the one that stands in the parent's state (J11)."""
+        definition = child.definition
+        shares = message is None
+        ledger = ChildLedger(parent.ledger, key, definition.name)
+        models = self._models_of(definition)
+        agent_id = f"{parent.agent_id}/{definition.name if shares else key}"
+        state = ledger.state
+        if state.run is None:
+            values = seeds_of(definition, parent.state)
+            if not shares:  # a copy: nothing flows back
+                values = {**AgentState(values=parent.state.values).values, **values}
+            ledger.record(
+                RunStarted(
+                    run_id=key,
+                    agent=definition.name,
+                    at=parent.clock.now(),
+                    message=message,
+                    until_tool=child.until_tool,
+                    require_tool_success=child.require_tool_success,
+                    max_runs=definition.max_runs,
+                    early_stopping=definition.early_stopping,
+                    fingerprint=definition.fingerprint,
+                    deps_given=False,
+                    pause_when_given=False,
+                    values=values,
+                    shares=shares,
+                    contents=definition.include_contents,
+                    workflow=definition.workflow,
+                    agent_id=agent_id,
+                    deadline=parent.seconds_left,
+                    max_overrides=definition.max_overrides,
+                )
+            )
+        elif state.run.end is not None:
+            return outcome_of(state.run.end, state, definition, {})
+        run = Run(
+            definition=definition,
+            ledger=ledger,
+            models=models,
+            clock=parent.clock,
+            new_id=parent.new_id,
+            threads=parent.threads,
+            agent_id=agent_id,
+            agent_path=(*parent.agent_path, definition.name),
+            deps=parent.deps,
+            pause_when=_pause_when(parent) if shares else None,
+            streaming=lambda: parent.streaming,
+            halting=parent.halting,
+            pause_requested=parent.pause_requested,
+            parent=parent,
+            children=self,
+        )
+        return await drive(run, definition.mode)
+
+    def stop(self, parent: Run, key: str, signals: StopSignals) -> None:
+        """Record that this child, which nobody drives now, is stopped."""
+        child = parent.state.children[key]
+        assert child.run is not None, "what is stopped has begun"
+        end = End(outcome="stopped", signals=signals.to_dict())
+        ledger = ChildLedger(parent.ledger, key, child.run.agent)
+        ledger.record(RunEnded(end=end, at=parent.clock.now()))
+
+    def models_below(self, definition: AgentDefinition) -> tuple[Model, ...]:
+        """Those of the agents of this workflow, at any depth."""
+        models: tuple[Model, ...] = ()
+        for child in definition.mode.agents:
+            inner = child.definition
+            models += (*self._models_of(inner), *self.models_below(inner))
+        return models
+
+    def _models_of(self, definition: AgentDefinition) -> tuple[Model, ...]:
+        known = self._models.get(definition)
+        if known is None:
+            known = self._models[definition] = models_of(definition)
+        for model in known:
+            refresh_client(model)
+        return known
+
+
+def models_of(definition: AgentDefinition) -> tuple[Model, ...]:
+    """The agent's model, then its fallbacks, looked up by name."""
+    given = (definition.model, *definition.fallback_models)
+    return tuple(resolve_model(model) for model in given if model is not None)
+
+
+def _pause_when(parent: Run) -> PauseWhen | None:
+    """Whatever holds a workflow after a model reply holds it after one of its agents' (R7)."""
+    asked = [ask for ask in (parent.definition.pause_when, parent.pause_when) if ask is not None]
+    if len(asked) < 2:
+        return asked[0] if asked else None
+
+    async def either() -> bool | str | None:
+        for ask in asked:
+            answer = ask()
+            if inspect.isawaitable(answer):
+                answer = await answer
+            if answer:
+                return answer
+        return None
+
+    return either
+
+
+def seeds_of(definition: AgentDefinition, state: AgentState) -> dict[str, Any]:
+    """The defaults of the middleware's typed values that the state lacks."""
+    seeds: dict[str, Any] = {}
+    for owner, schema in definition.schemas.items():
+        held = {key: state.values[key] for key in schema.model_fields if key in state.values}
+        try:
+            whole = schema.model_validate(held).model_dump(mode="json")
+        except ValidationError as error:
+            raise UsageError(
+                f"The state's values do not fit what {owner} keeps: {error}"
+            ) from error
+        seeds.update({key: value for key, value in whole.items() if key not in held})
+    return seeds

@@ -1,0 +1,46 @@
+"""`Sequential`: agents one after the other, each with what was said before it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from understudy.modes.workflow import RunAgents, Workflow, failure, first_failure, inside_loop
+from understudy.outcomes import Outcome
+from understudy.progress import Progress
+from understudy.run import Run
+
+__all__ = ["Sequential"]
+
+
+class Sequential(Workflow):
+    """Runs each agent once, in order: `Agent("doc", mode=Sequential([writer, reviewer]))`.
+
+    Its text is the last one that an agent of it said. An agent that fails fails it. One that is
+    stopped, by a limit of its own say, has had its turn. An agent that escalates ends it where a
+    loop is around it (W2), and else nothing.
+
+    Args:
+        agents: each an `Agent`; all of them, at any depth, have different names.
+
+    Raises:
+        UsageError: for no agents, what is no agent, or one that is there twice.
+
+    """
+
+    def __init__(self, agents: Sequence[Any]) -> None:
+        super().__init__(_RunInOrder(agents))
+
+
+class _RunInOrder(RunAgents):
+    kind = "Sequential"
+
+    async def go_on(self, run: Run, progress: Progress) -> Outcome | None:
+        failed = first_failure(progress)
+        if failed is not None:
+            return failure(run, failed)
+        done = len(progress.results)
+        escalated = any(result.escalated for result in progress.results.values())
+        if done == len(self.agents) or (escalated and inside_loop(run)):
+            return run.completed(progress.text)
+        return await self.run_one(run, 0, done)

@@ -1,0 +1,153 @@
+"""What the workflow modes have in common: agents in a row, each run in its place once (W5, W7).
+
+A workflow is a mode with one step, `run_agents`. On each drive it looks at which agents of the
+round are done, and runs only those that are missing. An agent that was begun goes on where it
+stands, by the same key. So a crash, an interrupt and a pause come back to the same place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from understudy.definition import AgentDefinition, ChildAgent
+from understudy.errors import AgentFailed, DefinitionChanged, UsageError, error_from_dict
+from understudy.modes.pipeline import Mode
+from understudy.outcomes import Failed, Interrupted, Outcome, Paused, Stopped
+from understudy.progress import AgentResult, Progress
+from understudy.records import SubRunEnded
+from understudy.run import Run
+
+__all__ = ["RunAgents", "Workflow"]
+
+
+class Workflow(Mode):
+    """A mode that runs agents. `repr(mode)` prints them in order."""
+
+    def __init__(self, step: RunAgents) -> None:
+        super().__init__((step,))
+
+    def __repr__(self) -> str:
+        return f"{self.name}({self._arrow.join(child.definition.name for child in self.agents)})"
+
+    _arrow = " → "
+
+
+class RunAgents:
+    """The step of a workflow. It is one for each kind of workflow.
+
+    Raises:
+        UsageError: if there are no agents, one is none, or one is there twice.
+
+    """
+
+    __name__ = "run_agents"
+    kind: str
+    loops = False
+    """Whether it is what an escalating agent ends (W2)."""
+
+    def __init__(self, agents: Sequence[Any]) -> None:
+        if isinstance(agents, (str, bytes)) or not isinstance(agents, Sequence):
+            raise UsageError(f"{self.kind}(agents) takes a list of agents, not {agents!r}")
+        if not agents:
+            raise UsageError(f"{self.kind}([]) has no agents to run: give at least one")
+        self.agents = tuple(self._child(agent) for agent in agents)
+        names = [child.definition.name for child in self.agents]
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                twice = "twice" if agents[index] in agents[:index] else "two agents of this name"
+                raise UsageError(
+                    f"{self.kind}([...]): {name!r} is there {twice}: make a second agent with "
+                    "another name, so that each turn has one author"
+                )
+
+    def _child(self, agent: Any) -> ChildAgent:
+        definition = getattr(agent, "definition", None)
+        if isinstance(definition, AgentDefinition):
+            return ChildAgent(definition=definition)
+        remedy = " (wrap it: Agent('a-name', mode=...))" if isinstance(agent, Mode) else ""
+        raise UsageError(f"{self.kind}([...]) takes agents, and {agent!r} is none{remedy}")
+
+    async def __call__(self, run: Run) -> Outcome | None:
+        current = run.current
+        if current.workflow != run.definition.workflow or current.progress is None:
+            return run.failed(
+                DefinitionChanged(
+                    agent=run.definition.name,
+                    was=current.workflow or "no workflow",
+                    now=run.definition.workflow or "no workflow",
+                )
+            )
+        return await self.go_on(run, current.progress)
+
+    async def go_on(self, run: Run, progress: Progress) -> Outcome | None:
+        """Run what is missing; an outcome where the workflow is over, or waits."""
+        raise NotImplementedError
+
+    async def run_one(self, run: Run, round: int, index: int) -> Outcome | None:
+        """Run this agent, or go on with it, and record its end; what it waits for is the answer."""
+        outcome = await self.drive(run, round, index)
+        if isinstance(outcome, Interrupted):
+            return run.interrupted()
+        if isinstance(outcome, Paused):
+            return run.paused(outcome.reason)
+        self.record_end(run, round, index, outcome)
+        return None
+
+    async def drive(self, run: Run, round: int, index: int) -> Outcome:
+        assert run.children is not None, "whoever makes a Run says how it runs others"
+        return await run.children.run(run, key_of(run, round, index), self.agents[index], None)
+
+    def record_end(self, run: Run, round: int, index: int, outcome: Outcome) -> None:
+        """What the agent said and changed is the workflow's from here on."""
+        key = key_of(run, round, index)
+        child = run.state.children[key].run
+        escalated = child is not None and child.escalated
+        run.record(
+            SubRunEnded(
+                child=key,
+                agent=self.agents[index].definition.name,
+                round=round,
+                index=index,
+                outcome=_told(outcome),
+                escalated=escalated,
+                passes_on=escalated and not self.loops,
+                at=run.clock.now(),
+            )
+        )
+
+
+def key_of(run: Run, round: int, index: int) -> str:
+    """The key of an agent's part: the same whenever it is driven (J11)."""
+    return f"{run.run_id}.r{round}.{index}"
+
+
+def _told(outcome: Outcome) -> Any:
+    if isinstance(outcome, Failed):
+        return "failed"
+    return "stopped" if isinstance(outcome, Stopped) else "completed"
+
+
+def failure(run: Run, result: AgentResult) -> Failed:
+    """The workflow's failure by that of an agent of it."""
+    assert result.error is not None, "an agent that failed tells its error"
+    error = AgentFailed(agent=result.agent, error=result.error)
+    error.__cause__ = error_from_dict(result.error)
+    return run.failed(error)
+
+
+def first_failure(progress: Progress) -> AgentResult | None:
+    """The first agent of the round, in declared order, that failed."""
+    for _, result in sorted(progress.results.items()):
+        if result.outcome == "failed":
+            return result
+    return None
+
+
+def inside_loop(run: Run) -> bool:
+    """Whether a loop is around this workflow, so that an escalating agent has one to end (W2)."""
+    while run.parent is not None and run.current.shared is not None:
+        run = run.parent
+        if any(getattr(step, "loops", False) for step in run.definition.mode.steps):
+            return True
+    return False

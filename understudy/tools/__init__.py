@@ -1,0 +1,17 @@
+"""Tools: functions that a model may call, and what they may say beside their value."""
+
+from understudy.tools.context import ToolContext
+from understudy.tools.function_tool import Tool, tool
+from understudy.tools.result import InvalidArguments, Retry, ToolFailed, ToolResult
+from understudy.tools.workflow import exit_loop
+
+__all__ = [
+    "InvalidArguments",
+    "Retry",
+    "Tool",
+    "ToolContext",
+    "ToolFailed",
+    "ToolResult",
+    "exit_loop",
+    "tool",
+]

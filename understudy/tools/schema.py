@@ -1,0 +1,127 @@
+"""From a function's signature and docstring to what the model is told of it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from types import FunctionType
+from typing import Any, get_args, get_origin, get_type_hints
+
+from pydantic import ValidationError
+from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
+from pydantic_ai.exceptions import UserError as SchemaError
+from pydantic_ai.tools import Tool as SchemaTool
+from pydantic_core import to_jsonable_python
+
+from understudy.errors import UsageError
+from understudy.tools.context import ToolContext
+from understudy.tools.result import ToolResult
+
+__all__ = ["hints_of", "is_async", "return_type", "schema_tool", "takes_context", "told"]
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return inspect.iscoroutinefunction(function) or (
+        not inspect.isfunction(function)
+        and inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+    )
+
+
+def hints_of(function: Callable[..., Any], name: str) -> tuple[dict[str, Any], inspect.Signature]:
+    target: Any = function
+    while isinstance(target, functools.partial):
+        target = target.func
+    if not inspect.isroutine(target):
+        target = type(target).__call__
+    try:
+        return get_type_hints(target, include_extras=True), inspect.signature(function)
+    except (NameError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"Tool {name!r}: its annotations cannot be read ({error}). Types that a tool's "
+            "signature names must be importable at run time, at the top of its module."
+        ) from error
+
+
+def takes_context(name: str, signature: inspect.Signature, hints: Mapping[str, Any]) -> bool:
+    takes = False
+    for index, parameter in enumerate(signature.parameters.values()):
+        if parameter.name not in hints:
+            raise UsageError(
+                f"Tool {name!r}: parameter {parameter.name!r} has no annotation. "
+                + (
+                    "Make a tool of the bound method instead: tool(thing.method)."
+                    if parameter.name == "self"
+                    else "Annotate it, so that the model is told what to give."
+                )
+            )
+        if hints[parameter.name] is ToolContext:
+            if index != 0:
+                raise UsageError(
+                    f"Tool {name!r}: ToolContext must be the first parameter, not "
+                    f"{parameter.name!r}."
+                )
+            takes = True
+    return takes
+
+
+def return_type(annotation: Any) -> Any:
+    if get_origin(annotation) is ToolResult:
+        return get_args(annotation)[0]
+    return Any if annotation is ToolResult else annotation
+
+
+def schema_tool(
+    function: Callable[..., Any],
+    hints: Mapping[str, Any],
+    signature: inspect.Signature,
+    *,
+    name: str,
+    description: str | None,
+    sequential: bool,
+    context: bool,
+) -> SchemaTool[Any]:
+    """Pydantic AI's tool over a stand-in whose signature lacks the context parameter.
+
+    It makes the schema and the validator, and is never called.
+    """
+    parameters = list(signature.parameters.values())[1 if context else 0 :]
+    annotations = {p.name: hints[p.name] for p in parameters}
+
+    def stand_in() -> None:
+        raise AssertionError("the stand-in for a tool's schema was called")
+
+    stand_in.__name__ = stand_in.__qualname__ = name
+    stand_in.__doc__ = (
+        inspect.getdoc(function)
+        if isinstance(function, (FunctionType, functools.partial)) or inspect.ismethod(function)
+        else inspect.getdoc(type(function))
+    )
+    stand_in.__module__ = getattr(function, "__module__", __name__)
+    stand_in.__annotations__ = annotations
+    stand_in.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[p.replace(annotation=annotations[p.name]) for p in parameters],
+        return_annotation=inspect.Signature.empty,
+    )
+    try:
+        return SchemaTool(
+            stand_in,
+            takes_ctx=False,
+            name=name,
+            description=description,
+            sequential=sequential,
+        )
+    except (SchemaError, PydanticSchemaGenerationError, PydanticUserError) as error:
+        raise UsageError(f"Tool {name!r}: no schema can be made: {error}") from error
+
+
+def told(error: ValidationError) -> str:
+    lines = []
+    for detail in error.errors(include_url=False, include_context=False):
+        where = ".".join(str(part) for part in detail["loc"]) or "arguments"
+        given = json.dumps(to_jsonable_python(detail["input"], fallback=repr))
+        lines.append(f"{where}: {detail['msg']} (given: {given[:200]})")
+    return "\n".join(lines)
