@@ -92,6 +92,8 @@ class Agent:
             it, or with `"none"` only the run's input and, in a workflow, the latest turn by
             somebody else (W5).
         pause_when: asked after each model reply; true or a reason pauses the run (R7).
+        idle_timeout: seconds after which a `Runtime` puts the idle agent out of memory; None =
+            never; by default as the runtime says (A5).
 
     Raises:
         UsageError: naming what is wrong and what would be right (R8).
@@ -119,6 +121,7 @@ class Agent:
         output_type: Any = None,
         include_contents: Literal["default", "none"] = "default",
         pause_when: PauseWhen | None = None,
+        idle_timeout: float | Literal["runtime"] | None = "runtime",
     ) -> None:
         self.definition = assemble(
             name=name,
@@ -139,6 +142,7 @@ class Agent:
             output_key=output_key,
             output_type=output_type,
             include_contents=include_contents,
+            idle_timeout=idle_timeout,
         )
         """The frozen description, with the middleware's instructions and tools in it."""
         self.runner = Runner(self.definition)

@@ -53,6 +53,8 @@ def assemble(
     agent = options["name"]
     check_limits(options["max_runs"], options["early_stopping"], agent=agent)
     check_overrides(options["max_overrides"], agent=agent)
+    if options.get("idle_timeout") not in ("runtime", None):
+        checked_seconds(options["idle_timeout"], what=f"Agent {agent!r}: idle_timeout")
     if include_contents not in ("default", "none"):
         raise UsageError(
             f"Agent {agent!r}: include_contents is 'default' or 'none', not {include_contents!r}"

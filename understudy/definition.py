@@ -98,6 +98,8 @@ class AgentDefinition:
     output: Output | None = None
     """What becomes of the final text; None where it is just told."""
     include_contents: Literal["default", "none"] = "default"
+    idle_timeout: float | Literal["runtime"] | None = "runtime"
+    """Seconds after which an actor of it is put out of memory; None = never (A5)."""
     haltable: bool = False
     """Whether a middleware of it lets tools halt it, and all below it (I11)."""
 

@@ -342,6 +342,33 @@ def test_an_idle_agent_falls_asleep_and_the_next_message_wakes_it_where_it_stood
     play(main)
 
 
+def test_an_agents_own_idle_timeout_goes_before_the_runtimes() -> None:
+    """A5."""
+
+    async def main() -> None:
+        shy = Agent("shy", ScriptedModel(lambda _: "ok"), idle_timeout=0.001)
+        bold = Agent("bold", ScriptedModel(lambda _: "ok"), idle_timeout=None)
+        async with Runtime([shy, bold], idle_timeout=0.002) as runtime:
+            stays, goes = runtime.spawn("bold"), runtime.spawn("shy")
+            events = goes.events()
+            await soon(stays.run("go"))
+            await soon(goes.run("go"))
+            async with asyncio.timeout(4):
+                async for told in events:
+                    if told.event == StatusChanged(status=Status.PASSIVE):
+                        break
+            assert stays.status() is Status.IDLE
+
+    play(main)
+
+
+@pytest.mark.parametrize("bad", [0, -1, "5", True])
+def test_an_idle_timeout_is_seconds_above_0(bad: Any) -> None:
+    """R8."""
+    with pytest.raises(UsageError, match="idle_timeout"):
+        Agent("a", ScriptedModel([]), idle_timeout=bad)
+
+
 def test_an_interrupted_agent_asleep_is_listed_and_wakes_by_its_answer() -> None:
     """A5, I10."""
 

@@ -569,9 +569,12 @@ class AgentActor(LoopActor):
     # ------------------------------------------------------------------- idle time
 
     def _start_timer(self) -> None:
-        timeout = self._cell.home.idle_timeout
         awake = self._cell.awake
-        if timeout is None or awake is None or awake.task is not None or self._lying_down:
+        if awake is None:
+            return
+        own = awake.agent.definition.idle_timeout
+        timeout = self._cell.home.idle_timeout if own == "runtime" else own
+        if timeout is None or awake.task is not None or self._lying_down:
             return
         if not self.actor_stopped.is_set():
             self._idle_timer = self.loop.call_later(timeout, self._passivate)
