@@ -33,6 +33,7 @@ from understudy import (
     Status,
     Stopped,
     ToolContext,
+    UsageError,
     approve,
     call,
     tool,
