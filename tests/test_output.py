@@ -361,3 +361,38 @@ def test_after_a_summary_all_that_is_left_is_shown_without_contents_too() -> Non
     first = agent.execute_sync("first")
     agent.execute_sync("second", state=first.state)
     assert told_by_users(model.requests[1]) == ["in short", "second"]
+
+
+@pytest.mark.parametrize(
+    ("last", "values"), [("In short.", {"doc": "In short."}), ("", {"doc": "good"})]
+)
+def test_an_early_answer_is_put_but_not_the_sentence_that_says_that_there_is_none(
+    last: str, values: dict[str, Any]
+) -> None:
+    """R1, W4."""
+    model = ScriptedModel([call("look", {"x": 1}), last])
+    agent = Agent("a", model, tools=[look], output_key="doc", max_runs=1, early_stopping="generate")
+    outcome = completed(agent.execute_sync("go", state=AgentState(values={"doc": "good"})))
+    assert outcome.early_stopped
+    assert outcome.state.values == values
+
+
+def test_an_early_answer_that_does_not_fit_is_text_and_no_value() -> None:
+    """R1: the model is not asked again."""
+    model = ScriptedModel([call("look", {"x": 1}), "It is fine."])
+    agent = Agent(
+        "a",
+        model,
+        tools=[look],
+        output_type=Review,
+        output_key="review",
+        max_runs=1,
+        early_stopping="generate",
+    )
+    outcome = completed(agent.execute_sync("go"))
+    assert (outcome.early_stopped, outcome.text, outcome.output) == (
+        True,
+        "It is fine.",
+        "It is fine.",
+    )
+    assert outcome.state.values == {}

@@ -16,6 +16,7 @@ from tests.support import (
     authors,
     completed,
     interrupted,
+    never,
     play,
     reloaded,
     results,
@@ -26,6 +27,7 @@ from understudy import (
     Agent,
     AgentState,
     Failed,
+    InMemoryCancellation,
     Interrupted,
     ModelFailed,
     Outcome,
@@ -47,7 +49,7 @@ from understudy import (
 )
 from understudy.errors import AgentFailed, DefinitionChanged, MissingValue, error_from_dict
 from understudy.events import AgentEnded, ReplyEnded
-from understudy.middleware import HumanInTheLoop, Middleware, SubAgent
+from understudy.middleware import HumanInTheLoop, Limits, Middleware, SubAgent
 from understudy.modes import AgentExecution, Loop, Mode, Parallel, Sequential
 from understudy.outcomes import Completed
 
@@ -326,6 +328,44 @@ def test_an_agent_in_a_workflow_is_stopped_alone() -> None:
         ("a", "stopped"),
         ("b", "completed"),
     ]
+
+
+def test_a_cancellation_source_stops_a_workflow_and_keeps_what_was_finished() -> None:
+    """P7."""
+    flag, rest = InMemoryCancellation(), ScriptedModel(["never"])
+
+    def says(_: Any) -> str:
+        flag.cancel()
+        return "one"
+
+    flow = sequence(agent("a", says), Agent("b", rest))
+    outcome = flow.execute_sync("go", cancellation=flag)
+    assert isinstance(outcome, Stopped)
+    assert authors(outcome.state) == [None, "a"]
+    assert rest.requests == []
+
+
+def test_a_deadline_of_a_workflow_ends_the_agent_at_work() -> None:
+    """P9: children inherit what is left, and the workflow does not go on with the next."""
+    rest = ScriptedModel(["never"])
+
+    async def waits(_: Any) -> str:
+        await never()
+        return ""
+
+    flow = sequence(agent("a", waits), Agent("b", rest))
+    outcome = flow.execute_sync("go", deadline=0.05)
+    assert isinstance(outcome, Stopped)
+    assert outcome.signals.highest is not None
+    assert outcome.signals.highest.reason is StopReason.TIME_LIMIT
+    assert outcome.state.children == {}
+    assert rest.requests == []
+
+
+def test_limits_belong_to_the_agents_of_a_workflow() -> None:
+    """R8: a guard is never silently off."""
+    with pytest.raises(UsageError, match="Limits"):
+        sequence(agent("a"), middleware=[Limits(max_steps=1)])
 
 
 def test_hooks_of_the_workflow_run_once_and_those_of_an_agent_around_its_part() -> None:
