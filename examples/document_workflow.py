@@ -1,7 +1,7 @@
 """A writer, then a critic and a refiner in turns, until the critic has nothing left to say.
 
 `python -m examples.document_workflow` plays a script. With `MODEL=local` a small real model on
-this machine writes (`make local` installs it); it is seldom content, so it takes all five rounds.
+this machine writes (`make local` installs it): tiny, so its texts are poor, and seldom content.
 """
 
 import os
