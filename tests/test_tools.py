@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from pydantic_ai.messages import ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart
 
+from tests.support import results
 from understudy import (
     Agent,
     AgentState,
@@ -844,3 +845,25 @@ def test_a_call_that_was_started_when_the_run_ended_is_in_doubt() -> None:
         assert "pay" in [doubt.tool_name for doubt in outcome.state.doubts.values()]
 
     asyncio.run(main())
+
+
+def test_a_task_group_that_fails_while_it_closes_is_an_error_like_any_other() -> None:
+    """T2: before Python 3.13 such a group leaves its task's cancel count raised."""
+
+    async def raising() -> None:
+        await asyncio.sleep(0)
+        raise ValueError("inside")
+
+    @tool
+    async def grouped() -> str:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(raising())
+        return "never"
+
+    agent = Agent("a", ScriptedModel([call("grouped"), "mended"]), tools=[grouped])
+    outcome = agent.execute_sync("go")
+    assert isinstance(outcome, Completed)
+    assert outcome.text == "mended"
+    (part,) = results(outcome.state)
+    assert part.outcome == "failed"
+    assert "inside" in str(part.content)

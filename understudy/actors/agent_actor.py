@@ -51,6 +51,7 @@ from understudy.errors import (
     StoreError,
     UnderstudyError,
 )
+from understudy.journal import is_busy
 from understudy.outcomes import Completed, Outcome
 from understudy.records import CancelRequested, MessageQueued, Quarantined, Released
 from understudy.runner import RunOptions, decide, unpause
@@ -370,7 +371,7 @@ class AgentActor(LoopActor):
             self._drive(awake.agent.runner.stop(awake.ledger, signal, host=cell.host()))
         elif state.pause is not None and not awake.waiters:
             cell.set_status(Status.PAUSED)
-        elif state.requests and not awake.waiters and not _is_busy(awake):
+        elif state.requests and not awake.waiters and not is_busy(state):
             cell.set_status(Status.INTERRUPTED)
         elif run.fruitless >= MAX_FRUITLESS:
             self._quarantine("the process went away")
@@ -598,10 +599,3 @@ class RunCrashed(UnderstudyError):
 
     def __init__(self, agent_id: str) -> None:
         super().__init__(f"the run of agent {agent_id!r} crashed", agent_id=agent_id)
-
-
-def _is_busy(awake: Awake) -> bool:
-    """Whether calls were under way when the run was cut off: they are looked after first."""
-    run = awake.state.run
-    turn = run.turn if run is not None else None
-    return turn is not None and any(call.running for call in turn.calls.values())

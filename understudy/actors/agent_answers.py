@@ -78,7 +78,6 @@ async def _brought(cell: AgentCell, coming: Awaitable[T], future: Future[T]) -> 
 
 def mirror(cell: AgentCell, first: Future[Outcome], second: Future[Outcome]) -> None:
     """Give the second what the first gets."""
-
     cell.keep(_brought(cell, first, second))
 
 

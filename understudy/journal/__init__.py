@@ -2,7 +2,7 @@
 
 from understudy.journal.base import Journal, Owned, Standing, StoredAgent
 from understudy.journal.memory import MemoryJournal, MemoryStore
-from understudy.journal.standing import standing_of
+from understudy.journal.standing import is_busy, standing_of
 from understudy.journal.store import DatabaseStore, Loaded, OwnedJournal, Store
 
 __all__ = [
@@ -16,5 +16,6 @@ __all__ = [
     "Standing",
     "Store",
     "StoredAgent",
+    "is_busy",
     "standing_of",
 ]

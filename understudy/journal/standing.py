@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from understudy.journal.base import Standing
-from understudy.state import AgentState, RunState
+from understudy.state import AgentState
 
-__all__ = ["standing_of"]
+__all__ = ["is_busy", "standing_of"]
 
 HELD = ("failed", "cancelled")
 """After these the queue waits for a newer message (A2)."""
@@ -18,11 +18,13 @@ def standing_of(state: AgentState) -> Standing:
         return Standing.QUEUED if state.queue and state.status not in HELD else Standing.REST
     if run.quarantined is not None:
         return Standing.QUARANTINED
-    if run.cancelled is None and not _busy(run) and (state.pause is not None or state.requests):
+    if run.cancelled is None and not is_busy(state) and (state.pause is not None or state.requests):
         return Standing.WAITS
     return Standing.SUSPECT if run.fruitless > 1 else Standing.OPEN
 
 
-def _busy(run: RunState) -> bool:
-    """Whether a call is under way: what its siblings ask does not make the run stand still."""
-    return run.turn is not None and any(call.running for call in run.turn.calls.values())
+def is_busy(state: AgentState) -> bool:
+    """Whether a call is under way, here or inside: what its siblings ask makes nothing stand."""
+    runs = [inner.run for inner in state.tree if inner.run is not None and not inner.run.over]
+    turns = [run.turn for run in runs if run.turn is not None]
+    return any(call.running for turn in turns for call in turn.calls.values())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -127,6 +128,17 @@ async def perform(run: Run, ready: Ready) -> None:
         raise asyncio.CancelledError  # the tool swallowed it: what it brought is kept
 
 
+def _forgive_task_group(run: Run) -> None:
+    """Take back the cancel by which a task group that failed woke its task.
+
+    Before Python 3.13 it is left behind, and looks as one from outside would: of those that make a
+    run cancelled there is a record (J13).
+    """
+    task = asyncio.current_task()
+    if task is not None and sys.version_info < (3, 13) and run.current.cancelled is None:
+        task.uncancel()
+
+
 async def _performed(run: Run, ready: Ready, cancelled: Callable[[], bool]) -> Result | None:
     call = ready.call
     try:
@@ -152,6 +164,8 @@ async def _performed(run: Run, ready: Ready, cancelled: Callable[[], bool]) -> R
     except (HookFailed, JournalFailed):
         raise
     except Exception as error:
+        if isinstance(error, ExceptionGroup):
+            _forgive_task_group(run)
         if cancelled() and not ready.tool.idempotent:
             raise asyncio.CancelledError from error  # it broke in the middle: in doubt (J4)
         return failed_result(run, call, as_edited(_said(error), ready.edited))
