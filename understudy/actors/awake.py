@@ -148,32 +148,42 @@ async def wake_up(
         StoreError: if it cannot be read.
 
     """
-    store = home.store
-    loaded = await store.load(agent_id)
-    if loaded is not None:
-        agent = _definition(agent_id, loaded, agent, home)
-    elif agent is None:
-        raise UnknownAgent(agent_id=agent_id)
-    owned = await store.claim(agent_id, agent.name)
-    assert owned is not None, "an agent with a definition is begun where there is none"
-    if owned.last_seq != (loaded.agent.last_seq if loaded is not None else 0):
-        loaded = await store.load(agent_id)  # it went on elsewhere between the two
+    agent, owned, loaded = await (
+        _claimed(agent_id, home) if agent is None else _begun(agent_id, agent, home)
+    )
     state = AgentState()
     for record in loaded.records if loaded is not None else ():
         apply(state, record)
     return _awake(agent, owned, state, home, values=values, listener=listener, on_fact=on_fact)
 
 
-def _definition(agent_id: str, loaded: Loaded, agent: Agent | None, home: Home[Any, Any]) -> Agent:
-    name = loaded.agent.agent
-    if agent is None:
-        return home.definition(name)
-    if agent.name != name:
+async def _begun(agent_id: str, agent: Agent, home: Home[Any, Any]) -> tuple[Agent, Owned, Loaded | None]:
+    """Claimed as what it is to be: a new agent needs no look into the store."""
+    store = home.store
+    owned = await store.claim(agent_id, agent.name)
+    assert owned is not None, "an agent with a definition is begun where there is none"
+    if owned.agent != agent.name:
+        await store.release(owned)
         raise UsageError(
-            f"Agent {agent_id!r} is a {name!r} already, not this {agent.name!r}: "
+            f"Agent {agent_id!r} is a {owned.agent!r} already, not this {agent.name!r}: "
             "use another id, or runtime.get(id)"
         )
-    return agent
+    return agent, owned, await store.load(agent_id) if owned.last_seq else None
+
+
+async def _claimed(agent_id: str, home: Home[Any, Any]) -> tuple[Agent, Owned, Loaded]:
+    """Claimed as what the store says that it is, if that is known here."""
+    store = home.store
+    loaded = await store.load(agent_id)
+    if loaded is None:
+        raise UnknownAgent(agent_id=agent_id)
+    agent = home.definition(loaded.agent.agent)
+    owned = await store.claim(agent_id, agent.name)
+    assert owned is not None, "an agent with a definition is begun where there is none"
+    if owned.last_seq != loaded.agent.last_seq:  # it went on elsewhere between the two
+        loaded = await store.load(agent_id)
+        assert loaded is not None, "nobody but its owner deletes an agent"
+    return agent, owned, loaded
 
 
 def _awake(
