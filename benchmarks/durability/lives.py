@@ -215,8 +215,11 @@ class _Client:
     async def _answered(self) -> None:
         """Answer what is asked until the agent has come to rest."""
         while isinstance(outcome := await self._ref.outcome(), Interrupted):
-            asked = [p.request for p in await self._runtime.pending()
-                     if p.agent_id == self._want.agent_id]
+            asked = [
+                p.request
+                for p in await self._runtime.pending()
+                if p.agent_id == self._want.agent_id
+            ]
             if asked:
                 answers = {request.id: decision(self._log, request) for request in asked}
                 with contextlib.suppress(NotInterrupted):
@@ -252,5 +255,3 @@ class _Client:
         finally:
             following.cancel()
             events.close()
-
-

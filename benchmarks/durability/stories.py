@@ -70,7 +70,9 @@ def _played(
             passed = live(folder, life, _agents, wanted, stop_at=stop_at, shutdown=shutdown)
             SideLog(folder / "log", life).write("points", str(passed))
 
-        if forked(body, killed=stop_at is not None) and SideLog(folder / "log", life).read("served"):
+        if forked(body, killed=stop_at is not None) and SideLog(folder / "log", life).read(
+            "served"
+        ):
             break
     log = SideLog(folder / "log", -1)
     return {

@@ -146,7 +146,7 @@ class AgentActor(LoopActor):
 
     def _get_up(self) -> None:
         """Look at what a drive left, or go on with a run that was cut off (A3)."""
-        self._up = True
+        self._up, self._loading = True, None
         if self._lying_down:  # it could not be read
             self.stop()
             return
@@ -166,7 +166,7 @@ class AgentActor(LoopActor):
         if not self._lying_down and self._awake.finished is not None:
             self._after_drive()
         while cell.inbox and not self._lying_down:
-            message = cell.inbox.popleft()
+            message = cell.inbox.pop(0)
             try:
                 self._handle(message)
             except Exception as error:
@@ -312,7 +312,7 @@ class AgentActor(LoopActor):
         """The run that waits longest, with what was queued before it; else all of the queue."""
         awake = self._awake
         queue = tuple(awake.state.queue)
-        wanted, ahead = awake.waiting.popleft() if awake.waiting else (None, queue)
+        wanted, ahead = awake.waiting.pop(0) if awake.waiting else (None, queue)
         self._start_run(wanted, ahead)
 
     def _start_run(self, wanted: RunWanted | None, ahead: tuple[str, ...]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,10 +14,10 @@ from understudy.agent import Agent
 from understudy.errors import UnknownAgent, UsageError
 from understudy.events import Event
 from understudy.fold import apply
-from understudy.journal import Loaded, Owned, OwnedJournal, standing_of
-from understudy.ledger import Ledger
+from understudy.journal import Loaded, Owned, OwnedJournal, Standing, standing_of
+from understudy.ledger import FactListener, Ledger
 from understudy.outcomes import Outcome
-from understudy.records import AgentCreated, Record
+from understudy.records import AgentCreated
 from understudy.state import AgentState
 from understudy.stopping import StopSignal
 
@@ -38,7 +37,7 @@ class Waiting:
     """Who waits for runs of an agent, and goes on waiting while it lies passive."""
 
     waiters: tuple[Future[Any], ...]
-    waiting: deque[tuple[RunWanted, tuple[str, ...]]]
+    waiting: list[tuple[RunWanted, tuple[str, ...]]]
     asked: dict[str, Future[Outcome]] | None
 
     @property
@@ -67,14 +66,15 @@ class Awake:
         "waiting",
     )
 
-    def __init__(self, agent: Agent, ledger: Ledger, journal: OwnedJournal) -> None:
+    ledger: Ledger
+    journal: OwnedJournal
+
+    def __init__(self, agent: Agent) -> None:
         self.agent = agent
-        self.ledger = ledger
-        self.journal = journal
         self.task: asyncio.Task[None] | None = None
         self.finished: Finished | None = None
         """A drive that ended and that no actor has looked at yet."""
-        self.waiting: deque[tuple[RunWanted, tuple[str, ...]]] = _NOBODY
+        self.waiting: list[tuple[RunWanted, tuple[str, ...]]] = []  # a deque takes 0.7 KB
         """Runs that wait their turn, each with the messages that were queued before it (A2)."""
         self.waiters: tuple[Future[Any], ...] = ()
         """Who waits for the outcome of the run that is going on."""
@@ -96,10 +96,16 @@ class Awake:
     def state(self) -> AgentState:
         return self.ledger.state
 
+    def standing(self) -> Standing:
+        """How it stands, for the index of the store."""
+        return standing_of(self.ledger.state)
+
+    def on_durable(self, seq: int) -> None:
+        """Its facts up to this number are durable."""
+        self.ledger.tell_until(seq)
+
     def wait_turn(self, wanted: RunWanted) -> None:
         """Somebody wants a run after those that are wanted already."""
-        if self.waiting is _NOBODY:
-            self.waiting = deque()
         self.waiting.append((wanted, tuple(self.state.queue)))
 
     def inherit(self, before: Waiting) -> None:
@@ -115,12 +121,8 @@ class Awake:
     def waiting_futures(self) -> list[Future[Any]]:
         """Everybody who waits for a run, now or later; they are handed over."""
         futures = [*self.waiters, *(wanted.future for wanted, _ in self.waiting)]
-        self.waiters, self.waiting = (), _NOBODY
+        self.waiters, self.waiting = (), []
         return futures
-
-
-_NOBODY: deque[tuple[RunWanted, tuple[str, ...]]] = deque(maxlen=0)
-"""Shared by all agents for whom no run waits: 100,000 empty deques are 60 MB."""
 
 
 async def wake_up(
@@ -130,7 +132,7 @@ async def wake_up(
     *,
     values: Mapping[str, Any] | None,
     listener: Callable[[Event], None],
-    on_fact: Callable[[int, Record, tuple[str, ...]], None],
+    on_fact: FactListener,
 ) -> Awake:
     """Read an agent back from the store and become its owner; or begin it.
 
@@ -148,32 +150,44 @@ async def wake_up(
         StoreError: if it cannot be read.
 
     """
-    store = home.store
-    loaded = await store.load(agent_id)
-    if loaded is not None:
-        agent = _definition(agent_id, loaded, agent, home)
-    elif agent is None:
-        raise UnknownAgent(agent_id=agent_id)
-    owned = await store.claim(agent_id, agent.name)
-    assert owned is not None, "an agent with a definition is begun where there is none"
-    if owned.last_seq != (loaded.agent.last_seq if loaded is not None else 0):
-        loaded = await store.load(agent_id)  # it went on elsewhere between the two
+    agent, owned, loaded = await (
+        _claimed(agent_id, home) if agent is None else _begun(agent_id, agent, home)
+    )
     state = AgentState()
     for record in loaded.records if loaded is not None else ():
         apply(state, record)
     return _awake(agent, owned, state, home, values=values, listener=listener, on_fact=on_fact)
 
 
-def _definition(agent_id: str, loaded: Loaded, agent: Agent | None, home: Home[Any, Any]) -> Agent:
-    name = loaded.agent.agent
-    if agent is None:
-        return home.definition(name)
-    if agent.name != name:
+async def _begun(
+    agent_id: str, agent: Agent, home: Home[Any, Any]
+) -> tuple[Agent, Owned, Loaded | None]:
+    """Claimed as what it is to be: a new agent needs no look into the store."""
+    store = home.store
+    owned = await store.claim(agent_id, agent.name)
+    assert owned is not None, "an agent with a definition is begun where there is none"
+    if owned.agent != agent.name:
+        await store.release(owned)
         raise UsageError(
-            f"Agent {agent_id!r} is a {name!r} already, not this {agent.name!r}: "
+            f"Agent {agent_id!r} is a {owned.agent!r} already, not this {agent.name!r}: "
             "use another id, or runtime.get(id)"
         )
-    return agent
+    return agent, owned, await store.load(agent_id) if owned.last_seq else None
+
+
+async def _claimed(agent_id: str, home: Home[Any, Any]) -> tuple[Agent, Owned, Loaded]:
+    """Claimed as what the store says that it is, if that is known here."""
+    store = home.store
+    loaded = await store.load(agent_id)
+    if loaded is None:
+        raise UnknownAgent(agent_id=agent_id)
+    agent = home.definition(loaded.agent.agent)
+    owned = await store.claim(agent_id, agent.name)
+    assert owned is not None, "an agent with a definition is begun where there is none"
+    if owned.last_seq != loaded.agent.last_seq:  # it went on elsewhere between the two
+        loaded = await store.load(agent_id)
+        assert loaded is not None, "nobody but its owner deletes an agent"
+    return agent, owned, loaded
 
 
 def _awake(
@@ -184,25 +198,21 @@ def _awake(
     *,
     values: Mapping[str, Any] | None,
     listener: Callable[[Event], None],
-    on_fact: Callable[[int, Record, tuple[str, ...]], None],
+    on_fact: FactListener,
 ) -> Awake:
-    path = (agent.name,)
-    ledger: Ledger
-
-    journal = home.store.journal(
-        owned,
-        standing=lambda: standing_of(state),
-        on_durable=lambda seq: ledger.tell_until(seq),
+    awake = Awake(agent)
+    journal = awake.journal = home.store.journal(
+        owned, standing=awake.standing, on_durable=awake.on_durable
     )
-    ledger = Ledger(
+    ledger = awake.ledger = Ledger(
         state,
         journal,
-        agent_path=path,
+        agent_path=(agent.name,),
         listener=listener,
-        on_fact=lambda seq, record: on_fact(seq, record, path),
+        on_fact=on_fact,
         last_seq=owned.last_seq,
         epoch=owned.epoch,
     )
     if owned.last_seq == 0 and values:
         ledger.record(AgentCreated(values=AgentState(values=values).stored_values()))
-    return Awake(agent, ledger, journal)
+    return awake

@@ -12,9 +12,11 @@ from functools import cache
 from typing import Any, cast
 
 import pydantic
-from pydantic_core import PydanticSerializationError, from_json
+from pydantic_core import PydanticSerializationError, SchemaSerializer, from_json, to_json
 
 from understudy.errors import RecordRefused, SchemaVersionError, StoreDamaged
+from understudy.journal.plain_json import plain_json
+from understudy.quick import quick_init
 from understudy.records import Record, record_from_dict
 
 __all__ = ["EncodedRecord", "decode", "encode"]
@@ -29,6 +31,7 @@ UPGRADES: Mapping[int, Upgrade] = {}
 """How a record of version n becomes one of n + 1: by its kind and its data."""
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class EncodedRecord:
     """A record as a store keeps it."""
@@ -40,8 +43,10 @@ class EncodedRecord:
 
 
 @cache
-def _adapter(kind: type[Any]) -> pydantic.TypeAdapter[Any]:
-    return pydantic.TypeAdapter(kind)
+def _serializer(kind: type[Any]) -> SchemaSerializer:
+    serializer = pydantic.TypeAdapter(kind).serializer
+    assert isinstance(serializer, SchemaSerializer), "the adapter of a complete type has its own"
+    return serializer
 
 
 def encode(record: Record, *, max_bytes: int = MAX_RECORD_BYTES) -> EncodedRecord:
@@ -52,7 +57,11 @@ def encode(record: Record, *, max_bytes: int = MAX_RECORD_BYTES) -> EncodedRecor
 
     """
     try:
-        payload = _adapter(cast("Any", type(record))).dump_json(record, exclude_defaults=True)
+        plain = plain_json(record)
+        if plain is not None:
+            payload = to_json(plain)
+        else:
+            payload = _serializer(type(record)).to_json(record, exclude_defaults=True)
     except (PydanticSerializationError, ValueError) as error:
         why = f"it cannot be written as JSON: {error}"
         raise RecordRefused(kind=record.kind, why=why) from None

@@ -177,23 +177,34 @@ class Committer:
         """Commit, again and again while the database cannot be reached; who failed alone."""
         if self._broken is not None:
             raise self._broken
-        again = False
-
-        def once() -> dict[Job, StoreError]:
-            nonlocal again
-            left = jobs
-            if again:
-                self._backend.reconnect()
-                left = [item for item in jobs if not item[0].is_done(self._backend)]
-            again = True
-            return self._transaction(left)
-
         try:
-            return self._retry.copy()(once)
+            try:
+                return self._transaction(jobs)
+            except StoreUnavailable as error:
+                return self._committed_later(jobs, error)
         except StoreBroken as error:
             if error.is_final:
                 self._broken = error
             raise
+
+    def _committed_later(self, jobs: Taken, first: StoreUnavailable) -> dict[Job, StoreError]:
+        """The attempts after the first one, which has failed.
+
+        They have the machinery of Tenacity around them, which takes as long as a commit does
+        without a sync.
+        """
+        failure: StoreUnavailable | None = first
+
+        def once() -> dict[Job, StoreError]:
+            nonlocal failure
+            if failure is not None:
+                before, failure = failure, None
+                raise before
+            self._backend.reconnect()
+            left = [item for item in jobs if not item[0].is_done(self._backend)]
+            return self._transaction(left)
+
+        return self._retry.copy()(once)
 
     def _transaction(self, jobs: Taken) -> dict[Job, StoreError]:
         backend = self._backend

@@ -39,7 +39,9 @@ class _Kept:
     epoch: int = 0
     floor: int = 0
     records: list[Record] = field(default_factory=list)
-    standing: Callable[[], Standing] = lambda: Standing.REST
+    standing: Standing = Standing.REST
+    owner: Callable[[], Standing] | None = None
+    """Who knows the standing while the agent is in memory."""
     deleted: bool = False
 
     @property
@@ -80,8 +82,8 @@ class MemoryStore:
 
     async def release(self, owned: Owned) -> None:
         kept = self._kept[owned.agent_id]
-        standing = kept.standing()
-        kept.standing = lambda: standing  # the agent goes out of memory, and so does who knew it
+        if kept.owner is not None:
+            kept.standing, kept.owner = kept.owner(), None
 
     def journal(
         self,
@@ -91,8 +93,8 @@ class MemoryStore:
         on_durable: Callable[[int], None],
     ) -> KeptJournal:
         kept = self._kept[owned.agent_id]
-        kept.standing = standing
-        return KeptJournal(kept, owned, on_durable)
+        kept.owner = standing
+        return KeptJournal(kept, owned)
 
     async def load(self, agent_id: str, after: int = 0) -> Loaded | None:
         kept = self._kept.get(agent_id)
@@ -126,7 +128,7 @@ class MemoryStore:
             return False
         kept.deleted, kept.floor, kept.records = True, 0, []
         kept.epoch += 1
-        kept.standing = lambda: Standing.REST
+        kept.standing, kept.owner = Standing.REST, None
         return True
 
 
@@ -138,7 +140,7 @@ def _stored(agent_id: str, kept: _Kept) -> StoredAgent:
         epoch=kept.epoch,
         last_seq=kept.last_seq,
         floor=kept.floor,
-        standing=kept.standing(),
+        standing=kept.standing if kept.owner is None else kept.owner(),
         host=None,
     )
 
@@ -146,12 +148,11 @@ def _stored(agent_id: str, kept: _Kept) -> StoredAgent:
 class KeptJournal:
     """Where the owner of one agent writes in a `MemoryStore`."""
 
-    __slots__ = ("_kept", "_on_durable", "_owned")
+    __slots__ = ("_kept", "_owned")
 
-    def __init__(self, kept: _Kept, owned: Owned, on_durable: Callable[[int], None]) -> None:
+    def __init__(self, kept: _Kept, owned: Owned) -> None:
         self._kept = kept
         self._owned = owned
-        self._on_durable = on_durable
 
     @property
     def owned(self) -> Owned:

@@ -223,6 +223,14 @@ class DatabaseStore:
         return await change.future
 
     async def _read(self, function: Callable[[], T]) -> T:
+        try:
+            return await self._reader.run(function)
+        except StoreUnavailable as error:
+            return await self._read_later(function, error)
+
+    async def _read_later(self, function: Callable[[], T], first: StoreUnavailable) -> T:
+        """The attempts after the first one, which has failed."""
+        failure: StoreUnavailable | None = first
         retry = AsyncRetrying(
             retry=retry_if_exception_type(StoreUnavailable),
             wait=wait_random_exponential(multiplier=0.05, max=2),
@@ -231,6 +239,10 @@ class DatabaseStore:
         )
 
         async def once() -> T:
+            nonlocal failure
+            if failure is not None:
+                before, failure = failure, None
+                raise before
             return await self._reader.run(function)
 
         return await retry(once)
