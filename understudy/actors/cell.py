@@ -229,8 +229,9 @@ class AgentCell:
 
     def refuse_all(self, error: BaseException) -> None:
         """Answer everybody with an error, also those whose message nobody has looked at."""
-        inbox, self.inbox = self.inbox, []
-        futures = [message.future for message in inbox]
+        futures: list[Future[Any]] = []
+        while self.inbox:  # the list stays: another thread may be about to put something into it
+            futures.append(self.inbox.pop(0).future)
         if self.awake is not None:
             futures += self.awake.waiting_futures()
         if self.waiting is not None:

@@ -61,7 +61,8 @@ def encode(record: Record, *, max_bytes: int = MAX_RECORD_BYTES) -> EncodedRecor
         if plain is not None:
             payload = to_json(plain)
         else:
-            payload = _serializer(type(record)).to_json(record, exclude_defaults=True)
+            kind = cast("Any", type(record))
+            payload = _serializer(kind).to_json(record, exclude_defaults=True)
     except (PydanticSerializationError, ValueError) as error:
         why = f"it cannot be written as JSON: {error}"
         raise RecordRefused(kind=record.kind, why=why) from None
