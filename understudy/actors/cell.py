@@ -22,6 +22,7 @@ from understudy.actors.agent_events import (
 )
 from understudy.actors.agent_messages import AgentMessage
 from understudy.actors.awake import Awake, Waiting
+from understudy.actors.future import Future
 from understudy.actors.home import Home
 from understudy.actors.monitor import Down
 from understudy.agent import Agent
