@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check bench bench-actors soak local clean
+.PHONY: demo test check bench bench-durable bench-actors soak local clean
 
 demo: $(VENV)/.ready  ## the support desk in the terminal
 	@if [ "$$MODEL" = "local" ]; then $(MAKE) --no-print-directory local; fi
@@ -19,6 +19,9 @@ check: $(VENV)/.ready
 
 bench: $(VENV)/.bench  ## our speed beside the rivals', in one run
 	$(BIN)/python -m benchmarks.compare
+
+bench-durable: $(VENV)/.bench  ## what durability costs on SQLite, beside the rivals
+	$(BIN)/python -m benchmarks.durable
 
 bench-actors: $(VENV)/.ready  ## what actors cost, beside Pykka's threads and the bare agent
 	$(BIN)/python -m benchmarks.actors

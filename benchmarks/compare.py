@@ -22,7 +22,7 @@ from benchmarks.machine import ROOT, import_cost, machine_line
 from benchmarks.ours import BareLoop, Understudy
 from benchmarks.table import Measured, render
 
-__all__ = ["compare"]
+__all__ = ["compare", "run_case"]
 
 BASE_IMPORT = "import pydantic_ai.messages"
 _ENVIRONMENT = {
@@ -39,19 +39,25 @@ def in_process(name: str, case: str, options: argparse.Namespace) -> dict[str, A
     ours = name in (Understudy.name, BareLoop.name)
     steps = [str(n) for n in (OUR_STEPS if ours else STEPS)]
     limits = ["--runs", str(options.runs), "--seconds", str(options.seconds)]
-    command = [sys.executable, "-m", "benchmarks.cases", name, case, *limits, "--steps", *steps]
+    arguments = [name, case, *limits, "--steps", *steps]
+    return run_case("benchmarks.cases", arguments, timeout=options.timeout)
+
+
+def run_case(module: str, arguments: Sequence[str], *, timeout: float) -> dict[str, Any]:
+    """What `python -m module` brings in a new process, or why it brings nothing."""
+    case = arguments[1]
     try:
         done = subprocess.run(
-            command,
+            [sys.executable, "-m", module, *arguments],
             capture_output=True,
             text=True,
-            timeout=options.timeout,
+            timeout=timeout,
             cwd=ROOT,
             env={**os.environ, **_ENVIRONMENT},
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return {"error": f"{case} took over {options.timeout} s"}
+        return {"error": f"{case} took over {timeout} s"}
     for line in done.stdout.splitlines():
         if line.startswith("RESULT "):
             found: dict[str, Any] = json.loads(line.removeprefix("RESULT "))

@@ -39,9 +39,9 @@ class Plan:
         self.durability = durability
         self.runs = runs
         self.seconds = seconds
-        self.lengths = OUR_LENGTHS
+        self.lengths: tuple[int, ...] = OUR_LENGTHS
         self.together = 100
-        self.idle = 500
+        self.idle = 500  # agents
 
     def database(self) -> tempfile.TemporaryDirectory[str]:
         """A new folder for one database."""

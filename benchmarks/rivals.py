@@ -14,7 +14,7 @@ class PydanticAI(Adapter):
     """Pydantic AI's own agent loop, over the model that ours is measured with."""
 
     name = "pydantic-ai"
-    packages = ("pydantic-ai-slim", "pydantic")
+    packages: ClassVar[tuple[str, ...]] = ("pydantic-ai-slim", "pydantic")
     import_statement = "from pydantic_ai import Agent"
 
     def __init__(self) -> None:

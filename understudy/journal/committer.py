@@ -47,8 +47,8 @@ class Job(Protocol):
     def work(self, backend: Backend) -> None:
         """Do it. A `StoreError` that leaves the transaction whole fails this job alone."""
 
-    def is_done(self, backend: Backend) -> bool:
-        """After a commit with unknown outcome: whether it is done (J16)."""
+    def is_done(self, backend: Backend, taken: Batch | None) -> bool:
+        """After a commit with unknown outcome: whether what was taken is done (J16)."""
 
     def settle(self, error: StoreError | None) -> None:
         """On the job's loop: it is durable, or it is not."""
@@ -78,7 +78,7 @@ class Change(Generic[T]):
     def work(self, backend: Backend) -> None:
         self._value = self._function(backend)
 
-    def is_done(self, backend: Backend) -> bool:
+    def is_done(self, backend: Backend, taken: Batch | None) -> bool:
         # Without records of its own it may be done twice: a claim is simply claimed anew.
         return self._batch is not None and backend.is_committed(self._batch)
 
@@ -160,6 +160,7 @@ class Committer:
                 logger.exception("the store failed")
                 error = StoreBroken(cause=repr(unexpected), remedy="This is a defect: report it.")
             _settle(jobs, failed, error)
+            del jobs, failed, error  # the next ones may be long in coming: nobody is held meanwhile
 
     def _next(self) -> Taken | None:
         with self._lock:
@@ -201,7 +202,7 @@ class Committer:
                 before, failure = failure, None
                 raise before
             self._backend.reconnect()
-            left = [item for item in jobs if not item[0].is_done(self._backend)]
+            left = [item for item in jobs if not item[0].is_done(self._backend, item[1])]
             return self._transaction(left)
 
         return self._retry.copy()(once)
