@@ -192,7 +192,7 @@ async def _memory(adapter: OurStore, count: int) -> dict[str, float]:
     async def put_away(refs: list[Any]) -> None:
         for future in [ref.stop(block=False) for ref in refs]:
             await future
-        while runtime.status().agents:
+        while runtime.status().agents:  # noqa: ASYNC110  # nobody tells when all lie
             await asyncio.sleep(0.01)
 
     await put_away(await some(count))  # what grows once (caches, tables) has grown

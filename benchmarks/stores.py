@@ -9,7 +9,7 @@ from benchmarks.adapter import PROMPT, Adapter
 from benchmarks.ours import Understudy
 from benchmarks.rivals import LangChain, PydanticAI
 
-__all__ = ["STORES", "Durability", "DbosStore", "LangChainStore", "OurStore", "Stored"]
+__all__ = ["STORES", "DbosStore", "Durability", "LangChainStore", "OurStore", "Stored"]
 
 Durability = Literal["full", "normal", "off"]
 

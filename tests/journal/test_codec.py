@@ -1,0 +1,193 @@
+"""Records as bytes: whoever writes them, by hand or by the adapters, the same comes back."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from datetime import datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic_ai.messages import (
+    BinaryContent,
+    FilePart,
+    ModelResponse,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+)
+from pydantic_ai.usage import RequestUsage
+
+from understudy.errors import RecordRefused
+from understudy.journal.codec import EncodedRecord, decode, encode
+from understudy.records import Reply, Result, record_from_dict, record_to_dict
+
+NOW = datetime(2026, 11, 21, 12, 30, 15, 123456, tzinfo=timezone.utc)
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+maybe = st.none() | texts
+times = st.datetimes(timezones=st.just(timezone.utc)) | st.datetimes().map(
+    lambda at: at.replace(tzinfo=timezone(timedelta(hours=5, minutes=30)))
+)
+numbers = st.integers(0, 2**63 - 1)
+scalars = st.none() | st.booleans() | st.integers() | texts | st.floats(allow_nan=False)
+jsons = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3)
+)
+objects = st.dictionaries(texts, jsons, max_size=3)
+details = st.none() | objects
+usages = st.builds(
+    RequestUsage,
+    input_tokens=numbers,
+    output_tokens=numbers,
+    cache_read_tokens=numbers,
+    audio_seconds=st.floats(0, 1e6),
+    details=st.dictionaries(texts, numbers, max_size=2),
+    cost=st.none() | st.decimals(0, 100, places=4),
+)
+text_parts = st.builds(TextPart, texts, id=maybe, provider_name=maybe, provider_details=details)
+thinking_parts = st.builds(ThinkingPart, texts, id=maybe, signature=maybe, provider_name=maybe)
+call_parts = st.builds(
+    ToolCallPart,
+    texts,
+    st.none() | texts | objects,
+    tool_call_id=texts,
+    id=maybe,
+    provider_details=details,
+)
+file_parts = st.builds(
+    lambda data: FilePart(BinaryContent(data, media_type="image/png")), st.binary(max_size=8)
+)
+responses = st.builds(
+    ModelResponse,
+    parts=st.lists(text_parts | thinking_parts | call_parts | file_parts, max_size=3),
+    usage=usages,
+    model_name=maybe,
+    timestamp=times,
+    provider_name=maybe,
+    provider_details=details,
+    provider_response_id=maybe,
+    finish_reason=st.sampled_from([None, "stop", "length", "tool_call"]),
+    metadata=details,
+    state=st.sampled_from(["complete", "interrupted"]),
+)
+replies = st.builds(
+    Reply,
+    turn=st.integers(0, 1000),
+    response=responses,
+    cut=st.booleans(),
+    broken=st.none() | objects,
+)
+results = st.builds(
+    Result,
+    call_key=texts,
+    part=st.builds(
+        ToolReturnPart,
+        texts,
+        jsons,
+        tool_call_id=texts,
+        timestamp=times,
+        metadata=details,
+        outcome=st.sampled_from(["success", "failed", "denied", "interrupted"]),
+    ),
+    value=jsons,
+    value_is=st.sampled_from(["content", "separate", "given", "lost"]),
+    state=st.none() | objects,
+    doubt=maybe,
+)
+
+
+@given(replies | results)
+def test_what_is_read_back_is_what_the_adapters_of_all_records_bring(record: Any) -> None:
+    assert decode(encode(record)) == record_from_dict(record_to_dict(record))
+
+
+@given(replies | results)
+def test_what_was_read_back_once_stays_what_it_is(record: Any) -> None:
+    once = decode(encode(record))
+
+    assert decode(encode(once)) == once
+
+
+def reply(**fields: Any) -> Reply:
+    part = ToolCallPart("add", '{"a": 1}', tool_call_id="call_1")
+    return Reply(turn=3, response=ModelResponse(parts=[part], timestamp=NOW, **fields))
+
+
+def test_a_plain_reply_is_written_without_what_is_at_its_default() -> None:
+    payload = encode(reply(usage=RequestUsage(input_tokens=7), model_name="fake")).payload
+
+    assert json.loads(payload) == {
+        "turn": 3,
+        "response": {
+            "parts": [
+                {
+                    "tool_name": "add",
+                    "args": '{"a": 1}',
+                    "tool_call_id": "call_1",
+                    "part_kind": "tool-call",
+                }
+            ],
+            "usage": {"input_tokens": 7},
+            "model_name": "fake",
+            "timestamp": "2026-11-21T12:30:15.123456Z",
+            "kind": "response",
+        },
+    }
+
+
+def test_the_defaults_that_are_left_out_are_still_those_that_are_read_back() -> None:
+    """A release of the message types with another default would change what is stored."""
+    response = {"parts": [{"content": "hi", "part_kind": "text"}], "kind": "response"}
+    response |= {"timestamp": NOW.isoformat(), "usage": {}}
+    part = {"tool_name": "t", "content": None, "tool_call_id": "c", "part_kind": "tool-return"}
+    part |= {"timestamp": NOW.isoformat()}
+
+    told = decode(stored("reply", turn=0, response=response))
+    brought = decode(stored("result", call_key="r.0.0", part=part))
+
+    assert isinstance(told, Reply)
+    assert told.response == ModelResponse(
+        parts=[TextPart("hi")], timestamp=NOW, usage=RequestUsage(), state="complete"
+    )
+    assert not any(dataclasses.asdict(told.response.usage).values())
+    assert isinstance(brought, Result)
+    assert brought.part == ToolReturnPart(
+        "t", None, tool_call_id="c", timestamp=NOW, outcome="success"
+    )
+
+
+def stored(kind: str, **fields: Any) -> EncodedRecord:
+    return EncodedRecord(kind, 1, json.dumps(fields).encode())
+
+
+def test_a_cost_which_no_json_number_holds_exactly_comes_back_exactly() -> None:
+    record = reply(usage=RequestUsage(cost=Decimal("0.1234567890123456789")))
+
+    assert decode(encode(record)) == record
+
+
+def deep(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+def ring() -> Any:
+    value: list[Any] = []
+    value.append(value)
+    return value
+
+
+@pytest.mark.parametrize("content", ["\ud800", deep(2000), ring(), object()])
+def test_a_result_that_is_no_json_is_refused(content: Any) -> None:
+    """J16."""
+    part = ToolReturnPart("t", content, tool_call_id="c", timestamp=NOW)
+
+    with pytest.raises(RecordRefused, match="result"):
+        encode(Result(call_key="r.0.0", part=part))
