@@ -57,9 +57,7 @@ def test_a_step_of_a_model_that_answers_at_once_is_one_commit(tmp_path: Path) ->
         async with Runtime([agent], store=DatabaseStore(backend)) as runtime:
             assert isinstance(await runtime.spawn("clerk").run("go"), Completed)
 
-        assert [after - before for before, after in zip(commits, commits[1:], strict=False)] == [
-            1
-        ] * 9
+        assert commits == list(range(commits[0], commits[0] + 10))
 
     asyncio.run(main())
 

@@ -51,7 +51,7 @@ usages = st.builds(
 )
 text_parts = st.builds(TextPart, texts, id=maybe, provider_name=maybe, provider_details=details)
 thinking_parts = st.builds(ThinkingPart, texts, id=maybe, signature=maybe, provider_name=maybe)
-call_parts = st.builds(
+call_parts: st.SearchStrategy[ToolCallPart] = st.builds(
     ToolCallPart,
     texts,
     st.none() | texts | objects,
@@ -142,10 +142,19 @@ def test_a_plain_reply_is_written_without_what_is_at_its_default() -> None:
 
 def test_the_defaults_that_are_left_out_are_still_those_that_are_read_back() -> None:
     """A release of the message types with another default would change what is stored."""
-    response = {"parts": [{"content": "hi", "part_kind": "text"}], "kind": "response"}
-    response |= {"timestamp": NOW.isoformat(), "usage": {}}
-    part = {"tool_name": "t", "content": None, "tool_call_id": "c", "part_kind": "tool-return"}
-    part |= {"timestamp": NOW.isoformat()}
+    response = {
+        "parts": [{"content": "hi", "part_kind": "text"}],
+        "kind": "response",
+        "timestamp": NOW.isoformat(),
+        "usage": {},
+    }
+    part = {
+        "tool_name": "t",
+        "content": None,
+        "tool_call_id": "c",
+        "part_kind": "tool-return",
+        "timestamp": NOW.isoformat(),
+    }
 
     told = decode(stored("reply", turn=0, response=response))
     brought = decode(stored("result", call_key="r.0.0", part=part))
