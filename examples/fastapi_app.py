@@ -10,12 +10,16 @@
         http://127.0.0.1:8000/approvals/ann/REQUEST-ID
     curl -N http://127.0.0.1:8000/agents/ann/events
 
+The agents are kept in memory, or where STORE says: with `STORE=sqlite:///support.db` a server that
+was killed goes on where it stood. Several servers share a `STORE=postgresql://...`.
+
 A scripted model plays the agent; `make_app("openai:gpt-5-mini")` takes a real one. Who may write
 to which agent, and who may decide, is for your login to say: this example has none.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -94,17 +98,19 @@ def make_agent(model: str | Model) -> Agent:
     )
 
 
-# 2. The runtime lives as long as the server. When the server stops, the agents come to rest after
-#    the step in progress.
+# 2. The runtime lives as long as the server. It begins with what was cut off when the last one was
+#    killed. When the server stops, the agents come to rest after the step in progress.
 
 
-def make_app(model: str | Model | None = None) -> FastAPI:
+def make_app(model: str | Model | None = None, store: str | None = None) -> FastAPI:
     support = make_agent(model or ScriptedModel(clerk))
+    store = store or os.environ.get("STORE", "memory:")
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         shop = Shop()
-        async with Runtime([support], deps_for=lambda agent_id: shop) as runtime:
+        async with Runtime([support], store=store, deps_for=lambda agent_id: shop) as runtime:
+            await runtime.recover()
             app.state.runtime = runtime
             yield
 

@@ -27,11 +27,16 @@ SECONDS = 30  # far more than anything here takes: a hang fails instead of hangi
 class Server:
     """The example under uvicorn, on a free port, and a client of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, store: str = "memory:") -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "uvicorn", "examples.fastapi_app:app", "--port", "0"],
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
+            env={
+                **os.environ,
+                "PYTHONPATH": str(ROOT),
+                "PYTHONDONTWRITEBYTECODE": "1",
+                "STORE": store,
+            },
             stderr=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             encoding="utf-8",
@@ -49,8 +54,8 @@ class Server:
         self._reader = threading.Thread(target=self.log.extend, args=(self.process.stderr,))
         self._reader.start()
 
-    def stop(self) -> int:
-        self.process.send_signal(signal.SIGTERM)
+    def stop(self, by: signal.Signals = signal.SIGTERM) -> int:
+        self.process.send_signal(by)
         try:
             return self.process.wait(SECONDS)
         finally:
@@ -311,3 +316,27 @@ def test_the_server_stops_while_a_browser_still_watches() -> None:
     log = "".join(server.log)
     assert "Application shutdown complete" in log
     assert "Traceback" not in log, log
+
+
+def test_a_server_that_was_killed_goes_on_from_its_store(tmp_path: Path) -> None:
+    """I10, J10: requests stand after it, and events are told from the store."""
+    store = f"sqlite:///{tmp_path}/support.db"
+    first = Server(store)
+    try:
+        request = interrupted(first, "ann")
+    finally:
+        assert first.stop(signal.SIGKILL) == -signal.SIGKILL
+    second = Server(store)
+    try:
+        assert [asked["id"] for asked in second.pending("ann")] == [urllib.parse.unquote(request)]
+        answer = f"/approvals/ann/{request}?wait=true"
+        status, outcome = second.ask(answer, {"type": "approve"})
+        assert (status, outcome["outcome"]) == (200, "completed")
+        assert "refunded 49.90 for order 17" in outcome["text"]
+        with second.events("ann") as events:
+            kinds = [event["event"] for event in until(events, "run_finished")]
+        assert kinds.count("request_made") == kinds.count("tool_ended") == 1
+    finally:
+        code = second.stop()
+    assert code in (0, -signal.SIGTERM)
+    assert "Traceback" not in "".join(second.log)

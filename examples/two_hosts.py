@@ -1,0 +1,66 @@
+"""Two runtimes and one PostgreSQL database: each agent has one owner, and another one takes over.
+
+    pip install 'understudy[postgres]'
+    python examples/two_hosts.py postgresql://user:password@server/database
+
+Both are in this process here, to be read at a glance; usually they are two machines.
+"""
+
+import sys
+
+from pydantic_ai.messages import ToolReturnPart
+
+from understudy import Agent, Interrupted, Runtime, ScriptedModel, ToolContext, approve, call, tool
+from understudy.errors import OwnedElsewhere
+from understudy.models import ScriptedRequest
+
+SECONDS = 60
+
+
+@tool
+def deploy(ctx: ToolContext, version: str) -> str:
+    """Put a version into service."""
+    return f"{version} was put into service by the {ctx.deps} runtime"
+
+
+def engineer(request: ScriptedRequest) -> object:
+    """Plays the model: it deploys, then tells what came of it."""
+    for part in request.messages[-1].parts:
+        if isinstance(part, ToolReturnPart):
+            return part.model_response_str()
+    return call("deploy", {"version": "2.1"})
+
+
+def runtime_called(name: str, store: str) -> Runtime:
+    model = ScriptedModel(engineer)
+    release = Agent("release", model, tools=[deploy], interrupt_on={"deploy": True})
+    return Runtime([release], store=store, deps_for=lambda agent_id: name)
+
+
+def main(store: str) -> None:
+    with runtime_called("first", store) as first, runtime_called("second", store) as second:
+        # 1. Whoever wakes an agent owns it.
+        ref = first.spawn("release")
+        outcome = ref.run("Release 2.1.").get(timeout=SECONDS)
+        assert isinstance(outcome, Interrupted)
+
+        # 2. The other one sees it in the store: what it asks, and who has it. It may not have it.
+        (found,) = [agent for agent in second.agents().get(timeout=SECONDS) if agent.id == ref.id]
+        print(f"release is at {found.host}, and asks for {outcome.requests[0].tool_name}")
+        decisions = outcome.decide(approve(by="ann"))
+        try:
+            second.get(ref.id).resume(decisions).get(timeout=SECONDS)
+        except OwnedElsewhere as error:
+            print(error)
+
+        # 3. A runtime that stops gives its agents up at once. The lease of one that is killed ends
+        #    after some seconds, and then its agents are free as well.
+        first.stop()
+        print(second.get(ref.id).resume(decisions).get(timeout=SECONDS))
+        second.delete(ref.id).get(timeout=SECONDS)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        raise SystemExit("usage: python examples/two_hosts.py postgresql://...")
+    main(sys.argv[1])
