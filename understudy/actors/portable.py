@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
 from understudy.clock import Clock
-from understudy.errors import SchemaVersionError, UnknownAgent, UsageError
+from understudy.errors import SchemaVersionError, StoreDamaged, UnknownAgent, UsageError
 from understudy.fold import replay
 from understudy.journal import Standing, Store, standing_of
 from understudy.records import Imported, Record, record_from_dict, record_to_dict
 
 __all__ = ["export", "import_", "mark_restored"]
+
+logger = logging.getLogger(__name__)
 
 EXPORT_VERSION = 1
 
@@ -69,7 +72,10 @@ async def mark_restored(store: Store, clock: Clock) -> None:
     open_ones = {Standing.OPEN, Standing.SUSPECT, Standing.WAITS, Standing.QUARANTINED}
     async for stored in store.agents(open_ones):
         marked = Imported(at=clock.now(), agent_id=stored.agent_id, incarnation=stored.incarnation)
-        await _append(store, stored.agent_id, stored.agent, [marked])
+        try:
+            await _append(store, stored.agent_id, stored.agent, [marked])
+        except (SchemaVersionError, StoreDamaged) as error:  # nobody can wake this one, either
+            logger.error("agent %r of a restored store cannot be read: %s", stored.agent_id, error)
 
 
 async def _append(store: Store, agent_id: str, agent: str, records: list[Record]) -> None:
