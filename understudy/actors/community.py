@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import itertools
 import logging
-import re
 import threading
 import weakref
 from collections.abc import Callable, Coroutine, Iterable, Mapping
@@ -24,6 +23,7 @@ from understudy.actors.awake import Awake, folded
 from understudy.actors.cell import AgentCell
 from understudy.actors.future import Future
 from understudy.actors.home import Home
+from understudy.actors.ids import checked_id
 from understudy.actors.loop_actor import loop_for_start
 from understudy.actors.loop_watch import LoopWatch
 from understudy.actors.monitor import Lifetime
@@ -62,9 +62,6 @@ logger = logging.getLogger(__name__)
 _LAST_SECONDS = 5.0
 """What actors that have rested or were cut off have to end."""
 _STARTS = 3
-_ID = re.compile(r"[^/\0\ud800-\udfff]+")
-_LONGEST_ID = 500
-"""Characters: a database has them in an index."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -500,17 +497,6 @@ def _sub_agents(state: AgentState) -> tuple[SupervisorTree, ...]:
         for key, child in list(state.children.items())
         if child.run is not None and not child.run.over
     )
-
-
-def checked_id(id: object) -> str:
-    """The id of an agent, which any store can keep; else a `UsageError`."""
-    if not isinstance(id, str) or not _ID.fullmatch(id) or len(id) > _LONGEST_ID:
-        shown = repr(id) if len(repr(id)) < 2 * _LONGEST_ID else f"{repr(id)[:50]}..."
-        raise UsageError(
-            f"An agent's id is text without '/', at most {_LONGEST_ID} characters of Unicode and "
-            f"none of them NUL, not {shown}"
-        )
-    return id
 
 
 def _told(ref: LoopActorRef[Any]) -> bool:

@@ -12,8 +12,9 @@ from typing import Any, Self, TypeVar
 from understudy.actors.agent_events import Status
 from understudy.actors.agent_ref import AgentRef
 from understudy.actors.cell import running_agents
-from understudy.actors.community import AgentInfo, Community, PendingRequest, checked_id
+from understudy.actors.community import AgentInfo, Community, PendingRequest
 from understudy.actors.future import Future, refuse, refuse_on_a_loop
+from understudy.actors.ids import checked_id
 from understudy.actors.loop_thread import LoopThread
 from understudy.actors.portable import export, import_
 from understudy.actors.recovery import recover
