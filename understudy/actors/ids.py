@@ -1,4 +1,4 @@
-"""Which text may be the id of an agent: what every store can keep, and a child's id differs from."""
+"""Which text may be the id of an agent: any store can keep it, and no sub-agent has it."""
 
 from __future__ import annotations
 
