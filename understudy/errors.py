@@ -6,6 +6,7 @@
     │   ├── NotInterrupted        there is no request that waits for this answer
     │   ├── MissingValue          the instructions read a key that the state lacks
     │   ├── UnknownAgent          there is no agent of this id
+    │   ├── OtherAgent            there is an agent of another definition under this id
     │   ├── SchemaVersionError    a stored state of a newer schema than this version knows
     │   ├── ForkedRuntime         a runtime of the process that this one was forked from
     │   └── WouldDeadlock         waiting here would block the event loop that has to answer
@@ -55,6 +56,7 @@ __all__ = [
     "NotExtracted",
     "NotHaltable",
     "NotInterrupted",
+    "OtherAgent",
     "OwnedElsewhere",
     "Quarantined",
     "RecordRefused",
@@ -165,6 +167,23 @@ class UnknownAgent(UsageError):
         super().__init__(
             f"There is no agent {agent_id!r}: spawn(agent, id={agent_id!r}) makes it",
             agent_id=agent_id,
+        )
+
+
+class OtherAgent(UsageError):
+    """Under this id there is an agent of another definition; it is not touched."""
+
+    agent_id: str
+    agent: str
+    wanted: str
+
+    def __init__(self, *, agent_id: str, agent: str, wanted: str) -> None:
+        super().__init__(
+            f"Agent {agent_id!r} is a {agent!r} already, not this {wanted!r}: use another id, or "
+            "runtime.get(id)",
+            agent_id=agent_id,
+            agent=agent,
+            wanted=wanted,
         )
 
 

@@ -7,6 +7,11 @@ from collections.abc import Iterator
 import pykka
 import pytest
 
+from tests.actors.stores import place, sqlite
+from tests.journal.postgres_server import cutter, hosts, postgres_server, postgres_url
+
+__all__ = ["cutter", "hosts", "place", "postgres_server", "postgres_url", "sqlite"]
+
 
 @pytest.fixture(autouse=True)
 def stop_all_actors() -> Iterator[None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +28,7 @@ from understudy.actors.agent_messages import (
     Await,
     Cancel,
     Compact,
+    Delete,
     Forget,
     Look,
     Notify,
@@ -42,16 +43,19 @@ from understudy.actors.agent_messages import (
 from understudy.actors.awake import Awake, wake_up
 from understudy.actors.cell import AgentCell
 from understudy.actors.drives import begin_drive
-from understudy.actors.future import Future
+from understudy.actors.future import Future, refuse
 from understudy.actors.loop_actor import LoopActor
 from understudy.errors import (
     JournalFailed,
     NotInterrupted,
+    OtherAgent,
     RecordRefused,
     StoreError,
     UnderstudyError,
+    UnknownAgent,
 )
-from understudy.journal import is_busy
+from understudy.hooks import HookFailed
+from understudy.journal import is_busy, rest_status
 from understudy.outcomes import Completed, Outcome
 from understudy.records import CancelRequested, MessageQueued, Quarantined, Released
 from understudy.runner import RunOptions, decide, unpause
@@ -79,6 +83,8 @@ class AgentActor(LoopActor):
         self._idle_timer: asyncio.TimerHandle | None = None
         self._loading: asyncio.Task[None] | None = None
         self._up = False
+        self._fresh = True
+        """It has looked at no message yet."""
         self._lying_down = False
 
     @property
@@ -95,17 +101,24 @@ class AgentActor(LoopActor):
         if cell.awake is None:
             self._loading = self.loop.create_task(self._load(), name=f"waking {cell.id}")
         else:
-            self._get_up()
+            self._recorded(self._get_up)
 
     def on_receive(self, message: Any) -> None:
         """Handle everything in the inbox."""
         if message is not WAKE:
             super().on_receive(message)
         elif self._up:
-            self._attend()
+            self._recorded(self._attend)
         elif self._loading is not None and self._loading.done():
-            self._get_up()
+            self._recorded(self._get_up)
         # else it is still being read back: the inbox waits
+
+    def _recorded(self, do: Callable[[], None]) -> None:
+        """Do it; a store that cannot keep what comes of it is no failure of the actor (J6)."""
+        try:
+            do()
+        except JournalFailed as error:
+            self._lose_store(error)
 
     def on_stop(self) -> None:
         """Lie down: nothing is lost, the next message wakes the agent (see `AgentCell.ended`)."""
@@ -134,13 +147,16 @@ class AgentActor(LoopActor):
                 cell.waiting = None
             for hook in awake.agent.definition.hooks.on_start:
                 await hook(cell.home.threads, cell.home.ref_of(cell))
-        except Exception as error:  # told to all who wait; the next message tries again
+        except Exception as failure:  # told to all who wait; the next message tries again
+            error = failure.error if isinstance(failure, HookFailed) else failure
             if not isinstance(error, UnderstudyError):
                 logger.exception("agent %r could not be woken", cell.id)
             if self.actor_stopped.is_set():
                 return
             self._lying_down = True
             cell.refuse_all(error)
+            if isinstance(error, OtherAgent):
+                cell.agent = cell.values = None  # the id is that agent's: `get` finds it
         with contextlib.suppress(pykka.ActorDeadError):  # it was ended while a hook ran
             self.actor_ref.tell(WAKE)
 
@@ -163,6 +179,7 @@ class AgentActor(LoopActor):
         self._stop_timer()
         if not self._lying_down:
             self._check_owner()
+        self._fresh = False
         if not self._lying_down and self._awake.finished is not None:
             self._after_drive()
         while cell.inbox and not self._lying_down:
@@ -173,10 +190,19 @@ class AgentActor(LoopActor):
                 # Ours to answer, whatever it is: the caller must not wait for ever.
                 if not isinstance(error, UnderstudyError):
                     logger.exception("agent %r could not handle %r", cell.id, type(message))
-                message.future.set_exception((type(error), error, error.__traceback__))
+                refuse(message.future, error)
                 if isinstance(error, JournalFailed) and not isinstance(error, RecordRefused):
                     self._lose_store(error)
+        if not self._lying_down:
+            self._lie_down_if_wanted()
         self._start_timer()
+
+    def _lie_down_if_wanted(self) -> None:
+        """However the drive ended that somebody waited for."""
+        awake = self._awake
+        wanted = awake.rest_wanted or awake.delete_wanted or awake.compact_wanted
+        if wanted and awake.task is None and awake.finished is None:
+            self._lie_down()
 
     def _check_owner(self) -> None:
         """Leave the agent alone where another runtime may have it (J8)."""
@@ -185,6 +211,8 @@ class AgentActor(LoopActor):
             try:
                 awake.journal.check_owner()
             except StoreError as error:
+                if self._fresh:  # to read it back does not help
+                    self._cell.refuse_all(error)
                 self._lose_store(error)
 
     def _handle(self, message: AgentMessage) -> None:
@@ -203,7 +231,8 @@ class AgentActor(LoopActor):
                 self._awake.pause_reason = reason
                 future.set(None)
             case Unpause(future=future):
-                self._unpause(future)
+                self._unpause()
+                answer_when_durable(self._cell, future, None)
             case Retry(future=future):
                 self._retry(future)
             case Look(future=future, what=what):
@@ -214,6 +243,8 @@ class AgentActor(LoopActor):
                 self._rest(future)
             case Compact(future=future):
                 self._compact(future)
+            case Delete():
+                self._delete(message)
             case Forget(fact=fact, future=future):
                 check_known(self._cell.id, self._awake.state, fact)
                 self._awake.ledger.record(fact)
@@ -226,7 +257,7 @@ class AgentActor(LoopActor):
         options = options_of(awake.agent, wanted.choices)
         run = awake.state.run
         if run is not None and run.quarantined is not None and not run.over:
-            wanted.future.set(quarantine_outcome(awake))
+            answer_when_durable(cell, wanted.future, quarantine_outcome(awake))
             return
         name = wanted.message_id
         first = awake.asked.get(name) if awake.asked is not None and name is not None else None
@@ -277,13 +308,21 @@ class AgentActor(LoopActor):
         if awake.task is None and not awake.waiting and (run is None or run.over):
             future.set(awake.agent.runner.ended(awake.state) if run is not None else None)
             return
+        if run is not None and run.quarantined is not None and not run.over:
+            answer_when_durable(self._cell, future, quarantine_outcome(awake))
+            return
         standing = awake.agent.runner.standing(awake.state) if awake.task is None else None
         if standing is not None:
             future.set(standing)
             return
         awake.waiters += (future,)
         if awake.task is None:
-            self._drive(awake.agent.runner.go_on(awake.ledger, host=self._cell.host()))
+            self._drive_on()
+
+    def _drive_on(self) -> None:
+        """Drive the run that is open from where it stands."""
+        cell, awake = self._cell, self._awake
+        self._drive(awake.agent.runner.go_on(awake.ledger, host=cell.host_to_go_on()))
 
     def _send(self, sent: Send) -> None:
         cell, awake = self._cell, self._awake
@@ -361,14 +400,14 @@ class AgentActor(LoopActor):
         state = awake.state
         run = state.run
         if cell.home.closing or run is None or run.over:
-            self._rest_as(Status(state.status))
+            self._rest_as(Status(rest_status(state)))
             if state.queue and not cell.home.closing and cell.status is Status.IDLE:
                 self._start_next()
         elif run.quarantined is not None:
             cell.set_status(Status.FAILED)
         elif run.cancelled is not None:
             signal = StopSignal.from_dict(run.cancelled)
-            self._drive(awake.agent.runner.stop(awake.ledger, signal, host=cell.host()))
+            self._drive(awake.agent.runner.stop(awake.ledger, signal, host=cell.host_to_go_on()))
         elif state.pause is not None and not awake.waiters:
             cell.set_status(Status.PAUSED)
         elif state.requests and not awake.waiters and not is_busy(state):
@@ -376,7 +415,7 @@ class AgentActor(LoopActor):
         elif run.fruitless >= MAX_FRUITLESS:
             self._quarantine("the process went away")
         else:
-            self._drive(awake.agent.runner.go_on(awake.ledger, host=cell.host()))
+            self._drive_on()
 
     def _rest_as(self, status: Status) -> None:
         at_rest = (Status.IDLE, Status.FAILED, Status.CANCELLED)
@@ -386,7 +425,11 @@ class AgentActor(LoopActor):
         self, coroutine: Coroutine[Any, Any, Outcome], callers: tuple[str, ...] = ()
     ) -> None:
         self._awake.halting = False
-        self._cell.set_status(Status.RUNNING)
+        try:
+            self._cell.set_status(Status.RUNNING)
+        except JournalFailed:
+            coroutine.close()
+            raise
         begin_drive(self._cell, coroutine, callers)
 
     # ------------------------------------------------------------------ after a drive
@@ -405,10 +448,13 @@ class AgentActor(LoopActor):
             self._lie_down()
             return
         more = self._has_more(clean=isinstance(outcome, Completed))
-        if not more:
-            cell.set_status(status_after(outcome))
-        cell.settle(outcome)
-        if awake.rest_wanted or (awake.compact_wanted and not more):
+        try:
+            if not more:
+                cell.set_status(status_after(outcome))
+        finally:
+            cell.settle(outcome)  # it is recorded, whatever becomes of the status
+        lies_down = awake.rest_wanted or awake.delete_wanted
+        if lies_down or (awake.compact_wanted and not more):
             self._lie_down()
         elif more:
             self._start_next()
@@ -417,7 +463,7 @@ class AgentActor(LoopActor):
         """Whether another run follows at once, without an idle moment between (A2, A4)."""
         awake = self._awake
         run, queue = awake.state.run, awake.state.queue
-        if run is not None and not run.over:
+        if (run is not None and not run.over) or awake.delete_wanted:
             return False  # it asks, or stands still: all else waits
         if awake.waiting:
             return True
@@ -461,14 +507,17 @@ class AgentActor(LoopActor):
             self._start_next()
 
     def _lose_store(self, error: JournalFailed) -> None:
-        """What is in memory may be ahead of the store: drop it, tell everybody (J16, J6).
+        """What is in memory may be ahead of the store: drop it, tell who waits for it (J16, J6).
 
-        No failure of the actor: nobody restarts it. The next message reads the agent back, and
-        it goes on from what the store has.
+        No failure of the actor: nobody restarts it. The next message, also one that waits in the
+        inbox already, reads the agent back, and it goes on from what the store has.
         """
         logger.error("agent %r is put out of memory: %s", self._cell.id, error)
-        self._cell.refuse_all(error)
-        self._awake.journal.fence("its store failed")
+        self._cell.refuse_waiting(error)
+        awake = self._awake
+        awake.journal.fence("its store failed")
+        if awake.task is not None:
+            awake.task.cancel()  # whatever it does cannot be recorded
         self._lying_down = True
         self.stop()
 
@@ -491,13 +540,15 @@ class AgentActor(LoopActor):
     def _lie_down(self) -> None:
         """Stop, once all is durable. What is in the inbox stays there for the next actor."""
         self._lying_down = True
-        if not self._awake.ledger.behind:
+        awake = self._awake
+        if not awake.ledger.behind and not awake.told:
             self.stop()
             return
 
         async def settle_down() -> None:
             try:
-                await self._awake.ledger.durable()
+                await asyncio.gather(*awake.told, return_exceptions=True)
+                await awake.ledger.durable()
             except JournalFailed as error:
                 logger.error("agent %r lies down unrecorded: %s", self._cell.id, error)
             self.actor_ref.stop(block=False)
@@ -512,15 +563,18 @@ class AgentActor(LoopActor):
         if state.run is None:
             raise NotInterrupted(f"Agent {cell.id!r} has had no run: there is nothing to answer")
         new = runner.check_decisions(state, answer.decisions, cell.home.clock)
+        if state.run.quarantined is not None and not state.run.over:
+            answer_when_durable(cell, answer.future, quarantine_outcome(awake))
+            return
         if state.run.over:
             answer.future.set(runner.ended(state))
             return
         if awake.task is not None and new:
             raise NotInterrupted(f"Agent {cell.id!r} is running: nothing waits for this answer yet")
-        awake.waiters += (answer.future,)
         if awake.task is None:
             decide(awake.ledger, new, cell.home.clock)
-            self._drive(runner.go_on(awake.ledger, host=cell.host()))
+            self._drive_on()
+        awake.waiters += (answer.future,)
 
     def _cancel(self, cancel: Cancel) -> None:
         cell, awake = self._cell, self._awake
@@ -533,24 +587,25 @@ class AgentActor(LoopActor):
         if run is None or run.over:
             cancel.future.set(None)
             return
-        awake.waiters += (cancel.future,)
         if run.cancelled is None:
             awake.ledger.record(CancelRequested(signal=cancel.signal.to_dict()))
         if awake.task is not None:
             awake.task.cancel()
         else:
             runner = awake.agent.runner
-            self._drive(runner.stop(awake.ledger, cancel.signal, host=cell.host()))
+            self._drive(runner.stop(awake.ledger, cancel.signal, host=cell.host_to_go_on()))
+        awake.waiters += (cancel.future,)
 
-    def _unpause(self, future: Future[None]) -> None:
-        awake = self._awake
+    def _unpause(self) -> None:
+        cell, awake = self._cell, self._awake
         awake.pause_reason = None
         run = awake.state.run
-        stands = run is not None and not run.over and awake.state.pause is not None
-        if awake.task is None and stands:
+        if run is None or run.over or run.quarantined is not None or awake.task is not None:
+            return
+        # A run that lacks its deps stands still too, but not by anything that is recorded (J12).
+        if awake.state.pause is not None or cell.status is Status.PAUSED:
             unpause(awake.ledger)
-            self._drive(awake.agent.runner.go_on(awake.ledger, host=self._cell.host()))
-        answer_when_durable(self._cell, future, None)
+            self._drive_on()
 
     def _retry(self, future: Future[Outcome]) -> None:
         cell, awake = self._cell, self._awake
@@ -558,14 +613,26 @@ class AgentActor(LoopActor):
         if run is None or run.over or run.quarantined is None:
             raise NotInterrupted(f"Agent {cell.id!r} is not quarantined: there is nothing to retry")
         awake.ledger.record(Released())
+        self._drive_on()
         awake.waiters += (future,)
-        self._drive(awake.agent.runner.go_on(awake.ledger, host=cell.host()))
 
     def _compact(self, future: Future[None]) -> None:
         """Lie down for it, after the run that goes on: then nobody writes."""
         self._awake.compact_wanted += (future,)
         if self._awake.task is None:
             self._lie_down()
+
+    def _delete(self, delete: Delete) -> None:
+        """Lie down for it, after the run that goes on is cancelled: nothing follows it."""
+        cell, awake = self._cell, self._awake
+        awake.delete_wanted += (delete.future,)
+        waiting, awake.waiting = awake.waiting, []
+        for wanted, _ in waiting:
+            refuse(wanted.future, UnknownAgent(agent_id=cell.id))
+        if awake.task is None:
+            self._lie_down()
+        else:
+            self._cancel(Cancel(delete.signal, Future()))
 
     # ------------------------------------------------------------------- idle time
 
@@ -588,7 +655,9 @@ class AgentActor(LoopActor):
     def _passivate(self) -> None:
         """Nothing happened for the idle timeout (A5)."""
         awake = self._awake
-        if awake.task is None and not self._cell.inbox and awake.finished is None:
+        if awake.told:
+            self._start_timer()
+        elif awake.task is None and not self._cell.inbox and awake.finished is None:
             self._lie_down()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import pykka
@@ -12,9 +12,10 @@ from understudy.actors.agent_events import Status
 from understudy.actors.agent_messages import Notify, RunChoices
 from understudy.actors.awake import Awake
 from understudy.actors.cell import AgentCell
-from understudy.actors.future import Future
+from understudy.actors.future import Future, refuse
 from understudy.agent import Agent
 from understudy.errors import Quarantined, UsageError
+from understudy.hooks import HookFailed
 from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Paused, Stopped
 from understudy.records import Revoked, Settled, ValuesMerged
 from understudy.runner import RunOptions
@@ -24,6 +25,7 @@ from understudy.values import checked_json
 
 __all__ = [
     "answer_when_durable",
+    "answer_with",
     "check_known",
     "is_refused",
     "mirror",
@@ -61,24 +63,38 @@ def answer_when_durable(cell: AgentCell, future: Future[T], value: T) -> None:
         await ledger.durable()
         return value
 
-    cell.keep(_brought(cell, answer(), future))
+    answer_with(cell, future, answer)
 
 
-async def _brought(cell: AgentCell, coming: Awaitable[T], future: Future[T]) -> None:
-    """Give the future what comes, or why it does not: it is never left unsettled."""
-    try:
-        future.set(await coming)
-    except asyncio.CancelledError:
-        gone = pykka.ActorDeadError(f"agent {cell.id!r}: its runtime has stopped")
-        future.set_exception((pykka.ActorDeadError, gone, None))
-        raise
-    except Exception as error:
-        future.set_exception((type(error), error, error.__traceback__))
+def answer_with(
+    cell: AgentCell, future: Future[T], work: Callable[[], Awaitable[T]]
+) -> asyncio.Task[None]:
+    """Answer, in a task, with what it brings; whatever becomes of it, the future is settled."""
+
+    async def answered() -> None:
+        try:
+            future.set(await work())
+        except HookFailed as failed:
+            refuse(future, failed.error)
+        except Exception as error:
+            refuse(future, error)
+
+    def ended(_: asyncio.Task[None]) -> None:
+        if not future.done():
+            refuse(future, pykka.ActorDeadError(f"agent {cell.id!r}: its runtime has stopped"))
+
+    task = cell.keep(answered())
+    task.add_done_callback(ended)
+    return task
 
 
 def mirror(cell: AgentCell, first: Future[Outcome], second: Future[Outcome]) -> None:
     """Give the second what the first gets."""
-    cell.keep(_brought(cell, first, second))
+
+    async def mirrored() -> Outcome:
+        return await first
+
+    answer_with(cell, second, mirrored)
 
 
 def is_refused(future: Future[Outcome]) -> bool:
@@ -118,7 +134,12 @@ def notify(cell: AgentCell, message: Notify) -> None:
                 awake.ledger.record(ValuesMerged(delta=changes, source=hook.middleware))
         await awake.ledger.durable()
 
-    cell.keep(_brought(cell, told(), message.future))
+    def heard(task: asyncio.Task[None]) -> None:
+        awake.told = tuple(other for other in awake.told if other is not task)
+
+    task = answer_with(cell, message.future, told)
+    awake.told += (task,)
+    task.add_done_callback(heard)
 
 
 def quarantine_outcome(awake: Awake) -> Failed:

@@ -150,10 +150,15 @@ class EventLog:
         """Whether anybody subscribes now: only then is a reply streamed."""
         return bool(self._subscriptions)
 
-    def subscribe(self, after: int, read_back: ReadBack) -> Subscription:
-        """What came after event number `after`, then what comes: no gap, no duplicate."""
+    def subscribe(self, after: int, read_back: ReadBack, *, keeps: object = None) -> Subscription:
+        """What came after event number `after`, then what comes: no gap, no duplicate.
+
+        Args:
+            keeps: what must stay in memory, for this log to be told anything.
+
+        """
         with self._lock:
-            subscription = Subscription(self, after)
+            subscription = Subscription(self, after, keeps)
             if self._closed:
                 subscription._end()
             else:
@@ -182,8 +187,9 @@ class Subscription:
     It ends when the runtime stops. Call `close()` when you leave it early.
     """
 
-    def __init__(self, log: EventLog, after: int) -> None:
+    def __init__(self, log: EventLog, after: int, keeps: object = None) -> None:
         self._log = log
+        self._keeps = keeps
         self._after = after
         self._lock = threading.Lock()
         self._reading = True

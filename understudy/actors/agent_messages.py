@@ -20,6 +20,7 @@ __all__ = [
     "Await",
     "Cancel",
     "Compact",
+    "Delete",
     "Forget",
     "Look",
     "Notify",
@@ -147,6 +148,14 @@ class Compact:
 
 
 @dataclass(frozen=True, slots=True)
+class Delete:
+    """End whatever goes on, and delete the agent."""
+
+    signal: StopSignal
+    future: Future[bool]
+
+
+@dataclass(frozen=True, slots=True)
 class Forget:
     """Record that a standing answer, or a doubt, is over."""
 
@@ -167,5 +176,6 @@ AgentMessage = (
     | Notify
     | Rest
     | Compact
+    | Delete
     | Forget
 )

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from understudy.actors.agent_messages import RunWanted
-from understudy.actors.future import Future
+from understudy.actors.future import Future, refuse
 from understudy.actors.home import Home
 from understudy.agent import Agent
-from understudy.errors import UnknownAgent, UsageError
+from understudy.errors import OtherAgent, StoreDamaged, UnderstudyError, UnknownAgent
 from understudy.events import Event
-from understudy.fold import apply
+from understudy.fold import replay
 from understudy.journal import Loaded, Owned, OwnedJournal, Standing, standing_of
 from understudy.ledger import FactListener, Ledger
 from understudy.outcomes import Outcome
@@ -21,7 +21,7 @@ from understudy.records import AgentCreated
 from understudy.state import AgentState
 from understudy.stopping import StopSignal
 
-__all__ = ["Awake", "Finished", "Waiting", "wake_up"]
+__all__ = ["Awake", "Finished", "Waiting", "folded", "wake_up"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,7 @@ class Awake:
         "asked",
         "beginning",
         "compact_wanted",
+        "delete_wanted",
         "early_cancel",
         "finished",
         "halting",
@@ -62,6 +63,7 @@ class Awake:
         "rest_wanted",
         "self_runs",
         "task",
+        "told",
         "waiters",
         "waiting",
     )
@@ -84,6 +86,10 @@ class Awake:
         """Who wants the agent to lie down after the step in progress."""
         self.compact_wanted: tuple[Future[None], ...] = ()
         """Who wants its records replaced by a snapshot, when it has lain down."""
+        self.delete_wanted: tuple[Future[bool], ...] = ()
+        """Who wants it deleted, when it has lain down."""
+        self.told: tuple[asyncio.Task[None], ...] = ()
+        """Messages that its middleware is handling (A7): it does not lie down before they are."""
         self.pause_reason: str | None = None
         self.halting = False
         self.beginning = False
@@ -118,6 +124,19 @@ class Awake:
             return None
         return Waiting(self.waiters, self.waiting, self.asked)
 
+    def rested(self, error: BaseException | None = None) -> None:
+        """It is put away, and compacted where that was wanted; or not, for this reason."""
+        for future in self.rest_wanted:
+            future.set(True)
+        for done in self.compact_wanted:
+            if error is None:
+                done.set(None)
+            else:
+                refuse(done, error)
+        for deleted in self.delete_wanted:
+            refuse(deleted, error or UnknownAgent(agent_id=self.journal.owned.agent_id))
+        self.rest_wanted = self.compact_wanted = self.delete_wanted = ()
+
     def waiting_futures(self) -> list[Future[Any]]:
         """Everybody who waits for a run, now or later; they are handed over."""
         futures = [*self.waiters, *(wanted.future for wanted, _ in self.waiting)]
@@ -145,7 +164,8 @@ async def wake_up(
 
     Raises:
         UnknownAgent: if there is none of this id, and `agent` is None.
-        UsageError: if it is another agent than this one, or its definition is not known here.
+        OtherAgent: if it is another agent than this one.
+        UsageError: if its definition is not known here.
         OwnedElsewhere: if another runtime has it.
         StoreError: if it cannot be read.
 
@@ -153,10 +173,22 @@ async def wake_up(
     agent, owned, loaded = await (
         _claimed(agent_id, home) if agent is None else _begun(agent_id, agent, home)
     )
-    state = AgentState()
-    for record in loaded.records if loaded is not None else ():
-        apply(state, record)
+    state = folded(loaded) if loaded is not None else AgentState()
     return _awake(agent, owned, state, home, values=values, listener=listener, on_fact=on_fact)
+
+
+def folded(loaded: Loaded) -> AgentState:
+    """The state that an agent's records add up to.
+
+    Raises:
+        StoreDamaged: if they do not fit together.
+
+    """
+    try:
+        return replay(loaded.records)
+    except (UnderstudyError, LookupError, TypeError, ValueError, AssertionError) as error:
+        cause = f"its records do not fit together: {error!r}"
+        raise StoreDamaged(what=f"agent {loaded.agent.agent_id!r}", cause=cause) from error
 
 
 async def _begun(
@@ -168,10 +200,7 @@ async def _begun(
     assert owned is not None, "an agent with a definition is begun where there is none"
     if owned.agent != agent.name:
         await store.release(owned)
-        raise UsageError(
-            f"Agent {agent_id!r} is a {owned.agent!r} already, not this {agent.name!r}: "
-            "use another id, or runtime.get(id)"
-        )
+        raise OtherAgent(agent_id=agent_id, agent=owned.agent, wanted=agent.name)
     return agent, owned, await store.load(agent_id) if owned.last_seq else None
 
 

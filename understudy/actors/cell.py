@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +23,13 @@ from understudy.actors.agent_events import (
 )
 from understudy.actors.agent_messages import AgentMessage
 from understudy.actors.awake import Awake, Waiting
-from understudy.actors.future import Future
+from understudy.actors.future import refuse
 from understudy.actors.home import Home
 from understudy.actors.monitor import Down
 from understudy.agent import Agent
+from understudy.errors import UnknownAgent
 from understudy.outcomes import Outcome
-from understudy.records import Record, StatusNoted
+from understudy.records import Record, Snapshot, StatusNoted
 from understudy.runner import Host
 from understudy.state import AgentState
 
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from understudy.actors.ref import LoopActorRef
 
 __all__ = ["AgentCell", "running_agents"]
+
+logger = logging.getLogger(__name__)
 
 running_agents: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar(
     "running_agents", default=()
@@ -105,7 +109,7 @@ class AgentCell:
 
     def subscribe(self, after: int) -> Subscription:
         """Its events after a number, then those to come."""
-        return self.log.subscribe(after, self._read_back)
+        return self.log.subscribe(after, self._read_back, keeps=self)
 
     def _read_back(self, after: int, came_before: CameBefore) -> None:
         async def read() -> None:
@@ -131,6 +135,9 @@ class AgentCell:
             return []
         path = (loaded.agent.agent,)
         numbered = enumerate(loaded.records, loaded.first_seq)
+        known = after > 0 and loaded.agent.floor <= after
+        if known and loaded.records and isinstance(loaded.records[0], Snapshot):
+            next(numbered)  # whoever asks has read all that it stands for: no gap (J17)
         return [told for seq, record in numbered for told in told_by(seq, record, self.id, path)]
 
     # ------------------------------------------------------------------- on the loop
@@ -166,11 +173,22 @@ class AgentCell:
 
     def host(self) -> Host:
         """What surrounds the next drive."""
+        deps = self.deps
+        if deps is None and self.home.deps_for is not None:
+            deps = self.home.deps_for(self.id)
+        return self._host(deps)
+
+    def host_to_go_on(self) -> Host:
+        """What surrounds a run that goes on: what was given to it, or it stands still (J12)."""
+        try:
+            return self.host()
+        except Exception:
+            logger.exception("deps_for(%r) raised", self.id)
+            return self._host(None)
+
+    def _host(self, deps: Any) -> Host:
         home, awake = self.home, self.awake
         assert awake is not None, "only an agent that is awake is driven"
-        deps = self.deps
-        if deps is None and home.deps_for is not None:
-            deps = home.deps_for(self.id)
         return Host(
             deps=deps,
             clock=home.clock,
@@ -201,15 +219,14 @@ class AgentCell:
         self.set_status(Status.PASSIVE)
         if self.on_progress is not None:
             self.on_progress.set()
-        for future in awake.rest_wanted if awake is not None else ():
-            future.set(True)
         self.home.let_go(self, awake)
 
-    def keep(self, work: Coroutine[Any, Any, None]) -> None:
+    def keep(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Do something in a task of its own, which the runtime waits for when it stops."""
         task = self.home.loop.create_task(work)
         self.home.tasks.add(task)
         task.add_done_callback(self.home.tasks.discard)
+        return task
 
     def settle(self, outcome: Outcome) -> None:
         """Answer everybody who waits for the run."""
@@ -217,7 +234,8 @@ class AgentCell:
         assert awake is not None, "only the run of an agent that is awake ends"
         waiters, awake.waiters = awake.waiters, ()
         for waiter in waiters:
-            waiter.set(outcome)
+            if not waiter.done():
+                waiter.set(outcome)
 
     def refuse(self, error: BaseException) -> None:
         """Answer with an error whoever waits for the run that could not begin, or go on."""
@@ -226,25 +244,33 @@ class AgentCell:
         if awake is not None:
             awake.waiters = ()
         for waiter in waiters:
-            waiter.set_exception((type(error), error, error.__traceback__))
+            refuse(waiter, error)
 
-    def refuse_all(self, error: BaseException) -> None:
-        """Answer everybody with an error, also those whose message nobody has looked at."""
-        futures: list[Future[Any]] = []
-        while self.inbox:  # the list stays: another thread may be about to put something into it
-            futures.append(self.inbox.pop(0).future)
-        if self.awake is not None:
-            futures += self.awake.waiting_futures()
+    def refuse_waiting(self, error: BaseException) -> None:
+        """Answer with an error whoever waits for a run, now or later."""
+        futures = self.awake.waiting_futures() if self.awake is not None else []
         if self.waiting is not None:
             futures += self.waiting.futures
             self.waiting = None
         for future in futures:
-            future.set_exception((type(error), error, error.__traceback__))
+            refuse(future, error)
+
+    def refuse_all(self, error: BaseException) -> None:
+        """Answer everybody with an error, also those whose message nobody has looked at."""
+        while self.inbox:  # the list stays: another thread may be about to put something into it
+            refuse(self.inbox.pop(0).future, error)
+        self.refuse_waiting(error)
 
     def abandon(self, error: BaseException) -> None:
         """Answer everybody with an error: the runtime is gone."""
         self.refuse_all(error)
-        rest_wanted = self.awake.rest_wanted if self.awake is not None else ()
-        for future in rest_wanted:
-            future.set(True)
+        if self.awake is not None:
+            self.awake.rested(error)
         self.log.close()
+
+    def forget(self) -> None:
+        """The agent of this id is deleted; another one may begin under it."""
+        self.agent = self.deps = self.values = None
+        self.refuse_waiting(UnknownAgent(agent_id=self.id))
+        log, self.log = self.log, EventLog(self.id, self.home.lock)
+        log.close()

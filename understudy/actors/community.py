@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import itertools
 import logging
-import re
 import threading
 import weakref
 from collections.abc import Callable, Coroutine, Iterable, Mapping
@@ -18,12 +17,13 @@ import pykka
 
 from understudy.actors.agent_actor import WAKE, AgentActor
 from understudy.actors.agent_events import LoopBlocked, Status
-from understudy.actors.agent_messages import Cancel, Rest
+from understudy.actors.agent_messages import Delete, Rest
 from understudy.actors.agent_ref import AgentRef
-from understudy.actors.awake import Awake
+from understudy.actors.awake import Awake, folded
 from understudy.actors.cell import AgentCell
 from understudy.actors.future import Future
 from understudy.actors.home import Home
+from understudy.actors.ids import checked_id
 from understudy.actors.loop_actor import loop_for_start
 from understudy.actors.loop_watch import LoopWatch
 from understudy.actors.monitor import Lifetime
@@ -39,8 +39,14 @@ from understudy.actors.supervisor import (
 )
 from understudy.agent import Agent
 from understudy.clock import Clock, NewId
-from understudy.errors import JournalFailed, UsageError
-from understudy.fold import replay
+from understudy.errors import (
+    JournalFailed,
+    OtherAgent,
+    SchemaVersionError,
+    StoreDamaged,
+    UnderstudyError,
+    UsageError,
+)
 from understudy.interrupts import Request
 from understudy.journal import Standing, Store, standing_of
 from understudy.loops import call_on
@@ -56,7 +62,6 @@ logger = logging.getLogger(__name__)
 _LAST_SECONDS = 5.0
 """What actors that have rested or were cut off have to end."""
 _STARTS = 3
-_ID = re.compile(r"[^/]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +104,8 @@ class Community:
         self._lock = threading.RLock()
         self._cells: dict[str, AgentCell] = {}
         """Those that must be kept: awake, or with something that is in no store."""
+        self._known: weakref.WeakValueDictionary[str, AgentCell] = weakref.WeakValueDictionary()
+        """Those that somebody holds, by a ref or a subscription: there is one for each id."""
         self._refs: weakref.WeakValueDictionary[str, AgentRef] = weakref.WeakValueDictionary()
         self._supervisor: SupervisorRef | None = None
         self._watch: LoopWatch | None = None
@@ -117,7 +124,7 @@ class Community:
             ref_of=self._ref_of,
             loop=loop,
         )
-        self._threads = threads
+        self.threads = threads
 
     home: Home[AgentCell, Awake]
 
@@ -127,7 +134,11 @@ class Community:
         """Begin: open the store, start the supervisor."""
         self.home = self._make_home(loop)
         await self.home.store.open(self._lost_lease)
-        await mark_restored(self.home.store, self.home.clock)
+        try:
+            await mark_restored(self.home.store, self.home.clock)
+        except BaseException:
+            await self.home.store.close()
+            raise
         token = loop_for_start.set(loop)
         try:
             # An agent that cannot go on is quarantined by itself and never counts here (J10).
@@ -150,8 +161,10 @@ class Community:
             await self._rest_all(timeout)
         finally:
             # Whatever interrupts the waiting: no agent outlives its runtime.
-            await self._cut_off()
-            await self.home.store.close()
+            try:
+                await self._cut_off()
+            finally:
+                await self.home.store.close()
 
     async def _rest_all(self, timeout: float | None) -> None:
         self.home.closing = True
@@ -184,7 +197,7 @@ class Community:
             except TimeoutError:
                 await self._supervisor.stop_now()
         with self._lock:
-            cells = {*self._cells.values(), *(ref._cell for ref in self._refs.values())}
+            cells = {*self._cells.values(), *self._known.values()}
         for cell in cells:
             cell.abandon(pykka.ActorDeadError(f"agent {cell.id!r}: its runtime has stopped"))
         self.alive.end(None)
@@ -200,11 +213,12 @@ class Community:
                 else:
                     self._wake_here(cell)
 
-    def keep(self, work: Coroutine[Any, Any, None]) -> None:
+    def keep(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Do something in a task that ends with the runtime at the latest. On the loop."""
         task = asyncio.ensure_future(work)
         self._activations.add(task)
         task.add_done_callback(self._activations.discard)
+        return task
 
     # ------------------------------------------------------------------- agents
 
@@ -217,20 +231,21 @@ class Community:
         values: Mapping[str, Any] | None,
     ) -> AgentRef:
         """As `Runtime.spawn`."""
-        id = self.home.new_id() if id is None else _checked_id(id)
+        id = self.home.new_id() if id is None else checked_id(id)
+        if values:
+            AgentState(values=values)  # they are checked before anything begins
         with self._lock:
             definition = agent if isinstance(agent, Agent) else self._named(agent)
             cell = self._cell(id)
             if cell is None:
                 self._define(definition)
-                cell = AgentCell(id, definition, self.home, deps=deps, values=values)
-            elif cell.agent is None:
-                cell.agent = self._define(definition)
-            elif cell.agent is not definition:
-                raise UsageError(
-                    f"Agent {id!r} is a {cell.agent.name!r} already, not this "
-                    f"{definition.name!r}: use another id, or runtime.get(id)"
+                cell = self._known[id] = AgentCell(
+                    id, definition, self.home, deps=deps, values=values
                 )
+            elif cell.agent is None:
+                cell.agent, cell.values = self._define(definition), values
+            elif cell.agent is not definition:
+                raise OtherAgent(agent_id=id, agent=cell.agent.name, wanted=definition.name)
             if deps is not None:
                 cell.deps = deps
             self._cells[id] = cell  # until the store has it; deps are in no store
@@ -238,17 +253,16 @@ class Community:
 
     def get(self, id: str) -> AgentRef:
         """As `Runtime.get`."""
-        id = _checked_id(id)
+        id = checked_id(id)
         with self._lock:
             cell = self._cell(id)
-            return self._ref_of(cell if cell is not None else AgentCell(id, None, self.home))
+            if cell is None:
+                cell = self._known[id] = AgentCell(id, None, self.home)
+            return self._ref_of(cell)
 
     def _cell(self, id: str) -> AgentCell | None:
         cell = self._cells.get(id)
-        if cell is not None:
-            return cell
-        ref = self._refs.get(id)
-        return ref._cell if ref is not None else None
+        return cell if cell is not None else self._known.get(id)
 
     def _ref_of(self, cell: AgentCell) -> AgentRef:
         with self._lock:
@@ -290,40 +304,53 @@ class Community:
         pending = []
         seen = set()
         for cell in self.cells():
-            if cell.awake is not None:
-                seen.add(cell.id)
-                pending += [
-                    PendingRequest(agent_id=cell.id, request=request)
-                    for request in cell.state.requests
-                ]
+            if cell.awake is None or cell.awake.ledger.behind:
+                continue  # nothing visible precedes its commit: the store knows (J16)
+            seen.add(cell.id)
+            if standing_of(cell.state) is Standing.WAITS:
+                pending += _pending(cell.id, cell.state)
         async for stored in self.home.store.agents({Standing.WAITS}):
-            loaded = await self.home.store.load(stored.agent_id)
-            if stored.agent_id not in seen and loaded is not None:
-                pending += [
-                    PendingRequest(agent_id=stored.agent_id, request=request)
-                    for request in replay(loaded.records).requests
-                ]
+            if stored.agent_id not in seen:
+                state = await self._look(stored.agent_id)
+                pending += _pending(stored.agent_id, state) if state is not None else []
         return pending
+
+    async def _look(self, id: str) -> AgentState | None:
+        """How an agent stands by the store. One that cannot be read is told of and left out."""
+        try:
+            loaded = await self.home.store.load(id)
+            return folded(loaded) if loaded is not None else None
+        except (SchemaVersionError, StoreDamaged) as error:
+            logger.error("agent %r is left out: %s", id, error)
+            return None
 
     async def delete(self, id: str) -> bool:
         """As `Runtime.delete`."""
-        _checked_id(id)
         with self._lock:
             cell = self._cell(id)
-        if cell is not None:
-            if cell.awake is not None:
-                signal = StopSignal(StopReason.USER_REQUESTED, "deleted", source="delete")
-                cancelled: Future[Any] = Future()
-                cell.post(Cancel(signal, cancelled))
-                await cancelled
-                rested: Future[bool] = Future()
-                cell.post(Rest(rested))
-                await rested
-            cell.deps = None
-            with self._lock:
-                self._cells.pop(id, None)
-                self._refs.pop(id, None)
-        return await self.home.store.delete(id)
+        if cell is None:
+            return await self.home.store.delete(id)
+        if cell.actor_ref is not None or cell.changing or cell.inbox:
+            signal = StopSignal(StopReason.USER_REQUESTED, "deleted", source="delete")
+            deleted: Future[bool] = Future()
+            cell.post(Delete(signal, deleted))
+            with contextlib.suppress(UnderstudyError):  # it could not be read: it goes all the same
+                return await deleted
+        cell.changing += 1
+        existed: list[bool] = []
+
+        async def deleting() -> None:
+            existed.append(await self._deleted(cell))
+
+        await self._changed(cell, deleting())
+        return existed[0]
+
+    async def _deleted(self, cell: AgentCell) -> bool:
+        existed = await self.home.store.delete(cell.id)
+        cell.forget()
+        with self._lock:
+            self._cells.pop(cell.id, None)
+        return existed
 
     def tree(self) -> SupervisorTree:
         """As `Runtime.tree`."""
@@ -411,11 +438,13 @@ class Community:
         if not self.home.closing:
             cell.changing += 1
             self.keep(self._changed(cell, self._put_away(cell, awake)))
+        elif awake is not None:
+            awake.rested(pykka.ActorDeadError(f"agent {cell.id!r}: its runtime has stopped"))
 
     async def _put_away(self, cell: AgentCell, awake: Awake | None) -> None:
         assert self._supervisor is not None, "a runtime that runs has one"
         if awake is not None:
-            await self._give_up(awake)
+            await self._give_up(cell, awake)
         if cell.known_to_supervisor:
             await self._supervisor.terminate_child(cell.id)  # it has ended, if not been noticed
             await self._supervisor.delete_child(cell.id)
@@ -426,21 +455,33 @@ class Community:
                 if self._cells.get(cell.id) is cell:
                     del self._cells[cell.id]
 
-    async def _give_up(self, awake: Awake) -> None:
-        """Write nothing to it any more; before that, compact it where somebody wants it."""
+    async def _give_up(self, cell: AgentCell, awake: Awake) -> None:
+        """Write nothing to it any more; before that, compact or delete it where that is wanted."""
         store, owned = self.home.store, awake.journal.owned
+        failure: BaseException | None = None
         try:
-            if awake.compact_wanted:
+            if awake.compact_wanted and not awake.delete_wanted:
                 snapshot = Snapshot(state=awake.state.to_dict())
                 owned = await store.compact(owned, snapshot, standing_of(awake.state))
-            await store.release(owned)
+            if awake.delete_wanted:
+                existed = await self._deleted(cell)
+                deleted, awake.delete_wanted = awake.delete_wanted, ()
+                for future in deleted:
+                    future.set(existed)
+            else:
+                await store.release(owned)
         except JournalFailed as error:  # told to who wanted it; the agent is the store's anyway
-            for future in awake.compact_wanted:
-                future.set_exception((type(error), error, error.__traceback__))
             logger.warning("agent %r was not given up: %s", owned.agent_id, error)
-        else:
-            for future in awake.compact_wanted:
-                future.set(None)
+            failure = error
+        except BaseException:
+            failure = pykka.ActorDeadError(f"agent {cell.id!r}: its runtime has stopped")
+            raise
+        finally:
+            awake.rested(failure)
+
+
+def _pending(id: str, state: AgentState) -> list[PendingRequest]:
+    return [PendingRequest(agent_id=id, request=request) for request in state.requests]
 
 
 def _sub_agents(state: AgentState) -> tuple[SupervisorTree, ...]:
@@ -456,12 +497,6 @@ def _sub_agents(state: AgentState) -> tuple[SupervisorTree, ...]:
         for key, child in list(state.children.items())
         if child.run is not None and not child.run.over
     )
-
-
-def _checked_id(id: object) -> str:
-    if not isinstance(id, str) or not _ID.fullmatch(id):
-        raise UsageError(f"An agent's id is text without '/', not {id!r}")
-    return id
 
 
 def _told(ref: LoopActorRef[Any]) -> bool:

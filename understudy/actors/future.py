@@ -18,7 +18,7 @@ from understudy.clock import SystemClock
 from understudy.errors import WouldDeadlock
 from understudy.loops import call_on
 
-__all__ = ["Future", "in_thread", "refuse_on_a_loop"]
+__all__ = ["Future", "in_thread", "refuse", "refuse_on_a_loop"]
 
 T = TypeVar("T")
 J = TypeVar("J")
@@ -355,6 +355,12 @@ def in_thread(call: Callable[[], T]) -> Future[T]:
 
     threading.Thread(target=work, name="understudy-future", daemon=True).start()
     return future
+
+
+def refuse(future: Future[Any], error: BaseException) -> None:
+    """Answer with an error, unless there is an answer already."""
+    if not future.done():
+        future.set_exception((type(error), error, error.__traceback__))
 
 
 def refuse_on_a_loop(what: str, remedy: str) -> None:

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
+from understudy.actors.ids import checked_id
 from understudy.clock import Clock
-from understudy.errors import SchemaVersionError, UnknownAgent, UsageError
+from understudy.errors import (
+    JournalFailed,
+    SchemaVersionError,
+    StoreDamaged,
+    UnknownAgent,
+    UsageError,
+)
 from understudy.fold import replay
 from understudy.journal import Standing, Store, standing_of
 from understudy.records import Imported, Record, record_from_dict, record_to_dict
 
 __all__ = ["export", "import_", "mark_restored"]
+
+logger = logging.getLogger(__name__)
 
 EXPORT_VERSION = 1
 
@@ -55,7 +65,7 @@ async def import_(store: Store, data: Mapping[str, Any], agent_id: str | None, c
         replay([*records, imported])  # before anything is written: they fit together
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(f"This exported agent is damaged: {error!r}") from error
-    id = before if agent_id is None else agent_id
+    id = checked_id(before if agent_id is None else agent_id)
     if await store.load(id) is not None:
         raise UsageError(f"There is an agent {id!r}: import it under another id, or delete that")
     await _append(store, id, name, [*records, imported])
@@ -69,15 +79,27 @@ async def mark_restored(store: Store, clock: Clock) -> None:
     open_ones = {Standing.OPEN, Standing.SUSPECT, Standing.WAITS, Standing.QUARANTINED}
     async for stored in store.agents(open_ones):
         marked = Imported(at=clock.now(), agent_id=stored.agent_id, incarnation=stored.incarnation)
-        await _append(store, stored.agent_id, stored.agent, [marked])
+        try:
+            await _append(store, stored.agent_id, stored.agent, [marked])
+        except (SchemaVersionError, StoreDamaged) as error:  # nobody can wake this one, either
+            logger.error("agent %r of a restored store cannot be read: %s", stored.agent_id, error)
 
 
 async def _append(store: Store, agent_id: str, agent: str, records: list[Record]) -> None:
     owned = await store.claim(agent_id, agent)
     assert owned is not None, "claimed by a name"
-    loaded = await store.load(agent_id) if owned.last_seq else None
-    state = replay([*(loaded.records if loaded is not None else ()), *records])
-    journal = store.journal(owned, standing=lambda: standing_of(state), on_durable=lambda _: None)
-    journal.append(records)
-    await journal.durable()
-    await store.release(journal.owned)
+    try:
+        loaded = await store.load(agent_id) if owned.last_seq else None
+        state = replay([*(loaded.records if loaded is not None else ()), *records])
+        journal = store.journal(
+            owned, standing=lambda: standing_of(state), on_durable=lambda _: None
+        )
+        journal.append(records)
+        await journal.durable()
+        owned = journal.owned
+    except JournalFailed:
+        if not owned.last_seq:  # nothing of it is there: the id stays free
+            await store.delete(agent_id)
+        raise
+    finally:
+        await store.release(owned)

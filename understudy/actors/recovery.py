@@ -9,7 +9,7 @@ from understudy.actors.agent_messages import Await
 from understudy.actors.agent_ref import AgentRef
 from understudy.actors.community import Community
 from understudy.actors.future import Future
-from understudy.errors import OwnedElsewhere, StoreUnavailable, UnderstudyError
+from understudy.errors import OwnedElsewhere, StoreUnavailable
 from understudy.journal import Standing
 from understudy.outcomes import Outcome
 
@@ -75,7 +75,7 @@ async def _brought(outcome: Future[Outcome | None]) -> BaseException | None:
     except OwnedElsewhere as error:
         logger.info("%s", error)
         return error
-    except UnderstudyError as error:
-        logger.error("an agent was not recovered: %s", error)  # told, not ours
+    except Exception as error:  # told, not ours: the others are recovered all the same
+        logger.error("an agent was not recovered: %s", error)
         return error
     return None

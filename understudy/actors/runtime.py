@@ -13,7 +13,8 @@ from understudy.actors.agent_events import Status
 from understudy.actors.agent_ref import AgentRef
 from understudy.actors.cell import running_agents
 from understudy.actors.community import AgentInfo, Community, PendingRequest
-from understudy.actors.future import Future, refuse_on_a_loop
+from understudy.actors.future import Future, refuse, refuse_on_a_loop
+from understudy.actors.ids import checked_id
 from understudy.actors.loop_thread import LoopThread
 from understudy.actors.portable import export, import_
 from understudy.actors.recovery import recover
@@ -240,6 +241,7 @@ class Runtime:
         Its id may be used again; nothing of the old agent reaches the new one (J7). The future
         brings whether there was such an agent.
         """
+        checked_id(id)
         return self._call(lambda: self._community.delete(id))
 
     def compact(self, id: str) -> Future[None]:
@@ -248,6 +250,7 @@ class Runtime:
 
     def export(self, id: str) -> Future[dict[str, Any]]:
         """All that an agent recorded, as JSON-able data for `import_`. It is not changed."""
+        checked_id(id)
         return self._call(lambda: export(self._community.home.store, id))
 
     def import_(self, data: Mapping[str, Any], id: str | None = None) -> Future[AgentRef]:
@@ -264,6 +267,8 @@ class Runtime:
             UsageError: if there is an agent of this id, or the data is no export.
 
         """
+        if id is not None:
+            checked_id(id)
 
         async def imported() -> AgentRef:
             home = self._community.home
@@ -282,7 +287,7 @@ class Runtime:
         return RuntimeStatus(
             agents=len(cells),
             running=sum(cell.status is Status.RUNNING for cell in cells),
-            abandoned_threads=self._community.home.threads.abandoned,
+            abandoned_threads=self._community.threads.abandoned,
         )
 
     # -------------------------------------------------------------------- inside
@@ -302,18 +307,21 @@ class Runtime:
 
         async def go() -> None:
             try:
+                if self._community.alive.is_set():
+                    raise gone
                 value = await function()
             except Exception as error:
-                future.set_exception((type(error), error, error.__traceback__))
-            except asyncio.CancelledError:
-                gone = UsageError("the runtime stopped before it answered")
-                future.set_exception((UsageError, gone, None))
-                raise
+                refuse(future, error)
             else:
                 future.set(value)
 
+        gone = UsageError("the runtime stopped before it answered")
         loop = self._running_loop()
-        loop.call_soon_threadsafe(lambda: self._community.keep(go()))
+
+        def begin() -> None:
+            self._community.keep(go()).add_done_callback(lambda _: refuse(future, gone))
+
+        loop.call_soon_threadsafe(begin)
         return future
 
     def _on(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> Any:

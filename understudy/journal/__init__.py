@@ -2,7 +2,7 @@
 
 from understudy.journal.base import Journal, Owned, Standing, StoredAgent
 from understudy.journal.memory import MemoryJournal, MemoryStore
-from understudy.journal.standing import is_busy, standing_of
+from understudy.journal.standing import is_busy, rest_status, standing_of
 from understudy.journal.store import DatabaseStore, Loaded, OwnedJournal, Store
 
 __all__ = [
@@ -17,5 +17,6 @@ __all__ = [
     "Store",
     "StoredAgent",
     "is_busy",
+    "rest_status",
     "standing_of",
 ]

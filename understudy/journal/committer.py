@@ -15,7 +15,13 @@ from collections.abc import Callable, Iterable
 from itertools import groupby
 from typing import Any, Generic, Protocol, TypeVar
 
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+from tenacity import (
+    Retrying,
+    retry_if_exception_type,
+    stop_after_delay,
+    stop_when_event_set,
+    wait_random_exponential,
+)
 from tenacity.nap import sleep_using_event
 
 from understudy.errors import StoreBroken, StoreError, StoreUnavailable
@@ -107,12 +113,13 @@ class Committer:
         self._jobs: list[Job] = []
         self._hurry = False
         self._closing = False
+        self._ended = False
         self._broken: StoreBroken | None = None
         self._stopping = threading.Event()
         self._retry = Retrying(
             retry=retry_if_exception_type(StoreUnavailable),
             wait=wait_random_exponential(multiplier=0.05, max=2),
-            stop=stop_after_delay(patience),
+            stop=stop_after_delay(patience) | stop_when_event_set(self._stopping),
             sleep=sleep_using_event(self._stopping),
             reraise=True,
         )
@@ -129,6 +136,9 @@ class Committer:
 
     def put(self, job: Job) -> None:
         """Add a job; the caller holds the lock. See `hurry`."""
+        if self._ended:
+            job.loop.call_soon_threadsafe(job.settle, _closed())
+            return
         self._jobs.append(job)
         if len(self._jobs) == 1:
             self._wake.notify()
@@ -166,6 +176,7 @@ class Committer:
         with self._lock:
             while not self._jobs:
                 if self._closing:
+                    self._ended = True
                     return None
                 self._wake.wait()
             if not self._hurry and not self._closing:
@@ -220,6 +231,10 @@ class Committer:
             backend.rollback()
             raise
         return failed
+
+
+def _closed() -> StoreError:
+    return StoreBroken(cause="it is closed", remedy="Its runtime has stopped: make another one.")
 
 
 def _appended(backend: Backend, group: Iterable[tuple[Job, Batch | None]]) -> dict[Job, StoreError]:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from understudy.journal.base import Standing
 from understudy.state import AgentState
+from understudy.stopping import StopReason, StopSignals
 
-__all__ = ["is_busy", "standing_of"]
+__all__ = ["is_busy", "rest_status", "standing_of"]
 
 HELD = ("failed", "cancelled")
 """After these the queue waits for a newer message (A2)."""
+AT_REST = ("idle", *HELD)
 
 
 def standing_of(state: AgentState) -> Standing:
     """What the agent waits for."""
     run = state.run
     if run is None or run.over:
-        return Standing.QUEUED if state.queue and state.status not in HELD else Standing.REST
+        held = not state.queue or rest_status(state) in HELD
+        return Standing.REST if held else Standing.QUEUED
     if run.quarantined is not None:
         return Standing.QUARANTINED
     if run.cancelled is None and not is_busy(state) and (state.pause is not None or state.requests):
@@ -28,3 +31,15 @@ def is_busy(state: AgentState) -> bool:
     runs = [inner.run for inner in state.tree if inner.run is not None and not inner.run.over]
     turns = [run.turn for run in runs if run.turn is not None]
     return any(call.running for turn in turns for call in turn.calls.values())
+
+
+def rest_status(state: AgentState) -> str:
+    """How an agent with no open run stands: also where that was not noted any more (A1)."""
+    end = state.run.end if state.run is not None else None
+    if end is None or state.status in AT_REST:
+        return state.status if state.status in AT_REST else "idle"
+    if end.outcome == "stopped" and end.signals is not None:
+        highest = StopSignals.from_dict(end.signals).highest
+        asked = highest is not None and highest.reason is StopReason.USER_REQUESTED
+        return "cancelled" if asked else "idle"
+    return "failed" if end.outcome == "failed" else "idle"
