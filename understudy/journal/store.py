@@ -175,11 +175,15 @@ class DatabaseStore:
         )
 
     async def load(self, agent_id: str, after: int = 0) -> Loaded | None:
-        stored = await self._read(lambda: self._backend.load(agent_id, after))
-        if stored is None:
-            return None
-        records = tuple(decode(record) for record in stored.records)
-        return Loaded(stored.agent, stored.first_seq, records)
+        def loaded() -> Loaded | None:
+            stored = self._backend.load(agent_id, after)
+            if stored is None:
+                return None
+            # Here, in the thread: thousands of records would hold up the loop.
+            records = tuple(decode(record) for record in stored.records)
+            return Loaded(stored.agent, stored.first_seq, records)
+
+        return await self._read(loaded)
 
     async def agents(
         self, standings: Collection[Standing] | None = None
