@@ -61,7 +61,7 @@ def live(
     stop_at: int | None,
     shutdown: bool = False,
     store: str | None = None,
-) -> int:
+) -> list[str]:
     """Go on until everybody has what he wants, or until the point `stop_at`.
 
     Args:
@@ -69,7 +69,7 @@ def live(
             is killed.
 
     Returns:
-        How many points were passed.
+        The points that were passed.
 
     """
     log = SideLog(folder / "log", life)

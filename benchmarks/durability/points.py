@@ -24,6 +24,9 @@ def kill() -> None:
 class Points:
     """Counts the points that a process passes, and stops it at one of them.
 
+    Their order differs a little from process to process: the loop and the store's thread run side
+    by side.
+
     Args:
         stop_at: the number of that point, from 1 on; None = none.
         stop: called there, in whichever thread it is, with the point's name.
@@ -34,13 +37,13 @@ class Points:
         self._stop_at = stop_at
         self._stop = stop
         self._lock = threading.Lock()
-        self.passed = 0
+        self.passed: list[str] = []
 
     def __call__(self, name: str) -> None:
         """A point is passed."""
         with self._lock:
-            self.passed += 1
-            if self.passed == self._stop_at:
+            self.passed.append(name)
+            if len(self.passed) == self._stop_at:
                 self._stop(name)
 
     def install(self, backend: type[Any] = SqliteBackend) -> None:

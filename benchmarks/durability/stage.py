@@ -179,7 +179,7 @@ def walker(steps: int) -> Agent:
     """So many steps, of tools that may be repeated and tools that may not."""
     names = ("book", "note", "stamp")
     turns = [call(names[step % 3], {"what": f"step {step}"}) for step in range(steps)]
-    return Agent("walker", _model("walker", *turns, "there"), tools=[book, note, stamp])
+    return Agent(f"walker-{steps}", _model("walker", *turns, "there"), tools=[book, note, stamp])
 
 
 # ----------------------------------------------------------------------------- person
