@@ -36,7 +36,7 @@ def watch_syncs(folder: Path) -> None:
             connections.append(self)
 
     def keep_image() -> None:
-        number = len(list(images.iterdir()))
+        number = 1 + max((int(each.stem) for each in images.iterdir()), default=0)
         draft = images / f"{number:05d}.draft"
         draft.mkdir()
         for name in _FILES:

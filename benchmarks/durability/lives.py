@@ -25,9 +25,11 @@ from understudy import (
     Agent,
     AgentRef,
     Completed,
+    Failed,
     Interrupted,
     NotInterrupted,
     Outcome,
+    Quarantined,
     Runtime,
     UnknownAgent,
 )
@@ -214,12 +216,12 @@ class _Client:
 
     async def _answered(self) -> None:
         """Answer what is asked until the agent has come to rest."""
-        while isinstance(outcome := await self._ref.outcome(), Interrupted):
-            asked = [
-                p.request
-                for p in await self._runtime.pending()
-                if p.agent_id == self._want.agent_id
-            ]
+        while isinstance(outcome := await self._ref.outcome(), Interrupted) or _held(outcome):
+            if _held(outcome):  # it was cut off three times before it got anywhere (J10)
+                self._log.write("quarantined", self._want.agent_id)
+                self._saw(await self._ref.retry())
+            asked = [p.request for p in await self._runtime.pending()
+                     if p.agent_id == self._want.agent_id]
             if asked:
                 answers = {request.id: decision(self._log, request) for request in asked}
                 with contextlib.suppress(NotInterrupted):
@@ -228,7 +230,7 @@ class _Client:
         self._saw(outcome)
 
     def _saw(self, outcome: Outcome) -> None:
-        if isinstance(outcome, Interrupted):
+        if isinstance(outcome, Interrupted) or _held(outcome):
             return
         told = f"{type(outcome).__name__}: {getattr(outcome, 'text', '')}"
         if isinstance(outcome, Completed) and outcome.tool_result is not None:
@@ -255,3 +257,9 @@ class _Client:
         finally:
             following.cancel()
             events.close()
+
+
+
+
+def _held(outcome: Outcome | None) -> bool:
+    return isinstance(outcome, Failed) and isinstance(outcome.error, Quarantined)

@@ -112,6 +112,7 @@ def _played(
         "points": points[-1].of if points else [],
         "lives": life + 1,
         "effects": len(log.read("effect")),
+        "quarantined": len(log.read("quarantined")),
         "messages": len(log.read("acked")),
         "ends": {entry.of[0]: json.loads(entry.of[1]) for entry in log.read("end")},
     }
