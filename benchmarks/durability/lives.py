@@ -34,7 +34,7 @@ from understudy import (
     UnknownAgent,
 )
 
-__all__ = ["NO_POINTS", "Wanted", "live"]
+__all__ = ["NO_POINTS", "Wanted", "in_time", "live"]
 
 PATIENCE = 12.0
 """Seconds after which a life counts as hanging."""
@@ -100,14 +100,14 @@ def live(
             stop_timeout=0.001 if shutdown else None,
         )
         async with runtime:
-            await _in_time(_served(runtime, log, wanted))
+            await in_time(_served(runtime, log, wanted))
 
     with contextlib.suppress(asyncio.CancelledError):
         asyncio.run(main())
     return points.passed
 
 
-async def _in_time(work: Coroutine[Any, Any, None]) -> None:
+async def in_time(work: Coroutine[Any, Any, None]) -> None:
     """Wait for it; what would wait for ever fails, and every task says where it stands."""
     try:
         async with asyncio.timeout(PATIENCE):

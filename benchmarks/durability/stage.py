@@ -31,7 +31,7 @@ from understudy import (
 from understudy.middleware import Middleware, SubAgent
 from understudy.models import ScriptedRequest
 
-__all__ = ["Stage", "decision", "mailer", "support", "told_of", "walker"]
+__all__ = ["Stage", "clerk", "decision", "mailer", "support", "told_of", "walker"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +175,14 @@ def mailer() -> Agent:
     return Agent("mailer", _model("mailer", one, two, "mailed"), tools=[mail])
 
 
+def clerk() -> Agent:
+    """One call that a person answers for, beside one that may be repeated."""
+    turn = [call("refund", {"what": "an order"}), call("note", {"what": "a sum"})]
+    return Agent(
+        "clerk", _model("clerk", turn, "done"), tools=[refund, note], interrupt_on={"refund": True}
+    )
+
+
 def walker(steps: int) -> Agent:
     """So many steps, of tools that may be repeated and tools that may not."""
     names = ("book", "note", "stamp")
@@ -185,12 +193,19 @@ def walker(steps: int) -> Agent:
 # ----------------------------------------------------------------------------- person
 
 
-def decision(log: SideLog, request: Request) -> Decision:
-    """What a person answers: yes; and of a call in doubt, what the log says that it did."""
-    if request.kind != "doubt":
+def decision(log: SideLog, request: Request, *, careful: bool = False) -> Decision:
+    """What a person answers: yes; and of a call in doubt, what the log says that it did.
+
+    Args:
+        careful: they look into the log before they approve, too: it is not the first time that
+            they are asked.
+
+    """
+    if request.kind != "doubt" and not careful:
         log.write("approved", request.call_key, request.tool_name)
         return approve()
     key, what = request.call_key, str(request.arguments["what"])
+    log.write("approved", key, request.tool_name)
     if log.has("effect", key, request.tool_name, what):
         return respond(_said(request.tool_name, what))
     log.write("repeat allowed", key)

@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from benchmarks.durability import copies
 from benchmarks.durability.broken import break_
 from benchmarks.durability.disk import cut_power, watch_syncs
 from benchmarks.durability.forks import forked, scratch
@@ -17,7 +18,9 @@ from benchmarks.durability.side_log import SideLog
 from benchmarks.durability.stage import mailer, support, walker
 from understudy import Agent, threads
 
-__all__ = ["crashes", "many", "warm_up"]
+answered_again, came_back = copies.answered_again, copies.came_back
+
+__all__ = ["answered_again", "came_back", "crashes", "many", "warm_up"]
 
 
 def warm_up() -> None:
