@@ -31,7 +31,7 @@ from understudy import (
 from understudy.middleware import Middleware, SubAgent
 from understudy.models import ScriptedRequest
 
-__all__ = ["Stage", "clerk", "decision", "mailer", "support", "told_of", "walker"]
+__all__ = ["Stage", "book", "call_of", "clerk", "decision", "mailer", "publish", "support", "told_of", "walker"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +167,11 @@ def support() -> Agent:
         middleware=[SubAgent([researcher], general_purpose=False), Witness()],
         interrupt_on={"refund": True},
     )
+
+
+def call_of(tool_name: str, what: str) -> Any:
+    """A call of one of these tools, for a script."""
+    return call(tool_name, {"what": what})
 
 
 def mailer() -> Agent:
