@@ -76,6 +76,12 @@ def _ends(log: SideLog, expected: dict[str, Any] | None) -> Iterator[str]:
     if not log.read("served"):
         yield "it did not come to its end"
     for agent_id, end in ends.items():
+        said = Counter(part[1] for part in end["conversation"] if part[0] == "user")
+        if said != {"begin": 1, "and then?": 1}:
+            yield f"{agent_id} was told {dict(said)}"
+        if not end["over"]:
+            yield f"{agent_id} has not finished"
+    for agent_id, end in ends.items():
         wanted = expected.get(agent_id) if expected is not None else end
         if _settled(end) != _settled(wanted):
             yield f"{agent_id} ended differently: {_difference(wanted, end)}"

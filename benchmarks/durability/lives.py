@@ -25,14 +25,16 @@ from understudy import (
     Agent,
     AgentRef,
     Completed,
+    Failed,
     Interrupted,
     NotInterrupted,
     Outcome,
+    Quarantined,
     Runtime,
     UnknownAgent,
 )
 
-__all__ = ["NO_POINTS", "Wanted", "live"]
+__all__ = ["NO_POINTS", "Wanted", "in_time", "live"]
 
 PATIENCE = 12.0
 """Seconds after which a life counts as hanging."""
@@ -61,7 +63,7 @@ def live(
     stop_at: int | None,
     shutdown: bool = False,
     store: str | None = None,
-) -> int:
+) -> list[str]:
     """Go on until everybody has what he wants, or until the point `stop_at`.
 
     Args:
@@ -69,7 +71,7 @@ def live(
             is killed.
 
     Returns:
-        How many points were passed.
+        The points that were passed.
 
     """
     log = SideLog(folder / "log", life)
@@ -98,14 +100,14 @@ def live(
             stop_timeout=0.001 if shutdown else None,
         )
         async with runtime:
-            await _in_time(_served(runtime, log, wanted))
+            await in_time(_served(runtime, log, wanted))
 
     with contextlib.suppress(asyncio.CancelledError):
         asyncio.run(main())
     return points.passed
 
 
-async def _in_time(work: Coroutine[Any, Any, None]) -> None:
+async def in_time(work: Coroutine[Any, Any, None]) -> None:
     """Wait for it; what would wait for ever fails, and every task says where it stands."""
     try:
         async with asyncio.timeout(PATIENCE):
@@ -214,12 +216,12 @@ class _Client:
 
     async def _answered(self) -> None:
         """Answer what is asked until the agent has come to rest."""
-        while isinstance(outcome := await self._ref.outcome(), Interrupted):
-            asked = [
-                p.request
-                for p in await self._runtime.pending()
-                if p.agent_id == self._want.agent_id
-            ]
+        while isinstance(outcome := await self._ref.outcome(), Interrupted) or _held(outcome):
+            if _held(outcome):  # it was cut off three times before it got anywhere (J10)
+                self._log.write("quarantined", self._want.agent_id)
+                self._saw(await self._ref.retry())
+            asked = [p.request for p in await self._runtime.pending()
+                     if p.agent_id == self._want.agent_id]
             if asked:
                 answers = {request.id: decision(self._log, request) for request in asked}
                 with contextlib.suppress(NotInterrupted):
@@ -228,7 +230,7 @@ class _Client:
         self._saw(outcome)
 
     def _saw(self, outcome: Outcome) -> None:
-        if isinstance(outcome, Interrupted):
+        if isinstance(outcome, Interrupted) or _held(outcome):
             return
         told = f"{type(outcome).__name__}: {getattr(outcome, 'text', '')}"
         if isinstance(outcome, Completed) and outcome.tool_result is not None:
@@ -255,3 +257,9 @@ class _Client:
         finally:
             following.cancel()
             events.close()
+
+
+
+
+def _held(outcome: Outcome | None) -> bool:
+    return isinstance(outcome, Failed) and isinstance(outcome.error, Quarantined)

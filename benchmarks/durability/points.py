@@ -24,6 +24,9 @@ def kill() -> None:
 class Points:
     """Counts the points that a process passes, and stops it at one of them.
 
+    Their order differs a little from process to process: the loop and the store's thread run side
+    by side.
+
     Args:
         stop_at: the number of that point, from 1 on; None = none.
         stop: called there, in whichever thread it is, with the point's name.
@@ -34,14 +37,21 @@ class Points:
         self._stop_at = stop_at
         self._stop = stop
         self._lock = threading.Lock()
-        self.passed = 0
+        self._counts: Callable[[], bool] = lambda: True
+        self.passed: list[str] = []
 
     def __call__(self, name: str) -> None:
         """A point is passed."""
         with self._lock:
-            self.passed += 1
-            if self.passed == self._stop_at:
+            if not self._counts():
+                return
+            self.passed.append(name)
+            if len(self.passed) == self._stop_at:
                 self._stop(name)
+
+    def only_when(self, counts: Callable[[], bool]) -> None:
+        """Count the points that are passed while this is so."""
+        self._counts = counts
 
     def install(self, backend: type[Any] = SqliteBackend) -> None:
         """Have each write pass a point before and after it, from now on, in this process."""

@@ -29,9 +29,10 @@ class SideLog:
     """
 
     def __init__(self, path: Path, life: int) -> None:
-        self._path = path
         self.life = life
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._read: list[Entry] = []
+        self._upto = 0
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
 
     def write(self, what: str, *of: str) -> None:
         """Add a line."""
@@ -40,9 +41,18 @@ class SideLog:
 
     def read(self, *whats: str) -> list[Entry]:
         """All lines so far of these kinds, oldest first."""
-        found = [json.loads(line) for line in self._path.read_text().splitlines()]
-        return [Entry(life, what, tuple(of)) for life, what, *of in found if what in whats]
+        self._catch_up()
+        return [entry for entry in self._read if entry.what in whats]
+
+    def _catch_up(self) -> None:
+        news = os.pread(self._file, os.fstat(self._file).st_size - self._upto, self._upto)
+        whole = news[: news.rfind(b"\n") + 1]
+        self._upto += len(whole)
+        for line in whole.splitlines():
+            life, what, *of = json.loads(line)
+            self._read.append(Entry(life, what, tuple(of)))
 
     def has(self, what: str, *of: str) -> bool:
         """Whether there is such a line."""
-        return any(entry.of == of for entry in self.read(what))
+        self._catch_up()
+        return any(entry.what == what and entry.of == of for entry in self._read)

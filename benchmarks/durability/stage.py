@@ -31,7 +31,7 @@ from understudy import (
 from understudy.middleware import Middleware, SubAgent
 from understudy.models import ScriptedRequest
 
-__all__ = ["Stage", "decision", "mailer", "support", "told_of", "walker"]
+__all__ = ["Stage", "book", "call_of", "clerk", "decision", "mailer", "publish", "support", "told_of", "walker"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,28 +169,48 @@ def support() -> Agent:
     )
 
 
+def call_of(tool_name: str, what: str) -> Any:
+    """A call of one of these tools, for a script."""
+    return call(tool_name, {"what": what})
+
+
 def mailer() -> Agent:
     """Two calls of a tool whose first may be in doubt when the second is due (J4)."""
     one, two = call("mail", {"what": "one"}), call("mail", {"what": "two"})
     return Agent("mailer", _model("mailer", one, two, "mailed"), tools=[mail])
 
 
+def clerk() -> Agent:
+    """One call that a person answers for, beside one that may be repeated."""
+    turn = [call("refund", {"what": "an order"}), call("note", {"what": "a sum"})]
+    return Agent(
+        "clerk", _model("clerk", turn, "done"), tools=[refund, note], interrupt_on={"refund": True}
+    )
+
+
 def walker(steps: int) -> Agent:
     """So many steps, of tools that may be repeated and tools that may not."""
     names = ("book", "note", "stamp")
     turns = [call(names[step % 3], {"what": f"step {step}"}) for step in range(steps)]
-    return Agent("walker", _model("walker", *turns, "there"), tools=[book, note, stamp])
+    return Agent(f"walker-{steps}", _model("walker", *turns, "there"), tools=[book, note, stamp])
 
 
 # ----------------------------------------------------------------------------- person
 
 
-def decision(log: SideLog, request: Request) -> Decision:
-    """What a person answers: yes; and of a call in doubt, what the log says that it did."""
-    if request.kind != "doubt":
+def decision(log: SideLog, request: Request, *, careful: bool = False) -> Decision:
+    """What a person answers: yes; and of a call in doubt, what the log says that it did.
+
+    Args:
+        careful: they look into the log before they approve, too: it is not the first time that
+            they are asked.
+
+    """
+    if request.kind != "doubt" and not careful:
         log.write("approved", request.call_key, request.tool_name)
         return approve()
     key, what = request.call_key, str(request.arguments["what"])
+    log.write("approved", key, request.tool_name)
     if log.has("effect", key, request.tool_name, what):
         return respond(_said(request.tool_name, what))
     log.write("repeat allowed", key)

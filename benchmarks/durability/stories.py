@@ -8,6 +8,9 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from benchmarks.durability import copies, owners
+from benchmarks.durability.broken import break_
+from benchmarks.durability.disk import cut_power, watch_syncs
 from benchmarks.durability.forks import forked, scratch
 from benchmarks.durability.judge import violations
 from benchmarks.durability.lives import NO_POINTS, Wanted, live
@@ -15,9 +18,11 @@ from benchmarks.durability.side_log import SideLog
 from benchmarks.durability.stage import mailer, support, walker
 from understudy import Agent, threads
 
-__all__ = ["crashes", "warm_up"]
+answered_again, came_back = copies.answered_again, copies.came_back
+lapsed, unknown_commits = owners.lapsed, owners.unknown_commits
+second_runtime, stale_writer = owners.second_runtime, owners.stale_writer
 
-STEPS = 10
+__all__ = ["answered_again", "came_back", "crashes", "many", "warm_up"]
 
 
 def warm_up() -> None:
@@ -33,7 +38,7 @@ def warm_up() -> None:
 
 
 def _agents() -> list[Agent]:
-    return [support(), mailer(), walker(STEPS)]
+    return [support(), mailer(), walker(10), walker(5)]
 
 
 def _both(*, followed: bool) -> list[Wanted]:
@@ -49,11 +54,37 @@ def crashes(
     stops: list[int],
     shutdown: bool = False,
     followed: bool = False,
+    power: bool = False,
+    broken: str | None = None,
     expected: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The whole scenario; the n-th process is stopped at the n-th point, the last one lives."""
+    """The whole scenario; the n-th process is stopped at the n-th point, the last one lives.
+
+    Args:
+        shutdown: the host shuts down at those points; else the process is killed.
+        followed: somebody reads the events.
+        power: the machine loses its power at those points.
+        broken: the build that plays it.
+        expected: the end of each agent.
+
+    """
+    break_(broken)
     wanted = _both(followed=followed)
-    return _played(folder, stops, wanted, shutdown=shutdown, expected=expected)
+    return _played(folder, stops, wanted, shutdown=shutdown, power=power, expected=expected)
+
+
+def many(
+    folder: Path,
+    *,
+    agents: int,
+    steps: int,
+    stops: list[int],
+    broken: str | None = None,
+) -> dict[str, Any]:
+    """So many agents of so many steps; the n-th process is killed at its n-th point."""
+    break_(broken)
+    wanted = [Wanted(agent_id=f"w{n}", agent=f"walker-{steps}") for n in range(agents)]
+    return _played(folder, stops, wanted, expected=None)
 
 
 def _played(
@@ -61,28 +92,32 @@ def _played(
     stops: list[int],
     wanted: list[Wanted],
     *,
-    shutdown: bool,
     expected: dict[str, Any] | None,
+    shutdown: bool = False,
+    power: bool = False,
 ) -> dict[str, Any]:
     for life, stop_at in enumerate([*stops, None]):
 
         def body(life: int = life, stop_at: int | None = stop_at) -> None:
+            if power:
+                watch_syncs(folder)
             passed = live(folder, life, _agents, wanted, stop_at=stop_at, shutdown=shutdown)
-            SideLog(folder / "log", life).write("points", str(passed))
+            SideLog(folder / "log", life).write("points", *passed)
 
-        if forked(body, killed=stop_at is not None) and SideLog(folder / "log", life).read(
-            "served"
-        ):
+        forked(body, killed=stop_at is not None)
+        if SideLog(folder / "log", life).read("served"):
             break
+        if power:
+            cut_power(folder)
     log = SideLog(folder / "log", -1)
+    points = log.read("points")
     return {
         "violations": violations(log, expected),
         "stopped": [entry.of[0] for entry in log.read("stopped")],
-        "points": int(log.read("points")[-1].of[0]),
+        "points": points[-1].of if points else [],
         "lives": life + 1,
+        "effects": len(log.read("effect")),
+        "quarantined": len(log.read("quarantined")),
+        "messages": len(log.read("acked")),
         "ends": {entry.of[0]: json.loads(entry.of[1]) for entry in log.read("end")},
-        "log": [[e.life, e.what, *e.of] for e in log.read(*EVERYTHING)] if expected is None else [],
     }
-
-
-EVERYTHING = ("enter", "effect", "approved", "repeat allowed", "recovered", "saw end", "stopped")

@@ -384,6 +384,8 @@ class Community:
     # ------------------------------------------------------------------- waking
 
     def _wake(self, cell: AgentCell) -> None:
+        with self._lock:  # its ref may be gone by now: the next `get` must find this very cell
+            self._cells.setdefault(cell.id, cell)
         call_on(self.home.loop, self._wake_here, cell)  # closed: the cell was abandoned
 
     def _wake_here(self, cell: AgentCell) -> None:
@@ -399,8 +401,6 @@ class Community:
         # else it has just died: its supervisor starts another one, which looks into the inbox
 
     def _activate(self, cell: AgentCell) -> None:
-        with self._lock:
-            self._cells[cell.id] = cell
         cell.changing += 1
         self.keep(self._changed(cell, self._activated(cell)))
 
@@ -449,11 +449,10 @@ class Community:
             await self._supervisor.terminate_child(cell.id)  # it has ended, if not been noticed
             await self._supervisor.delete_child(cell.id)
             cell.known_to_supervisor = False
-        kept = bool(cell.inbox) or cell.deps is not None or cell.waiting is not None
-        if not kept and not cell.log.is_followed():
-            with self._lock:
-                if self._cells.get(cell.id) is cell:
-                    del self._cells[cell.id]
+        with self._lock:  # what comes meanwhile is in the inbox, or keeps the cell after this
+            kept = bool(cell.inbox) or cell.deps is not None or cell.waiting is not None
+            if not kept and not cell.log.is_followed() and self._cells.get(cell.id) is cell:
+                del self._cells[cell.id]
 
     async def _give_up(self, cell: AgentCell, awake: Awake) -> None:
         """Write nothing to it any more; before that, compact or delete it where that is wanted."""
