@@ -290,6 +290,8 @@ def case_memory(sizes: dict[str, int]) -> Numbers:
             awake = tracemalloc.get_traced_memory()[0] - before
             for future in [ref.stop(block=False) for ref in refs]:
                 await future
+            while runtime.status().agents > 10:  # noqa: ASYNC110  # nobody tells when all lie
+                await asyncio.sleep(0.01)
             del refs, future
             gc.collect()
             passive = tracemalloc.get_traced_memory()[0] - before
