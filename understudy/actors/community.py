@@ -450,7 +450,7 @@ class Community:
             await self._supervisor.delete_child(cell.id)
             cell.known_to_supervisor = False
         kept = bool(cell.inbox) or cell.deps is not None or cell.waiting is not None
-        if not kept and not cell.log.is_followed():
+        if not kept:  # whoever subscribes to it holds it himself
             with self._lock:
                 if self._cells.get(cell.id) is cell:
                     del self._cells[cell.id]
