@@ -8,6 +8,7 @@ import gc
 import json
 import weakref
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pykka
@@ -476,11 +477,11 @@ def test_an_id_that_no_store_can_keep_is_refused_at_once(id: Any) -> None:
         async with opened(MemoryStore(), desk("one")) as runtime:
             data: dict[str, Any] = {}
             for attempt in (
-                lambda: runtime.spawn("desk", id),
-                lambda: runtime.get(id),
-                lambda: runtime.delete(id),
-                lambda: runtime.export(id),
-                lambda: runtime.import_(data, id),
+                partial(runtime.spawn, "desk", id),
+                partial(runtime.get, id),
+                partial(runtime.delete, id),
+                partial(runtime.export, id),
+                partial(runtime.import_, data, id),
             ):
                 with pytest.raises(UsageError, match="An agent's id is text"):
                     attempt()

@@ -451,7 +451,7 @@ class Community:
             cell.known_to_supervisor = False
         with self._lock:  # what comes meanwhile is in the inbox, or keeps the cell after this
             kept = bool(cell.inbox) or cell.deps is not None or cell.waiting is not None
-            if not kept and not cell.log.is_followed() and self._cells.get(cell.id) is cell:
+            if not kept and self._cells.get(cell.id) is cell:  # a subscriber holds it himself
                 del self._cells[cell.id]
 
     async def _give_up(self, cell: AgentCell, awake: Awake) -> None:

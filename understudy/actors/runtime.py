@@ -38,7 +38,7 @@ class RuntimeStatus:
     """How the runtime is."""
 
     agents: int
-    """In memory: awake, or spoken to by a ref with deps or subscribers."""
+    """In memory: awake, or spawned with deps, or not in the store yet."""
     running: int
     abandoned_threads: int
     """Plain tools that nobody waits for any more and that still run."""
