@@ -56,7 +56,7 @@ async def _until_progress(ref: AgentRef) -> None:
         progress = cell.on_progress = asyncio.Event()
         outcome: Future[Outcome | None] = Future()
         cell.post(Await(outcome))
-        waiting = asyncio.ensure_future(_brought(outcome))
+        waiting = asyncio.ensure_future(_brought(ref.id, outcome))
         going = asyncio.ensure_future(progress.wait())
         try:
             await asyncio.wait({waiting, going}, return_when=asyncio.FIRST_COMPLETED)
@@ -69,13 +69,13 @@ async def _until_progress(ref: AgentRef) -> None:
             waiting.cancel()
 
 
-async def _brought(outcome: Future[Outcome | None]) -> BaseException | None:
+async def _brought(agent_id: str, outcome: Future[Outcome | None]) -> BaseException | None:
     try:
         await outcome
     except OwnedElsewhere as error:
         logger.info("%s", error)
         return error
     except Exception as error:  # told, not ours: the others are recovered all the same
-        logger.error("an agent was not recovered: %s", error)
+        logger.error("agent %r was not recovered: %s", agent_id, error)
         return error
     return None
