@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from understudy.journal.sqlite import SqliteBackend
+from understudy.journal.sqlite_lock import SidecarLock
 
 __all__ = ["cut_power", "watch_syncs"]
 
@@ -43,7 +44,12 @@ def watch_syncs(folder: Path) -> None:
             (draft / name).write_bytes(_bytes_of(folder / name, files))
         draft.rename(images / f"{number:05d}")
 
-    connect, commit = sqlite3.connect, SqliteBackend.commit
+    def keep_if_synced() -> None:
+        (level,) = connections[-1].execute("PRAGMA synchronous").fetchone()
+        if level >= FULL:
+            keep_image()
+
+    connect, commit, note = sqlite3.connect, SqliteBackend.commit, SidecarLock.note
 
     @functools.wraps(connect)
     def connected(*given: Any, **options: Any) -> sqlite3.Connection:
@@ -53,12 +59,16 @@ def watch_syncs(folder: Path) -> None:
     @functools.wraps(commit)
     def committed(backend: SqliteBackend) -> None:
         commit(backend)
-        (level,) = connections[-1].execute("PRAGMA synchronous").fetchone()
-        if level >= FULL:
-            keep_image()
+        keep_if_synced()
+
+    @functools.wraps(note)
+    def noted(lock: SidecarLock, mark: int) -> None:
+        keep_if_synced()  # the watermark is written after the commit, and reaches the disk later
+        note(lock, mark)
 
     sqlite3.connect = connected  # type: ignore[assignment]  # only in this process
     SqliteBackend.commit = committed  # type: ignore[method-assign]  # so is this
+    SidecarLock.note = noted  # type: ignore[method-assign]  # and this
 
 
 def _bytes_of(path: Path, files: dict[tuple[str, int], int]) -> bytes:

@@ -97,6 +97,8 @@ def _doubts(log: SideLog) -> Iterator[str]:
     """While a call is in doubt, the next one of its tool needs a person (J4)."""
     approved = {entry.of[0] for entry in log.read("approved")}
     for entry in log.read("end"):
+        if entry.of[0] != "letter":
+            continue
         doubts = set(json.loads(entry.of[1])["doubts"])
         for mailed in log.read("enter"):
             key, tool, what = mailed.of

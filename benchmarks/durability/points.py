@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +15,10 @@ from understudy.journal.agent_journal import AgentJournal
 from understudy.journal.base import Batch
 from understudy.journal.sqlite import SqliteBackend
 
-__all__ = ["Points", "kill"]
+__all__ = ["NO_POINTS", "Points", "kill"]
+
+NO_POINTS = -1
+"""As `stop_at`: nothing is counted, and nothing of the library is wrapped."""
 
 
 def kill() -> None:
@@ -30,12 +35,24 @@ class Points:
     Args:
         stop_at: the number of that point, from 1 on; None = none.
         stop: called there, in whichever thread it is, with the point's name.
+        named: not before a point whose name begins so.
+        hold: seconds for which that thread is held first, while all others go on: whatever they
+            show too early is seen then.
 
     """
 
-    def __init__(self, stop_at: int | None, stop: Callable[[str], None]) -> None:
-        self._stop_at = stop_at
+    def __init__(
+        self,
+        stop_at: int | None,
+        stop: Callable[[str], None],
+        *,
+        named: str = "",
+        hold: float = 0.0,
+    ) -> None:
+        self._stop_at = math.inf if stop_at in (None, NO_POINTS) else stop_at
         self._stop = stop
+        self._named = named
+        self._hold = hold
         self._lock = threading.Lock()
         self._counts: Callable[[], bool] = lambda: True
         self.passed: list[str] = []
@@ -46,8 +63,12 @@ class Points:
             if not self._counts():
                 return
             self.passed.append(name)
-            if len(self.passed) == self._stop_at:
-                self._stop(name)
+            due = len(self.passed) >= self._stop_at and name.startswith(self._named)
+            if due:
+                self._stop_at = math.inf
+        if due:
+            time.sleep(self._hold)
+            self._stop(name)
 
     def only_when(self, counts: Callable[[], bool]) -> None:
         """Count the points that are passed while this is so."""

@@ -13,7 +13,8 @@ from benchmarks.durability.broken import break_
 from benchmarks.durability.disk import cut_power, watch_syncs
 from benchmarks.durability.forks import forked, scratch
 from benchmarks.durability.judge import violations
-from benchmarks.durability.lives import NO_POINTS, Wanted, live
+from benchmarks.durability.lives import Wanted, live
+from benchmarks.durability.points import NO_POINTS
 from benchmarks.durability.side_log import SideLog
 from benchmarks.durability.stage import mailer, support, walker
 from understudy import Agent, threads
@@ -55,6 +56,8 @@ def crashes(
     shutdown: bool = False,
     followed: bool = False,
     power: bool = False,
+    named: str = "",
+    hold: float = 0.0,
     broken: str | None = None,
     expected: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
@@ -64,13 +67,15 @@ def crashes(
         shutdown: the host shuts down at those points; else the process is killed.
         followed: somebody reads the events.
         power: the machine loses its power at those points.
+        named, hold: see `Points`.
         broken: the build that plays it.
         expected: the end of each agent.
 
     """
     break_(broken)
     wanted = _both(followed=followed)
-    return _played(folder, stops, wanted, shutdown=shutdown, power=power, expected=expected)
+    how = {"shutdown": shutdown, "named": named, "hold": hold}
+    return _played(folder, stops, wanted, power=power, expected=expected, **how)
 
 
 def many(
@@ -93,15 +98,15 @@ def _played(
     wanted: list[Wanted],
     *,
     expected: dict[str, Any] | None,
-    shutdown: bool = False,
     power: bool = False,
+    **how: Any,
 ) -> dict[str, Any]:
     for life, stop_at in enumerate([*stops, None]):
 
         def body(life: int = life, stop_at: int | None = stop_at) -> None:
             if power:
                 watch_syncs(folder)
-            passed = live(folder, life, _agents, wanted, stop_at=stop_at, shutdown=shutdown)
+            passed = live(folder, life, _agents, wanted, stop_at=stop_at, **how)
             SideLog(folder / "log", life).write("points", *passed)
 
         forked(body, killed=stop_at is not None)
