@@ -36,7 +36,10 @@ class FaultyBackend:
         self._times = 0
         self.after = False
         self.lease = float("inf")
+        self._was_lost = False
         self.lease_lost = False
+        self.renewed = threading.Event()
+        """Set once there is a lease again, after one was lost."""
 
     def fail(
         self,
@@ -63,7 +66,10 @@ class FaultyBackend:
         self._enter("renew")
         if self.lease_lost:
             self.lease_lost = False
+            self._was_lost = True
             raise Fenced(agent_id="*", why="the test says so")
+        if self._was_lost:
+            self.renewed.set()
         return min(self._backend.renew(), self.lease)
 
     def __getattr__(self, name: str) -> Any:
