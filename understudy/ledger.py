@@ -29,6 +29,13 @@ class _Fenced(Protocol):
     def check_owner(self) -> None: ...
 
 
+@runtime_checkable
+class _Checking(Protocol):
+    """What a journal has beside its contract that does not take everything."""
+
+    def check(self, record: Record, *, spare: int = 0) -> None: ...
+
+
 class Ledger:
     """The only writer of a state.
 
@@ -103,6 +110,11 @@ class Ledger:
         """Raise `Fenced` where another runtime may own the agent by now (J8)."""
         if self._fenced is not None:
             self._fenced.check_owner()
+
+    def check(self, record: Record, *, spare: int = 0) -> None:
+        """Raise `RecordRefused` where it could not be kept, or not with so many bytes more."""
+        if isinstance(self._journal, _Checking):
+            self._journal.check(record, spare=spare)
 
     def record(self, *records: Record) -> None:
         """Write facts down, in order."""

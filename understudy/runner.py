@@ -155,9 +155,9 @@ class Runner:
     ) -> Outcome:
         """Begin a run in this ledger and drive it, or with a `signal` end it at once (P7)."""
         definition = self._definition
-        withdraw(ledger, host.clock)
-        ledger.record(
-            RunStarted(
+
+        def started() -> RunStarted:
+            return RunStarted(
                 run_id=host.new_id(),
                 agent=definition.name,
                 at=host.clock.now(),
@@ -176,8 +176,13 @@ class Runner:
                 agent_id=host.agent_id or definition.name,
                 deadline=options.deadline,
                 max_overrides=definition.max_overrides,
-            ),
-        )
+            )
+
+        run = ledger.state.run
+        if run is not None and not run.over:
+            ledger.check(started())  # before anything is withdrawn for it (J16)
+            withdraw(ledger, host.clock)
+        ledger.record(started())
         wanted = signal()
         if wanted is not None:
             return await self.stop(ledger, wanted, host=host)

@@ -59,6 +59,7 @@ from understudy.journal import is_busy, rest_status
 from understudy.outcomes import Completed, Outcome
 from understudy.records import CancelRequested, MessageQueued, Quarantined, Released
 from understudy.runner import RunOptions, decide, unpause
+from understudy.state import QueuedMessage
 from understudy.stopping import StopSignal
 
 __all__ = ["AgentActor"]
@@ -67,6 +68,8 @@ logger = logging.getLogger(__name__)
 
 MAX_SELF_RUNS = 10
 """So many runs in a row may an agent start by messages to itself (A4)."""
+BEGINNING = 1024
+"""Bytes that the first record of a run has beside its message."""
 MAX_FRUITLESS = 3
 """So many times may a run be cut off without any progress; then it is quarantined (J10)."""
 
@@ -330,14 +333,14 @@ class AgentActor(LoopActor):
         if sent.message_id in state.message_ids:
             answer_when_durable(cell, sent.future, sent.message_id)
             return
-        awake.ledger.record(
-            MessageQueued(
-                message_id=sent.message_id,
-                message=sent.message,
-                steer=sent.steer,
-                self_sent=sent.self_sent,
-            )
+        queued = MessageQueued(
+            message_id=sent.message_id,
+            message=sent.message,
+            steer=sent.steer,
+            self_sent=sent.self_sent,
         )
+        awake.ledger.check(queued, spare=BEGINNING)
+        awake.ledger.record(queued)
         answer_when_durable(cell, sent.future, sent.message_id)
         if not sent.self_sent:
             awake.self_runs = 0
@@ -358,6 +361,11 @@ class AgentActor(LoopActor):
         """Start a run with what is queued and, last, what somebody waits for (A2)."""
         cell, awake = self._cell, self._awake
         queued = [item for key, item in awake.state.queue.items() if key in ahead]
+        if wanted is not None and queued and not self._fit(queued, wanted.message):
+            awake.waiting.insert(0, (wanted, ahead))  # its turn comes when the queue was run
+            wanted = None
+        while len(queued) > 1 and not self._fit(queued, None):
+            queued.pop()
         parts = [part for item in queued for part in item.message.parts]
         options = RunOptions(max_runs=awake.agent.definition.max_runs)
         ids = [item.message_id for item in queued]
@@ -371,6 +379,20 @@ class AgentActor(LoopActor):
         callers = wanted.callers if wanted is not None else ()
         awake.beginning = True
         self._drive(self._run_begun(message, options, tuple(ids)), callers)
+
+    def _fit(self, queued: list[QueuedMessage], last: ModelRequest | None) -> bool:
+        """Whether these messages can be the first record of one run (J16)."""
+        messages = [item.message for item in queued] + ([last] if last is not None else [])
+        if len(messages) == 1:
+            return True  # it was checked when it was accepted
+        merged = ModelRequest(parts=[part for message in messages for part in message.parts])
+        ids = "".join(item.message_id for item in queued)
+        try:
+            record = MessageQueued(message_id=ids, message=merged, steer=False, self_sent=False)
+            self._awake.ledger.check(record, spare=BEGINNING + 8 * len(queued))
+        except RecordRefused:
+            return False
+        return True
 
     async def _run_begun(
         self, message: ModelRequest, options: RunOptions, ids: tuple[str, ...]
@@ -500,8 +522,13 @@ class AgentActor(LoopActor):
     def _refuse_begin(self, crash: BaseException) -> None:
         """A run could not begin: whoever waits is told; if nobody does, the status tells."""
         cell = self._cell
-        told = bool(self._awake.waiters)
-        self._rest_as(Status(self._awake.state.status) if told else Status.FAILED)
+        awake = self._awake
+        told = bool(awake.waiters)
+        standing = awake.agent.runner.standing(awake.state)
+        if standing is not None:
+            cell.set_status(status_after(standing))
+        else:
+            self._rest_as(Status(rest_status(awake.state)) if told else Status.FAILED)
         cell.refuse(crash)
         if self._awake.waiting:
             self._start_next()

@@ -336,14 +336,13 @@ class Community:
             cell.post(Delete(signal, deleted))
             with contextlib.suppress(UnderstudyError):  # it could not be read: it goes all the same
                 return await deleted
-        cell.changing += 1
-        existed: list[bool] = []
-
-        async def deleting() -> None:
-            existed.append(await self._deleted(cell))
-
-        await self._changed(cell, deleting())
-        return existed[0]
+        cell.changing += 1  # what comes meanwhile waits in the inbox
+        try:
+            return await self._deleted(cell)
+        finally:
+            cell.changing -= 1
+            if cell.inbox:
+                self._wake_here(cell)
 
     async def _deleted(self, cell: AgentCell) -> bool:
         existed = await self.home.store.delete(cell.id)

@@ -26,9 +26,12 @@ async def recover(community: Community, at_once: int) -> list[AgentRef]:
     last and one by one.
     """
     wanted: dict[Standing, list[AgentRef]] = {}
+    here = getattr(community.home.store, "host", None)
     async for stored in community.home.store.agents(
         {Standing.OPEN, Standing.QUEUED, Standing.SUSPECT}
     ):
+        if stored.host not in (None, here):
+            continue  # a runtime that is alive has it, and drives it
         if stored.host is None or not community.is_awake(stored.agent_id):
             wanted.setdefault(stored.standing, []).append(community.get(stored.agent_id))
     suspects = wanted.pop(Standing.SUSPECT, [])

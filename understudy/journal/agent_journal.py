@@ -103,6 +103,10 @@ class AgentJournal:
             self._pushing = True
             self.loop.call_soon(self._push)
 
+    def check(self, record: Record, *, spare: int = 0) -> None:
+        """Raise `RecordRefused` for what could not be kept, or not with so many bytes more."""
+        encode(record, max_bytes=self._max_bytes - spare)
+
     async def durable(self) -> None:
         if self._failure is not None:
             raise self._failure

@@ -109,10 +109,20 @@ class Lease:
                 self._ends_at = -math.inf
             except StoreError as error:
                 logger.warning("the lease could not be renewed: %s", error)
+            except Exception:  # a defect of the backend: without this thread nothing is renewed
+                logger.exception("the lease could not be renewed")
             if not lost and not self.holds(self._term):
                 logger.error("the lease has ended: other runtimes may own the agents by now")
                 self._term += 1
                 _tell(loop, on_lost)
+                self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """Be a host again at once, for what is claimed from now on."""
+        try:
+            self._renew()
+        except StoreError as error:
+            logger.warning("there is no new lease yet: %s", error)
 
 
 def _tell(loop: asyncio.AbstractEventLoop, on_lost: Callable[[], None]) -> None:

@@ -129,6 +129,11 @@ class DatabaseStore:
         self._opener = WorkerThreads(1)
 
     @property
+    def host(self) -> str:
+        """What the index of the agents calls this runtime."""
+        return self._backend.host
+
+    @property
     def restored(self) -> bool:
         """Whether this is an older copy of a store that went on since."""
         return bool(getattr(self._backend, "restored", False))

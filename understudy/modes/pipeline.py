@@ -249,5 +249,9 @@ async def _end(run: Run, outcome: Completed | Stopped | Failed) -> Completed | S
             await hook(run.threads, run, outcome)
         except HookFailed as failure:
             outcome = run.failed(failure.error)
-    run.record(RunEnded(end=end_of(run, outcome), at=run.clock.now()))
+    try:
+        run.record(RunEnded(end=end_of(run, outcome), at=run.clock.now()))
+    except RecordRefused as refused:  # its error, or its signals, say too much
+        outcome = run.failed(refused)
+        run.record(RunEnded(end=end_of(run, outcome), at=run.clock.now()))
     return outcome
