@@ -149,12 +149,13 @@ class SchemaVersionError(UsageError):
     version: object
     known: int
 
-    def __init__(self, *, version: object, known: int) -> None:
+    def __init__(self, *, version: object, known: int, what: str = "state") -> None:
         super().__init__(
-            f"This state has schema version {version!r}, but this understudy reads versions up to "
-            f"{known}: upgrade understudy, or read the state where it was written.",
+            f"This {what} has schema version {version!r}, but this understudy reads versions up to "
+            f"{known}: upgrade understudy, or read the {what} where it was written.",
             version=version,
             known=known,
+            what=what,
         )
 
 

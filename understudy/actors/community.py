@@ -73,6 +73,8 @@ class AgentInfo:
     status: Status
     host: str | None = None
     """The runtime that has it, where the store is shared; None if it is in no runtime's memory."""
+    standing: Standing = Standing.REST
+    """What it waits for, also while it is passive."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,7 +288,11 @@ class Community:
         infos = {}
         async for stored in self.home.store.agents():
             infos[stored.agent_id] = AgentInfo(
-                id=stored.agent_id, agent=stored.agent, status=Status.PASSIVE, host=stored.host
+                id=stored.agent_id,
+                agent=stored.agent,
+                status=Status.PASSIVE,
+                host=stored.host,
+                standing=stored.standing,
             )
         for cell in self.cells():
             before = infos.get(cell.id)
@@ -296,6 +302,7 @@ class Community:
                     agent=cell.agent.name,
                     status=cell.status,
                     host=before.host if before is not None else None,
+                    standing=before.standing if before is not None else Standing.REST,
                 )
         return [infos[id] for id in sorted(infos)]
 
@@ -458,15 +465,17 @@ class Community:
         store, owned = self.home.store, awake.journal.owned
         failure: BaseException | None = None
         try:
-            if awake.compact_wanted and not awake.delete_wanted:
-                snapshot = Snapshot(state=awake.state.to_dict())
-                owned = await store.compact(owned, snapshot, standing_of(awake.state))
             if awake.delete_wanted:
                 existed = await self._deleted(cell)
                 deleted, awake.delete_wanted = awake.delete_wanted, ()
                 for future in deleted:
                     future.set(existed)
-            else:
+                return
+            try:
+                if awake.compact_wanted:
+                    snapshot = Snapshot(state=awake.state.to_dict())
+                    owned = await store.compact(owned, snapshot, standing_of(awake.state))
+            finally:
                 await store.release(owned)
         except JournalFailed as error:  # told to who wanted it; the agent is the store's anyway
             logger.warning("agent %r was not given up: %s", owned.agent_id, error)

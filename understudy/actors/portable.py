@@ -57,7 +57,7 @@ async def import_(store: Store, data: Mapping[str, Any], agent_id: str | None, c
     if version is None:
         raise UsageError("This is no exported agent: it has no 'export_version'.")
     if version != EXPORT_VERSION:
-        raise SchemaVersionError(version=version, known=EXPORT_VERSION)
+        raise SchemaVersionError(version=version, known=EXPORT_VERSION, what="export")
     try:
         records: list[Record] = [record_from_dict(record) for record in data["records"]]
         name, before = str(data["agent"]), str(data["agent_id"])

@@ -82,7 +82,7 @@ def decode(stored: EncodedRecord) -> Record:
 
     """
     if stored.version > RECORD_VERSION:
-        raise SchemaVersionError(version=stored.version, known=RECORD_VERSION)
+        raise SchemaVersionError(version=stored.version, known=RECORD_VERSION, what="record")
     try:
         data = cast("dict[str, Any]", from_json(stored.payload))
         for version in range(stored.version, RECORD_VERSION):

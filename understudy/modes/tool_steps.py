@@ -23,7 +23,7 @@ from understudy.state import Call, Turn
 
 __all__ = ["execute_tools", "propagate_state"]
 
-CRASHED = "the process that ran it went away before it answered"
+CRASHED = "it was cut off before its result was recorded"
 STOPPED = "Not run: another call of the same reply asked the run to stop."
 CUT_OFF = "Not executed: the reply that asked for this call was cut off before its end."
 
