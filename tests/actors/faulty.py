@@ -63,14 +63,17 @@ class FaultyBackend:
             return failed
 
     def renew(self) -> float:
-        self._enter("renew")
+        fault = self._enter("renew")
         if self.lease_lost:
             self.lease_lost = False
             self._was_lost = True
             raise Fenced(agent_id="*", why="the test says so")
         if self._was_lost:
             self.renewed.set()
-        return min(self._backend.renew(), self.lease)
+        lease = min(self._backend.renew(), self.lease)
+        if fault is not None:
+            raise fault()
+        return lease
 
     def __getattr__(self, name: str) -> Any:
         given = getattr(self._backend, name)

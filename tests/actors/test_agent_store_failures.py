@@ -636,3 +636,101 @@ def test_an_agent_too_large_for_a_snapshot_is_not_compacted_and_goes_on(
             assert completed(await soon(ref.run("go"))).text == "three"
 
     play(main)
+
+
+# ------------------------------------------------------------- beginning, and beginning again
+
+
+def test_a_store_serves_one_runtime_after_the_other(sqlite: SqlitePlace) -> None:
+    """DESIGN §6: as a name does; and one that could not begin leaves nothing open."""
+    backend = FaultyBackend(sqlite.backend())
+    store = DatabaseStore(backend, patience=0)
+
+    async def begin() -> str:
+        async with opened(store, desk("one", "two")) as runtime:
+            return completed(await soon(runtime.spawn("desk", "t").run("go"))).text
+
+    assert play(begin) == "one"
+    for method in ("open", "renew"):
+        for after in (False, True):
+            backend.fail(method, fault=broken, after=after)
+            with pytest.raises(StoreBroken):
+                play(begin)
+            backend.mend()
+    assert play(begin) == "two"
+
+
+def test_a_restored_store_with_a_damaged_agent_begins_all_the_same(
+    sqlite: SqlitePlace, tmp_path: Path
+) -> None:
+    """J7: that one cannot be woken; what the others were doing is in doubt or asked anew."""
+
+    def agent() -> Agent:
+        return desk(call("pay"), "done", interrupt_on={"pay": True})
+
+    older = tmp_path / "older.db"
+
+    async def main() -> None:
+        async with opened(sqlite.store(), agent()) as runtime:
+            asked = interrupted(await soon(runtime.spawn("desk", "good").run("go")))
+            interrupted(await soon(runtime.spawn("desk", "bad").run("go")))
+        sqlite3.connect(sqlite.path).execute("VACUUM INTO ?", (str(older),)).connection.close()
+        async with opened(sqlite.store(), agent()) as runtime:
+            completed(await soon(runtime.get("good").resume(asked.decide(approve()))))
+        older.replace(sqlite.path)
+        db = sqlite3.connect(sqlite.path)
+        db.execute(
+            "DELETE FROM records WHERE id = ((SELECT no FROM agents WHERE id='bad') << 32) + 2"
+        )
+        db.commit()
+        db.close()
+        async with opened(sqlite.store(), agent()) as runtime:
+            good = runtime.get("good")
+            with pytest.raises(StoreDamaged):
+                await soon(runtime.get("bad").outcome())
+            anew = await soon(good.outcome())
+            assert isinstance(anew, Interrupted)
+            assert not {r.id for r in anew.requests} & {r.id for r in asked.requests}
+            assert [p.request for p in await soon(runtime.pending())] == list(anew.requests)
+
+    play(main)
+
+
+def test_one_agent_that_cannot_be_read_keeps_no_other_from_being_recovered(
+    sqlite: SqlitePlace,
+) -> None:
+    """J10: suspects too, which come last."""
+    held = Held()
+
+    @tool(idempotent=True)
+    async def slow() -> str:
+        ran.append("slow")
+        if ran.count("slow") == 3:
+            held.entered.set()
+        if not held.release.is_set():
+            await asyncio.get_running_loop().create_future()
+        return "slow"
+
+    def agent() -> Agent:
+        return desk(call("slow"), "done", tools=[slow])
+
+    async def main() -> None:
+        async with opened(sqlite.store(), agent()) as runtime:
+            for id in ("a", "b", "c"):
+                runtime.spawn("desk", id).run("go")
+            await soon(held.entered.wait())
+        db = sqlite3.connect(sqlite.path)
+        db.execute(
+            "DELETE FROM records WHERE id = ((SELECT no FROM agents WHERE id='a') << 32) + 2"
+        )
+        db.execute("UPDATE agents SET standing = 'suspect' WHERE id = 'c'")
+        db.commit()
+        db.close()
+        held.release.set()
+        async with opened(sqlite.store(), agent()) as runtime:
+            refs = await soon(runtime.recover(at_once=1))
+            assert [ref.id for ref in refs] == ["a", "b", "c"]
+            for ref in refs[1:]:
+                assert isinstance(await soon(ref.outcome()), Completed)
+
+    play(main)

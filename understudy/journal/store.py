@@ -123,7 +123,7 @@ class DatabaseStore:
         self._backend = backend
         self._patience = patience
         self._max_bytes = max_record_bytes
-        self._committer = Committer(backend, patience=patience)
+        self._committer = Committer(backend, patience=patience)  # a new one each time it opens
         self._lease = Lease(backend)
         self._reader = WorkerThreads(1)
         self._opener = WorkerThreads(1)
@@ -141,9 +141,16 @@ class DatabaseStore:
     async def open(self, on_lost: Callable[[], None]) -> None:
         loop = asyncio.get_running_loop()
 
+        self._committer = Committer(self._backend, patience=self._patience)
+        self._lease = Lease(self._backend)
+
         def begin() -> None:
             self._backend.open()
-            self._lease.begin(loop, on_lost)
+            try:
+                self._lease.begin(loop, on_lost)
+            except BaseException:
+                self._backend.close()
+                raise
 
         await self._opener.run(begin)
         self._committer.start()
