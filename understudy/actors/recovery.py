@@ -32,11 +32,11 @@ async def recover(community: Community, at_once: int) -> list[AgentRef]:
     ):
         if stored.host not in (None, here):
             continue  # a runtime that is alive has it, and drives it
-        if stored.host is None or not community.is_awake(stored.agent_id):
-            wanted.setdefault(stored.standing, []).append(community.get(stored.agent_id))
+        if stored.host is None or not community.directory.is_awake(stored.agent_id):
+            wanted.setdefault(stored.standing, []).append(community.directory.get(stored.agent_id))
     suspects = wanted.pop(Standing.SUSPECT, [])
     others = [ref for refs in wanted.values() for ref in refs]
-    community.keep(_drive_all(others, suspects, at_once))
+    community.caretaker.keep(_drive_all(others, suspects, at_once))
     return [*others, *suspects]
 
 

@@ -196,7 +196,7 @@ class Runtime:
 
         """
         self._running_loop()
-        return self._community.spawn(agent, id, deps=deps, values=values)
+        return self._community.directory.spawn(agent, id, deps=deps, values=values)
 
     def get(self, id: str) -> AgentRef:
         """The ref of the agent of this id, in memory or in the store. No waiting, no I/O.
@@ -208,7 +208,7 @@ class Runtime:
 
         """
         self._running_loop()
-        return self._community.get(id)
+        return self._community.directory.get(id)
 
     def agents(self) -> Future[list[AgentInfo]]:
         """All agents, in memory and in the store, by id."""
@@ -242,7 +242,7 @@ class Runtime:
         brings whether there was such an agent.
         """
         checked_id(id)
-        return self._call(lambda: self._community.delete(id))
+        return self._call(lambda: self._community.caretaker.delete(id))
 
     def compact(self, id: str) -> Future[None]:
         """As `ref.compact()`."""
@@ -283,7 +283,7 @@ class Runtime:
 
     def status(self) -> RuntimeStatus:
         """How the runtime is, now."""
-        cells = self._community.cells()
+        cells = self._community.directory.cells()
         return RuntimeStatus(
             agents=len(cells),
             running=sum(cell.status is Status.RUNNING for cell in cells),
@@ -319,7 +319,7 @@ class Runtime:
         loop = self._running_loop()
 
         def begin() -> None:
-            self._community.keep(go()).add_done_callback(lambda _: refuse(future, gone))
+            self._community.caretaker.keep(go()).add_done_callback(lambda _: refuse(future, gone))
 
         loop.call_soon_threadsafe(begin)
         return future
