@@ -11,7 +11,18 @@ from typing import Any
 from benchmarks.durability.broken import BROKEN
 from benchmarks.durability.forks import Died, Forks
 
-__all__ = ["CHECKS", "CONTROLS", "FULL", "SUITE", "Check", "Row", "Size", "Stage", "checked", "found_out"]
+__all__ = [
+    "CHECKS",
+    "CONTROLS",
+    "FULL",
+    "SUITE",
+    "Check",
+    "Row",
+    "Size",
+    "Stage",
+    "checked",
+    "found_out",
+]
 
 Plays = list[dict[str, Any]]
 HELD = {"named": "before commit", "hold": 0.02, "followed": True}

@@ -61,4 +61,5 @@ def test_the_tables_and_the_picture_show_what_went_wrong() -> None:
     assert "| good | **not in 7 plays** | - |" in lines
     drawn = chaos.picture([good, bad], [bad, good])
     assert drawn.count("#c62828") == 2, "a violation, and a broken build that passes"
-    assert drawn.startswith("<svg") and drawn.endswith("</svg>\n")
+    assert drawn.startswith("<svg")
+    assert drawn.endswith("</svg>\n")
