@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from understudy import fold, ledger, runner
+from understudy import children, fold, ledger
 from understudy import records as r
 from understudy.actors import agent_actor, drives
 from understudy.journal import (
@@ -186,7 +186,7 @@ def _j11() -> None:
 
         return starts
 
-    _wrap(runner.NestedChildren, "run", starting)
+    _wrap(children.NestedChildren, "run", starting)
 
 
 @_broken("J13: any cancellation makes a run cancelled")
