@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check bench bench-durable bench-actors soak local clean
+.PHONY: demo test check bench bench-durable bench-actors chaos soak local clean
 
 demo: $(VENV)/.ready  ## the support desk in the terminal
 	@if [ "$$MODEL" = "local" ]; then $(MAKE) --no-print-directory local; fi
@@ -28,6 +28,10 @@ bench-actors: $(VENV)/.ready  ## what actors cost, beside Pykka's threads and th
 
 soak: $(VENV)/.ready  ## 2,000 agents, random operations and faults; SOAK_SEED=n for another story
 	SOAK_AGENTS=2000 $(BIN)/python -m pytest -s tests/actors/test_soak.py
+
+chaos: $(VENV)/.ready  ## kills at every point, power cuts, hosts that fight; CHAOS_SEED=n for another story
+	$(BIN)/python -m benchmarks.chaos --seed $${CHAOS_SEED:-1} --picture chaos.svg
+	CHAOS_SECONDS=60 $(BIN)/python -m pytest -s tests/durability/test_hosts.py
 
 local: $(VENV)/.local  ## the real small model for MODEL=local (compiles for some minutes)
 

@@ -63,7 +63,9 @@ def picture(checks: Sequence[Row], controls: Sequence[Row]) -> str:
         well = (violations > 0) is control
         width = max(3, round(330 * (plays / most) ** 0.5))
         fill = ("#2e7d32" if not control else "#9ccc65") if well else "#c62828"
-        said = f"found out after {plays}" if control else f"{plays:,} tries, {violations} violations"
+        said = (
+            f"found out after {plays}" if control else f"{plays:,} tries, {violations} violations"
+        )
         lines += [
             f'<text x="430" y="{y + 14}" text-anchor="end">{escape(what)}</text>',
             f'<rect x="440" y="{y}" width="{width}" height="18" fill="{fill}"/>',

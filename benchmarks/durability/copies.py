@@ -1,4 +1,4 @@
-"""Answers that come twice, and journals that come back: one answer is one execution, at the most."""
+"""Answers that come twice, and journals that come back: one answer is one execution at most."""
 
 from __future__ import annotations
 

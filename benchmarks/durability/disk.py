@@ -53,8 +53,10 @@ def watch_syncs(folder: Path) -> None:
 
     @functools.wraps(connect)
     def connected(*given: Any, **options: Any) -> sqlite3.Connection:
-        is_writer = not options.get("uri")
-        return connect(*given, **options, **({"factory": Watched} if is_writer else {}))
+        if options.get("uri"):  # a reader
+            reader: sqlite3.Connection = connect(*given, **options)
+            return reader
+        return connect(*given, factory=Watched, **options)
 
     @functools.wraps(commit)
     def committed(backend: SqliteBackend) -> None:
@@ -67,8 +69,8 @@ def watch_syncs(folder: Path) -> None:
         note(lock, mark)
 
     sqlite3.connect = connected  # type: ignore[assignment]  # only in this process
-    SqliteBackend.commit = committed  # type: ignore[method-assign]  # so is this
-    SidecarLock.note = noted  # type: ignore[method-assign]  # and this
+    SqliteBackend.commit = committed  # type: ignore[method-assign, assignment]  # so is this
+    SidecarLock.note = noted  # type: ignore[method-assign, assignment]  # and this
 
 
 def _bytes_of(path: Path, files: dict[tuple[str, int], int]) -> bytes:

@@ -27,10 +27,8 @@ class Facts:
     once: set[tuple[str, str]] = field(default_factory=set)
     calls: dict[str, set[str]] = field(default_factory=dict)
     """Of each reply, `run.turn`, the keys of its calls."""
-    epochs: list[int] = field(default_factory=list)
-    """Of the `started`, in order."""
-    is_open: bool = False
-    """Whether a run goes on that waits for nobody."""
+    epoch_of: dict[str, int] = field(default_factory=dict)
+    """Under which each call was started last."""
 
 
 def facts_of(exported: Mapping[str, Any]) -> Facts:
@@ -61,7 +59,7 @@ def _note(facts: Facts, runs: dict[str, str], where: str, record: Any) -> None:
             facts.calls[reply] = {f"{reply}.{n}" for n in range(len(response.tool_calls))}
         case r.Started(call_key=key, epoch=epoch):
             facts.started.add(key)
-            facts.epochs.append(epoch)
+            facts.epoch_of[key] = epoch
         case r.Result(call_key=key):
             facts.finished.add(key)
         case r.Once(key=key):

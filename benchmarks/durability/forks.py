@@ -34,8 +34,9 @@ class Died(Exception):
 
 def scratch() -> str | None:
     """Where stories are played: in memory, if there is such a place. A killed process loses no
-    page of either; what a machine loses is played by `disk`."""
-    memory = "/dev/shm"  # noqa: S108  # a folder of our own is made in it
+    page of either; what a machine loses is played by `disk`.
+    """
+    memory = "/dev/shm"  # a folder of our own is made in it
     return memory if os.access(memory, os.W_OK) else None
 
 

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-
 from benchmarks.durability.facts import Facts, facts_of
 from benchmarks.durability.points import NO_POINTS, Points, kill
 from benchmarks.durability.side_log import SideLog
@@ -34,7 +33,7 @@ from understudy import (
     UnknownAgent,
 )
 
-__all__ = ["Wanted", "in_time", "live"]
+__all__ = ["Wanted", "in_time", "is_held", "live"]
 
 PATIENCE = 12.0
 """Seconds after which a life counts as hanging."""
@@ -93,7 +92,7 @@ def live(
     async def main() -> None:
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
         assert task is not None
-        shut.append(lambda: loop.call_soon_threadsafe(task.cancel))
+        shut.append(lambda: _call(loop, task.cancel))
         runtime = Runtime(
             agents(),
             store=store or f"sqlite:///{folder}/store.db",
@@ -106,6 +105,10 @@ def live(
     with contextlib.suppress(asyncio.CancelledError):
         asyncio.run(main())
     return points.passed
+
+
+def _call(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:
+    loop.call_soon_threadsafe(function)
 
 
 async def in_time(work: Coroutine[Any, Any, None]) -> None:
@@ -202,8 +205,9 @@ class _Client:
             "begin", message_id=self._first, until_tool_success=self._want.until
         )
         if self._log.life == 0:
-            while self._first not in (await self._ref.state()).message_ids:
-                await asyncio.sleep(0)  # a run says that it has begun by its outcome only
+            # A run says that it has begun by its outcome only.
+            while self._first not in (await self._ref.state()).message_ids:  # noqa: ASYNC110
+                await asyncio.sleep(0)
             await self._send()
         try:
             self._saw(await running)
@@ -216,12 +220,15 @@ class _Client:
 
     async def _answered(self) -> None:
         """Answer what is asked until the agent has come to rest."""
-        while isinstance(outcome := await self._ref.outcome(), Interrupted) or _held(outcome):
-            if _held(outcome):  # it was cut off three times before it got anywhere (J10)
+        while isinstance(outcome := await self._ref.outcome(), Interrupted) or is_held(outcome):
+            if is_held(outcome):  # it was cut off three times before it got anywhere (J10)
                 self._log.write("quarantined", self._want.agent_id)
                 self._saw(await self._ref.retry())
-            asked = [p.request for p in await self._runtime.pending()
-                     if p.agent_id == self._want.agent_id]
+            asked = [
+                p.request
+                for p in await self._runtime.pending()
+                if p.agent_id == self._want.agent_id
+            ]
             if asked:
                 answers = {request.id: decision(self._log, request) for request in asked}
                 with contextlib.suppress(NotInterrupted):
@@ -230,7 +237,7 @@ class _Client:
         self._saw(outcome)
 
     def _saw(self, outcome: Outcome) -> None:
-        if isinstance(outcome, Interrupted) or _held(outcome):
+        if isinstance(outcome, Interrupted) or is_held(outcome):
             return
         told = f"{type(outcome).__name__}: {getattr(outcome, 'text', '')}"
         if isinstance(outcome, Completed) and outcome.tool_result is not None:
@@ -259,7 +266,6 @@ class _Client:
             events.close()
 
 
-
-
-def _held(outcome: Outcome | None) -> bool:
+def is_held(outcome: Outcome | None) -> bool:
+    """Whether the run is quarantined: nothing but `retry` wakes it (J10)."""
     return isinstance(outcome, Failed) and isinstance(outcome.error, Quarantined)

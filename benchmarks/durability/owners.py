@@ -201,7 +201,7 @@ def lapsed(folder: Path, *, broken: str | None = None) -> dict[str, Any]:
             return seconds
         raise StoreUnavailable(cause="the network is away")
 
-    SqliteBackend.renew = renew  # type: ignore[method-assign]  # only in this process
+    SqliteBackend.renew = renew  # type: ignore[method-assign, assignment]  # only in this process
     log = SideLog(folder / "log", 0)
 
     async def main() -> None:
@@ -234,7 +234,7 @@ def unknown_commits(folder: Path, *, broken: str | None = None) -> dict[str, Any
         if said[-1]:
             raise StoreUnavailable(cause="the answer to the commit got lost")
 
-    SqliteBackend.commit = unsure  # type: ignore[method-assign]  # only in this process
+    SqliteBackend.commit = unsure  # type: ignore[method-assign, assignment]  # only in this process
 
     async def main() -> None:
         async with _runtime(folder, log, lambda _: None) as runtime:

@@ -10,8 +10,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ToolCallPart
-from pydantic_ai.messages import ToolReturnPart, UserPromptPart
+from pydantic_ai.messages import (
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
 
 from benchmarks.durability.side_log import SideLog
 from understudy import (
@@ -31,7 +37,20 @@ from understudy import (
 from understudy.middleware import Middleware, SubAgent
 from understudy.models import ScriptedRequest
 
-__all__ = ["Stage", "book", "call_of", "clerk", "decision", "mailer", "publish", "support", "told_of", "walker"]
+__all__ = [
+    "Stage",
+    "book",
+    "call_of",
+    "clerk",
+    "decision",
+    "mail",
+    "mailer",
+    "note",
+    "publish",
+    "support",
+    "told_of",
+    "walker",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +95,7 @@ def stamp(ctx: ToolContext, what: str) -> str:
 
 
 @tool(idempotent=True)
-async def note(ctx: ToolContext, what: str) -> ToolResult:
+async def note(ctx: ToolContext, what: str) -> ToolResult[str]:
     """Note something; may be repeated. It changes the state."""
     return ToolResult(_act(ctx, what), state={"noted": {what: True}})
 

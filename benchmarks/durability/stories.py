@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from benchmarks.durability import copies, owners
+from benchmarks.durability import copies, hosts, owners
 from benchmarks.durability.broken import break_
 from benchmarks.durability.disk import cut_power, watch_syncs
 from benchmarks.durability.forks import forked, scratch
@@ -20,6 +20,7 @@ from benchmarks.durability.stage import mailer, support, walker
 from understudy import Agent, threads
 
 answered_again, came_back = copies.answered_again, copies.came_back
+fight, left_open = hosts.fight, hosts.left_open
 lapsed, unknown_commits = owners.lapsed, owners.unknown_commits
 second_runtime, stale_writer = owners.second_runtime, owners.stale_writer
 

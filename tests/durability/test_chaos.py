@@ -37,7 +37,8 @@ def test_a_build_with_one_rule_left_out_is_found_out(
 
 def test_each_broken_build_has_a_control() -> None:
     rules = ["J1", "J2", "J3", "J4", "J5", "J6", "J7", "J8", "J11", "J13", "J14", "J16"]
-    assert set(CONTROLS) == set(BROKEN)
+    elsewhere = {name for name in BROKEN if "PostgreSQL" in name}  # in test_hosts.py
+    assert set(CONTROLS) == set(BROKEN) - elsewhere
     assert set(rules) <= {name.partition(":")[0] for name in BROKEN}
 
 
@@ -61,4 +62,5 @@ def test_the_tables_and_the_picture_show_what_went_wrong() -> None:
     assert "| good | **not in 7 plays** | - |" in lines
     drawn = chaos.picture([good, bad], [bad, good])
     assert drawn.count("#c62828") == 2, "a violation, and a broken build that passes"
-    assert drawn.startswith("<svg") and drawn.endswith("</svg>\n")
+    assert drawn.startswith("<svg")
+    assert drawn.endswith("</svg>\n")

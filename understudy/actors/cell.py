@@ -209,7 +209,7 @@ class AgentCell:
         awake = self.awake
         if awake is None or awake.task is None:
             self.fall_asleep()
-        if self.inbox and not self.home.closing:
+        if self.inbox:  # while the runtime stops, they are told that it does
             self.home.wake(self)
 
     def fall_asleep(self) -> None:
