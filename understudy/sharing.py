@@ -46,6 +46,7 @@ def note_end(run: RunState, child: AgentState, record: r.SubRunEnded) -> None:
         text=end.text if end is not None else "",
         output=end.output if end is not None else None,
         error=end.error if end is not None else None,
+        signals=end.signals if end is not None and end.outcome == "stopped" else None,
         escalated=record.escalated,
     )
     progress.results[record.index] = result
