@@ -178,6 +178,9 @@ def _check_workflow(definition: AgentDefinition) -> None:
         "instructions": definition.instructions,
         "tools": definition.tools,
         "output_key or output_type": definition.output,
+        "max_runs": definition.max_runs != AgentDefinition.max_runs,
+        "early_stopping": definition.early_stopping != AgentDefinition.early_stopping,
+        "max_overrides": definition.max_overrides != AgentDefinition.max_overrides,
     }
     for option, given in useless.items():
         if given:

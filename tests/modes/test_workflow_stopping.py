@@ -19,6 +19,7 @@ from tests.support import (
     play,
     reloaded,
     soon,
+    told_by_users,
     until_status,
 )
 from tests.test_cut_off import Crash, Disk, ids
@@ -44,7 +45,8 @@ from understudy import (
     dismiss,
     tool,
 )
-from understudy.middleware import Cancellation, Haltable, Middleware, SubAgent
+from understudy.middleware import Cancellation, Haltable, Limits, Middleware, SubAgent
+from understudy.models import ScriptedRequest
 from understudy.modes import Loop, Parallel, Sequential
 from understudy.tools import exit_loop
 
@@ -491,3 +493,51 @@ def test_states_of_workflows_that_were_stored_before_still_load() -> None:
         return [without(item) for item in given] if isinstance(given, list) else given
 
     assert type(outcome.state).from_dict(without(data)) == outcome.state
+
+
+# ------------------------------------------------------------------- early answers
+
+
+@pytest.mark.parametrize(
+    "limited",
+    [
+        {"max_runs": 1, "early_stopping": "generate"},
+        {"middleware": [Limits(max_steps=1, on_limit="generate")]},
+    ],
+)
+def test_what_an_agent_is_told_at_its_limit_is_for_nobody_else_and_no_later_part(
+    limited: dict[str, Any],
+) -> None:
+    """P8, R1, W5: a model that is told to call no tools would call none in its next part."""
+
+    def reply(request: ScriptedRequest) -> Any:
+        return [call("publish", id=f"p{len(request.messages)}")] if request.tools else "I am done"
+
+    hasty, other = ScriptedModel(reply), by_turn("I see", "I see")
+    agents = [Agent("a", hasty, tools=[publish], **limited), Agent("b", other)]
+    flow = Agent("flow", mode=Loop(agents, 2))
+    outcome = completed(flow.execute_sync("go"))
+    assert outcome.results[0].text == "I am done"
+    told = ["limit" in str(told_by_users(request)[-1]) for request in hasty.requests]
+    assert told == [False, True, False, True], "only where it is to answer"
+    assert sum("limit" in text for text in told_by_users(hasty.requests[3])) == 1
+    assert not any("limit" in text for r in other.requests for text in told_by_users(r))
+    assert_valid_history(outcome.state)
+    alone = Agent("a", ScriptedModel(reply), tools=[publish], **limited).execute_sync("go")
+    assert any("limit" in str(message) for message in alone.state.messages), "R1: it is kept"
+
+
+@pytest.mark.parametrize(
+    ("option", "given"), [("max_runs", 3), ("early_stopping", "generate"), ("max_overrides", 1)]
+)
+def test_a_limit_that_would_count_nothing_in_a_workflow_is_refused(option: str, given: Any) -> None:
+    """R8."""
+    with pytest.raises(UsageError, match=f"give {option} to its agents"):
+        Agent("flow", mode=Sequential([says("a", "x")]), **{option: given})
+
+
+def test_a_limit_for_one_run_of_a_workflow_is_refused() -> None:
+    """R8."""
+    flow = Agent("flow", mode=Sequential([says("a", "x")]))
+    with pytest.raises(UsageError, match="max_runs would count nothing"):
+        flow.execute_sync("go", max_runs=1)
