@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from pydantic_ai.messages import ModelRequest, UserPromptPart
+from pydantic_ai.messages import (
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    UserPromptPart,
+)
 
 from tests.support import completed, reloaded, told_by_users
 from understudy import (
@@ -15,8 +21,10 @@ from understudy import (
     AgentState,
     Failed,
     Interrupted,
+    Run,
     RunLimitExceeded,
     ScriptedModel,
+    StopSignal,
     ToolResult,
     UsageError,
     approve,
@@ -24,7 +32,7 @@ from understudy import (
     tool,
 )
 from understudy.errors import MissingValue, UntilToolNotCalled
-from understudy.middleware import Middleware
+from understudy.middleware import Limits, Middleware
 from understudy.models import ScriptedRequest
 
 
@@ -396,3 +404,50 @@ def test_an_early_answer_that_does_not_fit_is_text_and_no_value() -> None:
         "It is fine.",
     )
     assert outcome.state.values == {}
+
+
+class Content(Middleware):
+    """Is content with any reply."""
+
+    async def after_step(self, run: Run) -> None:
+        run.signal(StopSignal.completed("that will do"))
+
+
+def finishing(text: str) -> ScriptedModel:
+    return ScriptedModel([ModelResponse(parts=[TextPart(text)], finish_reason="length")])
+
+
+@pytest.mark.parametrize("signals", [Limits(finish_reasons=["length"]), Content()])
+def test_a_final_reply_that_a_finish_reason_ends_is_put(signals: Middleware) -> None:
+    """P5, W4: it is a final reply, however the run came to its end."""
+    agent = Agent("a", finishing("A kettle."), middleware=[signals], output_key="doc")
+    outcome = completed(agent.execute_sync("go"))
+    assert outcome.state.values == {"doc": "A kettle."}
+    assert not outcome.early_stopped
+
+
+def test_a_final_reply_that_a_finish_reason_ends_is_read_if_it_fits() -> None:
+    """P5, W4: the model is not asked again; what does not fit is text, and no value."""
+    values = []
+    for text in ('{"verdict": "good"}', '{"verdict": "go'):
+        limits = Limits(finish_reasons=["length"])
+        agent = Agent(
+            "a", finishing(text), middleware=[limits], output_type=Review, output_key="review"
+        )
+        outcome = completed(agent.execute_sync("go"))
+        assert outcome.usage.requests == 1
+        values.append((outcome.output, dict(outcome.state.values)))
+    fits = {"verdict": "good", "score": 0}
+    assert values == [(Review(verdict="good"), {"review": fits}), ('{"verdict": "go', {})]
+
+
+def test_a_reply_with_tool_calls_that_a_finish_reason_ends_puts_nothing() -> None:
+    """W4: it is not final."""
+    reply = ModelResponse(
+        parts=[TextPart("I look."), ToolCallPart("look", {"x": 1})], finish_reason="tool_call"
+    )
+    limits = Limits(finish_reasons=["tool_call"])
+    agent = Agent("a", ScriptedModel([reply]), tools=[look], middleware=[limits], output_key="doc")
+    outcome = completed(agent.execute_sync("go"))
+    assert outcome.state.values == {}
+    assert outcome.text == "I look."

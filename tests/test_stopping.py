@@ -178,12 +178,27 @@ def test_an_unknown_reason_is_refused_with_those_that_there_are(make: Callable[[
         lambda: StopSignal(StopReason.ERROR, source=WRONG_TEXT),
         lambda: StopSignal.from_dict({}),
         lambda: StopAgent(WRONG),
+        lambda: StopSignals((WRONG,)),
+        lambda: StopSignals(WRONG),
+        lambda: StopSignals().with_signal(WRONG),
+        lambda: StopSignals.from_dict({}),
+        lambda: StopSignals.from_dict({"signals": 3}),
+        lambda: StopSignals.from_dict(WRONG),
+        lambda: ExecutionContinuation.from_dict({"signals": []}),
+        lambda: ExecutionContinuation.from_dict({"signals": [], "continuation_requested": 1}),
     ],
 )
 def test_what_is_no_signal_is_refused_when_it_is_made(make: Callable[[], Any]) -> None:
     """P2."""
     with pytest.raises(UsageError):
         make()
+
+
+def test_what_json_has_no_number_for_is_none_at_once() -> None:
+    """P2: what a signal says is the same before and after it was stored."""
+    signal = StopSignal.error("odd", loss=float("nan"), deep=[{"limit": float("inf")}])
+    assert signal.context == {"loss": None, "deep": [{"limit": None}]}
+    assert StopSignal.from_dict(json.loads(json.dumps(signal.to_dict()))) == signal
 
 
 json_values = st.recursive(

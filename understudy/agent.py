@@ -223,7 +223,8 @@ class Agent:
         """The options of a run, checked, with the until pair collapsed.
 
         Raises:
-            UsageError: for both until variants, an unknown tool, or a limit that is none.
+            UsageError: for both until variants, an unknown tool, or a limit that is none or that
+                would count nothing.
 
         """
         given = (until_tool, until_tool_success, max_runs, deadline)
@@ -232,6 +233,11 @@ class Agent:
         refuse_both(until_tool, until_tool_success)
         names, require_success = collapse_until_tool(until_tool, until_tool_success)
         definition = self.definition
+        if max_runs is not None and not definition.asks_model:
+            raise UsageError(
+                f"Agent {self.name!r} runs other agents by {definition.mode!r} and asks no model "
+                "itself, so max_runs would count nothing: give it to its agents, or a deadline here"
+            )
         if names is not None:
             check_known(names, definition.tools, agent=self.name)
         limit = definition.max_runs if max_runs is None else max_runs

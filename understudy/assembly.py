@@ -82,6 +82,8 @@ def assemble(
     if not asks:
         _check_workflow(base)
     definition = _prepared(base, stack)
+    if not asks:
+        _check_workflow_hooks(definition)
     _check_output(definition)
     if asks and definition.model is None:
         raise UsageError(
@@ -176,6 +178,9 @@ def _check_workflow(definition: AgentDefinition) -> None:
         "instructions": definition.instructions,
         "tools": definition.tools,
         "output_key or output_type": definition.output,
+        "max_runs": definition.max_runs != AgentDefinition.max_runs,
+        "early_stopping": definition.early_stopping != AgentDefinition.early_stopping,
+        "max_overrides": definition.max_overrides != AgentDefinition.max_overrides,
     }
     for option, given in useless.items():
         if given:
@@ -192,6 +197,22 @@ def _check_workflow(definition: AgentDefinition) -> None:
                 f"Agent {definition.name!r}: an agent named {name!r} is {where}: give each agent "
                 "of a workflow, at any depth, its own name"
             )
+
+
+def _check_workflow_hooks(definition: AgentDefinition) -> None:
+    """Raise for hooks around model and tool calls; gates hold in the agents below (S5, R8)."""
+    hooks, gates = definition.hooks, {type(gate).__name__ for gate in definition.gates}
+    for hook in (
+        *hooks.before_model,
+        *hooks.after_model,
+        *hooks.wrap_tool_call,
+        *(hook for hook in hooks.check_tool_calls if hook.middleware not in gates),
+    ):
+        raise UsageError(
+            f"Agent {definition.name!r}: middleware {hook.middleware} has {hook.name}, but "
+            f"{definition.mode!r} asks no model and runs no tools itself: it would be silently "
+            "off. Give it to the agents of the workflow"
+        )
 
 
 def _names_below(definition: AgentDefinition) -> list[str]:

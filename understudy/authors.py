@@ -23,9 +23,10 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-__all__ = ["author_of", "from_user", "signed", "view_for"]
+__all__ = ["author_of", "for_itself", "from_user", "is_for_itself", "signed", "view_for"]
 
 _KEY = "author"
+_OWN = "for_itself"
 
 GO_ON = "Go on with your part, as your instructions say."
 """Said where an agent would answer itself: models answer others."""
@@ -47,6 +48,20 @@ def signed(message: ModelMessage, author: str) -> ModelMessage:
 def from_user(message: ModelRequest) -> ModelRequest:
     """The message as one of the user, wherever in a workflow it arrives."""
     return replace(message, metadata={**(message.metadata or {}), _KEY: None})
+
+
+def for_itself(message: ModelRequest) -> ModelRequest:
+    """The message as one that holds for this run of this agent alone (P8).
+
+    It does not enter the conversation of a workflow: "call no tools, answer now" is meant neither
+    for the others nor for the agent's next part.
+    """
+    return replace(message, metadata={**(message.metadata or {}), _OWN: True})
+
+
+def is_for_itself(message: ModelMessage) -> bool:
+    """Whether `for_itself` made it."""
+    return _OWN in (message.metadata or {})
 
 
 def view_for(

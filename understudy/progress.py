@@ -23,6 +23,8 @@ class AgentResult:
     """The value of its `output_type`, as JSON; None without one."""
     error: dict[str, Any] | None = None
     """Why it failed, as of `error.to_dict()`."""
+    signals: dict[str, Any] | None = None
+    """Why it was stopped, as of `signals.to_dict()`."""
     escalated: bool = False
     """One of its tools asked to end the nearest loop (W2)."""
 

@@ -159,7 +159,8 @@ class Run:
 
     @property
     def usage(self) -> RunUsage:
-        return self.current.usage
+        """Used so far, by the agents that it runs now, too."""
+        return self.state.usage
 
     @property
     def seconds(self) -> float:
@@ -280,7 +281,9 @@ class Run:
                 raise UsageError("the run is over: nothing can be signalled any more")
             # Beside a drive, in a hook that is none of its steps, the step counts as begun: whether
             # it was decided about already is not known there, and nothing must get lost.
-            begun = self.asking or not self._driven
+            # The steps of a workflow are its agents' parts: they are no turns.
+            asks = self.definition.asks_model
+            begun = asks and (self.asking or not self._driven)
             record = make(run.turns + (begun and run.turn is None))
             if record not in run.signals and record not in run.overrides:
                 self.ledger.record(record)
@@ -298,15 +301,21 @@ class Run:
     def driven(self) -> None:
         """This run is driven from now on."""
         self._driven = True
-        self.timed = self.definition.hooks.keeps_time or self.current.deadline is not None
+        limited = self.definition.hooks.keeps_time or self.current.deadline is not None
+        self.timed = limited or (self.parent is not None and self.parent.timed)
         self._driven_since = self.clock.monotonic()
 
     def keep_time(self) -> None:
-        """Record how long the run has been going: for steps, where it is `timed` (P5)."""
+        """Record how long the run has been going: for steps, where it is `timed` (P5).
+
+        Of the runs above, too: while it goes on, none of their own steps would.
+        """
         now = self.clock.monotonic()
         spent = self.current.seconds + now - self._driven_since
         self._driven_since = now
         self.ledger.record(TimeSpent(seconds=spent))
+        if self.parent is not None and self.parent.timed:
+            self.parent.keep_time()
 
     async def replace_history(self, messages: Iterable[ModelMessage]) -> None:
         """Rewrite the conversation for good, for instance by a summary (J15).
@@ -338,27 +347,27 @@ class Run:
             results=tuple(results[index] for index in sorted(results)),
             run_id=run.run_id,
             state=self.state,
-            usage=run.usage,
+            usage=self.usage,
         )
 
     def failed(self, error: UnderstudyError) -> Failed:
         """The outcome of a run that cannot go on, for a step to return."""
         run = self.current
-        return Failed(error=error, run_id=run.run_id, state=self.state, usage=run.usage)
+        return Failed(error=error, run_id=run.run_id, state=self.state, usage=self.usage)
 
     def interrupted(self) -> Interrupted:
         """The outcome of a run whose standing requests wait for a person."""
         run = self.current
         return Interrupted(
-            requests=self.state.requests, run_id=run.run_id, state=self.state, usage=run.usage
+            requests=self.state.requests, run_id=run.run_id, state=self.state, usage=self.usage
         )
 
     def stopped(self, signals: StopSignals) -> Stopped:
         """The outcome of a run that was stopped, for a step to return."""
         run = self.current
-        return Stopped(signals=signals, run_id=run.run_id, state=self.state, usage=run.usage)
+        return Stopped(signals=signals, run_id=run.run_id, state=self.state, usage=self.usage)
 
     def paused(self, reason: str) -> Paused:
         """The outcome of a run that stands still."""
         run = self.current
-        return Paused(reason=reason, run_id=run.run_id, state=self.state, usage=run.usage)
+        return Paused(reason=reason, run_id=run.run_id, state=self.state, usage=self.usage)

@@ -237,12 +237,11 @@ class Runner:
         if run is None or run.over:
             return None
         state = state.copied()
+        usage = state.usage
+        if state.requests:  # before a pause, as where both came up (W6)
+            return Interrupted(requests=state.requests, run_id=run.run_id, state=state, usage=usage)
         if state.pause is not None:
-            return Paused(reason=state.pause, run_id=run.run_id, state=state, usage=run.usage)
-        if state.requests:
-            return Interrupted(
-                requests=state.requests, run_id=run.run_id, state=state, usage=run.usage
-            )
+            return Paused(reason=state.pause, run_id=run.run_id, state=state, usage=usage)
         return None
 
     def view(self, ledger: Ledger, host: Host) -> Run:

@@ -7,7 +7,7 @@ in each agent's facts would make these grow with the square of its turns.
 from __future__ import annotations
 
 from understudy import records as r
-from understudy.authors import signed, view_for
+from understudy.authors import is_for_itself, signed, view_for
 from understudy.progress import AgentResult
 from understudy.state import AgentState, RunState
 
@@ -46,6 +46,7 @@ def note_end(run: RunState, child: AgentState, record: r.SubRunEnded) -> None:
         text=end.text if end is not None else "",
         output=end.output if end is not None else None,
         error=end.error if end is not None else None,
+        signals=end.signals if end is not None and end.outcome == "stopped" else None,
         escalated=record.escalated,
     )
     progress.results[record.index] = result
@@ -60,7 +61,8 @@ def take_back(state: AgentState, child: AgentState) -> None:
     assert state.run is not None, "a workflow is a run"
     assert run.shared is not None, "only called for an agent of a workflow"
     said = [*run.shared.said, *child.messages[run.shared.inherited :]]
-    state.messages = state.messages.appending(*(signed(message, run.agent) for message in said))
+    told = [signed(message, run.agent) for message in said if not is_for_itself(message)]
+    state.messages = state.messages.appending(*told)
     for how, values in run.shared.changes:
         if how == "set":
             state.put(values)

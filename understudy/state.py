@@ -340,6 +340,17 @@ class AgentState:
         return tuple(asked)
 
     @property
+    def usage(self) -> RunUsage:
+        """What the run has used so far, with the agents that it runs now: each counts once."""
+        used = self.run.usage if self.run is not None else RunUsage()
+        if not self.children:
+            return used
+        used = copy(used)
+        for child in self.children.values():
+            used.incr(child.usage)
+        return used
+
+    @property
     def agents(self) -> dict[str, AgentState]:
         """The agents of this workflow whose turn it is, by child key."""
         return {

@@ -5,7 +5,7 @@ All of it is immutable and goes through `to_dict` / `from_dict` without loss.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
@@ -220,7 +220,11 @@ class StopSignals:
     signals: tuple[StopSignal, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "signals", tuple(self.signals))
+        signals = tuple(self.signals) if isinstance(self.signals, Iterable) else (self.signals,)
+        for signal in signals:
+            if not isinstance(signal, StopSignal):
+                raise UsageError(f"StopSignals holds StopSignal objects, not {signal!r}")
+        object.__setattr__(self, "signals", signals)
 
     def with_signal(self, signal: StopSignal) -> StopSignals:
         """These and one more."""
@@ -248,7 +252,14 @@ class StopSignals:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> StopSignals:
-        """The signals that `to_dict` told."""
+        """The signals that `to_dict` told.
+
+        Raises:
+            UsageError: if these are none.
+
+        """
+        if not isinstance(data, Mapping) or not isinstance(data.get("signals"), Sequence):
+            raise UsageError(f"These are no stored StopSignals: no list of 'signals': {data!r}")
         return cls(tuple(StopSignal.from_dict(signal) for signal in data["signals"]))
 
 
@@ -293,5 +304,17 @@ class ExecutionContinuation:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ExecutionContinuation:
-        """What `to_dict` told."""
-        return cls(StopSignals.from_dict(data), bool(data["continuation_requested"]))
+        """What `to_dict` told.
+
+        Raises:
+            UsageError: if it is none.
+
+        """
+        signals = StopSignals.from_dict(data)
+        requested = data.get("continuation_requested")
+        if not isinstance(requested, bool):
+            raise UsageError(
+                "This is no stored ExecutionContinuation: 'continuation_requested' is true or "
+                f"false, not {requested!r}"
+            )
+        return cls(signals, requested)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
+import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from understudy.errors import UsageError
 
-__all__ = ["checked_json", "checked_seconds", "digest"]
+__all__ = ["checked_json", "checked_seconds", "digest", "is_time_span"]
 
 
 def checked_json(values: Mapping[str, Any], *, what: str) -> dict[str, Any]:
-    """A copy of `values` as plain JSON data.
+    """A copy of `values` as plain JSON data: what is no number for JSON (NaN) is None.
 
     Raises:
         UsageError: naming the first key that is not a string or whose value cannot be stored.
@@ -29,7 +29,7 @@ def checked_json(values: Mapping[str, Any], *, what: str) -> dict[str, Any]:
         if not isinstance(key, str):
             raise UsageError(f"{what} has the key {key!r}: keys must be strings")
         try:
-            checked[key] = to_jsonable_python(value)
+            checked[key] = to_jsonable_python(value, inf_nan_mode="null")
         except PydanticSerializationError as error:
             raise UsageError(
                 f"{what} holds {key!r}, which cannot be stored as JSON ({error}): store plain "
@@ -45,10 +45,15 @@ def checked_seconds(given: object, *, what: str) -> float:
         UsageError: for anything but a number of seconds above 0.
 
     """
-    number = isinstance(given, (int, float)) and not isinstance(given, bool)
-    if not number or not math.isfinite(given) or given <= 0:  # type: ignore[arg-type,operator]  # a number: just asked
+    if not is_time_span(given):
         raise UsageError(f"{what} is a number of seconds above 0, not {given!r}")
-    return given  # type: ignore[return-value]  # a number, as above
+    return given
+
+
+def is_time_span(given: object) -> TypeGuard[float]:
+    """Whether it is a number of seconds above 0 that a float can hold."""
+    number = isinstance(given, (int, float)) and not isinstance(given, bool)
+    return number and 0 < given <= sys.float_info.max  # type: ignore[operator]  # a number: just asked
 
 
 def digest(value: object) -> str:

@@ -185,7 +185,7 @@ def test_interrupt_on_and_the_middleware_together_are_an_error() -> None:
         agent_with({"refund": True}, interrupt_on={"refund": True})
 
 
-@pytest.mark.parametrize("seconds", [0, -1, "5", True, float("nan"), float("inf")])
+@pytest.mark.parametrize("seconds", [0, -1, "5", True, float("nan"), float("inf"), 10**400])
 def test_an_expiry_that_is_no_time_is_an_error(seconds: Any) -> None:
     """I14."""
     with pytest.raises(UsageError, match="expires_after"):

@@ -307,7 +307,7 @@ def test_the_limit_of_an_agent_is_its_own_and_usage_is_the_workflows() -> None:
     loops = [call("look", {"x": x}) for x in range(3)]
     first = agent("a", *loops[:2], "done", tools=[look], max_runs=3)
     second = agent("b", *loops, "done", tools=[look], max_runs=3)
-    outcome = sequence(first, second).execute_sync("go", max_runs=1)
+    outcome = sequence(first, second).execute_sync("go")
     assert isinstance(outcome, Failed)
     assert isinstance(outcome.error, AgentFailed)
     assert outcome.error.agent == "b"

@@ -430,10 +430,10 @@ class AgentActor(LoopActor):
         elif run.cancelled is not None:
             signal = StopSignal.from_dict(run.cancelled)
             self._drive(awake.agent.runner.stop(awake.ledger, signal, host=cell.host_to_go_on()))
-        elif state.pause is not None and not awake.waiters:
-            cell.set_status(Status.PAUSED)
         elif state.requests and not awake.waiters and not is_busy(state):
             cell.set_status(Status.INTERRUPTED)
+        elif state.pause is not None and not awake.waiters:
+            cell.set_status(Status.PAUSED)
         elif run.fruitless >= MAX_FRUITLESS:
             self._quarantine("the process went away")
         else:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 import logging
-import math
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from understudy.interrupts import DECISION_TYPES, DecisionType, Request, checked
 from understudy.middleware.base import Middleware
 from understudy.run import Run
 from understudy.tools import ToolContext
-from understudy.values import checked_json
+from understudy.values import checked_json, is_time_span
 
 __all__ = ["HumanInTheLoop", "Rule"]
 
@@ -70,12 +69,7 @@ class HumanInTheLoop(Middleware):
                 f"HumanInTheLoop takes a mapping of tool names to rules, not {rules!r}"
             )
         self._gates = {name: _gate(name, rule) for name, rule in rules.items()}
-        if expires_after is not None and not (
-            isinstance(expires_after, (int, float))
-            and not isinstance(expires_after, bool)
-            and math.isfinite(expires_after)
-            and expires_after > 0
-        ):
+        if expires_after is not None and not is_time_span(expires_after):
             raise UsageError(f"expires_after must be seconds above 0, not {expires_after!r}")
         if on_expiry != "reject":
             raise UsageError(

@@ -107,20 +107,27 @@ def _end_after(run: Run, turn: Turn, decision: ExecutionContinuation) -> End | N
     """
     text = turn.response.text or ""
     if decision.should_stop and not wants_answer(run.current):
-        return end_by(run, decision.signals, text)
+        end = end_by(run, decision.signals, text)
+        final = end.outcome == "completed" and bool(text) and not turn.calls
+        return _as_final(run, end) if final else end
     if run.current.early_stop is not None:
         return _early_end(run, text)
     return None
 
 
 def _early_end(run: Run, text: str) -> End:
-    """The end by an answer before its time: no value of the output type, and it is none (W4)."""
+    """The end by an answer before its time."""
+    end = End(outcome="completed", text=text, early_stopped=True)
+    return end if text == NO_ANSWER else _as_final(run, end)
+
+
+def _as_final(run: Run, end: End) -> End:
+    """The end with what becomes of its text: no value of the output type, and it is none (W4)."""
     try:
-        if text != NO_ANSWER:
-            return replace(final_end(run.definition, text), early_stopped=True)
+        final = final_end(run.definition, end.text)
     except InvalidOutput:
-        pass  # the model is not asked again: its text is all there is
-    return End(outcome="completed", text=text, early_stopped=True)
+        return end  # the model is not asked again: its text is all there is
+    return replace(final, early_stopped=end.early_stopped, signals=end.signals)
 
 
 def _prompt(run: Run) -> ModelRequest:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -60,4 +61,5 @@ class _RunInRounds(RunAgents):
             return await self.run_one(run, progress.round, len(progress.results))
         if self._max_iterations is not None and progress.round + 1 >= self._max_iterations:
             return run.completed(progress.text)
+        await asyncio.sleep(0)  # whose agents do nothing must not hold everybody else up
         return await self.run_one(run, progress.round + 1, 0)

@@ -231,8 +231,7 @@ async def _finish(run: Run, outcome: Outcome) -> Outcome:
     await run.durable()
     run.closed = True
     state = run.state.copied()
-    assert state.run is not None
-    return replace(outcome, state=state, usage=state.run.usage)
+    return replace(outcome, state=state, usage=state.usage)
 
 
 async def _end(run: Run, outcome: Completed | Stopped | Failed) -> Completed | Stopped | Failed:

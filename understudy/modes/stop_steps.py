@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic_ai.messages import ModelResponse
 
+from understudy.authors import for_itself
 from understudy.boundary import continuation_of, wants_answer
 from understudy.cancellation import CancellationSource, signal_of
 from understudy.errors import RunLimitExceeded, UntilToolNotCalled
@@ -96,7 +97,7 @@ def _last_text(run: Run) -> str:
 
 
 def _begin_early_stop(run: Run) -> None:
-    message = user_message(ANSWER_NOW, at=run.clock.now())
+    message = for_itself(user_message(ANSWER_NOW, at=run.clock.now()))
     run.record(EarlyStopBegun(turn=run.current.turns, message=message))
 
 

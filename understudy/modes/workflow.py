@@ -13,6 +13,7 @@ from typing import Any
 from understudy.definition import AgentDefinition, ChildAgent
 from understudy.errors import AgentFailed, DefinitionChanged, UsageError, error_from_dict
 from understudy.modes.pipeline import Mode
+from understudy.modes.stop_steps import end_by
 from understudy.outcomes import Failed, Interrupted, Outcome, Paused, Stopped
 from understudy.progress import AgentResult, Progress
 from understudy.records import SubRunEnded
@@ -78,7 +79,21 @@ class RunAgents:
                     now=run.definition.workflow or "no workflow",
                 )
             )
+        if current.signals and not run.definition.asks_model:
+            stopped = self._stopped(run, current.progress)
+            if stopped is not None:
+                return stopped
         return await self.go_on(run, current.progress)
+
+    def _stopped(self, run: Run, progress: Progress) -> Outcome | None:
+        """The end by signals of the workflow's own hooks, between two agents (P3)."""
+        decision = run.continuation
+        if not decision.should_stop:
+            return None
+        end = end_by(run, decision.signals, progress.text)
+        if end.outcome == "stopped":
+            return run.stopped(decision.signals)
+        return run.completed(end.text)
 
     async def go_on(self, run: Run, progress: Progress) -> Outcome | None:
         """Run what is missing; an outcome where the workflow is over, or waits."""

@@ -27,7 +27,7 @@ from understudy.tools.schema import (
     takes_context,
     told,
 )
-from understudy.values import digest
+from understudy.values import digest, is_time_span
 
 __all__ = ["Tool", "as_tool", "tool"]
 
@@ -255,9 +255,7 @@ def as_tool(given: object) -> Tool[Any]:
 
 
 def _check_options(name: str, *, timeout: float | None, on_unknown: str | None) -> None:
-    if timeout is not None and not (
-        isinstance(timeout, (int, float)) and not isinstance(timeout, bool) and timeout > 0
-    ):
+    if timeout is not None and not is_time_span(timeout):
         raise UsageError(f"Tool {name!r}: timeout must be seconds above 0, not {timeout!r}")
     if on_unknown not in (None, "ask", "tell"):
         raise UsageError(f"Tool {name!r}: on_unknown must be 'ask' or 'tell', not {on_unknown!r}")
