@@ -14,7 +14,7 @@ from tests.journal.postgres_server import Hosts, Server
 from tests.support import Held, by_turn, completed, interrupted, play, results, soon
 from understudy import Agent, Runtime, ScriptedModel, Status, approve, call, tool
 from understudy.errors import Fenced, OwnedElsewhere, StoreInUse, StoreUnavailable
-from understudy.journal import Store
+from understudy.journal import Standing, Store
 from understudy.journal.store import DatabaseStore
 
 ran: list[str] = []
@@ -264,3 +264,27 @@ def test_a_server_that_stays_away_is_told_and_the_agent_goes_on_when_it_is_back(
             assert ran == ["slow", "slow"]
 
     play(main, seconds=60)
+
+
+def test_what_was_claimed_under_a_lease_that_ended_meanwhile_is_lost(sqlite: SqlitePlace) -> None:
+    """J8: also between the claim and the first record."""
+
+    async def main() -> None:
+        backend = FaultyBackend(sqlite.backend())
+        backend.lease = 0.04
+        store = DatabaseStore(backend)
+        await store.open(lambda: None)
+        try:
+            owned = await store.claim("t", "desk")
+            assert owned is not None
+            backend.lease_lost = True
+            assert await asyncio.to_thread(backend.renewed.wait, 4)
+            journal = store.journal(
+                owned, standing=lambda: Standing.REST, on_durable=lambda _: None
+            )
+            with pytest.raises(Fenced):
+                journal.check_owner()
+        finally:
+            await store.close()
+
+    play(main)

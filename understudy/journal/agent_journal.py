@@ -26,6 +26,7 @@ class AgentJournal:
         committer: whose next transaction takes the records.
         lease: checked before a tool is entered.
         owned: the epoch that it writes under.
+        term: of the lease under which that was claimed.
         standing: how the agent stands now, for the index.
         on_durable: told, on the loop, the number of the newest durable record after each commit.
 
@@ -58,6 +59,7 @@ class AgentJournal:
         lease: Lease,
         owned: Owned,
         *,
+        term: int,
         standing: Callable[[], Standing],
         on_durable: Callable[[int], None],
         max_bytes: int = MAX_RECORD_BYTES,
@@ -65,7 +67,7 @@ class AgentJournal:
         self.loop = asyncio.get_running_loop()
         self._committer = committer
         self._lease = lease
-        self._term = lease.term
+        self._term = term
         self._owned = owned
         self._standing = standing
         self._on_durable = on_durable

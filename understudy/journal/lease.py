@@ -93,29 +93,33 @@ class Lease:
 
     def _beat(self, loop: asyncio.AbstractEventLoop, on_lost: Callable[[], None]) -> None:
         ticked = threading.Event()
+        told = False
         while not self._stop.wait(self._length / 4):
             ticked.clear()
             try:
                 loop.call_soon_threadsafe(ticked.set)
             except RuntimeError:
                 return  # the loop is closed, and its runtime with it
-            lost = not self.holds(self._term)
+            fenced = False
             try:
                 if ticked.wait(self._length / 4):
                     self._renew()
+                    told = False
                 else:
                     logger.warning("the event loop hangs: its lease is not renewed meanwhile")
-            except Fenced:
-                self._ends_at = -math.inf
+            except Fenced:  # also where it had run out here before, as after a suspension
+                self._ends_at, fenced = -math.inf, True
             except StoreError as error:
                 logger.warning("the lease could not be renewed: %s", error)
             except Exception:  # a defect of the backend: without this thread nothing is renewed
                 logger.exception("the lease could not be renewed")
-            if not lost and not self.holds(self._term):
+            if fenced or not (told or self.holds(self._term)):
                 logger.error("the lease has ended: other runtimes may own the agents by now")
                 self._term += 1
+                told = True
                 _tell(loop, on_lost)
-                self._begin_anew()
+                if fenced:
+                    self._begin_anew()
 
     def _begin_anew(self) -> None:
         """Be a host again at once, for what is claimed from now on."""

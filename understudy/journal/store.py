@@ -125,6 +125,8 @@ class DatabaseStore:
         self._max_bytes = max_record_bytes
         self._committer = Committer(backend, patience=patience)  # a new one each time it opens
         self._lease = Lease(backend)
+        self._terms: dict[str, int] = {}
+        """Under which lease an agent was claimed that has no journal yet."""
         self._reader = WorkerThreads(1)
         self._opener = WorkerThreads(1)
 
@@ -165,11 +167,16 @@ class DatabaseStore:
 
     async def claim(self, agent_id: str, agent: str | None) -> Owned | None:
         # Where nobody else could claim it, its commit need not be awaited: a sync at each start.
-        return await self._change(
+        term = self._lease.term
+        owned = await self._change(
             lambda backend: backend.claim(agent_id, agent), at_once=not self._lease.is_shared
         )
+        if owned is not None:
+            self._terms[agent_id] = term
+        return owned
 
     async def release(self, owned: Owned) -> None:
+        self._terms.pop(owned.agent_id, None)
         if self._lease.is_shared:  # else nobody else can want it
             await self._change(lambda backend: backend.release(owned))
 
@@ -184,6 +191,7 @@ class DatabaseStore:
             self._committer,
             self._lease,
             owned,
+            term=self._terms.pop(owned.agent_id, self._lease.term),
             standing=standing,
             on_durable=on_durable,
             max_bytes=self._max_bytes,
