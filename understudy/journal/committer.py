@@ -26,7 +26,6 @@ from tenacity.nap import sleep_using_event
 
 from understudy.errors import StoreBroken, StoreError, StoreUnavailable
 from understudy.journal.base import Backend, Batch
-from understudy.loops import call_soon_on
 
 __all__ = ["Change", "Committer", "Job"]
 
@@ -65,28 +64,17 @@ Taken = list[tuple[Job, Batch | None]]
 
 
 class Change(Generic[T]):
-    """A job that is a function of the database, with what it returns.
-
-    Args:
-        function: what is to be done.
-        batch: the records that it appends, if it does.
-        at_once: bring what it returned without the wait for its commit. What its asker writes next
-            is committed after it, and refused where it was not.
-
-    """
+    """A job that is a function of the database, with what it returns."""
 
     def __init__(
         self,
         function: Callable[[Backend], T],
         batch: Batch | None = None,
-        *,
-        at_once: bool = False,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[T] = self.loop.create_future()
         self._function = function
         self._batch = batch
-        self._at_once = at_once
         self._value: T
 
     def take(self) -> Batch | None:
@@ -95,8 +83,6 @@ class Change(Generic[T]):
 
     def work(self, backend: Backend) -> None:
         self._value = self._function(backend)
-        if self._at_once:
-            call_soon_on(self.loop, self.settle, None)
 
     def is_done(self, backend: Backend, taken: Batch | None) -> bool:
         # Without records of its own it may be done twice: a claim is simply claimed anew.
@@ -104,7 +90,7 @@ class Change(Generic[T]):
 
     def settle(self, error: StoreError | None) -> None:
         if self.future.done():
-            return  # nobody waits any more, or was told at once
+            return  # nobody waits any more
         if error is not None:
             self.future.set_exception(error)
         else:

@@ -55,8 +55,8 @@ class OwnedJournal(Journal, Protocol):
 class Store(Protocol):
     """Keeps the records of many agents. Used on one event loop, the runtime's.
 
-    Everything but `claim`, `load` and `agents` is durable when it returns. A database that cannot
-    be reached is tried again for some time; then its `StoreUnavailable` is raised.
+    Everything but `load` and `agents` is durable when it returns. A database that cannot be
+    reached is tried again for some time; then its `StoreUnavailable` is raised.
     """
 
     async def open(self, on_lost: Callable[[], None]) -> None:
@@ -71,7 +71,7 @@ class Store(Protocol):
         """Commit what there is, give up what is owned, end."""
 
     async def claim(self, agent_id: str, agent: str | None) -> Owned | None:
-        """As `Backend.claim`. Durable by what is written under it at the latest."""
+        """As `Backend.claim`."""
 
     async def release(self, owned: Owned) -> None:
         """Give an agent up that another runtime may want."""
@@ -166,11 +166,8 @@ class DatabaseStore:
         await self._opener.run(end)
 
     async def claim(self, agent_id: str, agent: str | None) -> Owned | None:
-        # Where nobody else could claim it, its commit need not be awaited: a sync at each start.
         term = self._lease.term
-        owned = await self._change(
-            lambda backend: backend.claim(agent_id, agent), at_once=not self._lease.is_shared
-        )
+        owned = await self._change(lambda backend: backend.claim(agent_id, agent))
         if owned is not None:
             self._terms[agent_id] = term
         return owned
@@ -242,14 +239,8 @@ class DatabaseStore:
     async def delete(self, agent_id: str) -> bool:
         return await self._change(lambda backend: backend.delete(agent_id))
 
-    async def _change(
-        self,
-        function: Callable[[Backend], T],
-        batch: Batch | None = None,
-        *,
-        at_once: bool = False,
-    ) -> T:
-        change = Change(function, batch, at_once=at_once)
+    async def _change(self, function: Callable[[Backend], T], batch: Batch | None = None) -> T:
+        change = Change(function, batch)
         with self._committer.lock:
             self._committer.put(change)
         self._committer.hurry()
