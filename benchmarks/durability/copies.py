@@ -174,4 +174,5 @@ async def _to_the_end(runtime: Runtime, log: SideLog) -> None:
     while isinstance(await runtime.get(ID).outcome(), Interrupted):
         asked = [pending.request for pending in await runtime.pending()]
         answers = {request.id: decision(log, request, careful=True) for request in asked}
-        await runtime.get(ID).resume(answers)
+        if answers:  # else its status is being recorded
+            await runtime.get(ID).resume(answers)

@@ -196,7 +196,8 @@ class Community:
             if cell.awake is None or cell.awake.ledger.behind:
                 continue  # nothing visible precedes its commit: the store knows (J16)
             seen.add(cell.id)
-            if standing_of(cell.state) is Standing.WAITS:
+            stands = cell.awake.task is None  # whatever else was cut off, a person is asked
+            if stands or standing_of(cell.state) is Standing.WAITS:
                 pending += _pending(cell.id, cell.state)
         async for stored in self.home.store.agents({Standing.WAITS}):
             if stored.agent_id not in seen:
