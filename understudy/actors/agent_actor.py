@@ -491,6 +491,7 @@ class AgentActor(LoopActor):
     def _lie_down(self) -> None:
         """Stop, once all is durable. What is in the inbox stays there for the next actor."""
         self._lying_down = True
+        self._awake.ledger.lasts = False
         if not self._awake.ledger.behind:
             self.stop()
             return
