@@ -496,6 +496,21 @@ def test_states_of_workflows_that_were_stored_before_still_load() -> None:
     assert type(outcome.state).from_dict(without(data)) == outcome.state
 
 
+def test_a_sequence_in_a_task_of_a_looping_agent_has_no_loop_around_it() -> None:
+    """W2: the loop is another tree's, so the sequence goes on to its end."""
+    last = by_turn("the end")
+    flow = Agent("flow", mode=Sequential([exits(), Agent("last", last)]))
+    boss = in_a_task_of("boss", flow)
+    outcome = completed(Agent("rounds", mode=Loop([boss], 1)).execute_sync("go"))
+    assert len(last.requests) == 1
+    assert not outcome.results[0].escalated
+
+
+def in_a_task_of(name: str, agent: Agent) -> Agent:
+    task = call("task", {"task_name": agent.name, "instructions": "go"}, id="t")
+    return says(name, [task], "done", middleware=[SubAgent([agent], general_purpose=False)])
+
+
 # ------------------------------------------------------------------- early answers
 
 
@@ -572,9 +587,7 @@ def in_a_workflow(payer: Agent) -> Agent:
 
 
 def in_a_task(payer: Agent) -> Agent:
-    task = call("task", {"task_name": "payer", "instructions": "go"}, id="t")
-    stack = [SubAgent([payer], general_purpose=False)]
-    return says("boss", [task], "done", middleware=stack)
+    return in_a_task_of("boss", payer)
 
 
 @pytest.mark.parametrize("place", [alone, in_a_workflow, in_a_task])
