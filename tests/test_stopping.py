@@ -239,6 +239,15 @@ def test_the_highest_is_the_strongest_then_the_users_then_the_earliest(given: St
     assert given.first is (given.signals[0] if order else None)
 
 
+def test_a_user_is_stronger_than_a_limit_of_steps_whoever_came_first() -> None:
+    """P1: they are of one priority."""
+    user, steps = StopSignal.user_requested("enough"), StopSignal.steps_limit("3 of 3")
+    tokens, again = StopSignal.token_limit("900 of 800"), StopSignal.user_requested("really")
+    for given in ((user, steps), (steps, user), (tokens, steps, user), (steps, user, again)):
+        assert StopSignals(given).highest is user
+    assert StopSignals((tokens, steps)).highest is steps
+
+
 @given(many_signals, some_signals)
 def test_adding_a_signal_changes_nothing_that_was_there(
     given: StopSignals, more: StopSignal

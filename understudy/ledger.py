@@ -53,10 +53,13 @@ class Ledger:
         "_state",
         "_untold",
         "epoch",
+        "lasts",
     )
 
     epoch: int
     """Under which it writes; 0 where nobody else could (J7)."""
+    lasts: bool | None
+    """Whether somebody keeps it between runs: an actor, while it is awake; None without one."""
 
     def __init__(
         self,
@@ -80,6 +83,7 @@ class Ledger:
         self._untold: list[tuple[int, Record]] = []  # a deque takes 0.7 KB, though it is empty
         self._count = last_seq
         self.epoch = epoch
+        self.lasts = None
 
     @property
     def state(self) -> AgentState:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -495,6 +496,21 @@ def test_states_of_workflows_that_were_stored_before_still_load() -> None:
     assert type(outcome.state).from_dict(without(data)) == outcome.state
 
 
+def test_a_sequence_in_a_task_of_a_looping_agent_has_no_loop_around_it() -> None:
+    """W2: the loop is another tree's, so the sequence goes on to its end."""
+    last = by_turn("the end")
+    flow = Agent("flow", mode=Sequential([exits(), Agent("last", last)]))
+    boss = in_a_task_of("boss", flow)
+    outcome = completed(Agent("rounds", mode=Loop([boss], 1)).execute_sync("go"))
+    assert len(last.requests) == 1
+    assert not outcome.results[0].escalated
+
+
+def in_a_task_of(name: str, agent: Agent) -> Agent:
+    task = call("task", {"task_name": agent.name, "instructions": "go"}, id="t")
+    return says(name, [task], "done", middleware=[SubAgent([agent], general_purpose=False)])
+
+
 # ------------------------------------------------------------------- early answers
 
 
@@ -541,3 +557,71 @@ def test_a_limit_for_one_run_of_a_workflow_is_refused() -> None:
     flow = Agent("flow", mode=Sequential([says("a", "x")]))
     with pytest.raises(UsageError, match="max_runs would count nothing"):
         flow.execute_sync("go", max_runs=1)
+
+
+# -------------------------------------------------------------------- late results
+
+
+class Blocking:
+    """A plain tool that blocks until it is released."""
+
+    def __init__(self) -> None:
+        self.entered, self.release = threading.Event(), threading.Event()
+
+        @tool
+        def pay() -> str:
+            """Pay."""
+            self.entered.set()
+            assert self.release.wait(10)
+            return "paid"
+
+        self.payer = says("payer", [call("pay", id="p")], "well", tools=[pay])
+
+
+def alone(payer: Agent) -> Agent:
+    return payer
+
+
+def in_a_workflow(payer: Agent) -> Agent:
+    return Agent("flow", mode=Sequential([Agent("inner", mode=Parallel([payer]))]))
+
+
+def in_a_task(payer: Agent) -> Agent:
+    return in_a_task_of("boss", payer)
+
+
+@pytest.mark.parametrize("place", [alone, in_a_workflow, in_a_task])
+@pytest.mark.parametrize("ended", ["cancel", "deadline"])
+def test_a_late_result_settles_the_doubt_after_a_run_was_stopped(
+    place: Callable[[Agent], Agent], ended: str, tmp_path: Path
+) -> None:
+    """J4, P7, P9: wherever the call was made; nothing else of the state changes."""
+    blocking = Blocking()
+    agent = place(blocking.payer)
+    clock = FakeClock()
+
+    async def main() -> None:
+        store = f"sqlite:///{tmp_path}/late.db"
+        async with Runtime(agents=[agent], store=store, clock=clock) as runtime:
+            ref = runtime.spawn(agent.name, id="a")
+            future = ref.run("go", deadline=0.05 if ended == "deadline" else None)
+            await asyncio.to_thread(blocking.entered.wait, 4)
+            if ended == "cancel":
+                ref.cancel()
+            else:
+                clock.advance(1)
+            outcome = await soon(future)
+            assert isinstance(outcome, Stopped), outcome
+            assert len(outcome.state.doubts) == 1
+            blocking.release.set()
+            state = outcome.state
+            async with asyncio.timeout(4):
+                while state.doubts:
+                    state = await ref.state()
+            assert state.children == {}
+            assert list(state.messages) == list(outcome.state.messages)
+            assert state.usage == outcome.usage
+        async with Runtime(agents=[agent], store=store) as runtime:
+            assert await soon(runtime.get("a").state()) == state
+
+    play(main)

@@ -366,6 +366,7 @@ class AgentRuns(LoopActor):
         """Stop, once all is durable. What is in the inbox stays there for the next actor."""
         self._lying_down = True
         awake = self._awake
+        awake.ledger.lasts = False
         if not awake.ledger.behind and not awake.told:
             self.stop()
             return

@@ -242,6 +242,7 @@ def _awake(
         last_seq=owned.last_seq,
         epoch=owned.epoch,
     )
+    ledger.lasts = True
     if owned.last_seq == 0 and values:
         ledger.record(AgentCreated(values=AgentState(values=values).stored_values()))
     return awake

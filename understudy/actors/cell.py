@@ -215,6 +215,8 @@ class AgentCell:
     def fall_asleep(self) -> None:
         """Out of memory: all that was recorded is in the store."""
         awake, self.awake = self.awake, None
+        if awake is not None:
+            awake.ledger.lasts = False
         self.waiting = awake.bequeath() if awake is not None else None
         self.set_status(Status.PASSIVE)
         if self.on_progress is not None:

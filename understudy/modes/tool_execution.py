@@ -323,7 +323,7 @@ async def _enter(
     else:
 
         def late(done: asyncio.Future[Any]) -> None:
-            if not done.cancelled() and done.exception() is None and not run.closed:
+            if not done.cancelled() and done.exception() is None and _takes_late(run):
                 _settle_late(run, ready, done.result())
 
         def in_thread() -> Any:
@@ -335,10 +335,20 @@ async def _enter(
     return await returned if inspect.isawaitable(returned) else returned
 
 
+def _takes_late(run: Run) -> bool:
+    """Whether somebody still reads what is recorded: the run goes on, or its actor is awake."""
+    lasts = run.root.ledger.lasts
+    return not run.root.closed if lasts is None else lasts
+
+
 def _settle_late(run: Run, ready: Ready, returned: Any) -> None:
     """An abandoned call came back after all: what it did is known, so its doubt is gone (J4)."""
-    call = ready.call
-    if call.key in run.state.doubts:
-        run.record(Settled(call_key=call.key, how="late result"))
+    call, place = ready.call, run
+    while place.parent is not None and place.ledger.state is not place.state:
+        place = place.parent  # this agent is over, and what it doubted is its caller's now
+    if call.key in place.state.doubts:
+        place.record(Settled(call_key=call.key, how="late result"))
+    elif place is not run or run.closed:
+        return
     elif call.result is None and any(request.kind == "doubt" for request in call.standing):
         run.record(result_of(run, ready, returned))
