@@ -14,7 +14,7 @@ from typing import Any
 
 from understudy import children, fold, ledger
 from understudy import records as r
-from understudy.actors import agent_actor, drives
+from understudy.actors import agent_runs, drives
 from understudy.journal import (
     agent_journal,
     lease,
@@ -206,7 +206,7 @@ def _j13() -> None:
 
 @_broken("J14: a message is acknowledged before it is durable")
 def _j14() -> None:
-    _wrap(agent_actor, "answer_when_durable", lambda _: lambda _cell, future, v: future.set(v))
+    _wrap(agent_runs, "answer_when_durable", lambda _: lambda _cell, future, v: future.set(v))
 
 
 @_broken("J14: a repeated message is another one")
@@ -219,7 +219,7 @@ def _j14_repeat() -> None:
 
         return sends
 
-    _wrap(agent_actor.AgentActor, "_send", sending)
+    _wrap(agent_runs.AgentRuns, "_send", sending)
 
 
 @_broken("J16: an outcome is told before it is durable")
