@@ -243,8 +243,8 @@ def test_a_user_is_stronger_than_a_limit_of_steps_whoever_came_first() -> None:
     """P1: they are of one priority."""
     user, steps = StopSignal.user_requested("enough"), StopSignal.steps_limit("3 of 3")
     tokens, again = StopSignal.token_limit("900 of 800"), StopSignal.user_requested("really")
-    for given in ((user, steps), (steps, user), (tokens, steps, user), (steps, user, again)):
-        assert StopSignals(given).highest is user
+    for signals in ((user, steps), (steps, user), (tokens, steps, user), (steps, user, again)):
+        assert StopSignals(signals).highest is user
     assert StopSignals((tokens, steps)).highest is steps
 
 
