@@ -71,5 +71,5 @@ def _version(connection: Connection, schema: str) -> tuple[int, bool]:
         return 0, bool(found)
     ((version,),) = connection.execute(sql.VERSION).fetchall()
     if version > len(sql.UPGRADES):
-        raise SchemaVersionError(version=version, known=len(sql.UPGRADES))
+        raise SchemaVersionError(version=version, known=len(sql.UPGRADES), what="database")
     return version, True

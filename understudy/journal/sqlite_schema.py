@@ -88,7 +88,7 @@ def check_tables(connection: sqlite3.Connection, *, known: int = SCHEMA_VERSION)
         return 0
     (version,) = connection.execute("SELECT version FROM meta").fetchone()
     if version > known:
-        raise SchemaVersionError(version=version, known=known)
+        raise SchemaVersionError(version=version, known=known, what="database")
     return int(version)
 
 
