@@ -17,6 +17,7 @@ from tests.support import (
     by_turn,
     completed,
     interrupted,
+    never,
     play,
     reloaded,
     soon,
@@ -77,6 +78,23 @@ def says(name: str, *turns: Any, **options: Any) -> Agent:
 def publisher(name: str, **options: Any) -> Agent:
     turns = [call("publish", id=name)], f"{name} is out"
     return says(name, *turns, tools=[publish], interrupt_on={"publish": True}, **options)
+
+
+def in_a_task_of(name: str, agent: Agent) -> Agent:
+    task = call("task", {"task_name": agent.name, "instructions": "go"}, id="t")
+    return says(name, [task], "done", middleware=[SubAgent([agent], general_purpose=False)])
+
+
+def alone(payer: Agent) -> Agent:
+    return payer
+
+
+def in_a_workflow(payer: Agent) -> Agent:
+    return Agent("flow", mode=Sequential([Agent("inner", mode=Parallel([payer]))]))
+
+
+def in_a_task(payer: Agent) -> Agent:
+    return in_a_task_of("boss", payer)
 
 
 # ---------------------------------------------------------------------------- time
@@ -426,6 +444,59 @@ def test_a_halt_in_a_branch_beats_the_question_of_another_after_a_restart_too() 
     assert_valid_history(done.state)
 
 
+@pytest.mark.parametrize("place", [alone, in_a_workflow, in_a_task])
+def test_a_halt_stands_where_the_time_is_over_before_its_siblings_are_done(
+    place: Callable[[Agent], Agent], tmp_path: Path
+) -> None:
+    """I11, P9: a person is told, also after a restart; what was interrupted is in doubt."""
+    clock = FakeClock()
+
+    @tool
+    async def hangs() -> None:
+        """Never end."""
+        clock.advance(60)
+        await never()
+
+    def agent() -> Agent:
+        calls = [call("alarm", id="a"), call("hangs", id="h")]
+        guard = says("payer", calls, tools=[alarm, hangs], middleware=[Haltable()])
+        return place(guard)
+
+    store, name = f"sqlite:///{tmp_path}/halts.db", agent().name
+    with Runtime(agents=[agent()], store=store, clock=clock) as runtime:
+        ref = runtime.spawn(name, id="a")
+        outcome = interrupted(ref.run("go", deadline=0.05).get(timeout=5))
+        assert [request.kind for request in outcome.requests] == ["halt"]
+        assert ref.status() is Status.INTERRUPTED
+    with Runtime(agents=[agent()], store=store, clock=clock) as runtime:
+        ref = runtime.get("a")
+        assert [p.request for p in runtime.pending().get(timeout=5)] == list(outcome.requests)
+        done = ref.resume(outcome.decide(dismiss())).get(timeout=5)
+    assert isinstance(done, Stopped), done
+    assert [signal.message for signal in done.signals] == ["fire"]
+    assert [doubt.tool_name for doubt in done.state.doubts.values()] == ["hangs"]
+    assert_valid_history(done.state)
+
+
+def test_a_halt_beats_a_cancellation_that_comes_with_it() -> None:
+    """I11: whether the source is asked before or after the halt is told."""
+    off = InMemoryCancellation()
+
+    @tool
+    async def alarms() -> None:
+        """Halt everything."""
+        off.cancel()
+        raise Halt("fire")
+
+    halts = says("a", [call("alarms", id="a")], tools=[alarms])
+    fails = Agent("b", ScriptedModel([RuntimeError("no line")]))
+    flow = Agent("flow", mode=Parallel([halts, fails]), middleware=[Haltable()])
+    for agent in (says("a", [call("alarms")], tools=[alarms], middleware=[Haltable()]), flow):
+        off.reset()
+        outcome = interrupted(agent.execute_sync("go", cancellation=off))
+        assert [request.kind for request in outcome.requests] == ["halt"]
+
+
 # -------------------------------------------------------------------- explanations
 
 
@@ -506,11 +577,6 @@ def test_a_sequence_in_a_task_of_a_looping_agent_has_no_loop_around_it() -> None
     assert not outcome.results[0].escalated
 
 
-def in_a_task_of(name: str, agent: Agent) -> Agent:
-    task = call("task", {"task_name": agent.name, "instructions": "go"}, id="t")
-    return says(name, [task], "done", middleware=[SubAgent([agent], general_purpose=False)])
-
-
 # ------------------------------------------------------------------- early answers
 
 
@@ -576,18 +642,6 @@ class Blocking:
             return "paid"
 
         self.payer = says("payer", [call("pay", id="p")], "well", tools=[pay])
-
-
-def alone(payer: Agent) -> Agent:
-    return payer
-
-
-def in_a_workflow(payer: Agent) -> Agent:
-    return Agent("flow", mode=Sequential([Agent("inner", mode=Parallel([payer]))]))
-
-
-def in_a_task(payer: Agent) -> Agent:
-    return in_a_task_of("boss", payer)
 
 
 @pytest.mark.parametrize("place", [alone, in_a_workflow, in_a_task])

@@ -27,7 +27,13 @@ def standing_of(state: AgentState) -> Standing:
 
 
 def is_busy(state: AgentState) -> bool:
-    """Whether a call is under way, here or inside: what its siblings ask makes nothing stand."""
+    """Whether a call is under way, here or inside: what its siblings ask makes nothing stand.
+
+    But a halt does, whatever is under way (I11).
+    """
+    halt = state.run.halt if state.run is not None else None
+    if halt is not None and halt.source:
+        return False
     runs = [inner.run for inner in state.tree if inner.run is not None and not inner.run.over]
     turns = [run.turn for run in runs if run.turn is not None]
     return any(call.running for turn in turns for call in turn.calls.values())

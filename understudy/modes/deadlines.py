@@ -19,6 +19,7 @@ async def within_deadline(run: Run, going: Awaitable[Outcome]) -> Outcome | None
 
     A model call or async tool is interrupted at once; the thread of a plain one is abandoned. The
     wish to stop is recorded before anything is interrupted, so a crash in between changes nothing.
+    In a halted tree there is none: what still goes on is interrupted, and the halt stands (I11).
     """
     loop = asyncio.get_running_loop()
     timer: asyncio.TimerHandle | None = None
@@ -30,7 +31,7 @@ async def within_deadline(run: Run, going: Awaitable[Outcome]) -> Outcome | None
             timer = loop.call_later(left, look)
             return
         with suppress(JournalFailed):  # it refuses the next record as well, and that is told
-            if run.current.cancelled is None:
+            if run.current.cancelled is None and run.root.current.halt is None:
                 run.ledger.record(time_is_over(run))
         scope.reschedule(loop.time())
 

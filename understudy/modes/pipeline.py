@@ -127,7 +127,7 @@ async def drive(run: Run, mode: Pipeline) -> Outcome:
                 outcome = await _circle(run, mode)
             else:
                 in_time = await within_deadline(run, _circle(run, mode))
-                outcome = in_time if in_time is not None else _cancelled(run)
+                outcome = in_time if in_time is not None else _overtaken(run)
         except HookFailed as failure:
             outcome = run.failed(failure.error)
         return await _finish(run, outcome)
@@ -185,10 +185,20 @@ async def _circle(run: Run, mode: Pipeline) -> Outcome:
 
 
 async def _check_cancelled(run: Run) -> None:
-    """Whatever else stands, a run is asked before each step whether it is cancelled (P7, P9)."""
+    """Whatever else stands, a run is asked before each step whether it is cancelled (P7, P9).
+
+    But for a halt: that beats everything else (I11).
+    """
+    if run.root.current.halt is not None:
+        return
     await ask_sources(run)
     if run.current.cancelled is None and run.seconds_left == 0.0:
         run.record(time_is_over(run))
+
+
+def _overtaken(run: Run) -> Outcome:
+    """How a run stands whose time was over in the middle of something."""
+    return halted(run) if run.current.cancelled is None else _cancelled(run)
 
 
 def _cancelled(run: Run) -> Stopped:
