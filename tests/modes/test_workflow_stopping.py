@@ -159,15 +159,17 @@ def test_the_time_of_an_agent_in_a_tool_counts_for_a_limited_parent_after_a_cras
         helper = Agent("helper", ScriptedModel(reply), tools=[publish], max_runs=3)
         task = call("task", {"task_name": "helper", "instructions": "go"}, id="t")
         return Agent(
-            "boss", by_turn([task]), middleware=[SubAgent([helper], general_purpose=False)]
+            "boss",
+            by_turn([task]),
+            middleware=[SubAgent([helper], general_purpose=False), Limits(max_seconds=100)],
         )
 
     disk, clock = Disk(), FakeClock()
-    boss(clock).execute_sync("go", deadline=100, clock=clock, journal=disk, new_id=ids())
+    boss(clock).execute_sync("go", clock=clock, journal=disk, new_id=ids())
     clock, cut = FakeClock(), Disk(len(disk.lines) - 12)
     began = clock.monotonic()
     with pytest.raises(Crash):
-        boss(clock).execute_sync("go", deadline=100, clock=clock, journal=cut, new_id=ids())
+        boss(clock).execute_sync("go", clock=clock, journal=cut, new_id=ids())
     state = cut.load()
     assert state.run is not None
     assert state.children, "cut off inside the agent"
@@ -401,7 +403,7 @@ def test_a_waiting_agent_inside_counts_in_what_was_used_so_far() -> None:
 def test_a_branch_that_asks_is_told_before_one_that_is_paused_after_a_restart_too(
     tmp_path: Path,
 ) -> None:
-    """W6, A1, I10."""
+    """W6, A1, I10, J14."""
     store = f"sqlite:///{tmp_path}/desk.db"
 
     def desk() -> Agent:
@@ -410,13 +412,15 @@ def test_a_branch_that_asks_is_told_before_one_that_is_paused_after_a_restart_to
 
     with Runtime(agents=[desk()], store=store) as runtime:
         ref = runtime.spawn("desk", id="d")
-        outcome = interrupted(ref.run("go").get(timeout=5))
+        outcome = interrupted(ref.run("go", message_id="m").get(timeout=5))
         assert ref.status() is Status.INTERRUPTED
     with Runtime(agents=[desk()], store=store) as runtime:
         ref = runtime.get("d")
         state = ref.state().get(timeout=5)
         assert ref.status() is Status.INTERRUPTED
         assert state.requests == outcome.requests
+        again = interrupted(ref.run("go", message_id="m").get(timeout=5))
+        assert (again.requests, again.usage) == (outcome.requests, outcome.usage)
         paused = ref.resume(outcome.decide(approve())).get(timeout=5)
         assert isinstance(paused, Paused), paused
     with Runtime(agents=[desk()], store=store) as runtime:
