@@ -13,7 +13,7 @@ from understudy.journal.postgres import PostgresBackend
 
 __all__ = ["hosts", "postgres_server", "postgres_url"]
 
-SECONDS = float(os.environ.get("CHAOS_SECONDS", "6"))
+SECONDS = float(os.environ.get("CHAOS_SECONDS", "4"))
 
 
 def test_two_hosts_that_fight_for_agents_lose_nothing_and_own_one_at_a_time(
@@ -34,7 +34,7 @@ def test_hosts_that_do_not_look_at_epoch_and_lease_are_found_out(
     """The control of the test above."""
     broken = "J7: on PostgreSQL, neither epoch nor lease is checked"
     try:
-        found = forks.play("fight", url=hosts.url, schema=hosts.schema, seconds=4, broken=broken)
+        found = forks.play("fight", url=hosts.url, schema=hosts.schema, seconds=3, broken=broken)
     except Died as died:
         assert "StoreDamaged" in str(died), "two owners wrote over each other"  # noqa: PT017
     else:
