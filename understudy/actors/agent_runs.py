@@ -63,7 +63,7 @@ class AgentRuns(LoopActor):
 
     def _want(self, wanted: RunWanted) -> None:
         cell, awake = self._cell, self._awake
-        options = options_of(awake.agent, wanted.choices)
+        options_of(awake.agent, wanted.choices)  # raises for what does not fit, before it waits
         run = awake.state.run
         if run is not None and run.quarantined is not None and not run.over:
             answer_when_durable(cell, wanted.future, quarantine_outcome(awake))
@@ -87,7 +87,6 @@ class AgentRuns(LoopActor):
             awake.asked = {**(awake.asked or {}), name: wanted.future}
         if stands:
             awake.pause_reason = None  # it held the run that this one withdraws
-        del options  # they were checked; they are made again when its turn comes
         awake.wait_turn(wanted)
         if awake.task is None:
             self._start_next()

@@ -32,6 +32,9 @@ __all__ = ["Change", "Committer", "Job"]
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
+WHILE_AWAY = retry_if_exception_type(StoreUnavailable)
+PAUSES = wait_random_exponential(multiplier=0.05, max=2)
+"""When a database is tried again, by whoever writes and whoever reads."""
 LINGER = 0.0003
 """Seconds that records wait for company while nobody waits for them. A step of an agent, from a
 tool's result to the start of the next tool, takes less where the model answers at once."""
@@ -117,8 +120,8 @@ class Committer:
         self._broken: StoreBroken | None = None
         self._stopping = threading.Event()
         self._retry = Retrying(
-            retry=retry_if_exception_type(StoreUnavailable),
-            wait=wait_random_exponential(multiplier=0.05, max=2),
+            retry=WHILE_AWAY,
+            wait=PAUSES,
             stop=stop_after_delay(patience) | stop_when_event_set(self._stopping),
             sleep=sleep_using_event(self._stopping),
             reraise=True,

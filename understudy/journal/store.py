@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
 
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay
-from tenacity.wait import wait_random_exponential
+from tenacity import AsyncRetrying, stop_after_delay
 
 from understudy.errors import StoreUnavailable
 from understudy.journal.agent_journal import AgentJournal
 from understudy.journal.base import Backend, Batch, Journal, Owned, Standing, StoredAgent
 from understudy.journal.codec import MAX_RECORD_BYTES, EncodedRecord, decode, encode
-from understudy.journal.committer import Change, Committer
+from understudy.journal.committer import PAUSES, WHILE_AWAY, Change, Committer
 from understudy.journal.lease import Lease
 from understudy.records import Record
 from understudy.threads import WorkerThreads
@@ -256,8 +255,8 @@ class DatabaseStore:
         """The attempts after the first one, which has failed."""
         failure: StoreUnavailable | None = first
         retry = AsyncRetrying(
-            retry=retry_if_exception_type(StoreUnavailable),
-            wait=wait_random_exponential(multiplier=0.05, max=2),
+            retry=WHILE_AWAY,
+            wait=PAUSES,
             stop=stop_after_delay(self._patience),
             reraise=True,
         )
