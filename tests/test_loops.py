@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from understudy.loops import call_on, call_soon_on
+from understudy._base.event_loops import call_on, call_soon_on
 
 name = contextvars.ContextVar("name", default="nobody")
 

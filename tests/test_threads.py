@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from understudy import UsageError
-from understudy.threads import WorkerThreads
+from understudy._base.worker_threads import WorkerThreads
 
 WAIT = 5
 """Seconds after which a thread that nobody releases gives up: only a failing test waits so long."""

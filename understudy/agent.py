@@ -12,9 +12,9 @@ from pydantic_ai.models import Model
 from pydantic_ai.settings import ModelSettings
 from tenacity import AsyncRetrying
 
+from understudy._base.clock import Clock, NewId, SystemClock, new_random_id
 from understudy.assembly import assemble, check_deadline, check_limits
 from understudy.cancellation import CancellationSource, as_sources
-from understudy.clock import Clock, NewId, SystemClock, new_random_id
 from understudy.definition import PauseWhen
 from understudy.errors import NotExtracted, UsageError
 from understudy.events import Event

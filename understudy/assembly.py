@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from pydantic_ai.models import Model
 from tenacity import AsyncRetrying
 
+from understudy._base.json_values import checked_seconds
 from understudy.definition import AgentDefinition, ChildAgent
 from understudy.errors import UsageError
 from understudy.instructions import check_instructions
@@ -24,7 +25,6 @@ from understudy.modes import AgentExecution, Mode, collapse_until_tool
 from understudy.modes.until import check_known, refuse_both
 from understudy.output import Output
 from understudy.tools.function_tool import Tool, as_tool
-from understudy.values import checked_seconds
 
 __all__ = ["assemble", "check_deadline", "check_limits"]
 

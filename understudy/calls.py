@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from understudy._base.json_values import checked_json, digest
 from understudy.child_calls import child_runs
 from understudy.events import ToolEmitted
 from understudy.interrupts import (
@@ -19,7 +20,6 @@ from understudy.interrupts import (
 from understudy.run import Run
 from understudy.state import Call
 from understudy.tools import Tool, ToolContext
-from understudy.values import checked_json, digest
 
 __all__ = ["ToolCall", "binding"]
 

@@ -11,12 +11,12 @@ from pydantic_ai.models import Model
 from pydantic_ai.settings import ModelSettings
 from tenacity import AsyncRetrying
 
+from understudy._base.json_values import digest
 from understudy.cancellation import CancellationSource
 from understudy.hooks import Hooks
 from understudy.instructions import Instructions
 from understudy.output import Output
 from understudy.tools import Tool
-from understudy.values import digest
 
 __all__ = ["AgentDefinition", "PauseWhen", "Pipeline"]
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from understudy._base.worker_threads import WorkerThreads
 from understudy.errors import JournalFailed, MiddlewareError
-from understudy.threads import WorkerThreads
 
 __all__ = ["Hook", "HookFailed", "Hooks"]
 

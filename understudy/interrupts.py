@@ -15,8 +15,8 @@ from typing import Any, Literal, cast
 
 from pydantic import TypeAdapter, ValidationError
 
+from understudy._base.json_values import digest
 from understudy.errors import DecisionError, UsageError
-from understudy.values import digest
 
 __all__ = [
     "Decision",

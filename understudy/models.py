@@ -22,7 +22,7 @@ from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse, 
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
 
-from understudy.clock import SystemClock
+from understudy._base.clock import SystemClock
 from understudy.errors import UsageError
 
 __all__ = ["ScriptExhausted", "ScriptedModel", "ScriptedRequest", "call", "resolve_model"]

@@ -12,9 +12,11 @@ from pydantic_ai.messages import ModelMessage, ModelRequest
 from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.usage import RunUsage
 
+from understudy._base.clock import Clock, NewId
+from understudy._base.json_values import checked_json
+from understudy._base.worker_threads import WorkerThreads
 from understudy.boundary import continuation_of
 from understudy.cancellation import CancellationSource
-from understudy.clock import Clock, NewId
 from understudy.definition import AgentDefinition, ChildAgent, Gate, PauseWhen
 from understudy.errors import UnderstudyError, UsageError
 from understudy.events import Event
@@ -41,8 +43,6 @@ from understudy.records import (
 )
 from understudy.state import RunState
 from understudy.stopping import ExecutionContinuation, StopSignal, StopSignals
-from understudy.threads import WorkerThreads
-from understudy.values import checked_json
 
 __all__ = ["ChildRunner", "Halted", "Run"]
 

@@ -12,9 +12,11 @@ from typing import Any
 from pydantic_ai.messages import ModelRequest
 from pydantic_ai.models import Model
 
+from understudy._base.clock import Clock, NewId, SystemClock, new_random_id
+from understudy._base.json_values import checked_json
+from understudy._base.worker_threads import WorkerThreads
 from understudy.cancellation import CancellationSource
 from understudy.children import NestedChildren, models_of, seeds_of
-from understudy.clock import Clock, NewId, SystemClock, new_random_id
 from understudy.definition import AgentDefinition, PauseWhen
 from understudy.errors import DecisionError, NotInterrupted, UsageError
 from understudy.events import Event
@@ -38,9 +40,7 @@ from understudy.records import (
 from understudy.run import Run, inside_run
 from understudy.state import AgentState
 from understudy.stopping import StopSignal, StopSignals
-from understudy.threads import WorkerThreads
 from understudy.tools import InvalidArguments
-from understudy.values import checked_json
 
 __all__ = [
     "Decisions",

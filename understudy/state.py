@@ -17,6 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_ai.messages import ModelMessage, ToolCallPart
 from pydantic_ai.usage import RunUsage
 
+from understudy._base.json_values import checked_json
 from understudy.errors import SchemaVersionError, UsageError
 from understudy.interrupts import Decision, DecisionRecord, DoubtfulCall, Request, Sticky
 from understudy.messages import (
@@ -29,7 +30,6 @@ from understudy.messages import (
 )
 from understudy.progress import Progress, Shared
 from understudy.records import End, Override, Result, Signalled
-from understudy.values import checked_json
 
 __all__ = ["AgentState", "Call", "QueuedMessage", "RunState", "Turn"]
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
+from understudy._base.json_values import checked_json
 from understudy.errors import UsageError
-from understudy.values import checked_json
 
 __all__ = ["ExecutionContinuation", "StopAgent", "StopReason", "StopSignal", "StopSignals"]
 

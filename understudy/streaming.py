@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
+from understudy._base.event_loops import call_on
 from understudy.events import Event
-from understudy.loops import call_on
 from understudy.outcomes import Outcome
 
 __all__ = ["streamed"]

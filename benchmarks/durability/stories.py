@@ -17,7 +17,8 @@ from benchmarks.durability.lives import Wanted, live
 from benchmarks.durability.points import NO_POINTS
 from benchmarks.durability.side_log import SideLog
 from benchmarks.durability.stage import mailer, support, walker
-from understudy import Agent, threads
+from understudy import Agent
+from understudy._base import worker_threads as threads
 
 answered_again, came_back = copies.answered_again, copies.came_back
 fight, left_open = hosts.fight, hosts.left_open

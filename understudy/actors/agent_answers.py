@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import pykka
 
+from understudy._base.json_values import checked_json
 from understudy.actors.agent_events import Status
 from understudy.actors.agent_messages import Notify, RunChoices
 from understudy.actors.awake import Awake
@@ -21,7 +22,6 @@ from understudy.records import Revoked, Settled, ValuesMerged
 from understudy.runner import RunOptions
 from understudy.state import AgentState
 from understudy.stopping import StopReason
-from understudy.values import checked_json
 
 __all__ = [
     "answer_when_durable",

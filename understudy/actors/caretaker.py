@@ -12,6 +12,7 @@ from typing import Any
 
 import pykka
 
+from understudy._base.event_loops import call_on
 from understudy.actors.agent_actor import WAKE, AgentActor
 from understudy.actors.agent_messages import Delete
 from understudy.actors.awake import Awake
@@ -30,7 +31,6 @@ from understudy.actors.supervisor import (
 )
 from understudy.errors import JournalFailed, UnderstudyError
 from understudy.journal import standing_of
-from understudy.loops import call_on
 from understudy.records import Snapshot
 from understudy.stopping import StopReason, StopSignal
 

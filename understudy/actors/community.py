@@ -11,6 +11,8 @@ from typing import Any
 
 import pykka
 
+from understudy._base.clock import Clock, NewId
+from understudy._base.worker_threads import WorkerThreads
 from understudy.actors.agent_events import LoopBlocked, Status
 from understudy.actors.agent_messages import Rest
 from understudy.actors.awake import Awake, folded
@@ -27,7 +29,6 @@ from understudy.actors.supervisor import (
     SupervisorTree,
 )
 from understudy.agent import Agent
-from understudy.clock import Clock, NewId
 from understudy.errors import (
     SchemaVersionError,
     StoreDamaged,
@@ -35,7 +36,6 @@ from understudy.errors import (
 from understudy.interrupts import Request
 from understudy.journal import Standing, Store, standing_of
 from understudy.state import AgentState
-from understudy.threads import WorkerThreads
 
 __all__ = ["AgentInfo", "Community", "PendingRequest"]
 

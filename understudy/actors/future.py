@@ -14,9 +14,9 @@ from typing import Any, TypeVar, cast
 
 import pykka
 
-from understudy.clock import SystemClock
+from understudy._base.clock import SystemClock
+from understudy._base.event_loops import call_on
 from understudy.errors import WouldDeadlock
-from understudy.loops import call_on
 
 __all__ = ["Future", "in_thread", "refuse", "refuse_on_a_loop"]
 

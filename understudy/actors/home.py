@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from understudy._base.clock import Clock, NewId
+from understudy._base.worker_threads import WorkerThreads
 from understudy.agent import Agent
-from understudy.clock import Clock, NewId
 from understudy.journal import Store
-from understudy.threads import WorkerThreads
 
 __all__ = ["Home"]
 

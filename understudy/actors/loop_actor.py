@@ -18,6 +18,7 @@ import pykka
 from pykka._envelope import Envelope
 from pykka.messages import ProxyGetAttr, _ActorStop
 
+from understudy._base.event_loops import call_on
 from understudy.actors.errors import ActorDied
 from understudy.actors.future import Future
 from understudy.actors.loop_thread import shared_loop
@@ -26,7 +27,6 @@ from understudy.actors.monitor import Lifetime
 from understudy.actors.ref import LoopActorRef
 from understudy.actors.residents import move_in, move_out, watch_running_loop
 from understudy.errors import UsageError
-from understudy.loops import call_on
 
 __all__ = ["LoopActor", "async_hook", "loop_for_start"]
 

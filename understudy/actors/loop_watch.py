@@ -13,8 +13,8 @@ import threading
 import traceback
 from collections.abc import Callable
 
-from understudy.clock import Clock
-from understudy.loops import call_soon_on
+from understudy._base.clock import Clock
+from understudy._base.event_loops import call_soon_on
 
 __all__ = ["LoopWatch"]
 

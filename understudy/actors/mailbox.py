@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import pykka
 from pykka._envelope import Envelope
 
-from understudy.loops import call_soon_on
+from understudy._base.event_loops import call_soon_on
 
 __all__ = ["Mailbox", "MailboxOwner"]
 

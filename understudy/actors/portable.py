@@ -6,8 +6,8 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from understudy._base.clock import Clock
 from understudy.actors.ids import checked_id
-from understudy.clock import Clock
 from understudy.errors import (
     JournalFailed,
     SchemaVersionError,

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from understudy._base.clock import Clock, NewId, SystemClock, new_random_id
+from understudy._base.worker_threads import WorkerThreads
 from understudy.actors.agent_events import Status
 from understudy.actors.agent_ref import AgentRef
 from understudy.actors.cell import running_agents
@@ -20,11 +22,9 @@ from understudy.actors.portable import export, import_
 from understudy.actors.recovery import recover
 from understudy.actors.supervisor import SupervisorTree
 from understudy.agent import Agent
-from understudy.clock import Clock, NewId, SystemClock, new_random_id
 from understudy.errors import ForkedRuntime, UsageError, WouldDeadlock
 from understudy.journal import Store
 from understudy.journal.opening import Durability, open_store
-from understudy.threads import WorkerThreads
 
 __all__ = ["Runtime", "RuntimeStatus"]
 

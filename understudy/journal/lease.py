@@ -12,7 +12,7 @@ import math
 import threading
 from collections.abc import Callable
 
-from understudy.clock import suspend_aware_seconds
+from understudy._base.clock import suspend_aware_seconds
 from understudy.errors import Fenced, StoreError
 from understudy.journal.base import Backend
 

@@ -10,6 +10,7 @@ from typing import Protocol, TypeVar
 
 from tenacity import AsyncRetrying, stop_after_delay
 
+from understudy._base.worker_threads import WorkerThreads
 from understudy.errors import StoreUnavailable
 from understudy.journal.agent_journal import AgentJournal
 from understudy.journal.base import Backend, Batch, Journal, Owned, Standing, StoredAgent
@@ -17,7 +18,6 @@ from understudy.journal.codec import MAX_RECORD_BYTES, EncodedRecord, decode, en
 from understudy.journal.committer import PAUSES, WHILE_AWAY, Change, Committer
 from understudy.journal.lease import Lease
 from understudy.records import Record
-from understudy.threads import WorkerThreads
 
 __all__ = ["DatabaseStore", "Loaded", "OwnedJournal", "Store"]
 

@@ -14,6 +14,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
+from understudy._base.json_values import checked_json, is_time_span
 from understudy.calls import ToolCall
 from understudy.definition import AgentDefinition
 from understudy.errors import UsageError
@@ -21,7 +22,6 @@ from understudy.interrupts import DECISION_TYPES, DecisionType, Request, checked
 from understudy.middleware.base import Middleware
 from understudy.run import Run
 from understudy.tools import ToolContext
-from understudy.values import checked_json, is_time_span
 
 __all__ = ["HumanInTheLoop", "Rule"]
 

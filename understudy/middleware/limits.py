@@ -12,11 +12,11 @@ from typing import Literal, get_args
 
 from pydantic_ai.messages import FinishReason
 
+from understudy._base.json_values import checked_seconds
 from understudy.errors import UsageError
 from understudy.middleware.base import Middleware
 from understudy.run import Run
 from understudy.stopping import StopSignal
-from understudy.values import checked_seconds
 
 __all__ = ["Limits"]
 

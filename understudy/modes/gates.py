@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from understudy._base.json_values import digest
 from understudy.calls import ToolCall, binding
 from understudy.errors import UsageError
 from understudy.hooks import Hook, HookFailed
 from understudy.interrupts import Request
 from understudy.run import Run
-from understudy.values import digest
 
 __all__ = ["wanted_requests"]
 

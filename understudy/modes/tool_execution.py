@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from understudy._base.json_values import digest
 from understudy.calls import ToolCall, make_context
 from understudy.child_calls import ChildWaits, inner_runs_end
 from understudy.errors import JournalFailed, RecordRefused, UsageError
@@ -30,7 +31,6 @@ from understudy.records import Result, Settled, Started, Suspended
 from understudy.run import Halted, Run
 from understudy.stopping import StopAgent
 from understudy.tools import Retry, Tool, ToolFailed
-from understudy.values import digest
 
 __all__ = ["perform", "start"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from understudy._base.json_values import digest
 from understudy.calls import ToolCall, binding, make_context
 from understudy.fold import doubtful
 from understudy.interrupts import DECISION_TYPES, DoubtfulCall, Request
@@ -13,7 +14,6 @@ from understudy.records import Requested
 from understudy.run import Run
 from understudy.state import Call
 from understudy.tools import InvalidArguments, Tool
-from understudy.values import digest
 
 __all__ = [
     "Ready",

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 from pydantic_ai.messages import ToolReturnPart
 
+from understudy._base.json_values import checked_json
 from understudy.errors import UsageError
 from understudy.fold import IN_DOUBT
 from understudy.interrupts import Decision, Halt, Interrupt, Request
@@ -17,7 +18,6 @@ from understudy.run import Run
 from understudy.state import Call, merged
 from understudy.stopping import StopSignal
 from understudy.tools.result import ToolResult, model_content
-from understudy.values import checked_json
 
 __all__ = [
     "EXPIRY",

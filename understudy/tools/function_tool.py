@@ -17,6 +17,7 @@ from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 from pydantic_ai.tools import ToolDefinition
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
+from understudy._base.json_values import digest, is_time_span
 from understudy.errors import UsageError
 from understudy.tools.result import InvalidArguments
 from understudy.tools.schema import (
@@ -27,7 +28,6 @@ from understudy.tools.schema import (
     takes_context,
     told,
 )
-from understudy.values import digest, is_time_span
 
 __all__ = ["Tool", "as_tool", "tool"]
 

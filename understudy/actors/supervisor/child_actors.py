@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from understudy._base.clock import Clock
+from understudy._base.event_loops import call_on
 from understudy.actors.monitor import Down
 from understudy.actors.ref import LoopActorRef
 from understudy.actors.supervisor.child import Child
@@ -21,8 +23,6 @@ from understudy.actors.supervisor.lifecycle import (
 )
 from understudy.actors.supervisor.ref import SupervisorRef
 from understudy.actors.supervisor.snapshots import ChildStatus
-from understudy.clock import Clock
-from understudy.loops import call_on
 
 __all__ = ["ChildActors"]
 

@@ -9,9 +9,9 @@ from typing import Literal, TypeAlias
 from tenacity import RetryCallState, Retrying
 from tenacity.wait import wait_base
 
+from understudy._base.clock import Clock
 from understudy.actors.supervisor.child import Child
 from understudy.actors.supervisor.spec import check_choice, is_seconds
-from understudy.clock import Clock
 from understudy.errors import UsageError
 
 __all__ = ["RestartPolicy", "RestartWait", "Strategy"]

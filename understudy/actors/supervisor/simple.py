@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from understudy._base.event_loops import call_on
 from understudy.actors.monitor import Down
 from understudy.actors.ref import LoopActorRef
 from understudy.actors.supervisor.lifecycle import (
@@ -18,7 +19,6 @@ from understudy.actors.supervisor.lifecycle import (
     too_late,
 )
 from understudy.actors.supervisor.spec import StartChild
-from understudy.loops import call_on
 
 __all__ = ["SimpleChildren"]
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 from pykka import ActorDeadError
 from pykka.messages import ProxyCall
 
+from understudy._base.clock import Clock, SystemClock
 from understudy.actors.loop_actor import LoopActor, async_hook
 from understudy.actors.monitor import Down
 from understudy.actors.ref import LoopActorRef
@@ -34,7 +35,6 @@ from understudy.actors.supervisor.simple import SimpleChildren
 from understudy.actors.supervisor.snapshots import ChildCounts, ChildInfo, ChildStatus
 from understudy.actors.supervisor.spec import ChildSpec, StartChild
 from understudy.actors.supervisor.table import Table
-from understudy.clock import Clock, SystemClock
 from understudy.errors import UsageError
 
 __all__ = ["Supervisor"]
