@@ -51,7 +51,7 @@ from pydantic_ai.tools import Tool as SchemaTool
 from pydantic_ai.usage import RequestUsage
 
 from understudy import ScriptedModel, UsageError, tool
-from understudy.messages import messages_from_dicts, messages_to_dicts
+from understudy.models.messages import messages_from_dicts, messages_to_dicts
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 PIXEL = b"\x89PNG\r\n\x1a\n not a real picture"

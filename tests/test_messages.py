@@ -16,7 +16,7 @@ from pydantic_ai.messages import (
 )
 
 from understudy import Agent, AgentState, Completed, Failed, Interrupted, ScriptedModel, call
-from understudy.messages import Messages
+from understudy.models.messages import Messages
 
 
 def asked(text: str) -> ModelRequest:

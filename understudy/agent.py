@@ -21,9 +21,9 @@ from understudy.events import Event
 from understudy.instructions import Instructions
 from understudy.journal import Journal
 from understudy.ledger import Ledger
-from understudy.messages import UserInput
 from understudy.middleware.base import Middleware
 from understudy.middleware.human_in_the_loop import Rule
+from understudy.models.messages import UserInput
 from understudy.modes import Mode, collapse_until_tool
 from understudy.modes.until import UntilTool, check_known, refuse_both
 from understudy.outcomes import Completed, Failed, Outcome

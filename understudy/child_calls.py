@@ -8,7 +8,7 @@ from typing import Any
 
 from understudy.definition import AgentDefinition, ChildAgent
 from understudy.errors import UsageError
-from understudy.messages import user_message
+from understudy.models.messages import user_message
 from understudy.outcomes import Interrupted, Outcome, Paused
 from understudy.run import Run
 from understudy.state import Call

@@ -13,7 +13,8 @@ from pydantic_ai.models import Model
 from understudy.definition import AgentDefinition, ChildAgent, PauseWhen
 from understudy.errors import UsageError
 from understudy.ledger import ChildLedger
-from understudy.models import refresh_client, resolve_model
+from understudy.models import resolve_model
+from understudy.models.model_names import refresh_client
 from understudy.modes.ends import outcome_of
 from understudy.modes.pipeline import drive
 from understudy.outcomes import Outcome

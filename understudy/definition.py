@@ -15,7 +15,7 @@ from understudy._base.json_values import digest
 from understudy.cancellation import CancellationSource
 from understudy.hooks import Hooks
 from understudy.instructions import Instructions
-from understudy.output import Output
+from understudy.models.output import Output
 from understudy.tools import Tool
 
 __all__ = ["AgentDefinition", "PauseWhen", "Pipeline"]

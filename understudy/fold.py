@@ -13,10 +13,10 @@ from typing import Any
 from pydantic_ai.messages import ModelRequest, ToolReturnPart
 
 from understudy import records as r
-from understudy.authors import from_user
 from understudy.errors import UsageError
 from understudy.interrupts import DecisionRecord, DoubtfulCall, Sticky
-from understudy.messages import Messages
+from understudy.models.attribution import from_user
+from understudy.models.messages import Messages
 from understudy.progress import Progress, Shared
 from understudy.sharing import new_child, note_end, take_back
 from understudy.state import AgentState, Call, QueuedMessage, RunState, Turn, belongs

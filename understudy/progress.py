@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from understudy.messages import StoredMessage
+from understudy.models.messages import StoredMessage
 
 __all__ = ["AgentResult", "Progress", "Shared"]
 

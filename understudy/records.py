@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, cast
 import pydantic
 
 from understudy.interrupts import Decision, Request
-from understudy.messages import (
+from understudy.models.messages import (
     StoredMessage,
     StoredRequest,
     StoredResponse,

@@ -22,8 +22,8 @@ from understudy.errors import UnderstudyError, UsageError
 from understudy.events import Event
 from understudy.hooks import in_hook
 from understudy.ledger import Ledger
-from understudy.messages import normalised
 from understudy.model_input import ModelInput
+from understudy.models.messages import normalised
 from understudy.outcomes import (
     Completed,
     Failed,

@@ -24,8 +24,8 @@ from understudy.instructions import render
 from understudy.interrupts import Decision, Request, checked_decision
 from understudy.journal import Journal
 from understudy.ledger import Ledger, ledgers
-from understudy.messages import UserInput, user_message
-from understudy.models import refresh_client
+from understudy.models.messages import UserInput, user_message
+from understudy.models.model_names import refresh_client
 from understudy.modes.ends import outcome_of
 from understudy.modes.pipeline import drive
 from understudy.outcomes import Interrupted, Outcome, Paused

@@ -7,7 +7,7 @@ in each agent's facts would make these grow with the square of its turns.
 from __future__ import annotations
 
 from understudy import records as r
-from understudy.authors import is_for_itself, signed, view_for
+from understudy.models.attribution import is_for_itself, signed, view_for
 from understudy.progress import AgentResult
 from understudy.state import AgentState, RunState
 

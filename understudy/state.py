@@ -20,7 +20,7 @@ from pydantic_ai.usage import RunUsage
 from understudy._base.json_values import checked_json
 from understudy.errors import SchemaVersionError, UsageError
 from understudy.interrupts import Decision, DecisionRecord, DoubtfulCall, Request, Sticky
-from understudy.messages import (
+from understudy.models.messages import (
     Messages,
     StoredRequest,
     StoredResponse,

@@ -32,7 +32,7 @@ from understudy.actors.future import Future, refuse_on_a_loop
 from understudy.actors.monitor import Lifetime
 from understudy.errors import NotExtracted, UsageError, WouldDeadlock
 from understudy.interrupts import Decision, DecisionRecord
-from understudy.messages import UserInput, user_message
+from understudy.models.messages import UserInput, user_message
 from understudy.modes.until import UntilTool
 from understudy.outcomes import Completed, Outcome
 from understudy.records import Revoked, Settled

@@ -9,13 +9,13 @@ from pydantic_ai.messages import ModelRequest
 
 from understudy.boundary import continuation_of, wants_answer
 from understudy.errors import UntilToolNotCalled
-from understudy.messages import user_message
+from understudy.models.messages import user_message
+from understudy.models.output import InvalidOutput
 from understudy.modes.ends import final_end, outcome_of
 from understudy.modes.steering import steering
 from understudy.modes.stop_steps import NO_ANSWER, end_by
 from understudy.modes.tool_ready import Ready, prepare
 from understudy.outcomes import Outcome
-from understudy.output import InvalidOutput
 from understudy.records import End, TurnClosed
 from understudy.run import Run
 from understudy.state import Call, Turn

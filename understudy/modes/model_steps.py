@@ -25,7 +25,7 @@ from understudy.events import ReplyStarted, TextDelta, ThinkingDelta
 from understudy.hooks import Hook, HookFailed
 from understudy.instructions import render
 from understudy.model_input import ModelInput
-from understudy.models import needs_preparation
+from understudy.models.model_names import needs_preparation
 from understudy.modes.call_ids import with_own_ids
 from understudy.modes.ends import outcome_of
 from understudy.modes.steering import steering

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pydantic_ai.messages import ModelResponse
 
-from understudy.authors import for_itself
 from understudy.boundary import continuation_of, wants_answer
 from understudy.cancellation import CancellationSource, signal_of
 from understudy.errors import RunLimitExceeded, UntilToolNotCalled
 from understudy.hooks import Hook, HookFailed
-from understudy.messages import user_message
+from understudy.models.attribution import for_itself
+from understudy.models.messages import user_message
 from understudy.outcomes import Outcome
 from understudy.records import CancelRequested, EarlyStopBegun, End
 from understudy.run import Run
