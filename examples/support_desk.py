@@ -40,9 +40,9 @@ from understudy import (
     UsageError,
     tool,
 )
-from understudy.fold import replay
 from understudy.journal import MemoryJournal
 from understudy.middleware import HumanInTheLoop
+from understudy.state.fold import replay
 
 PROMPT = "My coffee grinder from order 17 came broken. Please refund it."
 INSTRUCTIONS = (

@@ -36,9 +36,9 @@ from understudy import (
     respond,
     tool,
 )
-from understudy.fold import replay
 from understudy.models import ScriptedRequest
-from understudy.records import Record, record_from_dict, record_to_dict
+from understudy.state.fold import replay
+from understudy.state.records import Record, record_from_dict, record_to_dict
 
 TOOLS = ("note", "plain", "gated", "ask", "fail", "alone")
 

@@ -37,7 +37,7 @@ from understudy import (
     tool,
 )
 from understudy.middleware import Middleware, SubAgent
-from understudy.records import CancelRequested, Record, RunStarted
+from understudy.state.records import CancelRequested, Record, RunStarted
 
 SOON = 0.05
 LONG = 60.0

@@ -35,8 +35,8 @@ from understudy import (
     tool,
 )
 from understudy.errors import JournalFailed
-from understudy.fold import replay
-from understudy.records import Record, Started, record_from_dict, record_to_dict
+from understudy.state.fold import replay
+from understudy.state.records import Record, Started, record_from_dict, record_to_dict
 
 
 class Crash(BaseException):

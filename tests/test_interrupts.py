@@ -53,10 +53,10 @@ from understudy import (
     respond,
     tool,
 )
-from understudy.fold import replay
 from understudy.journal import MemoryJournal
 from understudy.middleware import Middleware
-from understudy.records import Record, record_from_dict, record_to_dict
+from understudy.state.fold import replay
+from understudy.state.records import Record, record_from_dict, record_to_dict
 
 
 @pytest.fixture(params=["here", "elsewhere"])

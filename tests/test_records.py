@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 import pytest
 
-from understudy.records import Record, Started, record_from_dict, record_to_dict
+from understudy.state.records import Record, Started, record_from_dict, record_to_dict
 
 RECORDS: tuple[Any, ...] = get_args(Record)
 

@@ -38,9 +38,9 @@ from understudy import (
     respond,
     tool,
 )
-from understudy.fold import replay
 from understudy.journal import MemoryJournal
-from understudy.records import record_from_dict, record_to_dict
+from understudy.state.fold import replay
+from understudy.state.records import record_from_dict, record_to_dict
 
 
 class Line(BaseModel):

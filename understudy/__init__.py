@@ -45,7 +45,7 @@ from understudy.outcomes import (
     ToolCallResult,
 )
 from understudy.run import Run
-from understudy.state import AgentState
+from understudy.state.agent_state import AgentState
 from understudy.stopping import StopAgent, StopReason, StopSignal, StopSignals
 from understudy.tools import Retry, Tool, ToolContext, ToolResult, tool
 

@@ -27,9 +27,9 @@ from understudy.models.messages import UserInput
 from understudy.modes import Mode, collapse_until_tool
 from understudy.modes.until import UntilTool, check_known, refuse_both
 from understudy.outcomes import Completed, Failed, Outcome
-from understudy.records import Revoked, Settled
 from understudy.runner import Decisions, Host, Runner, RunOptions
-from understudy.state import AgentState
+from understudy.state.agent_state import AgentState
+from understudy.state.records import Revoked, Settled
 from understudy.streaming import streamed
 from understudy.tools import Tool, ToolResult
 

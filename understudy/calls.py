@@ -18,7 +18,7 @@ from understudy.interrupts import (
     checked_allowed,
 )
 from understudy.run import Run
-from understudy.state import Call
+from understudy.state.agent_state import Call
 from understudy.tools import Tool, ToolContext
 
 __all__ = ["ToolCall", "binding"]

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Sequence
 from typing import Protocol, runtime_checkable
 
 from understudy.errors import UsageError
-from understudy.state import AgentState
+from understudy.state.agent_state import AgentState
 from understudy.stopping import StopSignal
 
 __all__ = ["CancellationSource", "InMemoryCancellation", "as_sources", "signal_of"]

@@ -11,7 +11,7 @@ from understudy.errors import UsageError
 from understudy.models.messages import user_message
 from understudy.outcomes import Interrupted, Outcome, Paused
 from understudy.run import Run
-from understudy.state import Call
+from understudy.state.agent_state import Call
 
 __all__ = ["ChildWaits", "child_runs", "inner_runs_end"]
 

@@ -18,9 +18,9 @@ from understudy.models.model_names import refresh_client
 from understudy.modes.ends import outcome_of
 from understudy.modes.pipeline import drive
 from understudy.outcomes import Outcome
-from understudy.records import End, RunEnded, RunStarted
 from understudy.run import Run
-from understudy.state import AgentState
+from understudy.state.agent_state import AgentState
+from understudy.state.records import End, RunEnded, RunStarted
 from understudy.stopping import StopSignals
 
 __all__ = ["NestedChildren", "models_of", "seeds_of"]

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from pydantic_ai.messages import ModelResponse
 
-from understudy import records as r
 from understudy.interrupts import Request
+from understudy.state import records as r
 
 __all__ = [
     "AgentEnded",

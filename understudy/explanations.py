@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from pydantic_ai.messages import ModelRequest
 
-from understudy.boundary import continuation_of, overridden_signals, worn_out
 from understudy.errors import UnderstudyError
 from understudy.interrupts import Request
-from understudy.progress import Progress
-from understudy.state import AgentState, RunState
+from understudy.state.agent_state import AgentState, RunState
+from understudy.state.continuation import continuation_of, overridden_signals, worn_out
+from understudy.state.workflow_progress import Progress
 from understudy.stopping import StopSignal, StopSignals
 
 __all__ = [

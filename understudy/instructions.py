@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from understudy.errors import MissingValue, UsageError
-from understudy.state import AgentState
+from understudy.state.agent_state import AgentState
 
 __all__ = ["Instructions", "check_instructions", "render"]
 

@@ -8,10 +8,10 @@ from typing import Protocol, runtime_checkable
 
 from understudy.errors import JournalFailed
 from understudy.events import Event, events_of
-from understudy.fold import apply
 from understudy.journal.base import Journal
-from understudy.records import ChildRecord, Record, Snapshot
-from understudy.state import AgentState
+from understudy.state.agent_state import AgentState
+from understudy.state.fold import apply
+from understudy.state.records import ChildRecord, Record, Snapshot
 
 __all__ = ["ChildLedger", "FactListener", "Ledger", "Listener", "ledgers"]
 

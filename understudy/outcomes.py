@@ -17,8 +17,8 @@ from understudy.explanations import (
     why_stopped,
 )
 from understudy.interrupts import Decision, Request, checked_decision
-from understudy.progress import AgentResult
-from understudy.state import AgentState
+from understudy.state.agent_state import AgentState
+from understudy.state.workflow_progress import AgentResult
 from understudy.stopping import StopSignals
 
 __all__ = ["Completed", "Failed", "Interrupted", "Outcome", "Paused", "Stopped", "ToolCallResult"]

@@ -15,7 +15,6 @@ from pydantic_ai.usage import RunUsage
 from understudy._base.clock import Clock, NewId
 from understudy._base.json_values import checked_json
 from understudy._base.worker_threads import WorkerThreads
-from understudy.boundary import continuation_of
 from understudy.cancellation import CancellationSource
 from understudy.definition import AgentDefinition, ChildAgent, Gate, PauseWhen
 from understudy.errors import UnderstudyError, UsageError
@@ -33,15 +32,9 @@ from understudy.outcomes import (
     Stopped,
     ToolCallResult,
 )
-from understudy.records import (
-    HistoryReplaced,
-    Once,
-    Override,
-    Record,
-    Signalled,
-    TimeSpent,
-)
-from understudy.state import RunState
+from understudy.state.agent_state import RunState
+from understudy.state.continuation import continuation_of
+from understudy.state.records import HistoryReplaced, Once, Override, Record, Signalled, TimeSpent
 from understudy.stopping import ExecutionContinuation, StopSignal, StopSignals
 
 __all__ = ["ChildRunner", "Halted", "Run"]

@@ -29,16 +29,9 @@ from understudy.models.model_names import refresh_client
 from understudy.modes.ends import outcome_of
 from understudy.modes.pipeline import drive
 from understudy.outcomes import Interrupted, Outcome, Paused
-from understudy.records import (
-    Decided,
-    End,
-    RunEnded,
-    RunStarted,
-    Unpaused,
-    Withdrawn,
-)
 from understudy.run import Run, inside_run
-from understudy.state import AgentState
+from understudy.state.agent_state import AgentState
+from understudy.state.records import Decided, End, RunEnded, RunStarted, Unpaused, Withdrawn
 from understudy.stopping import StopSignal, StopSignals
 from understudy.tools import InvalidArguments
 

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from understudy import children, fold, ledger
-from understudy import records as r
+from understudy import children, ledger
 from understudy.actors import agent_runs, drives
 from understudy.journal import (
     agent_journal,
@@ -24,6 +23,8 @@ from understudy.journal import (
     sqlite_lock,
 )
 from understudy.modes import agent_execution, interrupt_steps, pipeline, tool_steps
+from understudy.state import fold
+from understudy.state import records as r
 from understudy.stopping import StopReason, StopSignal
 
 __all__ = ["BROKEN", "break_"]

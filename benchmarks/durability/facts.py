@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from understudy import records as r
-from understudy.records import record_from_dict
+from understudy.state import records as r
+from understudy.state.records import record_from_dict
 
 __all__ = ["Facts", "facts_of"]
 

@@ -16,7 +16,7 @@ from tests.journal.conftest import Database
 from understudy.errors import Fenced, OwnedElsewhere, StoreConflict, StoreInUse
 from understudy.journal.base import Backend, Batch, Owned, Standing, StoredAgent, StoredRecords
 from understudy.journal.codec import EncodedRecord, decode, encode
-from understudy.records import Once
+from understudy.state.records import Once
 
 OPEN, REST, WAITS, QUEUED = Standing.OPEN, Standing.REST, Standing.WAITS, Standing.QUEUED
 

@@ -24,7 +24,7 @@ from pydantic_ai.usage import RequestUsage
 
 from understudy.errors import RecordRefused
 from understudy.journal.codec import EncodedRecord, decode, encode
-from understudy.records import Reply, Result, record_from_dict, record_to_dict
+from understudy.state.records import Reply, Result, record_from_dict, record_to_dict
 
 NOW = datetime(2026, 11, 21, 12, 30, 15, 123456, tzinfo=timezone.utc)
 

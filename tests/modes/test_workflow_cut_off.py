@@ -30,7 +30,7 @@ from understudy import (
 )
 from understudy.middleware import Middleware
 from understudy.modes import Loop, Parallel, Sequential
-from understudy.records import Record
+from understudy.state.records import Record
 from understudy.tools import exit_loop
 
 

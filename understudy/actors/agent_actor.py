@@ -49,8 +49,8 @@ from understudy.errors import (
 )
 from understudy.hooks import HookFailed
 from understudy.outcomes import Outcome
-from understudy.records import CancelRequested, Released
 from understudy.runner import decide, unpause
+from understudy.state.records import CancelRequested, Released
 
 __all__ = ["AgentActor"]
 

@@ -18,9 +18,9 @@ from understudy.agent import Agent
 from understudy.errors import Quarantined, UsageError
 from understudy.hooks import HookFailed
 from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Paused, Stopped
-from understudy.records import Revoked, Settled, ValuesMerged
 from understudy.runner import RunOptions
-from understudy.state import AgentState
+from understudy.state.agent_state import AgentState
+from understudy.state.records import Revoked, Settled, ValuesMerged
 from understudy.stopping import StopReason
 
 __all__ = [

@@ -11,7 +11,7 @@ from typing import Literal
 
 from understudy.actors.future import Future
 from understudy.events import Event, TextDelta, ThinkingDelta, ToolEmitted, events_of
-from understudy.records import Record, Snapshot, StatusNoted
+from understudy.state.records import Record, Snapshot, StatusNoted
 
 __all__ = [
     "AgentEvent",

@@ -11,8 +11,8 @@ from pydantic_ai.messages import ModelRequest
 from understudy.actors.future import Future
 from understudy.modes.until import UntilTool
 from understudy.outcomes import Outcome
-from understudy.records import Revoked, Settled
 from understudy.runner import Decisions
+from understudy.state.records import Revoked, Settled
 from understudy.stopping import StopSignal
 
 __all__ = [

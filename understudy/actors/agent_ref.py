@@ -35,9 +35,9 @@ from understudy.interrupts import Decision, DecisionRecord
 from understudy.models.messages import UserInput, user_message
 from understudy.modes.until import UntilTool
 from understudy.outcomes import Completed, Outcome
-from understudy.records import Revoked, Settled
 from understudy.runner import refuse_inside_run
-from understudy.state import AgentState
+from understudy.state.agent_state import AgentState
+from understudy.state.records import Revoked, Settled
 from understudy.stopping import StopReason, StopSignal
 
 __all__ = ["AgentRef"]

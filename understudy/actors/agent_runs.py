@@ -28,9 +28,9 @@ from understudy.actors.loop_actor import LoopActor
 from understudy.errors import JournalFailed, NotInterrupted, RecordRefused, UnderstudyError
 from understudy.journal import is_busy, rest_status
 from understudy.outcomes import Completed, Outcome
-from understudy.records import MessageQueued, Quarantined
 from understudy.runner import RunOptions
-from understudy.state import QueuedMessage
+from understudy.state.agent_state import QueuedMessage
+from understudy.state.records import MessageQueued, Quarantined
 from understudy.stopping import StopSignal
 
 __all__ = ["AgentRuns"]

@@ -13,12 +13,12 @@ from understudy.actors.home import Home
 from understudy.agent import Agent
 from understudy.errors import OtherAgent, StoreDamaged, UnderstudyError, UnknownAgent
 from understudy.events import Event
-from understudy.fold import replay
 from understudy.journal import Loaded, Owned, OwnedJournal, Standing, standing_of
 from understudy.ledger import FactListener, Ledger
 from understudy.outcomes import Outcome
-from understudy.records import AgentCreated
-from understudy.state import AgentState
+from understudy.state.agent_state import AgentState
+from understudy.state.fold import replay
+from understudy.state.records import AgentCreated
 from understudy.stopping import StopSignal
 
 __all__ = ["Awake", "Finished", "Waiting", "folded", "wake_up"]

@@ -31,7 +31,7 @@ from understudy.actors.supervisor import (
 )
 from understudy.errors import JournalFailed, UnderstudyError
 from understudy.journal import standing_of
-from understudy.records import Snapshot
+from understudy.state.records import Snapshot
 from understudy.stopping import StopReason, StopSignal
 
 __all__ = ["Caretaker"]

@@ -29,9 +29,9 @@ from understudy.actors.monitor import Down
 from understudy.agent import Agent
 from understudy.errors import UnknownAgent
 from understudy.outcomes import Outcome
-from understudy.records import Record, Snapshot, StatusNoted
 from understudy.runner import Host
-from understudy.state import AgentState
+from understudy.state.agent_state import AgentState
+from understudy.state.records import Record, Snapshot, StatusNoted
 
 if TYPE_CHECKING:
     from understudy.actors.ref import LoopActorRef

@@ -35,7 +35,7 @@ from understudy.errors import (
 )
 from understudy.interrupts import Request
 from understudy.journal import Standing, Store, standing_of
-from understudy.state import AgentState
+from understudy.state.agent_state import AgentState
 
 __all__ = ["AgentInfo", "Community", "PendingRequest"]
 

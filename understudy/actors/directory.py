@@ -15,7 +15,7 @@ from understudy.actors.ids import checked_id
 from understudy.actors.monitor import Lifetime
 from understudy.agent import Agent
 from understudy.errors import OtherAgent, UsageError
-from understudy.state import AgentState
+from understudy.state.agent_state import AgentState
 
 __all__ = ["Directory"]
 

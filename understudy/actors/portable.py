@@ -15,9 +15,9 @@ from understudy.errors import (
     UnknownAgent,
     UsageError,
 )
-from understudy.fold import replay
 from understudy.journal import Standing, Store, standing_of
-from understudy.records import Imported, Record, record_from_dict, record_to_dict
+from understudy.state.fold import replay
+from understudy.state.records import Imported, Record, record_from_dict, record_to_dict
 
 __all__ = ["export", "import_", "mark_restored"]
 

@@ -11,7 +11,7 @@ from understudy.journal.base import Backend, Batch, Owned, Standing
 from understudy.journal.codec import MAX_RECORD_BYTES, EncodedRecord, encode
 from understudy.journal.committer import Committer
 from understudy.journal.lease import Lease
-from understudy.records import Record
+from understudy.state.records import Record
 
 __all__ = ["AgentJournal"]
 

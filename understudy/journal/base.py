@@ -9,7 +9,7 @@ from typing import Protocol
 
 from understudy.errors import Fenced, StoreConflict
 from understudy.journal.codec import EncodedRecord
-from understudy.records import Record
+from understudy.state.records import Record
 
 __all__ = [
     "Backend",

@@ -17,7 +17,7 @@ from pydantic_core import PydanticSerializationError, SchemaSerializer, from_jso
 from understudy.errors import RecordRefused, SchemaVersionError, StoreDamaged
 from understudy.journal.plain_json import plain_json
 from understudy.quick import quick_init
-from understudy.records import Record, record_from_dict
+from understudy.state.records import Record, record_from_dict
 
 __all__ = ["EncodedRecord", "decode", "encode"]
 

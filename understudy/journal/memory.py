@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from understudy.errors import Fenced, StoreConflict
 from understudy.journal.base import Owned, Standing, StoredAgent
 from understudy.journal.store import Loaded
-from understudy.records import Record
+from understudy.state.records import Record
 
 __all__ = ["MemoryJournal", "MemoryStore"]
 

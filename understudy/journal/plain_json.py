@@ -23,7 +23,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.usage import RequestUsage
 
-from understudy.records import Reply, Result
+from understudy.state.records import Reply, Result
 
 __all__ = ["plain_json"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from understudy.journal.base import Standing
-from understudy.state import AgentState
+from understudy.state.agent_state import AgentState
 from understudy.stopping import StopReason, StopSignals
 
 __all__ = ["is_busy", "rest_status", "standing_of"]

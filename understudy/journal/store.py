@@ -17,7 +17,7 @@ from understudy.journal.base import Backend, Batch, Journal, Owned, Standing, St
 from understudy.journal.codec import MAX_RECORD_BYTES, EncodedRecord, decode, encode
 from understudy.journal.committer import PAUSES, WHILE_AWAY, Change, Committer
 from understudy.journal.lease import Lease
-from understudy.records import Record
+from understudy.state.records import Record
 
 __all__ = ["DatabaseStore", "Loaded", "OwnedJournal", "Store"]
 

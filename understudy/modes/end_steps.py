@@ -7,7 +7,6 @@ from typing import Any
 
 from pydantic_ai.messages import ModelRequest
 
-from understudy.boundary import continuation_of, wants_answer
 from understudy.errors import UntilToolNotCalled
 from understudy.models.messages import user_message
 from understudy.models.output import InvalidOutput
@@ -16,9 +15,10 @@ from understudy.modes.steering import steering
 from understudy.modes.stop_steps import NO_ANSWER, end_by
 from understudy.modes.tool_ready import Ready, prepare
 from understudy.outcomes import Outcome
-from understudy.records import End, TurnClosed
 from understudy.run import Run
-from understudy.state import Call, Turn
+from understudy.state.agent_state import Call, Turn
+from understudy.state.continuation import continuation_of, wants_answer
+from understudy.state.records import End, TurnClosed
 from understudy.stopping import ExecutionContinuation
 
 __all__ = ["check_until_tool", "continue_or_finish"]

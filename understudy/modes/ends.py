@@ -8,9 +8,9 @@ from typing import Any
 from understudy.definition import AgentDefinition
 from understudy.errors import error_from_dict
 from understudy.outcomes import Completed, Failed, Stopped, ToolCallResult
-from understudy.records import End
 from understudy.run import Run
-from understudy.state import AgentState
+from understudy.state.agent_state import AgentState
+from understudy.state.records import End
 from understudy.stopping import StopSignals
 from understudy.tools import Tool
 

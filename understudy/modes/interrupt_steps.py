@@ -14,9 +14,9 @@ from understudy.modes.gates import wanted_requests
 from understudy.modes.tool_ready import Ready, ask_again, bound, doubts_about, prepare, view
 from understudy.modes.tool_results import EXPIRY, failed_result
 from understudy.outcomes import Outcome
-from understudy.records import Decided, InterruptsChecked, PauseChecked, Paused
 from understudy.run import Run
-from understudy.state import Turn
+from understudy.state.agent_state import Turn
+from understudy.state.records import Decided, InterruptsChecked, PauseChecked, Paused
 from understudy.tools import InvalidArguments
 
 __all__ = ["check_interrupts", "check_pause", "check_tool_interrupts"]

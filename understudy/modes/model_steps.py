@@ -31,8 +31,8 @@ from understudy.modes.ends import outcome_of
 from understudy.modes.steering import steering
 from understudy.modes.stop_steps import NO_ANSWER, stop_before
 from understudy.outcomes import Outcome
-from understudy.records import Reply, UserMessage
 from understudy.run import Run
+from understudy.state.records import Reply, UserMessage
 
 __all__ = ["call_llm"]
 

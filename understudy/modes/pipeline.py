@@ -20,8 +20,8 @@ from understudy.modes.ends import end_of
 from understudy.modes.halts import halted
 from understudy.modes.stop_steps import ask_sources, time_is_over
 from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Paused, Stopped
-from understudy.records import Attempt, HooksRan, Once, RunEnded
 from understudy.run import Halted, Run, inside_run
+from understudy.state.records import Attempt, HooksRan, Once, RunEnded
 from understudy.stopping import StopSignal, StopSignals
 
 __all__ = ["Mode", "Step", "drive"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from understudy.run import Run
-from understudy.state import QueuedMessage
+from understudy.state.agent_state import QueuedMessage
 
 __all__ = ["steering"]
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pydantic_ai.messages import ModelResponse
 
-from understudy.boundary import continuation_of, wants_answer
 from understudy.cancellation import CancellationSource, signal_of
 from understudy.errors import RunLimitExceeded, UntilToolNotCalled
 from understudy.hooks import Hook, HookFailed
 from understudy.models.attribution import for_itself
 from understudy.models.messages import user_message
 from understudy.outcomes import Outcome
-from understudy.records import CancelRequested, EarlyStopBegun, End
 from understudy.run import Run
+from understudy.state.continuation import continuation_of, wants_answer
+from understudy.state.records import CancelRequested, EarlyStopBegun, End
 from understudy.stopping import StopReason, StopSignal, StopSignals
 
 __all__ = ["NO_ANSWER", "ask_sources", "check_stop", "end_by", "stop_before", "time_is_over"]

@@ -27,8 +27,8 @@ from understudy.modes.tool_results import (
     stopped_result,
     timed_out_result,
 )
-from understudy.records import Result, Settled, Started, Suspended
 from understudy.run import Halted, Run
+from understudy.state.records import Result, Settled, Started, Suspended
 from understudy.stopping import StopAgent
 from understudy.tools import Retry, Tool, ToolFailed
 

@@ -7,12 +7,12 @@ from typing import Any
 
 from understudy._base.json_values import digest
 from understudy.calls import ToolCall, binding, make_context
-from understudy.fold import doubtful
 from understudy.interrupts import DECISION_TYPES, DoubtfulCall, Request
 from understudy.quick import quick_init
-from understudy.records import Requested
 from understudy.run import Run
-from understudy.state import Call
+from understudy.state.agent_state import Call
+from understudy.state.fold import doubtful
+from understudy.state.records import Requested
 from understudy.tools import InvalidArguments, Tool
 
 __all__ = [

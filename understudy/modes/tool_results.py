@@ -9,13 +9,13 @@ from pydantic_ai.messages import ToolReturnPart
 
 from understudy._base.json_values import checked_json
 from understudy.errors import UsageError
-from understudy.fold import IN_DOUBT
 from understudy.interrupts import Decision, Halt, Interrupt, Request
 from understudy.modes.halts import halt_request
 from understudy.modes.tool_ready import Ready, prepare, record_request, view
-from understudy.records import Result
 from understudy.run import Run
-from understudy.state import Call, merged
+from understudy.state.agent_state import Call, merged
+from understudy.state.fold import IN_DOUBT
+from understudy.state.records import Result
 from understudy.stopping import StopSignal
 from understudy.tools.result import ToolResult, model_content
 

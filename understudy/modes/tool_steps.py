@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Iterator
 
 from understudy.errors import UsageError
-from understudy.fold import IN_DOUBT
 from understudy.modes.tool_execution import perform, start
 from understudy.modes.tool_ready import Ready, doubted, prepare
 from understudy.modes.tool_results import (
@@ -17,9 +16,10 @@ from understudy.modes.tool_results import (
     responded_result,
 )
 from understudy.outcomes import Outcome
-from understudy.records import Propagated, Result
 from understudy.run import Run
-from understudy.state import Call, Turn
+from understudy.state.agent_state import Call, Turn
+from understudy.state.fold import IN_DOUBT
+from understudy.state.records import Propagated, Result
 
 __all__ = ["execute_tools", "propagate_state"]
 

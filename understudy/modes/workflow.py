@@ -15,9 +15,9 @@ from understudy.errors import AgentFailed, DefinitionChanged, UsageError, error_
 from understudy.modes.pipeline import Mode
 from understudy.modes.stop_steps import end_by
 from understudy.outcomes import Failed, Interrupted, Outcome, Paused, Stopped
-from understudy.progress import AgentResult, Progress
-from understudy.records import SubRunEnded
 from understudy.run import Run
+from understudy.state.records import SubRunEnded
+from understudy.state.workflow_progress import AgentResult, Progress
 
 __all__ = ["RunAgents", "Workflow"]
 

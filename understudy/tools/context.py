@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from understudy.state import AgentState
+from understudy.state.agent_state import AgentState
 
 __all__ = ["ToolContext"]
 

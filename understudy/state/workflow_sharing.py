@@ -6,10 +6,10 @@ in each agent's facts would make these grow with the square of its turns.
 
 from __future__ import annotations
 
-from understudy import records as r
 from understudy.models.attribution import is_for_itself, signed, view_for
-from understudy.progress import AgentResult
-from understudy.state import AgentState, RunState
+from understudy.state import records as r
+from understudy.state.agent_state import AgentState, RunState
+from understudy.state.workflow_progress import AgentResult
 
 __all__ = ["new_child", "note_end", "take_back"]
 

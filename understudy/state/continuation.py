@@ -7,8 +7,8 @@ although a signal stood before it, the signal was overridden.
 
 from __future__ import annotations
 
-from understudy.records import Signalled
-from understudy.state import RunState
+from understudy.state.agent_state import RunState
+from understudy.state.records import Signalled
 from understudy.stopping import ExecutionContinuation, StopSignal, StopSignals
 
 __all__ = ["continuation_of", "overridden_signals", "standing_signals", "wants_answer", "worn_out"]

@@ -12,14 +12,14 @@ from typing import Any
 
 from pydantic_ai.messages import ModelRequest, ToolReturnPart
 
-from understudy import records as r
 from understudy.errors import UsageError
 from understudy.interrupts import DecisionRecord, DoubtfulCall, Sticky
 from understudy.models.attribution import from_user
 from understudy.models.messages import Messages
-from understudy.progress import Progress, Shared
-from understudy.sharing import new_child, note_end, take_back
-from understudy.state import AgentState, Call, QueuedMessage, RunState, Turn, belongs
+from understudy.state import records as r
+from understudy.state.agent_state import AgentState, Call, QueuedMessage, RunState, Turn, belongs
+from understudy.state.workflow_progress import Progress, Shared
+from understudy.state.workflow_sharing import new_child, note_end, take_back
 
 __all__ = ["apply", "replay"]
 

@@ -28,8 +28,8 @@ from understudy.models.messages import (
     messages_to_dicts,
     normalised,
 )
-from understudy.progress import Progress, Shared
-from understudy.records import End, Override, Result, Signalled
+from understudy.state.records import End, Override, Result, Signalled
+from understudy.state.workflow_progress import Progress, Shared
 
 __all__ = ["AgentState", "Call", "QueuedMessage", "RunState", "Turn"]
 
