@@ -1,9 +1,8 @@
 """Tools: functions that a model may call, and what they may say beside their value."""
 
 from understudy.tools.context import ToolContext
-from understudy.tools.function_tool import Tool, tool
+from understudy.tools.function_tool import Tool, exit_loop, tool
 from understudy.tools.result import InvalidArguments, Retry, ToolFailed, ToolResult
-from understudy.tools.workflow import exit_loop
 
 __all__ = [
     "InvalidArguments",

@@ -19,7 +19,7 @@ from pydantic_core import PydanticSerializationError, to_json, to_jsonable_pytho
 
 from understudy._base.json_values import digest, is_time_span
 from understudy.errors import UsageError
-from understudy.tools.result import InvalidArguments
+from understudy.tools.result import InvalidArguments, ToolResult
 from understudy.tools.schema import (
     hints_of,
     is_async,
@@ -28,8 +28,6 @@ from understudy.tools.schema import (
     takes_context,
     told,
 )
-
-__all__ = ["Tool", "as_tool", "tool"]
 
 R = TypeVar("R")
 OnUnknown = Literal["ask", "tell"]
@@ -259,3 +257,12 @@ def _check_options(name: str, *, timeout: float | None, on_unknown: str | None) 
         raise UsageError(f"Tool {name!r}: timeout must be seconds above 0, not {timeout!r}")
     if on_unknown not in (None, "ask", "tell"):
         raise UsageError(f"Tool {name!r}: on_unknown must be 'ask' or 'tell', not {on_unknown!r}")
+
+
+def _exit_loop() -> ToolResult[str]:
+    """Ends the loop that you work in. Call this only when your instructions tell you to."""
+    return ToolResult("", escalate=True, skip_summarization=True)
+
+
+exit_loop = Tool(_exit_loop, name="exit_loop", inline=True, idempotent=True)
+"""Ends the nearest loop around the agent that calls it, and that agent's own run (W3)."""
