@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 from understudy.errors import JournalFailed
 from understudy.events import Event, events_of
-from understudy.journal.base import Journal
+from understudy.journal.contracts import Journal
 from understudy.state.agent_state import AgentState
 from understudy.state.fold import apply
 from understudy.state.records import ChildRecord, Record, Snapshot

@@ -14,14 +14,11 @@ from typing import Any
 
 from understudy import children, ledger
 from understudy.actors import agent_runs, drives
-from understudy.journal import (
-    agent_journal,
-    lease,
-    postgres_sql,
-    sqlite,
-    sqlite_changes,
-    sqlite_lock,
-)
+from understudy.journal import agent_journal, lease
+from understudy.journal.postgres import sql as postgres_sql
+from understudy.journal.sqlite import backend as sqlite
+from understudy.journal.sqlite import lock as sqlite_lock
+from understudy.journal.sqlite import writer as sqlite_changes
 from understudy.modes import agent_execution, interrupt_steps, pipeline, tool_steps
 from understudy.state import fold
 from understudy.state import records as r

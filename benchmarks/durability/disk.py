@@ -15,8 +15,8 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from understudy.journal.sqlite import SqliteBackend
-from understudy.journal.sqlite_lock import SidecarLock
+from understudy.journal.sqlite.backend import SqliteBackend
+from understudy.journal.sqlite.lock import SidecarLock
 
 __all__ = ["cut_power", "watch_syncs"]
 

@@ -53,7 +53,7 @@ def _poster() -> Agent:
 def _runtime(
     url: str, schema: str, host: str, log: SideLog, point: Callable[[str], None] = lambda _: None
 ) -> Runtime:
-    from understudy.journal.postgres import PostgresBackend
+    from understudy.journal.postgres.backend import PostgresBackend
 
     backend = PostgresBackend(url, host=host, lease=LEASE, schema=schema)
     stage = Stage(log, point)

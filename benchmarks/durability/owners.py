@@ -29,7 +29,7 @@ from understudy import (
     UnderstudyError,
 )
 from understudy.errors import StoreUnavailable
-from understudy.journal.sqlite import SqliteBackend
+from understudy.journal.sqlite.backend import SqliteBackend
 from understudy.middleware import Middleware
 
 __all__ = ["lapsed", "second_runtime", "stale_writer", "unknown_commits"]

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from understudy.journal.agent_journal import AgentJournal
-from understudy.journal.base import Batch
-from understudy.journal.sqlite import SqliteBackend
+from understudy.journal.contracts import Batch
+from understudy.journal.sqlite.backend import SqliteBackend
 
 __all__ = ["NO_POINTS", "Points", "kill"]
 

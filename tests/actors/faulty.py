@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from understudy.errors import Fenced, StoreUnavailable
-from understudy.journal.base import Backend
+from understudy.journal.contracts import Backend
 
 __all__ = ["Fault", "FaultyBackend"]
 

@@ -14,7 +14,7 @@ import pytest
 from tests.journal.postgres_server import Hosts
 from understudy.journal import Store
 from understudy.journal.memory import MemoryStore
-from understudy.journal.sqlite import SqliteBackend
+from understudy.journal.sqlite.backend import SqliteBackend
 from understudy.journal.store import DatabaseStore
 
 __all__ = ["Place", "SqlitePlace", "place", "sqlite"]

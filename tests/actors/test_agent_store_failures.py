@@ -48,7 +48,7 @@ from understudy.errors import (
     UnknownAgent,
 )
 from understudy.journal import Store
-from understudy.journal.sqlite import SqliteBackend
+from understudy.journal.sqlite.backend import SqliteBackend
 from understudy.journal.store import DatabaseStore
 
 ran: list[str] = []

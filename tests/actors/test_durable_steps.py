@@ -14,8 +14,8 @@ from tests.support import by_turn
 from understudy import Agent, Completed, Runtime, ScriptedModel
 from understudy.errors import Fenced, StoreConflict
 from understudy.journal import DatabaseStore
-from understudy.journal.base import Batch
-from understudy.journal.sqlite import SqliteBackend
+from understudy.journal.contracts import Batch
+from understudy.journal.sqlite.backend import SqliteBackend
 from understudy.models import call
 
 

@@ -9,7 +9,7 @@ from benchmarks.durability.forks import Died, Forks
 from tests.journal.postgres_server import Hosts, Server, hosts, postgres_server, postgres_url
 from understudy import Agent, Completed, Runtime, ScriptedModel, tool
 from understudy.journal import DatabaseStore
-from understudy.journal.postgres import PostgresBackend
+from understudy.journal.postgres.backend import PostgresBackend
 
 __all__ = ["hosts", "postgres_server", "postgres_url"]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.journal.postgres_server import Hosts, cutter, hosts, postgres_server, postgres_url
-from understudy.journal.base import Backend
-from understudy.journal.sqlite import SqliteBackend
+from understudy.journal.contracts import Backend
+from understudy.journal.sqlite.backend import SqliteBackend
 
 __all__ = ["Database", "backend", "cutter", "database", "hosts", "postgres_server", "postgres_url"]
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from tests.journal.conftest import Database
 from understudy.errors import Fenced, OwnedElsewhere, StoreConflict, StoreInUse
-from understudy.journal.base import Backend, Batch, Owned, Standing, StoredAgent, StoredRecords
 from understudy.journal.codec import EncodedRecord, decode, encode
+from understudy.journal.contracts import Backend, Batch, Owned, Standing, StoredAgent, StoredRecords
 from understudy.state.records import Once
 
 OPEN, REST, WAITS, QUEUED = Standing.OPEN, Standing.REST, Standing.WAITS, Standing.QUEUED

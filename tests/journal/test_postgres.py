@@ -30,10 +30,10 @@ from understudy.errors import (
     StoreUnavailable,
     UsageError,
 )
-from understudy.journal import postgres_sql
-from understudy.journal.base import Batch, Owned, Standing
 from understudy.journal.codec import EncodedRecord
-from understudy.journal.postgres import PostgresBackend
+from understudy.journal.contracts import Batch, Owned, Standing
+from understudy.journal.postgres import sql as postgres_sql
+from understudy.journal.postgres.backend import PostgresBackend
 
 T = TypeVar("T")
 OPEN = Standing.OPEN

@@ -31,11 +31,11 @@ from understudy.errors import (
     StoreUnavailable,
     UsageError,
 )
-from understudy.journal.base import Batch, Owned, Standing
 from understudy.journal.codec import EncodedRecord
-from understudy.journal.sqlite import SqliteBackend
-from understudy.journal.sqlite_connection import Durability
-from understudy.journal.sqlite_schema import make_tables
+from understudy.journal.contracts import Batch, Owned, Standing
+from understudy.journal.sqlite.backend import SqliteBackend
+from understudy.journal.sqlite.connection import Durability
+from understudy.journal.sqlite.schema import make_tables
 
 PAGE = 4096
 

@@ -1,9 +1,10 @@
 """Append-only stores of agents' records."""
 
-from understudy.journal.base import Journal, Owned, Standing, StoredAgent
+from understudy.journal.contracts import Journal, Owned, Standing, StoredAgent
+from understudy.journal.index_status import is_busy, rest_status, standing_of
 from understudy.journal.memory import MemoryJournal, MemoryStore
-from understudy.journal.standing import is_busy, rest_status, standing_of
 from understudy.journal.store import DatabaseStore, Loaded, OwnedJournal, Store
+from understudy.state.fold import replay
 
 __all__ = [
     "DatabaseStore",
@@ -17,6 +18,7 @@ __all__ = [
     "Store",
     "StoredAgent",
     "is_busy",
+    "replay",
     "rest_status",
     "standing_of",
 ]

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from understudy.errors import Fenced, StoreError
-from understudy.journal.base import Backend, Batch, Owned, Standing
 from understudy.journal.codec import MAX_RECORD_BYTES, EncodedRecord, encode
 from understudy.journal.committer import Committer
+from understudy.journal.contracts import Backend, Batch, Owned, Standing
 from understudy.journal.lease import Lease
 from understudy.state.records import Record
 

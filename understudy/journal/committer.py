@@ -25,7 +25,7 @@ from tenacity import (
 from tenacity.nap import sleep_using_event
 
 from understudy.errors import StoreBroken, StoreError, StoreUnavailable
-from understudy.journal.base import Backend, Batch
+from understudy.journal.contracts import Backend, Batch
 
 __all__ = ["Change", "Committer", "Job"]
 

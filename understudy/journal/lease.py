@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from understudy._base.clock import suspend_aware_seconds
 from understudy.errors import Fenced, StoreError
-from understudy.journal.base import Backend
+from understudy.journal.contracts import Backend
 
 __all__ = ["Lease"]
 

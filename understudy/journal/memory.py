@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from understudy.errors import Fenced, StoreConflict
-from understudy.journal.base import Owned, Standing, StoredAgent
+from understudy.journal.contracts import Owned, Standing, StoredAgent
 from understudy.journal.store import Loaded
 from understudy.state.records import Record
 

@@ -50,7 +50,7 @@ def open_store(store: str | Store, *, durability: Durability = "full") -> Store:
 
 
 def _sqlite(url: str, rest: str, durability: Durability) -> Any:
-    from understudy.journal.sqlite import SqliteBackend
+    from understudy.journal.sqlite.backend import SqliteBackend
 
     path = rest.removeprefix("/")
     if not rest.startswith("/") or not path:
@@ -61,7 +61,7 @@ def _sqlite(url: str, rest: str, durability: Durability) -> Any:
 
 
 def _postgres(url: str, durability: Durability) -> Any:
-    from understudy.journal.postgres import PostgresBackend
+    from understudy.journal.postgres.backend import PostgresBackend
 
     return PostgresBackend(url, durability=durability, host=host_name())
 

@@ -13,9 +13,9 @@ from tenacity import AsyncRetrying, stop_after_delay
 from understudy._base.worker_threads import WorkerThreads
 from understudy.errors import StoreUnavailable
 from understudy.journal.agent_journal import AgentJournal
-from understudy.journal.base import Backend, Batch, Journal, Owned, Standing, StoredAgent
 from understudy.journal.codec import MAX_RECORD_BYTES, EncodedRecord, decode, encode
 from understudy.journal.committer import PAUSES, WHILE_AWAY, Change, Committer
+from understudy.journal.contracts import Backend, Batch, Journal, Owned, Standing, StoredAgent
 from understudy.journal.lease import Lease
 from understudy.state.records import Record
 

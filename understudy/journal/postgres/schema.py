@@ -9,10 +9,10 @@ import logging
 from typing import TYPE_CHECKING
 
 from understudy.errors import SchemaVersionError, StoreBroken
-from understudy.journal import postgres_sql as sql
+from understudy.journal.postgres import sql as sql
 
 if TYPE_CHECKING:
-    from understudy.journal.postgres_line import Connection, Line
+    from understudy.journal.postgres.connection import Connection, Line
 
 __all__ = ["check_server", "prepare_schema"]
 

@@ -8,12 +8,12 @@ from collections.abc import Collection
 from typing import Any
 
 from understudy.errors import StoreDamaged
-from understudy.journal.base import Standing, StoredAgent, StoredRecords
 from understudy.journal.codec import EncodedRecord
-from understudy.journal.sqlite_changes import SEQ_BITS
-from understudy.journal.sqlite_connection import connect_reader
-from understudy.journal.sqlite_errors import store_error
-from understudy.journal.sqlite_lock import SidecarLock
+from understudy.journal.contracts import Standing, StoredAgent, StoredRecords
+from understudy.journal.sqlite.connection import connect_reader
+from understudy.journal.sqlite.errors import store_error
+from understudy.journal.sqlite.lock import SidecarLock
+from understudy.journal.sqlite.writer import SEQ_BITS
 
 __all__ = ["SqliteReader"]
 

@@ -6,13 +6,13 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from understudy.errors import StoreDamaged
-from understudy.journal import postgres_sql as sql
-from understudy.journal.base import Standing, StoredAgent, StoredRecords
 from understudy.journal.codec import EncodedRecord
-from understudy.journal.postgres_writer import storable
+from understudy.journal.contracts import Standing, StoredAgent, StoredRecords
+from understudy.journal.postgres import sql as sql
+from understudy.journal.postgres.writer import storable
 
 if TYPE_CHECKING:
-    from understudy.journal.postgres_line import Connection, Line
+    from understudy.journal.postgres.connection import Connection, Line
 
 __all__ = ["PostgresReader"]
 

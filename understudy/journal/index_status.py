@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from understudy.journal.base import Standing
+from understudy.journal.contracts import Standing
 from understudy.state.agent_state import AgentState
 from understudy.stopping import StopReason, StopSignals
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Literal
 
 from understudy.errors import StoreBroken, StoreDamaged
-from understudy.journal.sqlite_errors import read_only
-from understudy.journal.sqlite_schema import check_tables
+from understudy.journal.sqlite.errors import read_only
+from understudy.journal.sqlite.schema import check_tables
 
 __all__ = ["Durability", "connect_reader", "connect_writer"]
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -18,9 +18,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 
 from understudy.errors import StoreUnavailable, UsageError
-from understudy.journal.postgres_errors import store_error
-
-__all__ = ["Line", "parameters", "three_lines"]
+from understudy.journal.postgres.errors import store_error
 
 T = TypeVar("T")
 Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
@@ -227,3 +225,35 @@ def _without_secrets(url: str, text: str) -> str:
     if any(secret and secret in text for secret in secrets):
         return "a part of it cannot be read"
     return text
+
+
+class Watched(Protocol):
+    """A connection that knows how long a call on it may take."""
+
+    def tick(self, seconds: float) -> None:
+        """So much time has passed, about."""
+
+
+class Watch:
+    """A thread that ticks while the store is open."""
+
+    def __init__(self, watched: Sequence[Watched], seconds: float) -> None:
+        self._watched = watched
+        self._seconds = seconds
+        self._stopped = threading.Event()
+
+    def start(self) -> None:
+        """Begin to tick. It stops when `stop` is called, or the process ends."""
+        self._stopped = stopped = threading.Event()
+        thread = threading.Thread(
+            target=self._run, args=(stopped,), name="understudy-postgres-watch", daemon=True
+        )
+        thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def _run(self, stopped: threading.Event) -> None:
+        while not stopped.wait(self._seconds):
+            for each in self._watched:
+                each.tick(self._seconds)

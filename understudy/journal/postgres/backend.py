@@ -23,15 +23,15 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Literal, get_args
 
 from understudy.errors import Fenced, StoreError, StoreUnavailable, UsageError
-from understudy.journal import postgres_sql as sql
-from understudy.journal.base import Batch, Owned, Standing, StoredAgent, StoredRecords
-from understudy.journal.postgres_reader import PostgresReader
-from understudy.journal.postgres_watch import Watch
-from understudy.journal.postgres_writer import PostgresWriter
+from understudy.journal.contracts import Batch, Owned, Standing, StoredAgent, StoredRecords
+from understudy.journal.postgres import sql as sql
+from understudy.journal.postgres.connection import Watch
+from understudy.journal.postgres.reader import PostgresReader
+from understudy.journal.postgres.writer import PostgresWriter
 
 if TYPE_CHECKING:
-    from understudy.journal.postgres_batches import Refusal
-    from understudy.journal.postgres_line import Line
+    from understudy.journal.postgres.connection import Line
+    from understudy.journal.postgres.writer import Refusal
 
 __all__ = ["Durability", "PostgresBackend"]
 
@@ -111,7 +111,7 @@ class PostgresBackend:
             SchemaVersionError: if a newer version of this library made the tables.
 
         """
-        from understudy.journal.postgres_schema import check_server, prepare_schema
+        from understudy.journal.postgres.schema import check_server, prepare_schema
 
         self.close()
         self._watch.start()
@@ -240,7 +240,7 @@ def _lines(
     url: str, *, host: str, schema: str, durability: Durability, lease: float, patience: float
 ) -> tuple[Line, Line, Line]:
     try:
-        from understudy.journal.postgres_line import three_lines
+        from understudy.journal.postgres.connection import three_lines
     except ImportError as error:
         raise UsageError(
             f"A PostgreSQL store needs psycopg ({error}): pip install 'understudy[postgres]'"

@@ -22,14 +22,14 @@ from understudy.errors import (
     StoreUnavailable,
     UsageError,
 )
-from understudy.journal import sqlite_changes as changes
-from understudy.journal.base import Batch, Owned, Standing, StoredAgent, StoredRecords
-from understudy.journal.sqlite_connection import Durability, connect_writer
-from understudy.journal.sqlite_errors import is_io_error, store_error
-from understudy.journal.sqlite_lock import SidecarLock, Watermark
-from understudy.journal.sqlite_reader import SqliteReader
-from understudy.journal.sqlite_schema import make_tables
-from understudy.journal.sqlite_tenure import begin_tenure, end_tenure
+from understudy.journal.contracts import Batch, Owned, Standing, StoredAgent, StoredRecords
+from understudy.journal.sqlite import writer as changes
+from understudy.journal.sqlite.connection import Durability, connect_writer
+from understudy.journal.sqlite.errors import is_io_error, store_error
+from understudy.journal.sqlite.lock import SidecarLock, Watermark
+from understudy.journal.sqlite.reader import SqliteReader
+from understudy.journal.sqlite.schema import make_tables
+from understudy.journal.sqlite.writer import begin_tenure, end_tenure
 
 __all__ = ["SqliteBackend"]
 
