@@ -8,10 +8,10 @@ from pydantic import BaseModel
 from pydantic_ai.messages import ModelResponse, TextPart
 
 from understudy import Agent, Completed, Run, ScriptedModel, ToolResult, call, tool
-from understudy.calls import ToolCall
-from understudy.definition import AgentDefinition
 from understudy.middleware import Middleware, Next, Prepared
-from understudy.model_input import ModelInput
+from understudy.run.definition import AgentDefinition
+from understudy.run.model_input import ModelInput
+from understudy.run.tool_call import ToolCall
 
 
 # 1. What it keeps, as typed values of the agent's state: stored, restored and checked with it.

@@ -15,7 +15,7 @@ from understudy.events import AgentEnded, Event, ReplyEnded
 from understudy.middleware import Middleware, ModelInput
 from understudy.models import ScriptedRequest
 from understudy.modes import Loop, Sequential
-from understudy.run import Run
+from understudy.run.run import Run
 from understudy.tools import exit_loop
 
 DONE = "No major issues found."

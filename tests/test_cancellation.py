@@ -29,8 +29,8 @@ from understudy import (
     call,
     tool,
 )
-from understudy.cancellation import CancellationSource
 from understudy.middleware import Cancellation, Limits, Middleware, SubAgent
+from understudy.run.cancellation import CancellationSource
 
 
 @tool

@@ -30,9 +30,9 @@ from understudy import (
     call,
     tool,
 )
-from understudy.calls import ToolCall
 from understudy.middleware import Limits, Middleware, Next
 from understudy.models import ScriptedRequest
+from understudy.run.tool_call import ToolCall
 from understudy.tools import ToolFailed
 
 TOOLS = ("note", "fail", "alone", "halt", "gated")

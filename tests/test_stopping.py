@@ -37,9 +37,9 @@ from understudy import (
     call,
     tool,
 )
-from understudy.calls import ToolCall
 from understudy.middleware import Limits, Middleware, Next, SubAgent
 from understudy.modes import AgentExecution
+from understudy.run.tool_call import ToolCall
 from understudy.stopping import ExecutionContinuation, StopAgent
 
 SIGNAL = StopSignal.stop_requested("enough", source="guard", seen=3)

@@ -30,10 +30,10 @@ from understudy import (
     reject,
     tool,
 )
-from understudy.calls import ToolCall
 from understudy.events import ToolEmitted
 from understudy.interrupts import Request
 from understudy.middleware import Middleware
+from understudy.run.tool_call import ToolCall
 
 WAIT = 5
 """Seconds after which a thread that nobody meets gives up: only a failing test waits so long."""

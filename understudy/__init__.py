@@ -2,7 +2,6 @@
 
 from understudy.actors import AgentRef, LoopActor, Runtime, Status, Supervisor
 from understudy.agent import Agent
-from understudy.cancellation import InMemoryCancellation
 from understudy.errors import (
     DecisionError,
     Fenced,
@@ -44,7 +43,8 @@ from understudy.outcomes import (
     Stopped,
     ToolCallResult,
 )
-from understudy.run import Run
+from understudy.run.cancellation import InMemoryCancellation
+from understudy.run.run import Run
 from understudy.state.agent_state import AgentState
 from understudy.stopping import StopAgent, StopReason, StopSignal, StopSignals
 from understudy.tools import Retry, Tool, ToolContext, ToolResult, tool

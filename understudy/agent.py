@@ -14,19 +14,19 @@ from tenacity import AsyncRetrying
 
 from understudy._base.clock import Clock, NewId, SystemClock, new_random_id
 from understudy.assembly import assemble, check_deadline, check_limits
-from understudy.cancellation import CancellationSource, as_sources
-from understudy.definition import PauseWhen
 from understudy.errors import NotExtracted, UsageError
 from understudy.events import Event
-from understudy.instructions import Instructions
 from understudy.journal import Journal
-from understudy.ledger import Ledger
 from understudy.middleware.base import Middleware
 from understudy.middleware.human_in_the_loop import Rule
 from understudy.models.messages import UserInput
 from understudy.modes import Mode, collapse_until_tool
-from understudy.modes.until import UntilTool, check_known, refuse_both
 from understudy.outcomes import Completed, Failed, Outcome
+from understudy.run.cancellation import CancellationSource, as_sources
+from understudy.run.definition import PauseWhen
+from understudy.run.instructions import Instructions
+from understudy.run.ledger import Ledger
+from understudy.run.until_tool import UntilTool, check_known, refuse_both
 from understudy.runner import Decisions, Host, Runner, RunOptions
 from understudy.state.agent_state import AgentState
 from understudy.state.records import Revoked, Settled

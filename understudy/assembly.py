@@ -15,15 +15,15 @@ from pydantic_ai.models import Model
 from tenacity import AsyncRetrying
 
 from understudy._base.json_values import checked_seconds
-from understudy.definition import AgentDefinition, ChildAgent
 from understudy.errors import UsageError
-from understudy.instructions import check_instructions
 from understudy.middleware.base import Middleware, Prepared, collect_hooks
 from understudy.middleware.cancellation import Cancellation
 from understudy.middleware.human_in_the_loop import HumanInTheLoop, Rule
 from understudy.models.output import Output
 from understudy.modes import AgentExecution, Mode, collapse_until_tool
-from understudy.modes.until import check_known, refuse_both
+from understudy.run.definition import AgentDefinition, ChildAgent
+from understudy.run.instructions import check_instructions
+from understudy.run.until_tool import check_known, refuse_both
 from understudy.tools.function_tool import Tool, as_tool
 
 __all__ = ["assemble", "check_deadline", "check_limits"]

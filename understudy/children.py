@@ -10,15 +10,15 @@ from pydantic import ValidationError
 from pydantic_ai.messages import ModelRequest
 from pydantic_ai.models import Model
 
-from understudy.definition import AgentDefinition, ChildAgent, PauseWhen
 from understudy.errors import UsageError
-from understudy.ledger import ChildLedger
 from understudy.models import resolve_model
 from understudy.models.model_names import refresh_client
 from understudy.modes.ends import outcome_of
 from understudy.modes.pipeline import drive
 from understudy.outcomes import Outcome
-from understudy.run import Run
+from understudy.run.definition import AgentDefinition, ChildAgent, PauseWhen
+from understudy.run.ledger import ChildLedger
+from understudy.run.run import Run
 from understudy.state.agent_state import AgentState
 from understudy.state.records import End, RunEnded, RunStarted
 from understudy.stopping import StopSignals

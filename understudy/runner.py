@@ -15,21 +15,21 @@ from pydantic_ai.models import Model
 from understudy._base.clock import Clock, NewId, SystemClock, new_random_id
 from understudy._base.json_values import checked_json
 from understudy._base.worker_threads import WorkerThreads
-from understudy.cancellation import CancellationSource
 from understudy.children import NestedChildren, models_of, seeds_of
-from understudy.definition import AgentDefinition, PauseWhen
 from understudy.errors import DecisionError, NotInterrupted, UsageError
 from understudy.events import Event
-from understudy.instructions import render
 from understudy.interrupts import Decision, Request, checked_decision
 from understudy.journal import Journal
-from understudy.ledger import Ledger, ledgers
 from understudy.models.messages import UserInput, user_message
 from understudy.models.model_names import refresh_client
 from understudy.modes.ends import outcome_of
 from understudy.modes.pipeline import drive
 from understudy.outcomes import Interrupted, Outcome, Paused
-from understudy.run import Run, inside_run
+from understudy.run.cancellation import CancellationSource
+from understudy.run.definition import AgentDefinition, PauseWhen
+from understudy.run.instructions import render
+from understudy.run.ledger import Ledger, ledgers
+from understudy.run.run import Run, inside_run
 from understudy.state.agent_state import AgentState
 from understudy.state.records import Decided, End, RunEnded, RunStarted, Unpaused, Withdrawn
 from understudy.stopping import StopSignal, StopSignals

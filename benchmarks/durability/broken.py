@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from understudy import children, ledger
+from understudy import children
 from understudy.actors import agent_runs, drives
 from understudy.journal import agent_journal, lease
 from understudy.journal.postgres import sql as postgres_sql
@@ -20,6 +20,7 @@ from understudy.journal.sqlite import backend as sqlite
 from understudy.journal.sqlite import lock as sqlite_lock
 from understudy.journal.sqlite import writer as sqlite_changes
 from understudy.modes import agent_execution, interrupt_steps, pipeline, tool_steps
+from understudy.run import ledger
 from understudy.state import fold
 from understudy.state import records as r
 from understudy.stopping import StopReason, StopSignal

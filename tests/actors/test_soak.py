@@ -48,11 +48,11 @@ from understudy import (
     tool,
 )
 from understudy.actors import AgentActor, AgentEvent, Future, StatusChanged
-from understudy.calls import ToolCall
 from understudy.middleware import HumanInTheLoop, Middleware
 from understudy.middleware.base import Next
-from understudy.model_input import ModelInput
 from understudy.models import ScriptedRequest
+from understudy.run.model_input import ModelInput
+from understudy.run.tool_call import ToolCall
 
 AGENTS = int(os.environ.get("SOAK_AGENTS", "200"))
 OPERATIONS = int(os.environ.get("SOAK_OPERATIONS", "15"))

@@ -39,10 +39,10 @@ from understudy import (
     call,
     respond,
 )
-from understudy.calls import ToolCall
 from understudy.journal import MemoryJournal
 from understudy.middleware import Middleware, Next, Prepared
-from understudy.model_input import ModelInput
+from understudy.run.model_input import ModelInput
+from understudy.run.tool_call import ToolCall
 
 
 def note(text: str) -> str:

@@ -34,9 +34,9 @@ from understudy import (
     respond,
     tool,
 )
-from understudy.calls import ToolCall
 from understudy.middleware import HumanInTheLoop, Middleware
 from understudy.middleware.base import Next
+from understudy.run.tool_call import ToolCall
 
 ALL = ("approve", "edit", "reject", "respond")
 

@@ -47,8 +47,8 @@ from understudy.errors import (
     UnderstudyError,
     UnknownAgent,
 )
-from understudy.hooks import HookFailed
 from understudy.outcomes import Outcome
+from understudy.run.hooks import HookFailed
 from understudy.runner import decide, unpause
 from understudy.state.records import CancelRequested, Released
 

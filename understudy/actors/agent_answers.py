@@ -16,8 +16,8 @@ from understudy.actors.cell import AgentCell
 from understudy.actors.future import Future, refuse
 from understudy.agent import Agent
 from understudy.errors import Quarantined, UsageError
-from understudy.hooks import HookFailed
 from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Paused, Stopped
+from understudy.run.hooks import HookFailed
 from understudy.runner import RunOptions
 from understudy.state.agent_state import AgentState
 from understudy.state.records import Revoked, Settled, ValuesMerged

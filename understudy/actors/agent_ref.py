@@ -33,8 +33,8 @@ from understudy.actors.monitor import Lifetime
 from understudy.errors import NotExtracted, UsageError, WouldDeadlock
 from understudy.interrupts import Decision, DecisionRecord
 from understudy.models.messages import UserInput, user_message
-from understudy.modes.until import UntilTool
 from understudy.outcomes import Completed, Outcome
+from understudy.run.until_tool import UntilTool
 from understudy.runner import refuse_inside_run
 from understudy.state.agent_state import AgentState
 from understudy.state.records import Revoked, Settled

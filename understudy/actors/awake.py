@@ -14,8 +14,8 @@ from understudy.agent import Agent
 from understudy.errors import OtherAgent, StoreDamaged, UnderstudyError, UnknownAgent
 from understudy.events import Event
 from understudy.journal import Loaded, Owned, OwnedJournal, Standing, standing_of
-from understudy.ledger import FactListener, Ledger
 from understudy.outcomes import Outcome
+from understudy.run.ledger import FactListener, Ledger
 from understudy.state.agent_state import AgentState
 from understudy.state.fold import replay
 from understudy.state.records import AgentCreated

@@ -11,7 +11,7 @@ from understudy.actors.awake import Awake, Finished
 from understudy.actors.cell import AgentCell, running_agents
 from understudy.errors import StoreError
 from understudy.outcomes import Outcome
-from understudy.run import Halted
+from understudy.run.run import Halted
 from understudy.stopping import StopSignal
 
 __all__ = ["begin_drive"]

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel
 
-from understudy.calls import ToolCall
-from understudy.definition import AgentDefinition
 from understudy.errors import UsageError
-from understudy.hooks import Hook, Hooks
-from understudy.instructions import Instructions
 from understudy.interrupts import Decision, Request
-from understudy.model_input import ModelInput
 from understudy.outcomes import Outcome
-from understudy.run import Run
+from understudy.run.definition import AgentDefinition
+from understudy.run.hooks import Hook, Hooks
+from understudy.run.instructions import Instructions
+from understudy.run.model_input import ModelInput
+from understudy.run.run import Run
+from understudy.run.tool_call import ToolCall
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelResponse

@@ -5,9 +5,9 @@ It carries them along, and no more: they are asked by the pipeline, before every
 
 from __future__ import annotations
 
-from understudy.cancellation import CancellationSource, as_sources
 from understudy.errors import UsageError
 from understudy.middleware.base import Middleware
+from understudy.run.cancellation import CancellationSource, as_sources
 
 __all__ = ["Cancellation"]
 

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from understudy._base.json_values import checked_json, is_time_span
-from understudy.calls import ToolCall
-from understudy.definition import AgentDefinition
 from understudy.errors import UsageError
 from understudy.interrupts import DECISION_TYPES, DecisionType, Request, checked_allowed
 from understudy.middleware.base import Middleware
-from understudy.run import Run
+from understudy.run.definition import AgentDefinition
+from understudy.run.run import Run
+from understudy.run.tool_call import ToolCall
 from understudy.tools import ToolContext
 
 __all__ = ["HumanInTheLoop", "Rule"]

@@ -15,7 +15,7 @@ from pydantic_ai.messages import FinishReason
 from understudy._base.json_values import checked_seconds
 from understudy.errors import UsageError
 from understudy.middleware.base import Middleware
-from understudy.run import Run
+from understudy.run.run import Run
 from understudy.stopping import StopSignal
 
 __all__ = ["Limits"]

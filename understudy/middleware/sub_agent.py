@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from understudy.definition import AgentDefinition
 from understudy.errors import UnderstudyError, UsageError
 from understudy.middleware.base import Middleware, Prepared
 from understudy.outcomes import Completed, Failed, Outcome, Stopped
+from understudy.run.definition import AgentDefinition
 from understudy.tools import Tool, ToolContext, ToolFailed
 
 __all__ = ["SubAgent"]

@@ -10,7 +10,7 @@ from understudy.modes.pipeline import Mode, Step
 from understudy.modes.sequential import Sequential
 from understudy.modes.stop_steps import check_stop
 from understudy.modes.tool_steps import execute_tools, propagate_state
-from understudy.modes.until import collapse_until_tool
+from understudy.run.until_tool import collapse_until_tool
 
 __all__ = [
     "AgentExecution",

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic_ai.messages import ModelResponse, ToolCallPart
 
-from understudy.run import Run
+from understudy.run.run import Run
 
 __all__ = ["with_own_ids"]
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from understudy.errors import JournalFailed
 from understudy.modes.stop_steps import time_is_over
 from understudy.outcomes import Outcome
-from understudy.run import Run
+from understudy.run.run import Run
 
 __all__ = ["within_deadline"]
 

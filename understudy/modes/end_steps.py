@@ -15,7 +15,7 @@ from understudy.modes.steering import steering
 from understudy.modes.stop_steps import NO_ANSWER, end_by
 from understudy.modes.tool_ready import Ready, prepare
 from understudy.outcomes import Outcome
-from understudy.run import Run
+from understudy.run.run import Run
 from understudy.state.agent_state import Call, Turn
 from understudy.state.continuation import continuation_of, wants_answer
 from understudy.state.records import End, TurnClosed

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from understudy.definition import AgentDefinition
 from understudy.errors import error_from_dict
 from understudy.outcomes import Completed, Failed, Stopped, ToolCallResult
-from understudy.run import Run
+from understudy.run.definition import AgentDefinition
+from understudy.run.run import Run
 from understudy.state.agent_state import AgentState
 from understudy.state.records import End
 from understudy.stopping import StopSignals

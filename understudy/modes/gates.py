@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from understudy._base.json_values import digest
-from understudy.calls import ToolCall, binding
 from understudy.errors import UsageError
-from understudy.hooks import Hook, HookFailed
 from understudy.interrupts import Request
-from understudy.run import Run
+from understudy.run.hooks import Hook, HookFailed
+from understudy.run.run import Run
+from understudy.run.tool_call import ToolCall, binding
 
 __all__ = ["wanted_requests"]
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from understudy.calls import ToolCall
 from understudy.errors import NotHaltable
 from understudy.interrupts import Halt, Request
 from understudy.outcomes import Outcome
-from understudy.run import Run
+from understudy.run.run import Run
+from understudy.run.tool_call import ToolCall
 from understudy.stopping import StopReason, StopSignal, StopSignals
 
 __all__ = ["halt_request", "halted"]

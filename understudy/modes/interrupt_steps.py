@@ -6,15 +6,15 @@ import inspect
 from collections.abc import Sequence
 from dataclasses import replace
 
-from understudy.calls import ToolCall
 from understudy.errors import MiddlewareError
-from understudy.hooks import HookFailed
 from understudy.interrupts import Decision, Request
 from understudy.modes.gates import wanted_requests
 from understudy.modes.tool_ready import Ready, ask_again, bound, doubts_about, prepare, view
 from understudy.modes.tool_results import EXPIRY, failed_result
 from understudy.outcomes import Outcome
-from understudy.run import Run
+from understudy.run.hooks import HookFailed
+from understudy.run.run import Run
+from understudy.run.tool_call import ToolCall
 from understudy.state.agent_state import Turn
 from understudy.state.records import Decided, InterruptsChecked, PauseChecked, Paused
 from understudy.tools import InvalidArguments

@@ -22,16 +22,16 @@ from tenacity import RetryError
 
 from understudy.errors import ModelFailed, StreamBroken, UsageError
 from understudy.events import ReplyStarted, TextDelta, ThinkingDelta
-from understudy.hooks import Hook, HookFailed
-from understudy.instructions import render
-from understudy.model_input import ModelInput
 from understudy.models.model_names import needs_preparation
 from understudy.modes.call_ids import with_own_ids
 from understudy.modes.ends import outcome_of
 from understudy.modes.steering import steering
 from understudy.modes.stop_steps import NO_ANSWER, stop_before
 from understudy.outcomes import Outcome
-from understudy.run import Run
+from understudy.run.hooks import Hook, HookFailed
+from understudy.run.instructions import render
+from understudy.run.model_input import ModelInput
+from understudy.run.run import Run
 from understudy.state.records import Reply, UserMessage
 
 __all__ = ["call_llm"]

@@ -12,15 +12,15 @@ from collections.abc import Awaitable, Callable, Iterable
 from copy import deepcopy
 from dataclasses import replace
 
-from understudy.definition import ChildAgent, Pipeline
 from understudy.errors import JournalFailed, RecordRefused, StepFailed, UnderstudyError, UsageError
-from understudy.hooks import HookFailed
 from understudy.modes.deadlines import within_deadline
 from understudy.modes.ends import end_of
 from understudy.modes.halts import halted
 from understudy.modes.stop_steps import ask_sources, time_is_over
 from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Paused, Stopped
-from understudy.run import Halted, Run, inside_run
+from understudy.run.definition import ChildAgent, Pipeline
+from understudy.run.hooks import HookFailed
+from understudy.run.run import Halted, Run, inside_run
 from understudy.state.records import Attempt, HooksRan, Once, RunEnded
 from understudy.stopping import StopSignal, StopSignals
 

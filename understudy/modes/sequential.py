@@ -7,7 +7,7 @@ from typing import Any
 
 from understudy.modes.workflow import RunAgents, Workflow, failure, first_failure, inside_loop
 from understudy.outcomes import Outcome
-from understudy.run import Run
+from understudy.run.run import Run
 from understudy.state.workflow_progress import Progress
 
 __all__ = ["Sequential"]

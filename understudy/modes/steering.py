@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from understudy.run import Run
+from understudy.run.run import Run
 from understudy.state.agent_state import QueuedMessage
 
 __all__ = ["steering"]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pydantic_ai.messages import ModelResponse
 
-from understudy.cancellation import CancellationSource, signal_of
 from understudy.errors import RunLimitExceeded, UntilToolNotCalled
-from understudy.hooks import Hook, HookFailed
 from understudy.models.attribution import for_itself
 from understudy.models.messages import user_message
 from understudy.outcomes import Outcome
-from understudy.run import Run
+from understudy.run.cancellation import CancellationSource, signal_of
+from understudy.run.hooks import Hook, HookFailed
+from understudy.run.run import Run
 from understudy.state.continuation import continuation_of, wants_answer
 from understudy.state.records import CancelRequested, EarlyStopBegun, End
 from understudy.stopping import StopReason, StopSignal, StopSignals

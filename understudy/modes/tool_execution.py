@@ -9,10 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from understudy._base.json_values import digest
-from understudy.calls import ToolCall, make_context
-from understudy.child_calls import ChildWaits, inner_runs_end
 from understudy.errors import JournalFailed, RecordRefused, UsageError
-from understudy.hooks import Hook, HookFailed
 from understudy.interrupts import Halt, Interrupt, Request
 from understudy.modes.gates import wanted_requests
 from understudy.modes.tool_ready import Ready, ask_again, bound, canonical, record_request, view
@@ -27,7 +24,10 @@ from understudy.modes.tool_results import (
     stopped_result,
     timed_out_result,
 )
-from understudy.run import Halted, Run
+from understudy.run.child_calls import ChildWaits, inner_runs_end
+from understudy.run.hooks import Hook, HookFailed
+from understudy.run.run import Halted, Run
+from understudy.run.tool_call import ToolCall, make_context
 from understudy.state.records import Result, Settled, Started, Suspended
 from understudy.stopping import StopAgent
 from understudy.tools import Retry, Tool, ToolFailed

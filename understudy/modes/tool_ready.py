@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from understudy._base.json_values import digest
-from understudy.calls import ToolCall, binding, make_context
 from understudy.interrupts import DECISION_TYPES, DoubtfulCall, Request
 from understudy.quick import quick_init
-from understudy.run import Run
+from understudy.run.run import Run
+from understudy.run.tool_call import ToolCall, binding, make_context
 from understudy.state.agent_state import Call
 from understudy.state.fold import doubtful
 from understudy.state.records import Requested

@@ -12,7 +12,7 @@ from understudy.errors import UsageError
 from understudy.interrupts import Decision, Halt, Interrupt, Request
 from understudy.modes.halts import halt_request
 from understudy.modes.tool_ready import Ready, prepare, record_request, view
-from understudy.run import Run
+from understudy.run.run import Run
 from understudy.state.agent_state import Call, merged
 from understudy.state.fold import IN_DOUBT
 from understudy.state.records import Result

@@ -16,7 +16,7 @@ from understudy.modes.tool_results import (
     responded_result,
 )
 from understudy.outcomes import Outcome
-from understudy.run import Run
+from understudy.run.run import Run
 from understudy.state.agent_state import Call, Turn
 from understudy.state.fold import IN_DOUBT
 from understudy.state.records import Propagated, Result

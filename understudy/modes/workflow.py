@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from understudy.definition import AgentDefinition, ChildAgent
 from understudy.errors import AgentFailed, DefinitionChanged, UsageError, error_from_dict
 from understudy.modes.pipeline import Mode
 from understudy.modes.stop_steps import end_by
 from understudy.outcomes import Failed, Interrupted, Outcome, Paused, Stopped
-from understudy.run import Run
+from understudy.run.definition import AgentDefinition, ChildAgent
+from understudy.run.run import Run
 from understudy.state.records import SubRunEnded
 from understudy.state.workflow_progress import AgentResult, Progress
 

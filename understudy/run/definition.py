@@ -12,10 +12,10 @@ from pydantic_ai.settings import ModelSettings
 from tenacity import AsyncRetrying
 
 from understudy._base.json_values import digest
-from understudy.cancellation import CancellationSource
-from understudy.hooks import Hooks
-from understudy.instructions import Instructions
 from understudy.models.output import Output
+from understudy.run.cancellation import CancellationSource
+from understudy.run.hooks import Hooks
+from understudy.run.instructions import Instructions
 from understudy.tools import Tool
 
 __all__ = ["AgentDefinition", "PauseWhen", "Pipeline"]

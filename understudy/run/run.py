@@ -15,13 +15,8 @@ from pydantic_ai.usage import RunUsage
 from understudy._base.clock import Clock, NewId
 from understudy._base.json_values import checked_json
 from understudy._base.worker_threads import WorkerThreads
-from understudy.cancellation import CancellationSource
-from understudy.definition import AgentDefinition, ChildAgent, Gate, PauseWhen
 from understudy.errors import UnderstudyError, UsageError
 from understudy.events import Event
-from understudy.hooks import in_hook
-from understudy.ledger import Ledger
-from understudy.model_input import ModelInput
 from understudy.models.messages import normalised
 from understudy.outcomes import (
     Completed,
@@ -32,6 +27,11 @@ from understudy.outcomes import (
     Stopped,
     ToolCallResult,
 )
+from understudy.run.cancellation import CancellationSource
+from understudy.run.definition import AgentDefinition, ChildAgent, Gate, PauseWhen
+from understudy.run.hooks import in_hook
+from understudy.run.ledger import Ledger
+from understudy.run.model_input import ModelInput
 from understudy.state.agent_state import RunState
 from understudy.state.continuation import continuation_of
 from understudy.state.records import HistoryReplaced, Once, Override, Record, Signalled, TimeSpent

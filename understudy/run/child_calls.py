@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from understudy.definition import AgentDefinition, ChildAgent
 from understudy.errors import UsageError
 from understudy.models.messages import user_message
 from understudy.outcomes import Interrupted, Outcome, Paused
-from understudy.run import Run
+from understudy.run.definition import AgentDefinition, ChildAgent
+from understudy.run.run import Run
 from understudy.state.agent_state import Call
 
 __all__ = ["ChildWaits", "child_runs", "inner_runs_end"]

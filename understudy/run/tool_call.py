@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from understudy._base.json_values import checked_json, digest
-from understudy.child_calls import child_runs
 from understudy.events import ToolEmitted
 from understudy.interrupts import (
     DECISION_TYPES,
@@ -17,7 +16,8 @@ from understudy.interrupts import (
     Request,
     checked_allowed,
 )
-from understudy.run import Run
+from understudy.run.child_calls import child_runs
+from understudy.run.run import Run
 from understudy.state.agent_state import Call
 from understudy.tools import Tool, ToolContext
 
