@@ -13,8 +13,8 @@ from pydantic_ai.models import Model
 from understudy.errors import UsageError
 from understudy.models import resolve_model
 from understudy.models.model_names import refresh_client
-from understudy.modes.ends import outcome_of
 from understudy.modes.pipeline import drive
+from understudy.modes.steps.run_end import outcome_of
 from understudy.outcomes import Outcome
 from understudy.run.definition import AgentDefinition, ChildAgent, PauseWhen
 from understudy.run.ledger import ChildLedger

@@ -22,8 +22,8 @@ from understudy.interrupts import Decision, Request, checked_decision
 from understudy.journal import Journal
 from understudy.models.messages import UserInput, user_message
 from understudy.models.model_names import refresh_client
-from understudy.modes.ends import outcome_of
 from understudy.modes.pipeline import drive
+from understudy.modes.steps.run_end import outcome_of
 from understudy.outcomes import Interrupted, Outcome, Paused
 from understudy.run.cancellation import CancellationSource
 from understudy.run.definition import AgentDefinition, PauseWhen

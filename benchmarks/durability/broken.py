@@ -19,7 +19,9 @@ from understudy.journal.postgres import sql as postgres_sql
 from understudy.journal.sqlite import backend as sqlite
 from understudy.journal.sqlite import lock as sqlite_lock
 from understudy.journal.sqlite import writer as sqlite_changes
-from understudy.modes import agent_execution, interrupt_steps, pipeline, tool_steps
+from understudy.modes import agent_execution, pipeline
+from understudy.modes.steps import check_interrupts as interrupt_steps
+from understudy.modes.steps import execute_tools as tool_steps
 from understudy.run import ledger
 from understudy.state import fold
 from understudy.state import records as r

@@ -1,15 +1,19 @@
 """The pipeline: modes, their named steps, and the driver that runs them."""
 
 from understudy.modes.agent_execution import AgentExecution
-from understudy.modes.end_steps import check_until_tool, continue_or_finish
-from understudy.modes.interrupt_steps import check_interrupts, check_pause, check_tool_interrupts
-from understudy.modes.loop import Loop
-from understudy.modes.model_steps import call_llm
-from understudy.modes.parallel import Parallel
 from understudy.modes.pipeline import Mode, Step
-from understudy.modes.sequential import Sequential
-from understudy.modes.stop_steps import check_stop
-from understudy.modes.tool_steps import execute_tools, propagate_state
+from understudy.modes.steps.call_llm import call_llm
+from understudy.modes.steps.check_interrupts import (
+    check_interrupts,
+    check_pause,
+    check_tool_interrupts,
+)
+from understudy.modes.steps.check_stop import check_stop
+from understudy.modes.steps.execute_tools import execute_tools, propagate_state
+from understudy.modes.steps.finish import check_until_tool, continue_or_finish
+from understudy.modes.workflows.loop import Loop
+from understudy.modes.workflows.parallel import Parallel
+from understudy.modes.workflows.sequential import Sequential
 from understudy.run.until_tool import collapse_until_tool
 
 __all__ = [

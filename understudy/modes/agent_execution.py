@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from understudy.modes.end_steps import check_until_tool, continue_or_finish
-from understudy.modes.interrupt_steps import check_interrupts, check_pause, check_tool_interrupts
-from understudy.modes.model_steps import call_llm
 from understudy.modes.pipeline import Mode
-from understudy.modes.stop_steps import check_stop
-from understudy.modes.tool_steps import execute_tools, propagate_state
+from understudy.modes.steps.call_llm import call_llm
+from understudy.modes.steps.check_interrupts import (
+    check_interrupts,
+    check_pause,
+    check_tool_interrupts,
+)
+from understudy.modes.steps.check_stop import check_stop
+from understudy.modes.steps.execute_tools import execute_tools, propagate_state
+from understudy.modes.steps.finish import check_until_tool, continue_or_finish
 
 __all__ = ["AgentExecution"]
 

@@ -13,10 +13,8 @@ from copy import deepcopy
 from dataclasses import replace
 
 from understudy.errors import JournalFailed, RecordRefused, StepFailed, UnderstudyError, UsageError
-from understudy.modes.deadlines import within_deadline
-from understudy.modes.ends import end_of
-from understudy.modes.halts import halted
-from understudy.modes.stop_steps import ask_sources, time_is_over
+from understudy.modes.steps.check_stop import ask_sources, halted, time_is_over, within_deadline
+from understudy.modes.steps.run_end import end_of
 from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Paused, Stopped
 from understudy.run.definition import ChildAgent, Pipeline
 from understudy.run.hooks import HookFailed

@@ -23,18 +23,15 @@ from tenacity import RetryError
 from understudy.errors import ModelFailed, StreamBroken, UsageError
 from understudy.events import ReplyStarted, TextDelta, ThinkingDelta
 from understudy.models.model_names import needs_preparation
-from understudy.modes.call_ids import with_own_ids
-from understudy.modes.ends import outcome_of
-from understudy.modes.steering import steering
-from understudy.modes.stop_steps import NO_ANSWER, stop_before
+from understudy.modes.steps.check_stop import NO_ANSWER, stop_before
+from understudy.modes.steps.run_end import outcome_of
 from understudy.outcomes import Outcome
 from understudy.run.hooks import Hook, HookFailed
 from understudy.run.instructions import render
 from understudy.run.model_input import ModelInput
 from understudy.run.run import Run
+from understudy.state.agent_state import QueuedMessage
 from understudy.state.records import Reply, UserMessage
-
-__all__ = ["call_llm"]
 
 
 async def call_llm(run: Run) -> Outcome | None:
@@ -308,3 +305,38 @@ def _answer_only(response: ModelResponse) -> ModelResponse:
         parts = [part for part in parts if not isinstance(part, TextPart)]
         parts.append(TextPart(NO_ANSWER))
     return replace(response, parts=parts)
+
+
+def with_own_ids(run: Run, response: ModelResponse) -> ModelResponse:
+    """The reply with each unusable tool call id replaced (T7)."""
+    seen: set[str] = set()
+    parts: list[Any] | None = None
+    for index, part in enumerate(response.parts):
+        if not isinstance(part, ToolCallPart):
+            continue
+        identity = part.tool_call_id
+        if not identity or "/" in identity or identity in seen or _occurs(identity, run):
+            identity = f"call_{run.run_id[:20]}_{run.current.turns}_{index}"
+            while identity in seen or _occurs(identity, run):
+                identity += "x"
+            parts = list(response.parts) if parts is None else parts
+            parts[index] = replace(part, tool_call_id=identity)
+        seen.add(identity)
+    return response if parts is None else replace(response, parts=parts)
+
+
+def _occurs(identity: str, run: Run) -> bool:
+    """Whether a call has this id; in a workflow those of all of its agents will stand together."""
+    if run.current.shared is None:
+        return run.state.messages.has_call_id(identity)
+    while run.parent is not None and run.current.shared is not None:
+        run = run.parent
+    return any(state.messages.has_call_id(identity) for state in run.state.tree)
+
+
+def steering(run: Run) -> list[QueuedMessage]:
+    """Those that wait for the next model call; in a workflow they wait at its top."""
+    while run.parent is not None and run.current.shared is not None:
+        run = run.parent
+    queue = run.state.queue
+    return [queued for queued in queue.values() if queued.steer] if queue else []

@@ -8,7 +8,7 @@ from types import NoneType
 from typing import Any
 
 from understudy.errors import UsageError
-from understudy.modes.workflow import RunAgents, Workflow, failure, first_failure, key_of
+from understudy.modes.workflows.workflow import RunAgents, Workflow, failure, first_failure, key_of
 from understudy.outcomes import Failed, Interrupted, Outcome, Paused
 from understudy.run.run import Halted, Run
 from understudy.state.workflow_progress import Progress

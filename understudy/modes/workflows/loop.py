@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from understudy.errors import UsageError
-from understudy.modes.workflow import RunAgents, Workflow, failure, first_failure
+from understudy.modes.workflows.workflow import RunAgents, Workflow, failure, first_failure
 from understudy.outcomes import Outcome
 from understudy.run.run import Run
 from understudy.state.workflow_progress import Progress

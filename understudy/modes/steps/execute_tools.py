@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Iterator
 
 from understudy.errors import UsageError
-from understudy.modes.tool_execution import perform, start
-from understudy.modes.tool_ready import Ready, doubted, prepare
-from understudy.modes.tool_results import (
+from understudy.modes.steps.tool_arguments import Ready, doubted, prepare
+from understudy.modes.steps.tool_invocation import perform, start
+from understudy.modes.steps.tool_results import (
     denied_result,
     failed_result,
     in_doubt,

@@ -10,10 +10,10 @@ from pydantic_ai.messages import ModelRequest
 from understudy.errors import UntilToolNotCalled
 from understudy.models.messages import user_message
 from understudy.models.output import InvalidOutput
-from understudy.modes.ends import final_end, outcome_of
-from understudy.modes.steering import steering
-from understudy.modes.stop_steps import NO_ANSWER, end_by
-from understudy.modes.tool_ready import Ready, prepare
+from understudy.modes.steps.call_llm import steering
+from understudy.modes.steps.check_stop import NO_ANSWER, end_by
+from understudy.modes.steps.run_end import final_end, outcome_of
+from understudy.modes.steps.tool_arguments import Ready, prepare
 from understudy.outcomes import Outcome
 from understudy.run.run import Run
 from understudy.state.agent_state import Call, Turn

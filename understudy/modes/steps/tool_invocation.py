@@ -11,9 +11,16 @@ from typing import Any
 from understudy._base.json_values import digest
 from understudy.errors import JournalFailed, RecordRefused, UsageError
 from understudy.interrupts import Halt, Interrupt, Request
-from understudy.modes.gates import wanted_requests
-from understudy.modes.tool_ready import Ready, ask_again, bound, canonical, record_request, view
-from understudy.modes.tool_results import (
+from understudy.modes.steps.check_interrupts import wanted_requests
+from understudy.modes.steps.tool_arguments import (
+    Ready,
+    ask_again,
+    bound,
+    canonical,
+    record_request,
+    view,
+)
+from understudy.modes.steps.tool_results import (
     as_edited,
     failed_result,
     gave_up_result,

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable
+from contextlib import suppress
+
 from pydantic_ai.messages import ModelResponse
 
-from understudy.errors import RunLimitExceeded, UntilToolNotCalled
+from understudy.errors import JournalFailed, NotHaltable, RunLimitExceeded, UntilToolNotCalled
+from understudy.interrupts import Halt, Request
 from understudy.models.attribution import for_itself
 from understudy.models.messages import user_message
 from understudy.outcomes import Outcome
 from understudy.run.cancellation import CancellationSource, signal_of
 from understudy.run.hooks import Hook, HookFailed
 from understudy.run.run import Run
+from understudy.run.tool_call import ToolCall
 from understudy.state.continuation import continuation_of, wants_answer
 from understudy.state.records import CancelRequested, EarlyStopBegun, End
 from understudy.stopping import StopReason, StopSignal, StopSignals
-
-__all__ = ["NO_ANSWER", "ask_sources", "check_stop", "end_by", "stop_before", "time_is_over"]
 
 ANSWER_NOW = (
     "You have reached the limit of what you may do here. Do not call any tools: give your final "
@@ -130,3 +134,73 @@ def time_is_over(run: Run) -> CancelRequested:
         f"its deadline of {deadline:g} seconds came", source="deadline", deadline=deadline
     )
     return CancelRequested(signal=signal.to_dict())
+
+
+async def within_deadline(run: Run, going: Awaitable[Outcome]) -> Outcome | None:
+    """What the drive brings, or None where its time was over first.
+
+    A model call or async tool is interrupted at once; the thread of a plain one is abandoned. The
+    wish to stop is recorded before anything is interrupted, so a crash in between changes nothing.
+    In a halted tree there is none: what still goes on is interrupted, and the halt stands (I11).
+    """
+    loop = asyncio.get_running_loop()
+    timer: asyncio.TimerHandle | None = None
+
+    def look() -> None:
+        nonlocal timer
+        left = run.seconds_left
+        if left:  # by the run's own clock, which need not keep pace with the loop's
+            timer = loop.call_later(left, look)
+            return
+        with suppress(JournalFailed):  # it refuses the next record as well, and that is told
+            if run.current.cancelled is None and run.root.current.halt is None:
+                run.ledger.record(time_is_over(run))
+        scope.reschedule(loop.time())
+
+    scope = asyncio.timeout(None)
+    try:
+        async with scope:
+            timer = loop.call_later(run.seconds_left or 0.0, look)
+            return await going
+    except TimeoutError:
+        if not scope.expired():
+            raise
+        return None
+    finally:
+        if timer is not None:
+            timer.cancel()
+
+
+def halt_request(call: ToolCall, halt: Halt) -> Request:
+    """What a person is told, and can only dismiss."""
+    source, run = "", call.run
+    path = [run]
+    while run.parent is not None:
+        run = run.parent
+        path.append(run)
+    for place in path:
+        if place.definition.haltable:
+            source = place.definition.name
+            break
+    return call.request(kind="halt", allowed=("dismiss",), payload=halt.message, source=source)
+
+
+def halted(run: Run) -> Outcome:
+    """How a run in a halted tree stands: the root tells it, and all below it just stop."""
+    halt = run.root.current.halt
+    assert halt is not None, "only called for a halted tree"
+    if run.parent is not None:
+        return run.interrupted()
+    if not halt.source:
+        return run.failed(
+            NotHaltable(tool=halt.tool_name, agent_path=halt.agent_path, message=str(halt.payload))
+        )
+    if not run.current.dismissed:
+        return run.interrupted()
+    signal = StopSignal(
+        StopReason.STOP_REQUESTED,
+        str(halt.payload),
+        {"agent_path": list(halt.agent_path), "tool_call_id": halt.tool_call_id},
+        source=halt.tool_name,
+    )
+    return run.stopped(StopSignals((signal,)))

@@ -10,8 +10,8 @@ from pydantic_ai.messages import ToolReturnPart
 from understudy._base.json_values import checked_json
 from understudy.errors import UsageError
 from understudy.interrupts import Decision, Halt, Interrupt, Request
-from understudy.modes.halts import halt_request
-from understudy.modes.tool_ready import Ready, prepare, record_request, view
+from understudy.modes.steps.check_stop import halt_request
+from understudy.modes.steps.tool_arguments import Ready, prepare, record_request, view
 from understudy.run.run import Run
 from understudy.state.agent_state import Call, merged
 from understudy.state.fold import IN_DOUBT

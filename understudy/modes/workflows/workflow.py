@@ -12,7 +12,7 @@ from typing import Any
 
 from understudy.errors import AgentFailed, DefinitionChanged, UsageError, error_from_dict
 from understudy.modes.pipeline import Mode
-from understudy.modes.stop_steps import end_by
+from understudy.modes.steps.check_stop import end_by
 from understudy.outcomes import Failed, Interrupted, Outcome, Paused, Stopped
 from understudy.run.definition import AgentDefinition, ChildAgent
 from understudy.run.run import Run

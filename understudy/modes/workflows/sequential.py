@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from understudy.modes.workflow import RunAgents, Workflow, failure, first_failure, inside_loop
+from understudy.modes.workflows.workflow import (
+    RunAgents,
+    Workflow,
+    failure,
+    first_failure,
+    inside_loop,
+)
 from understudy.outcomes import Outcome
 from understudy.run.run import Run
 from understudy.state.workflow_progress import Progress
