@@ -1,7 +1,7 @@
 """LLM agents that pause for people, nest, crash, move, and come back to the line they were on."""
 
 from understudy.actors import AgentRef, LoopActor, Runtime, Status, Supervisor
-from understudy.agent import Agent
+from understudy.agent.agent import Agent
 from understudy.errors import (
     DecisionError,
     Fenced,

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from understudy import children
 from understudy.actors import agent_runs, drives
+from understudy.agent import nested_runs as children
 from understudy.journal import agent_journal, lease
 from understudy.journal.postgres import sql as postgres_sql
 from understudy.journal.sqlite import backend as sqlite

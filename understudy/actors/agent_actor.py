@@ -38,6 +38,7 @@ from understudy.actors.agent_runs import AgentRuns
 from understudy.actors.awake import wake_up
 from understudy.actors.cell import AgentCell
 from understudy.actors.future import Future, refuse
+from understudy.agent.runner import decide, unpause
 from understudy.errors import (
     JournalFailed,
     NotInterrupted,
@@ -49,7 +50,6 @@ from understudy.errors import (
 )
 from understudy.outcomes import Outcome
 from understudy.run.hooks import HookFailed
-from understudy.runner import decide, unpause
 from understudy.state.records import CancelRequested, Released
 
 __all__ = ["AgentActor"]

@@ -14,11 +14,11 @@ from understudy.actors.agent_messages import Notify, RunChoices
 from understudy.actors.awake import Awake
 from understudy.actors.cell import AgentCell
 from understudy.actors.future import Future, refuse
-from understudy.agent import Agent
+from understudy.agent.agent import Agent
+from understudy.agent.runner import RunOptions
 from understudy.errors import Quarantined, UsageError
 from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Paused, Stopped
 from understudy.run.hooks import HookFailed
-from understudy.runner import RunOptions
 from understudy.state.agent_state import AgentState
 from understudy.state.records import Revoked, Settled, ValuesMerged
 from understudy.stopping import StopReason

@@ -9,9 +9,9 @@ from typing import Any
 from pydantic_ai.messages import ModelRequest
 
 from understudy.actors.future import Future
+from understudy.agent.runner import Decisions
 from understudy.outcomes import Outcome
 from understudy.run.until_tool import UntilTool
-from understudy.runner import Decisions
 from understudy.state.records import Revoked, Settled
 from understudy.stopping import StopSignal
 

@@ -30,12 +30,12 @@ from understudy.actors.agent_messages import (
 from understudy.actors.cell import AgentCell, running_agents
 from understudy.actors.future import Future, refuse_on_a_loop
 from understudy.actors.monitor import Lifetime
+from understudy.agent.runner import refuse_inside_run
 from understudy.errors import NotExtracted, UsageError, WouldDeadlock
 from understudy.interrupts import Decision, DecisionRecord
 from understudy.models.messages import UserInput, user_message
 from understudy.outcomes import Completed, Outcome
 from understudy.run.until_tool import UntilTool
-from understudy.runner import refuse_inside_run
 from understudy.state.agent_state import AgentState
 from understudy.state.records import Revoked, Settled
 from understudy.stopping import StopReason, StopSignal

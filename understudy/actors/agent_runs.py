@@ -25,10 +25,10 @@ from understudy.actors.cell import AgentCell
 from understudy.actors.drives import begin_drive
 from understudy.actors.future import Future
 from understudy.actors.loop_actor import LoopActor
+from understudy.agent.runner import RunOptions
 from understudy.errors import JournalFailed, NotInterrupted, RecordRefused, UnderstudyError
 from understudy.journal import is_busy, rest_status
 from understudy.outcomes import Completed, Outcome
-from understudy.runner import RunOptions
 from understudy.state.agent_state import QueuedMessage
 from understudy.state.records import MessageQueued, Quarantined
 from understudy.stopping import StopSignal

@@ -10,7 +10,7 @@ from typing import Any
 from understudy.actors.agent_messages import RunWanted
 from understudy.actors.future import Future, refuse
 from understudy.actors.home import Home
-from understudy.agent import Agent
+from understudy.agent.agent import Agent
 from understudy.errors import OtherAgent, StoreDamaged, UnderstudyError, UnknownAgent
 from understudy.events import Event
 from understudy.journal import Loaded, Owned, OwnedJournal, Standing, standing_of

@@ -26,10 +26,10 @@ from understudy.actors.awake import Awake, Waiting
 from understudy.actors.future import refuse
 from understudy.actors.home import Home
 from understudy.actors.monitor import Down
-from understudy.agent import Agent
+from understudy.agent.agent import Agent
+from understudy.agent.runner import Host
 from understudy.errors import UnknownAgent
 from understudy.outcomes import Outcome
-from understudy.runner import Host
 from understudy.state.agent_state import AgentState
 from understudy.state.records import Record, Snapshot, StatusNoted
 

@@ -28,7 +28,7 @@ from understudy.actors.supervisor import (
     ChildStatus,
     SupervisorTree,
 )
-from understudy.agent import Agent
+from understudy.agent.agent import Agent
 from understudy.errors import (
     SchemaVersionError,
     StoreDamaged,

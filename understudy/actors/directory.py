@@ -13,7 +13,7 @@ from understudy.actors.cell import AgentCell
 from understudy.actors.home import Home
 from understudy.actors.ids import checked_id
 from understudy.actors.monitor import Lifetime
-from understudy.agent import Agent
+from understudy.agent.agent import Agent
 from understudy.errors import OtherAgent, UsageError
 from understudy.state.agent_state import AgentState
 

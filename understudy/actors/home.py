@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from understudy._base.clock import Clock, NewId
 from understudy._base.worker_threads import WorkerThreads
-from understudy.agent import Agent
+from understudy.agent.agent import Agent
 from understudy.journal import Store
 
 __all__ = ["Home"]

@@ -21,7 +21,7 @@ from understudy.actors.loop_thread import LoopThread
 from understudy.actors.portable import export, import_
 from understudy.actors.recovery import recover
 from understudy.actors.supervisor import SupervisorTree
-from understudy.agent import Agent
+from understudy.agent.agent import Agent
 from understudy.errors import ForkedRuntime, UsageError, WouldDeadlock
 from understudy.journal import Store
 from understudy.journal.opening import Durability, open_store

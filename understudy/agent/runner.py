@@ -15,7 +15,7 @@ from pydantic_ai.models import Model
 from understudy._base.clock import Clock, NewId, SystemClock, new_random_id
 from understudy._base.json_values import checked_json
 from understudy._base.worker_threads import WorkerThreads
-from understudy.children import NestedChildren, models_of, seeds_of
+from understudy.agent.nested_runs import NestedChildren, models_of, seeds_of
 from understudy.errors import DecisionError, NotInterrupted, UsageError
 from understudy.events import Event
 from understudy.interrupts import Decision, Request, checked_decision

@@ -13,7 +13,9 @@ from pydantic_ai.settings import ModelSettings
 from tenacity import AsyncRetrying
 
 from understudy._base.clock import Clock, NewId, SystemClock, new_random_id
-from understudy.assembly import assemble, check_deadline, check_limits
+from understudy.agent.build_definition import assemble, check_deadline, check_limits
+from understudy.agent.runner import Decisions, Host, Runner, RunOptions
+from understudy.agent.streaming import streamed
 from understudy.errors import NotExtracted, UsageError
 from understudy.events import Event
 from understudy.journal import Journal
@@ -27,10 +29,8 @@ from understudy.run.definition import PauseWhen
 from understudy.run.instructions import Instructions
 from understudy.run.ledger import Ledger
 from understudy.run.until_tool import UntilTool, check_known, refuse_both
-from understudy.runner import Decisions, Host, Runner, RunOptions
 from understudy.state.agent_state import AgentState
 from understudy.state.records import Revoked, Settled
-from understudy.streaming import streamed
 from understudy.tools import Tool, ToolResult
 
 __all__ = ["Agent"]

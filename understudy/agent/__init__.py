@@ -1,0 +1,1 @@
+"""`Agent`: builds a definition, begins a run of it, continues one."""
