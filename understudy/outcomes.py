@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic_ai.messages import ModelRequest
 from pydantic_ai.usage import RunUsage
 
 from understudy.errors import DecisionError, UnderstudyError
-from understudy.explanations import (
-    why_completed,
-    why_failed,
-    why_interrupted,
-    why_paused,
-    why_stopped,
-)
 from understudy.interrupts import Decision, Request, checked_decision
-from understudy.state.agent_state import AgentState
-from understudy.state.workflow_progress import AgentResult
-from understudy.stopping import StopSignals
+from understudy.state.agent_state import AgentState, RunState
+from understudy.state.continuation import continuation_of, overridden_signals, worn_out
+from understudy.state.workflow_progress import AgentResult, Progress
+from understudy.stopping import StopSignal, StopSignals
 
 __all__ = ["Completed", "Failed", "Interrupted", "Outcome", "Paused", "Stopped", "ToolCallResult"]
 
@@ -69,7 +64,7 @@ class Completed:
 
     def explain(self) -> str:
         """In one sentence, why the run ended."""
-        return why_completed(
+        return _why_completed(
             self.state,
             self.tool_result.tool_name if self.tool_result is not None else None,
             early=self.early_stopped,
@@ -87,7 +82,7 @@ class Interrupted:
 
     def explain(self) -> str:
         """In one sentence, what the run waits for."""
-        return why_interrupted(self.state, self.requests)
+        return _why_interrupted(self.state, self.requests)
 
     def decide(self, *decisions: Decision | Mapping[str, Any]) -> dict[str, Decision]:
         """One decision for each request, in order, as the mapping that `resume` takes.
@@ -121,7 +116,7 @@ class Paused:
 
     def explain(self) -> str:
         """In one sentence, why the run stands."""
-        return why_paused(self.state, self.reason)
+        return _why_paused(self.state, self.reason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +130,7 @@ class Stopped:
 
     def explain(self) -> str:
         """In one sentence, what stopped the run."""
-        return why_stopped(self.state, self.signals)
+        return _why_stopped(self.state, self.signals)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +144,103 @@ class Failed:
 
     def explain(self) -> str:
         """In one sentence, why the run failed."""
-        return why_failed(self.state, self.error)
+        return _why_failed(self.state, self.error)
 
 
 Outcome = Completed | Interrupted | Paused | Stopped | Failed
+
+
+def _why_completed(state: AgentState, tool: str | None, *, early: bool) -> str:
+    """Of a completed run; `tool` is the until tool that ended it."""
+    run = _run(state)
+    if early:
+        return _sentence(state, "Completed early", f"{_limit(run)}, so the model answered")
+    if tool is not None:
+        return _sentence(state, "Completed", f"the tool {tool!r} has its result")
+    decision = continuation_of(run)
+    highest = decision.signals.highest
+    if highest is not None and decision.should_stop and not highest.reason.was_force_stopped:
+        return _sentence(state, "Completed", f"{highest}")
+    if run.progress is not None:
+        return _sentence(state, "Completed", _way_of(run.progress))
+    if len(state.messages) > 0 and isinstance(state.messages[-1], ModelRequest):
+        return _sentence(state, "Completed", "a tool that it called ended it")
+    return _sentence(state, "Completed", "the model gave its final answer")
+
+
+def _way_of(progress: Progress) -> str:
+    """How the agents of a workflow came to its end."""
+    results = [result for _, result in sorted(progress.results.items())]
+    rounds = f" in round {progress.round + 1}" if progress.round else ""
+    told = f"its agents have done their part{rounds}"
+    for result in results:
+        if result.escalated:
+            told = f"its agent {result.agent!r} escalated{rounds}"
+    for result in results:
+        if result.signals is not None:
+            highest = StopSignals.from_dict(result.signals).highest
+            told += f"; {result.agent!r} was stopped by {highest}"
+        elif result.error is not None:
+            told += f"; {result.agent!r} failed: {result.error['message']}"
+    return told
+
+
+def _why_stopped(state: AgentState, signals: StopSignals) -> str:
+    """Of a stopped run."""
+    highest = signals.highest
+    others = [signal for signal in signals if signal is not highest]
+    told = f"{highest}"
+    if others:
+        told += f", and also {_listed(others)}"
+    run = _run(state)
+    asked = any(override.turn == run.turns for override in run.overrides)
+    if asked and run.cancelled is None and (worn := worn_out(run)):
+        told += f", although somebody asked to go on: {', '.join(worn)} was overridden "
+        told += f"{run.max_overrides} times in a row already"
+    return _sentence(state, "Stopped", told)
+
+
+def _why_failed(state: AgentState, error: UnderstudyError) -> str:
+    """Of a failed run."""
+    return _sentence(state, "Failed", f"{type(error).__name__}: {error}")
+
+
+def _why_interrupted(state: AgentState, requests: Sequence[Request]) -> str:
+    """Of a run that waits for a person."""
+    asked = ", ".join(f"{request.kind} of {request.tool_name!r}" for request in requests)
+    many = "1 request stands" if len(requests) == 1 else f"{len(requests)} requests stand"
+    return _sentence(state, "Waits for a person", f"{many}: {asked}")
+
+
+def _why_paused(state: AgentState, reason: str) -> str:
+    """Of a run that stands still."""
+    return _sentence(state, "Paused", reason)
+
+
+def _limit(run: RunState) -> str:
+    """What made the model answer early."""
+    given = [g for g in run.signals if g.turn == run.early_stop and g.answer]
+    if not given:
+        return f"its max_runs={run.max_runs} were used up"
+    return _listed([StopSignal.from_dict(g.signal) for g in given])
+
+
+def _sentence(state: AgentState, how: str, why: str) -> str:
+    run = _run(state)
+    asked = run.model_calls if run.workflow is None else state.usage.requests
+    calls = "1 model call" if asked == 1 else f"{asked} model calls"
+    passed = overridden_signals(run)
+    before = f" (it had gone on in spite of {_listed(list(passed))})" if passed else ""
+    return f"{how} after {calls}: {why.rstrip('.')}{before}."
+
+
+def _listed(signals: Sequence[StopSignal]) -> str:
+    told: dict[str, int] = {}
+    for signal in signals:
+        told[str(signal)] = told.get(str(signal), 0) + 1
+    return ", ".join(f"{text} ({n} times)" if n > 1 else text for text, n in told.items())
+
+
+def _run(state: AgentState) -> RunState:
+    assert state.run is not None, "an outcome is of a run"
+    return state.run
