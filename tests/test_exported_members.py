@@ -11,7 +11,7 @@ import understudy
 ROOMS = [
     "understudy",
     "understudy.actors",
-    "understudy.actors.supervisor",
+    "understudy.loop_actors.supervisor",
     "understudy.journal",
     "understudy.middleware",
     "understudy.modes",

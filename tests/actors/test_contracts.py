@@ -15,9 +15,9 @@ from pykka._envelope import Envelope
 from pykka.messages import ProxyGetAttr, _ActorStop
 
 from understudy.actors import Future, LoopActor, LoopActorRef
-from understudy.actors.mailbox import Mailbox
-from understudy.actors.monitor import Lifetime
-from understudy.actors.registry import RefTable
+from understudy.loop_actors.mailbox import Mailbox
+from understudy.loop_actors.monitor import Lifetime
+from understudy.loop_actors.registry import RefTable
 
 
 class Plain(pykka.ThreadingActor):

@@ -41,7 +41,7 @@ def test_whoever_holds_the_loop_up_is_named_in_the_log_and_to_subscribers(
                     assert told.event.seconds >= 1
                     break
 
-    logger = logging.getLogger("understudy.actors.loop_watch")
+    logger = logging.getLogger("understudy.actors.loop_monitor")
     handler = Notice()
     logger.addHandler(handler)
     try:

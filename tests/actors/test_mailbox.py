@@ -11,7 +11,7 @@ import pykka
 import pytest
 from pykka._envelope import Envelope
 
-from understudy.actors.mailbox import Mailbox
+from understudy.loop_actors.mailbox import Mailbox
 
 
 class Owner:

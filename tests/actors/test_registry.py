@@ -7,9 +7,9 @@ from typing import Any
 import pykka
 import pytest
 
-import understudy.actors.registry
+import understudy.loop_actors.registry
 from understudy.actors import LoopActor
-from understudy.actors.registry import RefTable
+from understudy.loop_actors.registry import RefTable
 
 
 class Alpha(LoopActor):
@@ -100,11 +100,11 @@ def test_installing_keeps_what_is_registered_and_happens_once(
 ) -> None:
     ref = Gamma.start()
     monkeypatch.setattr(pykka.ActorRegistry, "_actor_refs", [ref])
-    understudy.actors.registry.install()
+    understudy.loop_actors.registry.install()
     table = pykka.ActorRegistry._actor_refs
     assert isinstance(table, RefTable)
     assert list(table) == [ref]
-    understudy.actors.registry.install()
+    understudy.loop_actors.registry.install()
     assert pykka.ActorRegistry._actor_refs is table
 
 

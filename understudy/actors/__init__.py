@@ -13,15 +13,15 @@ from understudy.actors.agent_events import (
 )
 from understudy.actors.agent_ref import AgentRef
 from understudy.actors.community import AgentInfo, PendingRequest
-from understudy.actors.errors import ActorDied
-from understudy.actors.future import Future
-from understudy.actors.loop_actor import LoopActor, async_hook, loop_for_start
-from understudy.actors.loop_thread import LoopThread
-from understudy.actors.monitor import Down
-from understudy.actors.ref import LoopActorRef
-from understudy.actors.registry import install as _install_registry
 from understudy.actors.runtime import Runtime, RuntimeStatus
-from understudy.actors.supervisor import (
+from understudy.loop_actors.errors import ActorDied
+from understudy.loop_actors.future import Future
+from understudy.loop_actors.loop_actor import LoopActor, async_hook, loop_for_start
+from understudy.loop_actors.loop_thread import LoopThread
+from understudy.loop_actors.monitor import Down
+from understudy.loop_actors.ref import LoopActorRef
+from understudy.loop_actors.registry import install as _install_registry
+from understudy.loop_actors.supervisor import (
     ChildCounts,
     ChildInfo,
     ChildNotRunning,

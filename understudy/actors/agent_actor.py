@@ -37,7 +37,6 @@ from understudy.actors.agent_messages import (
 from understudy.actors.agent_runs import AgentRuns
 from understudy.actors.awake import wake_up
 from understudy.actors.cell import AgentCell
-from understudy.actors.future import Future, refuse
 from understudy.agent.runner import decide, unpause
 from understudy.errors import (
     JournalFailed,
@@ -48,6 +47,7 @@ from understudy.errors import (
     UnderstudyError,
     UnknownAgent,
 )
+from understudy.loop_actors.future import Future, refuse
 from understudy.outcomes import Outcome
 from understudy.run.hooks import HookFailed
 from understudy.state.records import CancelRequested, Released

@@ -13,10 +13,10 @@ from understudy.actors.agent_events import Status
 from understudy.actors.agent_messages import Notify, RunChoices
 from understudy.actors.awake import Awake
 from understudy.actors.cell import AgentCell
-from understudy.actors.future import Future, refuse
 from understudy.agent.agent import Agent
 from understudy.agent.runner import RunOptions
 from understudy.errors import Quarantined, UsageError
+from understudy.loop_actors.future import Future, refuse
 from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Paused, Stopped
 from understudy.run.hooks import HookFailed
 from understudy.state.agent_state import AgentState

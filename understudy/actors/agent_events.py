@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from understudy.actors.future import Future
 from understudy.events import Event, TextDelta, ThinkingDelta, ToolEmitted, events_of
+from understudy.loop_actors.future import Future
 from understudy.state.records import Record, Snapshot, StatusNoted
 
 __all__ = [

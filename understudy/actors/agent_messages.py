@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic_ai.messages import ModelRequest
 
-from understudy.actors.future import Future
 from understudy.agent.runner import Decisions
+from understudy.loop_actors.future import Future
 from understudy.outcomes import Outcome
 from understudy.run.until_tool import UntilTool
 from understudy.state.records import Revoked, Settled

@@ -28,11 +28,11 @@ from understudy.actors.agent_messages import (
     Unpause,
 )
 from understudy.actors.cell import AgentCell, running_agents
-from understudy.actors.future import Future, refuse_on_a_loop
-from understudy.actors.monitor import Lifetime
 from understudy.agent.runner import refuse_inside_run
 from understudy.errors import NotExtracted, UsageError, WouldDeadlock
 from understudy.interrupts import Decision, DecisionRecord
+from understudy.loop_actors.future import Future, refuse_on_a_loop
+from understudy.loop_actors.monitor import Lifetime
 from understudy.models.messages import UserInput, user_message
 from understudy.outcomes import Completed, Outcome
 from understudy.run.until_tool import UntilTool

@@ -23,11 +23,11 @@ from understudy.actors.agent_messages import RunWanted, Send
 from understudy.actors.awake import Awake
 from understudy.actors.cell import AgentCell
 from understudy.actors.drives import begin_drive
-from understudy.actors.future import Future
-from understudy.actors.loop_actor import LoopActor
 from understudy.agent.runner import RunOptions
 from understudy.errors import JournalFailed, NotInterrupted, RecordRefused, UnderstudyError
 from understudy.journal import is_busy, rest_status
+from understudy.loop_actors.future import Future
+from understudy.loop_actors.loop_actor import LoopActor
 from understudy.outcomes import Completed, Outcome
 from understudy.state.agent_state import QueuedMessage
 from understudy.state.records import MessageQueued, Quarantined

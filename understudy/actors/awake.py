@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from understudy.actors.agent_messages import RunWanted
-from understudy.actors.future import Future, refuse
 from understudy.actors.home import Home
 from understudy.agent.agent import Agent
 from understudy.errors import OtherAgent, StoreDamaged, UnderstudyError, UnknownAgent
 from understudy.events import Event
 from understudy.journal import Loaded, Owned, OwnedJournal, Standing, standing_of
+from understudy.loop_actors.future import Future, refuse
 from understudy.outcomes import Outcome
 from understudy.run.ledger import FactListener, Ledger
 from understudy.state.agent_state import AgentState

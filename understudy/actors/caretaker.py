@@ -18,19 +18,19 @@ from understudy.actors.agent_messages import Delete
 from understudy.actors.awake import Awake
 from understudy.actors.cell import AgentCell
 from understudy.actors.directory import Directory
-from understudy.actors.future import Future
 from understudy.actors.home import Home
-from understudy.actors.loop_actor import loop_for_start
-from understudy.actors.ref import LoopActorRef
-from understudy.actors.supervisor import (
+from understudy.errors import JournalFailed, UnderstudyError
+from understudy.journal import standing_of
+from understudy.loop_actors.future import Future
+from understudy.loop_actors.loop_actor import loop_for_start
+from understudy.loop_actors.ref import LoopActorRef
+from understudy.loop_actors.supervisor import (
     ChildSpec,
     ChildStartFailed,
     Supervisor,
     SupervisorRef,
     SupervisorTree,
 )
-from understudy.errors import JournalFailed, UnderstudyError
-from understudy.journal import standing_of
 from understudy.state.records import Snapshot
 from understudy.stopping import StopReason, StopSignal
 

@@ -23,18 +23,18 @@ from understudy.actors.agent_events import (
 )
 from understudy.actors.agent_messages import AgentMessage
 from understudy.actors.awake import Awake, Waiting
-from understudy.actors.future import refuse
 from understudy.actors.home import Home
-from understudy.actors.monitor import Down
 from understudy.agent.agent import Agent
 from understudy.agent.runner import Host
 from understudy.errors import UnknownAgent
+from understudy.loop_actors.future import refuse
+from understudy.loop_actors.monitor import Down
 from understudy.outcomes import Outcome
 from understudy.state.agent_state import AgentState
 from understudy.state.records import Record, Snapshot, StatusNoted
 
 if TYPE_CHECKING:
-    from understudy.actors.ref import LoopActorRef
+    from understudy.loop_actors.ref import LoopActorRef
 
 __all__ = ["AgentCell", "running_agents"]
 

@@ -19,15 +19,9 @@ from understudy.actors.awake import Awake, folded
 from understudy.actors.caretaker import Caretaker
 from understudy.actors.cell import AgentCell
 from understudy.actors.directory import Directory
-from understudy.actors.future import Future
 from understudy.actors.home import Home
 from understudy.actors.loop_watch import LoopWatch
-from understudy.actors.monitor import Lifetime
 from understudy.actors.portable import mark_restored
-from understudy.actors.supervisor import (
-    ChildStatus,
-    SupervisorTree,
-)
 from understudy.agent.agent import Agent
 from understudy.errors import (
     SchemaVersionError,
@@ -35,6 +29,9 @@ from understudy.errors import (
 )
 from understudy.interrupts import Request
 from understudy.journal import Standing, Store, standing_of
+from understudy.loop_actors.future import Future
+from understudy.loop_actors.monitor import Lifetime
+from understudy.loop_actors.supervisor import ChildStatus, SupervisorTree
 from understudy.state.agent_state import AgentState
 
 __all__ = ["AgentInfo", "Community", "PendingRequest"]

@@ -12,9 +12,9 @@ from understudy.actors.awake import Awake
 from understudy.actors.cell import AgentCell
 from understudy.actors.home import Home
 from understudy.actors.ids import checked_id
-from understudy.actors.monitor import Lifetime
 from understudy.agent.agent import Agent
 from understudy.errors import OtherAgent, UsageError
+from understudy.loop_actors.monitor import Lifetime
 from understudy.state.agent_state import AgentState
 
 __all__ = ["Directory"]

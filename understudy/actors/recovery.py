@@ -8,9 +8,9 @@ import logging
 from understudy.actors.agent_messages import Await
 from understudy.actors.agent_ref import AgentRef
 from understudy.actors.community import Community
-from understudy.actors.future import Future
 from understudy.errors import OwnedElsewhere, StoreUnavailable
 from understudy.journal import Standing
+from understudy.loop_actors.future import Future
 from understudy.outcomes import Outcome
 
 __all__ = ["recover"]

@@ -15,16 +15,16 @@ from understudy.actors.agent_events import Status
 from understudy.actors.agent_ref import AgentRef
 from understudy.actors.cell import running_agents
 from understudy.actors.community import AgentInfo, Community, PendingRequest
-from understudy.actors.future import Future, refuse, refuse_on_a_loop
 from understudy.actors.ids import checked_id
-from understudy.actors.loop_thread import LoopThread
 from understudy.actors.portable import export, import_
 from understudy.actors.recovery import recover
-from understudy.actors.supervisor import SupervisorTree
 from understudy.agent.agent import Agent
 from understudy.errors import ForkedRuntime, UsageError, WouldDeadlock
 from understudy.journal import Store
 from understudy.journal.opening import Durability, open_store
+from understudy.loop_actors.future import Future, refuse, refuse_on_a_loop
+from understudy.loop_actors.loop_thread import LoopThread
+from understudy.loop_actors.supervisor import SupervisorTree
 
 __all__ = ["Runtime", "RuntimeStatus"]
 

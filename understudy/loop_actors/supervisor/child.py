@@ -6,12 +6,12 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
-from understudy.actors.future import Future
-from understudy.actors.loop_actor import LoopActor
-from understudy.actors.ref import LoopActorRef
-from understudy.actors.supervisor.errors import ChildNotRunning
-from understudy.actors.supervisor.snapshots import ChildInfo, ChildStatus, SupervisorTree
-from understudy.actors.supervisor.spec import ChildSpec
+from understudy.loop_actors.future import Future
+from understudy.loop_actors.loop_actor import LoopActor
+from understudy.loop_actors.ref import LoopActorRef
+from understudy.loop_actors.supervisor.errors import ChildNotRunning
+from understudy.loop_actors.supervisor.snapshots import ChildInfo, ChildStatus, SupervisorTree
+from understudy.loop_actors.supervisor.spec import ChildSpec
 
 __all__ = ["Child", "ChildAnswer", "Exit", "PendingRestart", "Subtree"]
 

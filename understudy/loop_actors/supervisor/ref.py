@@ -8,13 +8,13 @@ from pykka import ActorDeadError
 from pykka._envelope import Envelope
 from pykka.messages import ProxyCall
 
-from understudy.actors.future import Future
-from understudy.actors.loop_actor import LoopActor
-from understudy.actors.ref import LoopActorRef
-from understudy.actors.supervisor.child import ChildAnswer
-from understudy.actors.supervisor.snapshots import ChildCounts, ChildInfo, SupervisorTree
-from understudy.actors.supervisor.spec import ChildSpec, StartChild
-from understudy.actors.supervisor.table import Table
+from understudy.loop_actors.future import Future
+from understudy.loop_actors.loop_actor import LoopActor
+from understudy.loop_actors.ref import LoopActorRef
+from understudy.loop_actors.supervisor.child import ChildAnswer
+from understudy.loop_actors.supervisor.snapshots import ChildCounts, ChildInfo, SupervisorTree
+from understudy.loop_actors.supervisor.spec import ChildSpec, StartChild
+from understudy.loop_actors.supervisor.table import Table
 
 __all__ = ["SupervisorRef"]
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from understudy._base.event_loops import call_on
-from understudy.actors.monitor import Down
-from understudy.actors.ref import LoopActorRef
-from understudy.actors.supervisor.lifecycle import (
+from understudy.loop_actors.monitor import Down
+from understudy.loop_actors.ref import LoopActorRef
+from understudy.loop_actors.supervisor.lifecycle import (
     SHUTDOWN_SECONDS,
     Sleep,
     gone_in_time,
@@ -18,7 +18,7 @@ from understudy.actors.supervisor.lifecycle import (
     started_by,
     too_late,
 )
-from understudy.actors.supervisor.spec import StartChild
+from understudy.loop_actors.supervisor.spec import StartChild
 
 __all__ = ["SimpleChildren"]
 

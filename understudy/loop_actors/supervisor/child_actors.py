@@ -8,10 +8,10 @@ from typing import Any
 
 from understudy._base.clock import Clock
 from understudy._base.event_loops import call_on
-from understudy.actors.monitor import Down
-from understudy.actors.ref import LoopActorRef
-from understudy.actors.supervisor.child import Child
-from understudy.actors.supervisor.lifecycle import (
+from understudy.loop_actors.monitor import Down
+from understudy.loop_actors.ref import LoopActorRef
+from understudy.loop_actors.supervisor.child import Child
+from understudy.loop_actors.supervisor.lifecycle import (
     SHUTDOWN_SECONDS,
     Sleep,
     gone_in_time,
@@ -21,8 +21,8 @@ from understudy.actors.supervisor.lifecycle import (
     too_late,
     until_started,
 )
-from understudy.actors.supervisor.ref import SupervisorRef
-from understudy.actors.supervisor.snapshots import ChildStatus
+from understudy.loop_actors.supervisor.ref import SupervisorRef
+from understudy.loop_actors.supervisor.snapshots import ChildStatus
 
 __all__ = ["ChildActors"]
 

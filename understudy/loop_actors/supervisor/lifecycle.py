@@ -11,10 +11,10 @@ from typing import Any
 from pykka import ActorDeadError, ActorRef
 from pykka.messages import ProxyGetAttr
 
-from understudy.actors.ref import LoopActorRef
-from understudy.actors.supervisor.errors import ChildStartFailed, Shutdown
-from understudy.actors.supervisor.spec import StartChild
 from understudy.errors import UsageError
+from understudy.loop_actors.ref import LoopActorRef
+from understudy.loop_actors.supervisor.errors import ChildStartFailed, Shutdown
+from understudy.loop_actors.supervisor.spec import StartChild
 
 __all__ = [
     "SHUTDOWN_SECONDS",

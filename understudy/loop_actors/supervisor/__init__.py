@@ -1,23 +1,23 @@
 """Supervision: actors that start other actors, and start them again, by OTP's rules."""
 
-from understudy.actors.supervisor.errors import (
+from understudy.loop_actors.supervisor.errors import (
     ChildNotRunning,
     ChildStartFailed,
     NoSuchChild,
     RestartIntensityExceeded,
     Shutdown,
 )
-from understudy.actors.supervisor.lifecycle import Sleep
-from understudy.actors.supervisor.ref import SupervisorRef
-from understudy.actors.supervisor.restart_policy import Strategy
-from understudy.actors.supervisor.snapshots import (
+from understudy.loop_actors.supervisor.lifecycle import Sleep
+from understudy.loop_actors.supervisor.ref import SupervisorRef
+from understudy.loop_actors.supervisor.restart_policy import Strategy
+from understudy.loop_actors.supervisor.snapshots import (
     ChildCounts,
     ChildInfo,
     ChildStatus,
     SupervisorTree,
 )
-from understudy.actors.supervisor.spec import ChildSpec, Restart, StartChild
-from understudy.actors.supervisor.supervisor import Supervisor
+from understudy.loop_actors.supervisor.spec import ChildSpec, Restart, StartChild
+from understudy.loop_actors.supervisor.supervisor import Supervisor
 
 __all__ = [
     "ChildCounts",

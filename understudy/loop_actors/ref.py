@@ -8,9 +8,9 @@ import pykka
 from pykka._envelope import Envelope
 from pykka.messages import _ActorStop
 
-from understudy.actors.future import Future, refuse_on_a_loop
-from understudy.actors.mailbox import Mailbox
-from understudy.actors.monitor import Lifetime, Watcher
+from understudy.loop_actors.future import Future, refuse_on_a_loop
+from understudy.loop_actors.mailbox import Mailbox
+from understudy.loop_actors.monitor import Lifetime, Watcher
 
 __all__ = ["LoopActorRef"]
 

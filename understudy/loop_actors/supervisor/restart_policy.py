@@ -10,9 +10,9 @@ from tenacity import RetryCallState, Retrying
 from tenacity.wait import wait_base
 
 from understudy._base.clock import Clock
-from understudy.actors.supervisor.child import Child
-from understudy.actors.supervisor.spec import check_choice, is_seconds
 from understudy.errors import UsageError
+from understudy.loop_actors.supervisor.child import Child
+from understudy.loop_actors.supervisor.spec import check_choice, is_seconds
 
 __all__ = ["RestartPolicy", "RestartWait", "Strategy"]
 

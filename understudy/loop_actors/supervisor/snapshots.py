@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from understudy.actors.ref import LoopActorRef
-from understudy.actors.supervisor.spec import Restart
+from understudy.loop_actors.ref import LoopActorRef
+from understudy.loop_actors.supervisor.spec import Restart
 
 __all__ = ["ChildCounts", "ChildInfo", "ChildStatus", "SupervisorTree"]
 

@@ -19,14 +19,14 @@ from pykka._envelope import Envelope
 from pykka.messages import ProxyGetAttr, _ActorStop
 
 from understudy._base.event_loops import call_on
-from understudy.actors.errors import ActorDied
-from understudy.actors.future import Future
-from understudy.actors.loop_thread import shared_loop
-from understudy.actors.mailbox import Mailbox
-from understudy.actors.monitor import Lifetime
-from understudy.actors.ref import LoopActorRef
-from understudy.actors.residents import move_in, move_out, watch_running_loop
 from understudy.errors import UsageError
+from understudy.loop_actors.errors import ActorDied
+from understudy.loop_actors.future import Future
+from understudy.loop_actors.live_actors import move_in, move_out, watch_running_loop
+from understudy.loop_actors.loop_thread import shared_loop
+from understudy.loop_actors.mailbox import Mailbox
+from understudy.loop_actors.monitor import Lifetime
+from understudy.loop_actors.ref import LoopActorRef
 
 __all__ = ["LoopActor", "async_hook", "loop_for_start"]
 

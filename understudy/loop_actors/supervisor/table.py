@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from understudy.actors.ref import LoopActorRef
-from understudy.actors.supervisor.child import Child
-from understudy.actors.supervisor.errors import NoSuchChild
-from understudy.actors.supervisor.snapshots import ChildStatus, SupervisorTree
-from understudy.actors.supervisor.spec import ChildSpec
 from understudy.errors import UsageError
+from understudy.loop_actors.ref import LoopActorRef
+from understudy.loop_actors.supervisor.child import Child
+from understudy.loop_actors.supervisor.errors import NoSuchChild
+from understudy.loop_actors.supervisor.snapshots import ChildStatus, SupervisorTree
+from understudy.loop_actors.supervisor.spec import ChildSpec
 
 __all__ = ["Table"]
 

@@ -18,24 +18,24 @@ from pykka import ActorDeadError
 from pykka.messages import ProxyCall
 
 from understudy._base.clock import Clock, SystemClock
-from understudy.actors.loop_actor import LoopActor, async_hook
-from understudy.actors.monitor import Down
-from understudy.actors.ref import LoopActorRef
-from understudy.actors.supervisor.child import Child, ChildAnswer, Exit, PendingRestart
-from understudy.actors.supervisor.child_actors import ChildActors
-from understudy.actors.supervisor.errors import (
+from understudy.errors import UsageError
+from understudy.loop_actors.loop_actor import LoopActor, async_hook
+from understudy.loop_actors.monitor import Down
+from understudy.loop_actors.ref import LoopActorRef
+from understudy.loop_actors.supervisor.child import Child, ChildAnswer, Exit, PendingRestart
+from understudy.loop_actors.supervisor.child_actors import ChildActors
+from understudy.loop_actors.supervisor.errors import (
     ChildStartFailed,
     RestartIntensityExceeded,
     Shutdown,
 )
-from understudy.actors.supervisor.lifecycle import Sleep
-from understudy.actors.supervisor.ref import SupervisorRef
-from understudy.actors.supervisor.restart_policy import RestartPolicy, RestartWait, Strategy
-from understudy.actors.supervisor.simple import SimpleChildren
-from understudy.actors.supervisor.snapshots import ChildCounts, ChildInfo, ChildStatus
-from understudy.actors.supervisor.spec import ChildSpec, StartChild
-from understudy.actors.supervisor.table import Table
-from understudy.errors import UsageError
+from understudy.loop_actors.supervisor.lifecycle import Sleep
+from understudy.loop_actors.supervisor.ref import SupervisorRef
+from understudy.loop_actors.supervisor.restart_policy import RestartPolicy, RestartWait, Strategy
+from understudy.loop_actors.supervisor.simple import SimpleChildren
+from understudy.loop_actors.supervisor.snapshots import ChildCounts, ChildInfo, ChildStatus
+from understudy.loop_actors.supervisor.spec import ChildSpec, StartChild
+from understudy.loop_actors.supervisor.table import Table
 
 __all__ = ["Supervisor"]
 

@@ -1,0 +1,1 @@
+"""Actors on event loops: Pykka's actors, and supervisors for them. Knows nothing of agents."""
