@@ -12,16 +12,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from understudy.actors import agent_runs, drives
-from understudy.agent import nested_runs as children
+from understudy.actors import run_driver
+from understudy.agent import nested_runs
 from understudy.journal import agent_journal, lease
-from understudy.journal.postgres import sql as postgres_sql
-from understudy.journal.sqlite import backend as sqlite
-from understudy.journal.sqlite import lock as sqlite_lock
-from understudy.journal.sqlite import writer as sqlite_changes
+from understudy.journal.postgres import sql
+from understudy.journal.sqlite import backend, lock, writer
 from understudy.modes import agent_execution, pipeline
-from understudy.modes.steps import check_interrupts as interrupt_steps
-from understudy.modes.steps import execute_tools as tool_steps
+from understudy.modes.steps import check_interrupts, execute_tools
 from understudy.run import ledger
 from understudy.state import fold
 from understudy.state import records as r
@@ -104,13 +101,13 @@ def _j4() -> None:
 
         return releases
 
-    _wrap(tool_steps, "_release", releasing)
+    _wrap(execute_tools, "_release", releasing)
 
 
 @_broken("J4: a doubt does not bind the next call of its tool")
 def _j4_unbound() -> None:
-    _wrap(tool_steps, "doubted", lambda _: lambda *_: False)
-    _wrap(interrupt_steps, "doubts_about", lambda _: lambda *_: ())
+    _wrap(execute_tools, "doubted", lambda _: lambda *_: False)
+    _wrap(check_interrupts, "doubts_about", lambda _: lambda *_: ())
 
 
 @_broken("J5: an answer outlives the life in which it was given")
@@ -129,33 +126,33 @@ def _j5() -> None:
 @_broken("J6: whoever comes becomes the owner")
 def _j6() -> None:
     def locking(locked: Callable[..., Any]) -> Callable[..., Any]:
-        def locks(lock: Any) -> Any:
-            flock, sqlite_lock.fcntl.flock = sqlite_lock.fcntl.flock, lambda *_: None  # type: ignore[attr-defined]  # of a module that is imported where there is one
+        def locks(sidecar: Any) -> Any:
+            flock, lock.fcntl.flock = lock.fcntl.flock, lambda *_: None  # type: ignore[attr-defined]  # of a module that is imported where there is one
             try:
-                return locked(lock)
+                return locked(sidecar)
             finally:
-                sqlite_lock.fcntl.flock = flock  # type: ignore[attr-defined]  # as above
+                lock.fcntl.flock = flock  # type: ignore[attr-defined]  # as above
 
         return locks
 
-    _wrap(sqlite_lock.SidecarLock, "_locked", locking)
+    _wrap(lock.SidecarLock, "_locked", locking)
 
 
 @_broken("J7: the epoch is not checked")
 def _j7() -> None:
     for name in ("_ADD", "_ADD_AND_STAND"):
         checked = "epoch = ? AND incarnation = ? AND last_seq = ?"
-        text = getattr(sqlite_changes, name)
+        text = getattr(writer, name)
         assert checked in text
         anyone = "? IS NOT NULL AND ? IS NOT NULL AND ? IS NOT NULL"
-        setattr(sqlite_changes, name, text.replace(checked, anyone))
-    sqlite_changes._RECORD = sqlite_changes._RECORD.replace("INSERT", "INSERT OR REPLACE")
+        setattr(writer, name, text.replace(checked, anyone))
+    writer._RECORD = writer._RECORD.replace("INSERT", "INSERT OR REPLACE")
 
 
 @_broken("J7: on PostgreSQL, neither epoch nor lease is checked")
 def _j7_postgres() -> None:
     checked = ("a.owner = %(owner)b::int8", "a.epoch = (%(epochs)b::int8[])[", "a.last_seq = (")
-    text = postgres_sql.ADD
+    text = sql.ADD
     for condition in checked:
         assert condition in text
         text = text.replace(condition, condition.replace(" = ", " IS DISTINCT FROM -1 + 0 * ", 1))
@@ -165,7 +162,7 @@ def _j7_postgres() -> None:
         " kind = excluded.kind, payload = excluded.payload\n)\nSELECT place"
     )
     assert ")\nSELECT place" in text
-    postgres_sql.ADD = text.replace(")\nSELECT place", wins)
+    sql.ADD = text.replace(")\nSELECT place", wins)
     _wrap(lease.Lease, "holds", lambda _: lambda *_: True)
 
 
@@ -183,11 +180,11 @@ def _j8() -> None:
 def _j11() -> None:
     def starting(run: Callable[..., Any]) -> Callable[..., Any]:
         async def starts(children: Any, parent: Any, key: str, *rest: Any) -> Any:
-            return await run(children, parent, f"{key}.{os.getpid()}", *rest)
+            return await run(nested_runs, parent, f"{key}.{os.getpid()}", *rest)
 
         return starts
 
-    _wrap(children.NestedChildren, "run", starting)
+    _wrap(nested_runs.NestedChildren, "run", starting)
 
 
 @_broken("J13: any cancellation makes a run cancelled")
@@ -202,12 +199,12 @@ def _j13() -> None:
 
         return ends
 
-    _wrap(drives, "_cancelled", ending)
+    _wrap(run_driver, "_cancelled", ending)
 
 
 @_broken("J14: a message is acknowledged before it is durable")
 def _j14() -> None:
-    _wrap(agent_runs, "answer_when_durable", lambda _: lambda _cell, future, v: future.set(v))
+    _wrap(run_driver, "answer_when_durable", lambda _: lambda _cell, future, v: future.set(v))
 
 
 @_broken("J14: a repeated message is another one")
@@ -220,7 +217,7 @@ def _j14_repeat() -> None:
 
         return sends
 
-    _wrap(agent_runs.AgentRuns, "_send", sending)
+    _wrap(run_driver.AgentRuns, "_send", sending)
 
 
 @_broken("J16: an outcome is told before it is durable")
@@ -253,7 +250,7 @@ def _no_sync() -> None:
     def connecting(connect: Callable[..., Any]) -> Callable[..., Any]:
         return lambda path, _, *rest: connect(path, "off", *rest)
 
-    _wrap(sqlite, "connect_writer", connecting)
+    _wrap(backend, "connect_writer", connecting)
 
 
 @_broken("a commit is acknowledged before it is made")
@@ -280,13 +277,13 @@ def _no_commit() -> None:
 
         return closes
 
-    really = sqlite.SqliteBackend.commit
+    really = backend.SqliteBackend.commit
 
     def pay(backend: Any) -> None:
         if id(backend) in owed:
             owed.discard(id(backend))
             really(backend)
 
-    _wrap(sqlite.SqliteBackend, "commit", committing)
-    _wrap(sqlite.SqliteBackend, "begin", beginning)
-    _wrap(sqlite.SqliteBackend, "close", closing)
+    _wrap(backend.SqliteBackend, "commit", committing)
+    _wrap(backend.SqliteBackend, "begin", beginning)
+    _wrap(backend.SqliteBackend, "close", closing)

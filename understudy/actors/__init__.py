@@ -11,8 +11,8 @@ from understudy.actors.agent_events import (
     StatusChanged,
     Subscription,
 )
+from understudy.actors.agent_host import AgentInfo, PendingRequest
 from understudy.actors.agent_ref import AgentRef
-from understudy.actors.community import AgentInfo, PendingRequest
 from understudy.actors.runtime import Runtime, RuntimeStatus
 from understudy.loop_actors.errors import ActorDied
 from understudy.loop_actors.future import Future

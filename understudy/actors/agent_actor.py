@@ -10,14 +10,10 @@ from typing import Any
 
 import pykka
 
-from understudy.actors.agent_answers import (
-    answer_when_durable,
-    check_known,
-    notify,
-    quarantine_outcome,
-)
+from understudy.actors.activation import wake_up
 from understudy.actors.agent_events import Status
-from understudy.actors.agent_messages import (
+from understudy.actors.agent_slot import AgentCell
+from understudy.actors.messages import (
     AgentMessage,
     Await,
     Cancel,
@@ -34,9 +30,8 @@ from understudy.actors.agent_messages import (
     Send,
     Unpause,
 )
-from understudy.actors.agent_runs import AgentRuns
-from understudy.actors.awake import wake_up
-from understudy.actors.cell import AgentCell
+from understudy.actors.replies import answer_when_durable, check_known, notify, quarantine_outcome
+from understudy.actors.run_driver import AgentRuns
 from understudy.agent.runner import decide, unpause
 from understudy.errors import (
     JournalFailed,

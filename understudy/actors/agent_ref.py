@@ -8,9 +8,9 @@ from typing import Any, Literal
 import pykka
 
 from understudy.actors.agent_actor import AgentActor
-from understudy.actors.agent_answers import options_of
 from understudy.actors.agent_events import Status, Subscription
-from understudy.actors.agent_messages import (
+from understudy.actors.agent_slot import AgentCell, running_agents
+from understudy.actors.messages import (
     AgentMessage,
     Await,
     Cancel,
@@ -27,7 +27,7 @@ from understudy.actors.agent_messages import (
     Send,
     Unpause,
 )
-from understudy.actors.cell import AgentCell, running_agents
+from understudy.actors.replies import options_of
 from understudy.agent.runner import refuse_inside_run
 from understudy.errors import NotExtracted, UsageError, WouldDeadlock
 from understudy.interrupts import Decision, DecisionRecord

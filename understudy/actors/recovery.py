@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from understudy.actors.agent_messages import Await
+from understudy.actors.agent_host import Community
 from understudy.actors.agent_ref import AgentRef
-from understudy.actors.community import Community
+from understudy.actors.messages import Await
 from understudy.errors import OwnedElsewhere, StoreUnavailable
 from understudy.journal import Standing
 from understudy.loop_actors.future import Future

@@ -11,12 +11,12 @@ from typing import Any, Self, TypeVar
 
 from understudy._base.clock import Clock, NewId, SystemClock, new_random_id
 from understudy._base.worker_threads import WorkerThreads
+from understudy.actors.agent_directory import checked_id
 from understudy.actors.agent_events import Status
+from understudy.actors.agent_host import AgentInfo, Community, PendingRequest
 from understudy.actors.agent_ref import AgentRef
-from understudy.actors.cell import running_agents
-from understudy.actors.community import AgentInfo, Community, PendingRequest
-from understudy.actors.ids import checked_id
-from understudy.actors.portable import export, import_
+from understudy.actors.agent_slot import running_agents
+from understudy.actors.export import export, import_
 from understudy.actors.recovery import recover
 from understudy.agent.agent import Agent
 from understudy.errors import ForkedRuntime, UsageError, WouldDeadlock

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from understudy.errors import Fenced, StoreError, StoreUnavailable, UsageError
 from understudy.journal.contracts import Batch, Owned, Standing, StoredAgent, StoredRecords
-from understudy.journal.postgres import sql as sql
+from understudy.journal.postgres import sql
 from understudy.journal.postgres.connection import Watch
 from understudy.journal.postgres.reader import PostgresReader
 from understudy.journal.postgres.writer import PostgresWriter

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from understudy.errors import StoreDamaged
 from understudy.journal.codec import EncodedRecord
 from understudy.journal.contracts import Standing, StoredAgent, StoredRecords
-from understudy.journal.postgres import sql as sql
+from understudy.journal.postgres import sql
 from understudy.journal.postgres.writer import storable
 
 if TYPE_CHECKING:

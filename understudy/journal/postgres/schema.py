@@ -9,7 +9,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from understudy.errors import SchemaVersionError, StoreBroken
-from understudy.journal.postgres import sql as sql
+from understudy.journal.postgres import sql
 
 if TYPE_CHECKING:
     from understudy.journal.postgres.connection import Connection, Line

@@ -15,7 +15,7 @@ from understudy.errors import (
     StoreUnavailable,
 )
 from understudy.journal.contracts import Batch, Owned
-from understudy.journal.postgres import sql as sql
+from understudy.journal.postgres import sql
 
 if TYPE_CHECKING:
     from understudy.journal.postgres.connection import Line

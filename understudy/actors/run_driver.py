@@ -10,7 +10,11 @@ from typing import Any
 
 from pydantic_ai.messages import ModelRequest
 
-from understudy.actors.agent_answers import (
+from understudy.actors.activation import Awake, Finished
+from understudy.actors.agent_events import Status
+from understudy.actors.agent_slot import AgentCell, running_agents
+from understudy.actors.messages import RunWanted, Send
+from understudy.actors.replies import (
     answer_when_durable,
     is_refused,
     mirror,
@@ -18,22 +22,22 @@ from understudy.actors.agent_answers import (
     quarantine_outcome,
     status_after,
 )
-from understudy.actors.agent_events import Status
-from understudy.actors.agent_messages import RunWanted, Send
-from understudy.actors.awake import Awake
-from understudy.actors.cell import AgentCell
-from understudy.actors.drives import begin_drive
 from understudy.agent.runner import RunOptions
-from understudy.errors import JournalFailed, NotInterrupted, RecordRefused, UnderstudyError
+from understudy.errors import (
+    JournalFailed,
+    NotInterrupted,
+    RecordRefused,
+    StoreError,
+    UnderstudyError,
+)
 from understudy.journal import is_busy, rest_status
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.loop_actor import LoopActor
 from understudy.outcomes import Completed, Outcome
+from understudy.run.run import Halted
 from understudy.state.agent_state import QueuedMessage
 from understudy.state.records import MessageQueued, Quarantined
 from understudy.stopping import StopSignal
-
-__all__ = ["AgentRuns"]
 
 logger = logging.getLogger(__name__)
 
@@ -388,3 +392,69 @@ class RunCrashed(UnderstudyError):
 
     def __init__(self, agent_id: str) -> None:
         super().__init__(f"the run of agent {agent_id!r} crashed", agent_id=agent_id)
+
+
+def begin_drive(
+    cell: AgentCell, coroutine: Coroutine[Any, Any, Outcome], callers: tuple[str, ...]
+) -> None:
+    """Drive in a task; what comes of it is left with the agent, and its actor is woken.
+
+    An actor that is restarted meanwhile finds the task still there: the calls in it live on (J9).
+    """
+    awake = cell.awake
+    assert awake is not None, "only an agent that is awake is driven"
+    task = cell.home.loop.create_task(
+        _driven(cell, awake, coroutine, callers), name=f"agent {cell.id}"
+    )
+    awake.task = task
+    task.add_done_callback(lambda _: _never_driven(cell, awake, task, coroutine))
+
+
+async def _driven(
+    cell: AgentCell,
+    awake: Awake,
+    coroutine: Coroutine[Any, Any, Outcome],
+    callers: tuple[str, ...],
+) -> None:
+    """Drive to an outcome. Nothing escapes: it would end the loop."""
+    running_agents.set((*callers, cell.id))
+    try:
+        finished = Finished(outcome=await coroutine)
+    except Halted:
+        finished = Finished()
+    except asyncio.CancelledError as error:
+        finished = await _cancelled(cell, awake, error)
+    except BaseException as error:
+        logger.warning("the run of agent %r crashed: %r", cell.id, error)
+        finished = Finished(crash=error)
+    awake.task, awake.finished = None, finished
+    cell.home.wake(cell)
+
+
+async def _cancelled(cell: AgentCell, awake: Awake, error: BaseException) -> Finished:
+    """Only a recorded wish makes a run cancelled; any other cancellation is a crash (J13)."""
+    try:
+        awake.journal.check_owner()
+        run = awake.state.run
+        if run is None or run.cancelled is None:
+            return Finished(crash=error)
+        if run.over:
+            return Finished(outcome=awake.agent.runner.ended(awake.state))
+        signal = StopSignal.from_dict(run.cancelled)
+        runner = awake.agent.runner
+        return Finished(outcome=await runner.stop(awake.ledger, signal, host=cell.host()))
+    except StoreError as failed:  # fenced, or the end could not be recorded
+        return Finished(crash=failed)
+
+
+def _never_driven(
+    cell: AgentCell,
+    awake: Awake,
+    task: asyncio.Task[None],
+    coroutine: Coroutine[Any, Any, Outcome],
+) -> None:
+    """Cancelled before its first step, so nothing of `_driven` ran."""
+    if awake.task is task:
+        coroutine.close()
+        awake.task, awake.finished = None, Finished(crash=asyncio.CancelledError())
+        cell.home.wake(cell)

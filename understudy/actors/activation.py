@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from understudy.actors.agent_messages import RunWanted
-from understudy.actors.home import Home
+from understudy.actors.messages import RunWanted
+from understudy.actors.services import Home
 from understudy.agent.agent import Agent
 from understudy.errors import OtherAgent, StoreDamaged, UnderstudyError, UnknownAgent
 from understudy.events import Event

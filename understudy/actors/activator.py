@@ -13,12 +13,12 @@ from typing import Any
 import pykka
 
 from understudy._base.event_loops import call_on
+from understudy.actors.activation import Awake
 from understudy.actors.agent_actor import WAKE, AgentActor
-from understudy.actors.agent_messages import Delete
-from understudy.actors.awake import Awake
-from understudy.actors.cell import AgentCell
-from understudy.actors.directory import Directory
-from understudy.actors.home import Home
+from understudy.actors.agent_directory import Directory
+from understudy.actors.agent_slot import AgentCell
+from understudy.actors.messages import Delete
+from understudy.actors.services import Home
 from understudy.errors import JournalFailed, UnderstudyError
 from understudy.journal import standing_of
 from understudy.loop_actors.future import Future

@@ -13,15 +13,15 @@ import pykka
 
 from understudy._base.clock import Clock, NewId
 from understudy._base.worker_threads import WorkerThreads
+from understudy.actors.activation import Awake, folded
+from understudy.actors.activator import Caretaker
+from understudy.actors.agent_directory import Directory
 from understudy.actors.agent_events import LoopBlocked, Status
-from understudy.actors.agent_messages import Rest
-from understudy.actors.awake import Awake, folded
-from understudy.actors.caretaker import Caretaker
-from understudy.actors.cell import AgentCell
-from understudy.actors.directory import Directory
-from understudy.actors.home import Home
-from understudy.actors.loop_watch import LoopWatch
-from understudy.actors.portable import mark_restored
+from understudy.actors.agent_slot import AgentCell
+from understudy.actors.export import mark_restored
+from understudy.actors.loop_monitor import LoopWatch
+from understudy.actors.messages import Rest
+from understudy.actors.services import Home
 from understudy.agent.agent import Agent
 from understudy.errors import (
     SchemaVersionError,

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import weakref
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from understudy.actors.activation import Awake
 from understudy.actors.agent_ref import AgentRef
-from understudy.actors.awake import Awake
-from understudy.actors.cell import AgentCell
-from understudy.actors.home import Home
-from understudy.actors.ids import checked_id
+from understudy.actors.agent_slot import AgentCell
+from understudy.actors.services import Home
 from understudy.agent.agent import Agent
 from understudy.errors import OtherAgent, UsageError
 from understudy.loop_actors.monitor import Lifetime
 from understudy.state.agent_state import AgentState
-
-__all__ = ["Directory"]
 
 
 class Directory:
@@ -149,3 +147,19 @@ class Directory:
         """All that are in memory, for whatever reason."""
         with self._lock:
             return {*self._cells.values(), *self._known.values()}
+
+
+_ID = re.compile(r"[^/\0\ud800-\udfff]+")
+_LONGEST_ID = 500
+"""Characters: a database has them in an index."""
+
+
+def checked_id(id: object) -> str:
+    """The id of an agent, which any store can keep; else a `UsageError`."""
+    if not isinstance(id, str) or not _ID.fullmatch(id) or len(id) > _LONGEST_ID:
+        shown = repr(id) if len(repr(id)) < 2 * _LONGEST_ID else f"{repr(id)[:50]}..."
+        raise UsageError(
+            f"An agent's id is text without '/', at most {_LONGEST_ID} characters of Unicode and "
+            f"none of them NUL, not {shown}"
+        )
+    return id

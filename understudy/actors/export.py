@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from understudy._base.clock import Clock
-from understudy.actors.ids import checked_id
+from understudy.actors.agent_directory import checked_id
 from understudy.errors import (
     JournalFailed,
     SchemaVersionError,

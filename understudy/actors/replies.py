@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 import pykka
 
 from understudy._base.json_values import checked_json
+from understudy.actors.activation import Awake
 from understudy.actors.agent_events import Status
-from understudy.actors.agent_messages import Notify, RunChoices
-from understudy.actors.awake import Awake
-from understudy.actors.cell import AgentCell
+from understudy.actors.agent_slot import AgentCell
+from understudy.actors.messages import Notify, RunChoices
 from understudy.agent.agent import Agent
 from understudy.agent.runner import RunOptions
 from understudy.errors import Quarantined, UsageError

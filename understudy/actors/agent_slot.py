@@ -12,6 +12,7 @@ import logging
 from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
+from understudy.actors.activation import Awake, Waiting
 from understudy.actors.agent_events import (
     AgentEvent,
     CameBefore,
@@ -21,9 +22,8 @@ from understudy.actors.agent_events import (
     Subscription,
     told_by,
 )
-from understudy.actors.agent_messages import AgentMessage
-from understudy.actors.awake import Awake, Waiting
-from understudy.actors.home import Home
+from understudy.actors.messages import AgentMessage
+from understudy.actors.services import Home
 from understudy.agent.agent import Agent
 from understudy.agent.runner import Host
 from understudy.errors import UnknownAgent
