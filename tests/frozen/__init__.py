@@ -1,0 +1,1 @@
+"""What the test of the stored formats needs: samples, the script that stores them, comparisons."""

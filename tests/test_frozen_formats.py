@@ -1,0 +1,381 @@
+"""What older code has stored is read by the code of today, and means the same.
+
+The files are under `tests/data`; its README says what they are, and what to do when a test here
+fails because something was added. What is stored is not renamed or dropped.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.frozen.places import (
+    GENERATIONS,
+    NEWEST,
+    Place,
+    PostgresPlace,
+    SqlitePlace,
+    frozen,
+)
+from tests.frozen.samples import DELETED, sample_errors, sample_names
+from tests.frozen.walk import (
+    differences,
+    lost,
+    nested_types,
+    plain,
+    unset,
+    unused_defaults,
+    unused_words,
+)
+from tests.journal.postgres_server import Hosts, postgres_server, postgres_url
+from tests.support import play
+from understudy import AgentState, Runtime, StopReason, StopSignals, UnderstudyError
+from understudy.errors import error_from_dict
+from understudy.fold import replay
+from understudy.journal import DatabaseStore, Loaded, Standing, StoredAgent, standing_of
+from understudy.journal.base import Batch
+from understudy.journal.codec import decode, encode
+from understudy.records import Record, record_from_dict
+
+__all__ = ["postgres_server", "postgres_url"]
+
+Made = Callable[[str | None], Place]
+
+REMEDY = (
+    f"This is stored, and not frozen in tests/data/{NEWEST}: give it such a value in "
+    "tests/frozen/samples.py, and write the next generation (see tests/data/README.md)."
+)
+NEVER = "Stored data holds this: it can be read no more, or what is stored now is something else."
+ADDED = f"{NEVER} Where something was added instead: {REMEDY}"
+
+
+def check_none(lines: list[str], remedy: str) -> None:
+    assert not lines, "\n".join([remedy, *lines[:50]])
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Made]:
+    """Makes databases: with the store of a generation, or empty."""
+    opened: list[Hosts] = []
+
+    def made(generation: str | None) -> Place:
+        if request.param == "sqlite":
+            return SqlitePlace(tmp_path / f"{generation}.db", generation)
+        opened.append(Hosts(request.getfixturevalue("postgres_url")))
+        return PostgresPlace(opened[-1], generation)
+
+    yield made
+    for hosts in opened:
+        hosts.close()
+
+
+every_generation = pytest.mark.parametrize("generation", GENERATIONS)
+
+
+def loaded_from(place: Place) -> dict[str, Loaded]:
+    """All agents of a store."""
+
+    async def load() -> dict[str, Loaded]:
+        store = DatabaseStore(place.backend)
+        await store.open(lambda: None)
+        try:
+            ids = [agent.agent_id async for agent in store.agents()]
+            found = {id: await store.load(id) for id in ids}
+        finally:
+            await store.close()
+        return {id: loaded for id, loaded in found.items() if loaded is not None}
+
+    return play(load)
+
+
+def exported(generation: str) -> dict[str, list[Record]]:
+    documents = frozen(generation, "exports.json")
+    return {
+        id: [record_from_dict(record) for record in document["records"]]
+        for id, document in documents.items()
+    }
+
+
+def text(data: Any) -> str:
+    """JSON in which the order of keys counts, too."""
+    return json.dumps(data, indent=1)
+
+
+# ------------------------------------------------------------------------- stores
+
+
+@every_generation
+def test_each_record_of_a_store_is_read_with_the_fields_it_was_written_with(
+    generation: str, place: Made
+) -> None:
+    found = loaded_from(place(generation))
+
+    records = {id: plain(list(loaded.records)) for id, loaded in found.items()}
+    check_none(lost(frozen(generation, "records.json"), records), NEVER)
+
+
+@every_generation
+def test_the_index_of_a_store_describes_each_agent_as_before(generation: str, place: Made) -> None:
+    documents = frozen(generation, "exports.json")
+
+    found = loaded_from(place(generation))
+
+    for id, loaded in found.items():
+        agent, document = loaded.agent, documents[id]
+        assert agent == StoredAgent(
+            agent_id=document["agent_id"],
+            agent=document["agent"],
+            incarnation=document["incarnation"],
+            epoch=3,
+            last_seq=document["first_seq"] + len(document["records"]) - 1,
+            floor=document["first_seq"] - 1,
+            standing=standing_of(replay(loaded.records)),
+            host=None,
+        )
+        assert agent.incarnation == 2
+    assert found.keys() == documents.keys()
+    assert {loaded.agent.standing for loaded in found.values()} == set(Standing), REMEDY
+
+
+@every_generation
+def test_nothing_that_a_store_holds_of_a_record_is_lost_where_it_is_written_again(
+    generation: str, place: Made
+) -> None:
+    for stored in stored_in(place(generation), generation):
+        again = encode(decode(stored))
+        assert again.kind == stored.kind, NEVER
+        check_none(lost(json.loads(stored.payload), json.loads(again.payload)), NEVER)
+
+
+def test_each_record_is_written_again_as_the_very_bytes(place: Made) -> None:
+    for stored in stored_in(place(NEWEST), NEWEST):
+        assert encode(decode(stored)) == stored, ADDED
+
+
+def stored_in(place: Place, generation: str) -> list[Any]:
+    place.backend.open()
+    try:
+        found = [place.backend.load(id, 0) for id in frozen(generation, "records.json")]
+    finally:
+        place.backend.close()
+    return [record for stored in found if stored is not None for record in stored.records]
+
+
+@every_generation
+def test_an_agent_of_a_store_goes_on(generation: str, place: Made) -> None:
+    found = place(generation)
+    backend = found.backend
+    before = loaded_from(found)["desk"]
+    backend.open()
+
+    backend.begin()
+    owned = backend.claim("desk", None)
+    assert owned is not None
+    assert owned.epoch == before.agent.epoch + 1
+    new = Batch(
+        agent_id="desk",
+        incarnation=owned.incarnation,
+        epoch=owned.epoch,
+        first_seq=owned.last_seq + 1,
+        records=(encode(before.records[0]),),
+        standing=Standing.QUEUED,
+    )
+    backend.append(new)
+    backend.commit()
+    backend.close()
+
+    after = loaded_from(found)["desk"]
+    assert after.records == (*before.records, before.records[0])
+    assert after.agent.standing is Standing.QUEUED
+
+
+@every_generation
+def test_an_agent_that_was_deleted_begins_anew_above_its_last_epoch(
+    generation: str, place: Made
+) -> None:
+    backend = place(generation).backend
+    backend.open()
+
+    backend.begin()
+    assert backend.claim(DELETED, None) is None
+    owned = backend.claim(DELETED, "another-definition")
+    backend.commit()
+    backend.close()
+
+    assert owned is not None
+    assert (owned.agent, owned.incarnation, owned.epoch) == ("another-definition", 2, 2)
+    assert owned.last_seq == 0
+
+
+@every_generation
+def test_a_store_that_was_opened_has_the_tables_that_a_new_one_has(
+    generation: str, place: Made
+) -> None:
+    old, new = place(generation), place(None)
+    for each in (old, new):
+        each.backend.open()
+        each.backend.close()
+
+    assert old.columns() == new.columns(), f"{NEVER} Tables are changed by an upgrade only."
+
+
+def test_every_column_of_the_frozen_store_holds_something(place: Made) -> None:
+    assert place(NEWEST).empty_columns() == []
+
+
+# ------------------------------------------------------------------------ exports
+
+
+@every_generation
+def test_a_store_exports_the_same_documents(generation: str, place: Made) -> None:
+    documents = frozen(generation, "exports.json")
+
+    async def export() -> dict[str, Any]:
+        async with Runtime(store=DatabaseStore(place(generation).backend)) as runtime:
+            return {id: await runtime.export(id) for id in documents}
+
+    found = play(export)
+    check_none(lost(documents, found), NEVER)
+    if generation == NEWEST:
+        assert text(found) == text(documents), ADDED
+
+
+@every_generation
+def test_each_record_of_an_export_is_read_with_the_fields_it_was_written_with(
+    generation: str,
+) -> None:
+    records = plain(exported(generation))
+
+    check_none(lost(frozen(generation, "records.json"), records), NEVER)
+
+
+@every_generation
+def test_an_export_is_imported(generation: str) -> None:
+    documents = frozen(generation, "exports.json")
+
+    async def carried() -> dict[str, Any]:
+        async with Runtime() as runtime:
+            for document in documents.values():
+                await runtime.import_(document)
+            return {id: await runtime.export(id) for id in documents}
+
+    for id, found in play(carried).items():
+        *records, imported = found["records"]
+        check_none(lost(documents[id]["records"], records), NEVER)
+        assert imported["kind"] == "imported"
+
+
+# ------------------------------------------------------------------------- states
+
+
+@every_generation
+def test_the_records_of_a_store_add_up_to_the_same_states(generation: str, place: Made) -> None:
+    found = loaded_from(place(generation))
+
+    check_states(generation, {id: replay(loaded.records) for id, loaded in found.items()})
+
+
+@every_generation
+def test_the_records_of_an_export_add_up_to_the_same_states(generation: str) -> None:
+    check_states(generation, {id: replay(found) for id, found in exported(generation).items()})
+
+
+def check_states(generation: str, states: dict[str, AgentState]) -> None:
+    expected = frozen(generation, "folded.json")
+    found = json.loads(json.dumps({id: state.to_dict() for id, state in states.items()}))
+    check_none(lost(expected, found), NEVER)
+    if generation == NEWEST:
+        check_none(differences(expected, found), ADDED)
+
+
+@every_generation
+def test_a_stored_state_is_read_and_written_again(generation: str) -> None:
+    stored = frozen(generation, "state.json")
+
+    found = AgentState.from_dict(stored).to_dict()
+
+    check_none(lost(stored, found), NEVER)
+    if generation == NEWEST:
+        assert text(found) == text(stored), ADDED
+
+
+@every_generation
+def test_stop_signals_of_every_reason_are_read(generation: str) -> None:
+    stored = frozen(generation, "state.json")["run"]["closing"]["signals"]
+
+    found = StopSignals.from_dict(stored)
+
+    assert found.to_dict() == stored, NEVER
+    assert {signal.reason for signal in found} == set(StopReason), REMEDY
+
+
+# ------------------------------------------------------------------------- errors
+
+
+@every_generation
+def test_a_stored_error_comes_back_as_its_class_with_its_facts(generation: str) -> None:
+    for stored in frozen(generation, "errors.json"):
+        found = error_from_dict(stored)
+        assert type(found).__name__ == stored["type"], NEVER
+        assert found.to_dict() == stored
+        assert all(getattr(found, name) == value for name, value in stored["facts"].items())
+
+
+def test_the_facts_of_errors_are_those_that_are_stored() -> None:
+    stored = {error["type"]: error["facts"] for error in frozen(NEWEST, "errors.json")}
+
+    made = {type(error).__name__: error.facts for error in sample_errors()}
+
+    assert made == stored, ADDED
+
+
+def test_every_error_class_is_frozen() -> None:
+    stored = {error["type"] for error in frozen(NEWEST, "errors.json")}
+
+    assert error_names(UnderstudyError) == stored, ADDED
+
+
+def error_names(kind: type[UnderstudyError]) -> set[str]:
+    """The library's own: tests have some, too."""
+    ours = kind.__module__.split(".")[0] == "understudy"
+    inner = [error_names(child) for child in kind.__subclasses__()]
+    return ({kind.__name__} if ours else set()).union(*inner)
+
+
+# ------------------------------------------------------------------ names, and all
+
+
+def test_names_that_are_part_of_what_is_stored_stay() -> None:
+    check_none(differences(frozen(NEWEST, "names.json"), sample_names()), ADDED)
+
+
+def test_every_kind_of_record_with_every_field_is_frozen() -> None:
+    missing = unset(nested_types(Record), exported(NEWEST))
+
+    check_none(missing, REMEDY)
+
+
+def test_every_default_that_is_left_out_of_records_is_frozen() -> None:
+    missing = unused_defaults(nested_types(Record), exported(NEWEST))
+
+    check_none(missing, ADDED)
+
+
+def test_every_field_of_the_state_is_frozen() -> None:
+    state = AgentState.from_dict(frozen(NEWEST, "state.json"))
+
+    missing = unset(nested_types(AgentState), state)
+
+    check_none(missing, REMEDY)
+
+
+def test_every_word_that_a_field_may_hold_is_frozen() -> None:
+    state = AgentState.from_dict(frozen(NEWEST, "state.json"))
+
+    missing = unused_words(nested_types(Record | AgentState), [exported(NEWEST), state])
+
+    check_none(missing, REMEDY)
