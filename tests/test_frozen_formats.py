@@ -35,11 +35,11 @@ from tests.journal.postgres_server import Hosts, postgres_server, postgres_url
 from tests.support import play
 from understudy import AgentState, Runtime, StopReason, StopSignals, UnderstudyError
 from understudy.errors import error_from_dict
-from understudy.fold import replay
 from understudy.journal import DatabaseStore, Loaded, Standing, StoredAgent, standing_of
-from understudy.journal.base import Batch
 from understudy.journal.codec import decode, encode
-from understudy.records import Record, record_from_dict
+from understudy.journal.contracts import Batch
+from understudy.state.fold import replay
+from understudy.state.records import Record, record_from_dict
 
 __all__ = ["postgres_server", "postgres_url"]
 

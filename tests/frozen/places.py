@@ -13,8 +13,8 @@ from typing import Any
 import psycopg
 
 from tests.journal.postgres_server import Hosts
-from understudy.journal.base import Backend
-from understudy.journal.sqlite import SqliteBackend
+from understudy.journal.contracts import Backend
+from understudy.journal.sqlite.backend import SqliteBackend
 
 __all__ = ["DATA", "GENERATIONS", "NEWEST", "Place", "PostgresPlace", "SqlitePlace", "frozen"]
 

@@ -33,24 +33,24 @@ from pydantic_ai.usage import RequestUsage, RunUsage
 from understudy import Agent, ScriptedModel
 from understudy import errors as e
 from understudy import middleware as all_middleware
-from understudy import records as r
 from understudy.actors import ActorDied
-from understudy.actors.agent_runs import RunCrashed
-from understudy.actors.supervisor import (
+from understudy.actors.run_driver import RunCrashed
+from understudy.errors import UnderstudyError
+from understudy.interrupts import Decision, DecisionRecord, DoubtfulCall, Request, Sticky
+from understudy.loop_actors.supervisor import (
     ChildNotRunning,
     ChildStartFailed,
     NoSuchChild,
     RestartIntensityExceeded,
     Shutdown,
 )
-from understudy.errors import UnderstudyError
-from understudy.fold import replay
-from understudy.interrupts import Decision, DecisionRecord, DoubtfulCall, Request, Sticky
-from understudy.messages import Messages
 from understudy.middleware import Haltable, Limits, Middleware
+from understudy.models.messages import Messages
 from understudy.modes import Loop, Mode, Parallel, Sequential
-from understudy.progress import AgentResult, Progress, Shared
-from understudy.state import AgentState, Call, QueuedMessage, RunState, Turn
+from understudy.state import records as r
+from understudy.state.agent_state import AgentState, Call, QueuedMessage, RunState, Turn
+from understudy.state.fold import replay
+from understudy.state.workflow_progress import AgentResult, Progress, Shared
 from understudy.stopping import StopReason, StopSignal, StopSignals
 
 __all__ = ["AGENTS", "ARCHIVED", "DELETED", "sample_errors", "sample_names", "sample_state"]

@@ -11,7 +11,7 @@ from decimal import Decimal
 from enum import Enum
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from understudy.state import AgentState
+from understudy.state.agent_state import AgentState
 
 __all__ = [
     "differences",

@@ -30,14 +30,14 @@ from tests.frozen.samples import (
 from tests.frozen.walk import plain
 from tests.journal.postgres_server import Server
 from understudy.actors import Runtime
-from understudy.fold import apply
 from understudy.journal import DatabaseStore, Owned, standing_of
-from understudy.journal.base import Backend, Batch
 from understudy.journal.codec import encode
-from understudy.journal.postgres import PostgresBackend
-from understudy.journal.sqlite import SqliteBackend
-from understudy.records import Record
-from understudy.state import AgentState
+from understudy.journal.contracts import Backend, Batch
+from understudy.journal.postgres.backend import PostgresBackend
+from understudy.journal.sqlite.backend import SqliteBackend
+from understudy.state.agent_state import AgentState
+from understudy.state.fold import apply
+from understudy.state.records import Record
 
 HOST = "frozen-host:1"
 DATABASE = "f0f1f2f3f4f5f6f7"
