@@ -16,6 +16,7 @@ check: $(VENV)/.ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 bench: $(VENV)/.bench  ## our speed beside the rivals', in one run
 	$(BIN)/python -m benchmarks.compare
