@@ -71,7 +71,7 @@ class Disk:
             self.lines.append(json.dumps(record_to_dict(record)))
 
     @property
-    def behind(self) -> bool:
+    def has_unflushed(self) -> bool:
         return False
 
     async def durable(self) -> None:

@@ -61,7 +61,7 @@ class Disk:
                     raise Crash
 
     @property
-    def behind(self) -> bool:
+    def has_unflushed(self) -> bool:
         return False
 
     async def durable(self) -> None:
@@ -687,7 +687,7 @@ class Watching:
                 event.set()
 
     @property
-    def behind(self) -> bool:
+    def has_unflushed(self) -> bool:
         return False
 
     async def durable(self) -> None:
@@ -759,7 +759,7 @@ class Lagging:
         self.pending.extend(records)
 
     @property
-    def behind(self) -> bool:
+    def has_unflushed(self) -> bool:
         return bool(self.pending)
 
     async def durable(self) -> None:
@@ -810,7 +810,7 @@ class Refusing:
             raise OSError("the disk is full")
 
     @property
-    def behind(self) -> bool:
+    def has_unflushed(self) -> bool:
         return False
 
     async def durable(self) -> None:

@@ -35,7 +35,7 @@ from tests.journal.postgres_server import Hosts, postgres_server, postgres_url
 from tests.support import play
 from understudy import AgentState, Runtime, StopReason, StopSignals, UnderstudyError
 from understudy.errors import error_from_dict
-from understudy.journal import DatabaseStore, Loaded, Standing, StoredAgent, standing_of
+from understudy.journal import DatabaseStore, IndexStatus, Loaded, StoredAgent, index_status_of
 from understudy.journal.codec import decode, encode
 from understudy.journal.contracts import Batch
 from understudy.state.fold import replay
@@ -133,12 +133,12 @@ def test_the_index_of_a_store_describes_each_agent_as_before(generation: str, pl
             epoch=3,
             last_seq=document["first_seq"] + len(document["records"]) - 1,
             floor=document["first_seq"] - 1,
-            standing=standing_of(replay(loaded.records)),
+            index_status=index_status_of(replay(loaded.records)),
             host=None,
         )
         assert agent.incarnation == 2
     assert found.keys() == documents.keys()
-    assert {loaded.agent.standing for loaded in found.values()} == set(Standing), REMEDY
+    assert {loaded.agent.index_status for loaded in found.values()} == set(IndexStatus), REMEDY
 
 
 @every_generation
@@ -182,7 +182,7 @@ def test_an_agent_of_a_store_goes_on(generation: str, place: Made) -> None:
         epoch=owned.epoch,
         first_seq=owned.last_seq + 1,
         records=(encode(before.records[0]),),
-        standing=Standing.QUEUED,
+        index_status=IndexStatus.QUEUED,
     )
     backend.append(new)
     backend.commit()
@@ -190,7 +190,7 @@ def test_an_agent_of_a_store_goes_on(generation: str, place: Made) -> None:
 
     after = loaded_from(found)["desk"]
     assert after.records == (*before.records, before.records[0])
-    assert after.agent.standing is Standing.QUEUED
+    assert after.agent.index_status is IndexStatus.QUEUED
 
 
 @every_generation

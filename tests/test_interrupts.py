@@ -1328,7 +1328,7 @@ class CutAfter:
             self.records.append(record_from_dict(json.loads(json.dumps(record_to_dict(record)))))
 
     @property
-    def behind(self) -> bool:
+    def has_unflushed(self) -> bool:
         return False
 
     async def durable(self) -> None:

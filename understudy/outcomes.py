@@ -12,7 +12,7 @@ from pydantic_ai.usage import RunUsage
 from understudy.errors import DecisionError, UnderstudyError
 from understudy.interrupts import Decision, Request, checked_decision
 from understudy.state.agent_state import AgentState, RunState
-from understudy.state.continuation import continuation_of, overridden_signals, worn_out
+from understudy.state.continuation import continuation_of, overridden_signals, overrides_exhausted
 from understudy.state.workflow_progress import AgentResult, Progress
 from understudy.stopping import StopSignal, StopSignals
 
@@ -194,7 +194,7 @@ def _why_stopped(state: AgentState, signals: StopSignals) -> str:
         told += f", and also {_listed(others)}"
     run = _run(state)
     asked = any(override.turn == run.turns for override in run.overrides)
-    if asked and run.cancelled is None and (worn := worn_out(run)):
+    if asked and run.cancelled is None and (worn := overrides_exhausted(run)):
         told += f", although somebody asked to go on: {', '.join(worn)} was overridden "
         told += f"{run.max_overrides} times in a row already"
     return _sentence(state, "Stopped", told)

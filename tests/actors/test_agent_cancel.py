@@ -302,20 +302,20 @@ def test_cancel_before_the_start_leaves_no_model_call(earlier: bool) -> None:
 
 
 @pytest.mark.parametrize("standing", ["interrupted", "paused"])
-def test_cancel_right_behind_going_on_ends_the_run(standing: str) -> None:
+def test_cancel_right_behind_going_on_ends_the_run(index_status: str) -> None:
     """P7: the drive was started, and has not taken its first step."""
 
     async def main() -> None:
         model = ScriptedModel([call("refund"), "well again", "too many"])
-        gate = {"refund": True} if standing == "interrupted" else None
-        pause = (lambda _: True) if standing == "paused" else None
+        gate = {"refund": True} if index_status == "interrupted" else None
+        pause = (lambda _: True) if index_status == "paused" else None
         agent = Agent("a", model, tools=[refund], interrupt_on=gate)
         async with Runtime([agent]) as runtime:
             ref = runtime.spawn("a")
             if pause is not None:
                 await soon(ref.pause())
             outcome = await soon(ref.run("go"))
-            if standing == "interrupted":
+            if index_status == "interrupted":
                 going: Any = ref.resume(interrupted(outcome).decide(approve()))
             else:
                 assert isinstance(outcome, Paused)

@@ -14,7 +14,7 @@ from tests.journal.postgres_server import Hosts, Server
 from tests.support import Held, by_turn, completed, interrupted, play, results, soon
 from understudy import Agent, Runtime, ScriptedModel, Status, approve, call, tool
 from understudy.errors import Fenced, OwnedElsewhere, StoreInUse, StoreUnavailable
-from understudy.journal import Standing, Store
+from understudy.journal import IndexStatus, Store
 from understudy.journal.store import DatabaseStore
 
 ran: list[str] = []
@@ -280,7 +280,7 @@ def test_what_was_claimed_under_a_lease_that_ended_meanwhile_is_lost(sqlite: Sql
             backend.lease_lost = True
             assert await asyncio.to_thread(backend.renewed.wait, 4)
             journal = store.journal(
-                owned, standing=lambda: Standing.REST, on_durable=lambda _: None
+                owned, index_status=lambda: IndexStatus.REST, on_durable=lambda _: None
             )
             with pytest.raises(Fenced):
                 journal.check_owner()

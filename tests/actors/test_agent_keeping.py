@@ -613,7 +613,7 @@ def test_a_thousand_agents_run_and_leave_nothing_in_memory(sqlite: SqlitePlace) 
                 await until_status(ref, Status.PASSIVE)
                 await soon(ref.stop(block=False))
             weak = [weakref.ref(ref) for ref in refs]
-            cells = [weakref.ref(ref._cell) for ref in refs]
+            cells = [weakref.ref(ref._slot) for ref in refs]
             del refs, ref, run
             while runtime.status().agents:
                 await soon(runtime.delete("nobody"))  # a round trip to the store

@@ -30,7 +30,7 @@ from tests.frozen.samples import (
 from tests.frozen.walk import plain
 from tests.journal.postgres_server import Server
 from understudy.actors import Runtime
-from understudy.journal import DatabaseStore, Owned, standing_of
+from understudy.journal import DatabaseStore, Owned, index_status_of
 from understudy.journal.codec import encode
 from understudy.journal.contracts import Backend, Batch
 from understudy.journal.postgres.backend import PostgresBackend
@@ -113,7 +113,7 @@ def _batch(owned: Owned, state: AgentState, *records: Record) -> Batch:
         epoch=owned.epoch,
         first_seq=owned.last_seq + 1,
         records=tuple(encode(record) for record in records),
-        standing=standing_of(state),
+        index_status=index_status_of(state),
     )
 
 

@@ -15,10 +15,22 @@ from hypothesis import strategies as st
 from tests.journal.conftest import Database
 from understudy.errors import Fenced, OwnedElsewhere, StoreConflict, StoreInUse
 from understudy.journal.codec import EncodedRecord, decode, encode
-from understudy.journal.contracts import Backend, Batch, Owned, Standing, StoredAgent, StoredRecords
+from understudy.journal.contracts import (
+    Backend,
+    Batch,
+    IndexStatus,
+    Owned,
+    StoredAgent,
+    StoredRecords,
+)
 from understudy.state.records import Once
 
-OPEN, REST, WAITS, QUEUED = Standing.OPEN, Standing.REST, Standing.WAITS, Standing.QUEUED
+OPEN, REST, WAITS, QUEUED = (
+    IndexStatus.OPEN,
+    IndexStatus.REST,
+    IndexStatus.WAITS,
+    IndexStatus.QUEUED,
+)
 
 
 def record(text: str = "x") -> EncodedRecord:
@@ -40,7 +52,7 @@ def claim(backend: Backend, agent_id: str = "a", agent: str | None = "support") 
 
 
 def batch(
-    owned: Owned, *texts: str, first_seq: int | None = None, standing: Standing = OPEN
+    owned: Owned, *texts: str, first_seq: int | None = None, index_status: IndexStatus = OPEN
 ) -> Batch:
     """What comes next for this agent, unless `first_seq` says otherwise."""
     return Batch(
@@ -49,18 +61,20 @@ def batch(
         epoch=owned.epoch,
         first_seq=owned.last_seq + 1 if first_seq is None else first_seq,
         records=tuple(map(record, texts)),
-        standing=standing,
+        index_status=index_status,
     )
 
 
-def append(backend: Backend, owned: Owned, *texts: str, standing: Standing = OPEN) -> None:
+def append(backend: Backend, owned: Owned, *texts: str, index_status: IndexStatus = OPEN) -> None:
     with commit(backend):
-        backend.append(batch(owned, *texts, standing=standing))
+        backend.append(batch(owned, *texts, index_status=index_status))
 
 
-def agent_with(backend: Backend, agent_id: str, *texts: str, standing: Standing = OPEN) -> Owned:
+def agent_with(
+    backend: Backend, agent_id: str, *texts: str, index_status: IndexStatus = OPEN
+) -> Owned:
     owned = claim(backend, agent_id)
-    append(backend, owned, *texts, standing=standing)
+    append(backend, owned, *texts, index_status=index_status)
     return owned
 
 
@@ -79,8 +93,10 @@ def texts(backend: Backend, agent_id: str = "a", after: int = 0) -> list[str]:
     return [each.value for each in records if isinstance(each, Once)]
 
 
-def ids(backend: Backend, *standings: Standing, after_id: str = "", limit: int = 100) -> list[str]:
-    found = backend.agents(standings or None, after_id, limit)
+def ids(
+    backend: Backend, *index_statuses: IndexStatus, after_id: str = "", limit: int = 100
+) -> list[str]:
+    found = backend.agents(index_statuses or None, after_id, limit)
     return [agent.agent_id for agent in found]
 
 
@@ -99,7 +115,7 @@ def test_a_claim_of_a_new_agent_begins_its_first_incarnation(backend: Backend) -
         epoch=1,
         last_seq=0,
         floor=0,
-        standing=REST,
+        index_status=REST,
         host="here",
     )
 
@@ -128,9 +144,9 @@ def test_a_stored_agent_keeps_the_name_of_its_definition(backend: Backend) -> No
 
 
 def test_a_claim_changes_neither_the_standing_nor_the_records(backend: Backend) -> None:
-    agent_with(backend, "a", "one", standing=WAITS)
+    agent_with(backend, "a", "one", index_status=WAITS)
     claim(backend)
-    assert stored(backend).standing is WAITS
+    assert stored(backend).index_status is WAITS
     assert texts(backend) == ["one"]
 
 
@@ -171,7 +187,7 @@ def test_the_bytes_of_a_record_are_not_touched(backend: Backend) -> None:
                 epoch=owned.epoch,
                 first_seq=1,
                 records=records,
-                standing=OPEN,
+                index_status=OPEN,
             )
         )
     found = loaded(backend).records
@@ -180,19 +196,19 @@ def test_the_bytes_of_a_record_are_not_touched(backend: Backend) -> None:
 
 
 def test_a_batch_says_how_the_agent_stands_now(backend: Backend) -> None:
-    owned = agent_with(backend, "a", "one", standing=OPEN)
-    for seq, standing in enumerate(Standing, start=2):
+    owned = agent_with(backend, "a", "one", index_status=OPEN)
+    for seq, index_status in enumerate(IndexStatus, start=2):
         with commit(backend):
-            backend.append(batch(owned, "more", first_seq=seq, standing=standing))
-        assert stored(backend).standing is standing
+            backend.append(batch(owned, "more", first_seq=seq, index_status=index_status))
+        assert stored(backend).index_status is index_status
 
 
 def test_a_batch_without_records_changes_the_standing_alone(backend: Backend) -> None:
     """A quarantine, for one, is told to the index when its last record is long durable."""
     owned = agent_with(backend, "a", "one")
     with commit(backend):
-        backend.append(batch(owned, first_seq=2, standing=Standing.QUARANTINED))
-    assert stored(backend).standing is Standing.QUARANTINED
+        backend.append(batch(owned, first_seq=2, index_status=IndexStatus.QUARANTINED))
+    assert stored(backend).index_status is IndexStatus.QUARANTINED
     assert texts(backend) == ["one"]
 
 
@@ -274,7 +290,7 @@ def test_the_other_batches_of_a_transaction_go_on_when_one_is_refused(
     backend.append(batch(c, "two", "three"))
     backend.commit()
     assert [texts(backend, each) for each in "abc"] == [["one"], [], ["two", "three"]]
-    assert stored(backend, "b").standing is REST
+    assert stored(backend, "b").index_status is REST
 
 
 def test_many_batches_at_once_are_answered_each_in_its_place(backend: Backend) -> None:
@@ -285,8 +301,8 @@ def test_many_batches_at_once_are_answered_each_in_its_place(backend: Backend) -
         batch(a, "one", "two"),
         batch(older, "late"),
         batch(c, "one", first_seq=7),
-        batch(d, "one", standing=WAITS),
-        batch(a, "three", first_seq=3, standing=REST),
+        batch(d, "one", index_status=WAITS),
+        batch(a, "three", first_seq=3, index_status=REST),
     ]
     backend.begin()
     answers = backend.append_all(batches)
@@ -296,7 +312,7 @@ def test_many_batches_at_once_are_answered_each_in_its_place(backend: Backend) -
     ]
     assert [answer.facts["agent_id"] for answer in answers if answer is not None] == ["b", "c"]
     assert [texts(backend, each) for each in "abcd"] == [["one", "two", "three"], [], [], ["one"]]
-    assert [stored(backend, each).standing for each in "abcd"] == [REST, REST, REST, WAITS]
+    assert [stored(backend, each).index_status for each in "abcd"] == [REST, REST, REST, WAITS]
     assert [backend.is_committed(each) for each in batches] == [True, False, False, True, True]
 
 
@@ -317,9 +333,9 @@ def test_several_batches_of_one_agent_may_be_in_one_transaction(backend: Backend
     owned = claim(backend)
     with commit(backend):
         backend.append(batch(owned, "one"))
-        backend.append(batch(owned, "two", first_seq=2, standing=WAITS))
+        backend.append(batch(owned, "two", first_seq=2, index_status=WAITS))
     assert texts(backend) == ["one", "two"]
-    assert stored(backend).standing is WAITS
+    assert stored(backend).index_status is WAITS
 
 
 def test_an_agent_is_claimed_and_written_in_one_transaction(backend: Backend) -> None:
@@ -337,10 +353,10 @@ def test_nothing_is_seen_before_the_commit(backend: Backend) -> None:
     """J16."""
     owned = agent_with(backend, "a", "one")
     backend.begin()
-    backend.append(batch(owned, "two", first_seq=2, standing=WAITS))
+    backend.append(batch(owned, "two", first_seq=2, index_status=WAITS))
     backend.claim("b", "support")
     assert texts(backend) == ["one"]
-    assert stored(backend).standing is OPEN
+    assert stored(backend).index_status is OPEN
     assert backend.load("b", 0) is None
     backend.commit()
     assert texts(backend) == ["one", "two"]
@@ -352,7 +368,7 @@ def test_a_rollback_leaves_nothing(backend: Backend) -> None:
     agent_with(backend, "gone", "one")
     before = [stored(backend, each) for each in ("a", "gone")]
     backend.begin()
-    backend.append(batch(owned, "two", first_seq=2, standing=WAITS))
+    backend.append(batch(owned, "two", first_seq=2, index_status=WAITS))
     backend.compact(batch(owned, "snapshot", first_seq=3))
     backend.claim("a", None)
     backend.claim("b", "support")
@@ -489,7 +505,7 @@ def test_a_batch_of_a_deleted_agent_is_not_committed(backend: Backend) -> None:
 
 def test_a_batch_without_records_is_committed_when_its_standing_is(backend: Backend) -> None:
     owned = agent_with(backend, "a", "one")
-    empty = batch(owned, first_seq=2, standing=WAITS)
+    empty = batch(owned, first_seq=2, index_status=WAITS)
     assert not backend.is_committed(empty)
     with commit(backend):
         backend.append(empty)
@@ -529,7 +545,7 @@ def test_a_release_of_an_unknown_agent_does_nothing(backend: Backend) -> None:
 
 def test_a_host_that_closes_gives_up_what_it_owns(database: Database) -> None:
     first = database.open("first")
-    owned = agent_with(first, "a", "one", standing=WAITS)
+    owned = agent_with(first, "a", "one", index_status=WAITS)
     first.close()
     second = database.open("second")
     assert stored(second) == StoredAgent(
@@ -539,7 +555,7 @@ def test_a_host_that_closes_gives_up_what_it_owns(database: Database) -> None:
         epoch=owned.epoch,
         last_seq=1,
         floor=0,
-        standing=WAITS,
+        index_status=WAITS,
         host=None,
     )
     again = claim(second, "a", None)
@@ -655,11 +671,11 @@ def test_a_snapshot_takes_the_place_of_all_before_it(backend: Backend) -> None:
     """J17."""
     owned = agent_with(backend, "a", "one", "two", "three")
     with commit(backend):
-        backend.compact(batch(owned, "snapshot", first_seq=4, standing=REST))
+        backend.compact(batch(owned, "snapshot", first_seq=4, index_status=REST))
     assert texts(backend) == ["snapshot"]
     assert loaded(backend).first_seq == 4
     agent = stored(backend)
-    assert (agent.floor, agent.last_seq, agent.standing) == (3, 4, REST)
+    assert (agent.floor, agent.last_seq, agent.index_status) == (3, 4, REST)
     with commit(backend):
         backend.append(batch(owned, "five", first_seq=5))
     assert texts(backend) == ["snapshot", "five"]
@@ -762,7 +778,7 @@ def test_after_a_deletion_the_next_incarnation_begins_above_the_tombstone(
 ) -> None:
     """J7."""
     claim(backend)
-    owned = agent_with(backend, "a", "one", "two", standing=WAITS)
+    owned = agent_with(backend, "a", "one", "two", index_status=WAITS)
     with commit(backend):
         backend.compact(batch(owned, "snapshot", first_seq=3))
         backend.delete("a")
@@ -770,7 +786,7 @@ def test_after_a_deletion_the_next_incarnation_begins_above_the_tombstone(
     assert (again.agent, again.incarnation, again.last_seq) == ("sales", 2, 0)
     assert again.epoch > owned.epoch
     agent = stored(backend)
-    assert (agent.agent, agent.floor, agent.standing) == ("sales", 0, REST)
+    assert (agent.agent, agent.floor, agent.index_status) == ("sales", 0, REST)
     append(backend, again, "new")
     assert texts(backend) == ["new"]
     assert loaded(backend).first_seq == 1
@@ -918,12 +934,15 @@ def test_ids_are_ordered_by_code_point_on_every_store(backend: Backend) -> None:
 
 
 def test_agents_are_found_by_how_they_stand(backend: Backend) -> None:
-    wanted = {standing: [f"{standing.value}-{n}" for n in range(3)] for standing in Standing}
-    for standing, names in wanted.items():
+    wanted = {
+        index_status: [f"{index_status.value}-{n}" for n in range(3)]
+        for index_status in IndexStatus
+    }
+    for index_status, names in wanted.items():
         for name in names:
-            agent_with(backend, name, "one", standing=standing)
-    for standing, names in wanted.items():
-        assert ids(backend, standing) == names
+            agent_with(backend, name, "one", index_status=index_status)
+    for index_status, names in wanted.items():
+        assert ids(backend, index_status) == names
     both = sorted(wanted[OPEN] + wanted[WAITS])
     assert ids(backend, WAITS, OPEN) == both
     assert ids(backend, WAITS, OPEN, after_id=both[1], limit=3) == both[2:5]
@@ -933,16 +952,16 @@ def test_agents_are_found_by_how_they_stand(backend: Backend) -> None:
 
 
 def test_agents_that_stand_differently_come_by_id_all_the_same(backend: Backend) -> None:
-    for agent_id, standing in zip("abcdef", [OPEN, WAITS] * 3, strict=True):
-        agent_with(backend, agent_id, "one", standing=standing)
+    for agent_id, index_status in zip("abcdef", [OPEN, WAITS] * 3, strict=True):
+        agent_with(backend, agent_id, "one", index_status=index_status)
     assert ids(backend, OPEN, WAITS) == ids(backend, WAITS, OPEN) == list("abcdef")
     assert ids(backend, OPEN, WAITS, after_id="b", limit=3) == list("cde")
 
 
 def test_an_agent_that_stands_otherwise_now_is_found_there_alone(backend: Backend) -> None:
-    owned = agent_with(backend, "a", "one", standing=OPEN)
+    owned = agent_with(backend, "a", "one", index_status=OPEN)
     with commit(backend):
-        backend.append(batch(owned, "two", first_seq=2, standing=REST))
+        backend.append(batch(owned, "two", first_seq=2, index_status=REST))
     assert (ids(backend, OPEN), ids(backend, REST)) == ([], ["a"])
 
 

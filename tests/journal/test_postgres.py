@@ -31,26 +31,28 @@ from understudy.errors import (
     UsageError,
 )
 from understudy.journal.codec import EncodedRecord
-from understudy.journal.contracts import Batch, Owned, Standing
+from understudy.journal.contracts import Batch, IndexStatus, Owned
 from understudy.journal.postgres import sql as postgres_sql
 from understudy.journal.postgres.backend import PostgresBackend
 
 T = TypeVar("T")
-OPEN = Standing.OPEN
+OPEN = IndexStatus.OPEN
 
 
 def record(text: str = "x") -> EncodedRecord:
     return EncodedRecord("once", 1, text.encode())
 
 
-def batch(owned: Owned, *texts: str, seq: int | None = None, standing: Standing = OPEN) -> Batch:
+def batch(
+    owned: Owned, *texts: str, seq: int | None = None, index_status: IndexStatus = OPEN
+) -> Batch:
     return Batch(
         agent_id=owned.agent_id,
         incarnation=owned.incarnation,
         epoch=owned.epoch,
         first_seq=owned.last_seq + 1 if seq is None else seq,
         records=tuple(map(record, texts)),
-        standing=standing,
+        index_status=index_status,
     )
 
 
@@ -439,15 +441,15 @@ def test_many_batches_are_added_at_once_and_each_gets_its_own_answer(hosts: Host
                 batch(y, "one", seq=7),
                 batch(x, "one", "two"),
                 batch(z, "one"),
-                batch(x, "three", seq=3, standing=Standing.WAITS),
-                batch(z, standing=Standing.REST, seq=2),
+                batch(x, "three", seq=3, index_status=IndexStatus.WAITS),
+                batch(z, index_status=IndexStatus.REST, seq=2),
             ]
         )
     kinds = [type(answer) for answer in answers]
     assert kinds == [Fenced, StoreConflict, *[type(None)] * 4]
     assert [texts(a, agent_id) for agent_id in "xyz"] == [["one", "two", "three"], [], ["one"]]
-    assert [agent.standing.value for agent in a.agents(None, "x", 9)] == ["rest", "rest"]
-    assert [agent.agent_id for agent in a.agents([Standing.WAITS], "", 9)] == ["x"]
+    assert [agent.index_status.value for agent in a.agents(None, "x", 9)] == ["rest", "rest"]
+    assert [agent.agent_id for agent in a.agents([IndexStatus.WAITS], "", 9)] == ["x"]
 
 
 def test_adding_nothing_needs_no_agent(hosts: Hosts) -> None:
@@ -489,7 +491,7 @@ def test_batches_added_at_once_fare_as_if_added_one_by_one(
                 epoch=epochs[f"{way}-{agent_id}"].epoch - 1 + epoch,
                 first_seq=seq,
                 records=tuple(record(f"{n}-{k}") for k in range(count)),
-                standing=OPEN,
+                index_status=OPEN,
             )
             for n, (agent_id, seq, epoch, count) in enumerate(given)
         ]

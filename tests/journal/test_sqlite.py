@@ -32,7 +32,7 @@ from understudy.errors import (
     UsageError,
 )
 from understudy.journal.codec import EncodedRecord
-from understudy.journal.contracts import Batch, Owned, Standing
+from understudy.journal.contracts import Batch, IndexStatus, Owned
 from understudy.journal.sqlite.backend import SqliteBackend
 from understudy.journal.sqlite.connection import Durability
 from understudy.journal.sqlite.schema import make_tables
@@ -63,7 +63,7 @@ def bulk(owned: Owned, size: int, first_seq: int = 1) -> Batch:
         epoch=owned.epoch,
         first_seq=first_seq,
         records=(EncodedRecord("once", 1, b"x" * size),),
-        standing=Standing.OPEN,
+        index_status=IndexStatus.OPEN,
     )
 
 
@@ -405,7 +405,7 @@ def test_a_copy_counts_as_restored_until_each_open_run_was_written_again(path: P
     with opened(path) as backend:
         for each in "ab":
             append(backend, claim(backend, each), "one")
-        append(backend, claim(backend, "rests"), "one", standing=Standing.REST)
+        append(backend, claim(backend, "rests"), "one", index_status=IndexStatus.REST)
         append(backend, claim(backend, "gone"), "one")
         copy = copied(path, "backup.db")
         append(backend, claim(backend, "c"), "lost")
@@ -851,7 +851,7 @@ def test_two_hundred_steps_take_at_most_300_kb(path: Path) -> None:
                         epoch=owned.epoch,
                         first_seq=5 * step + 1,
                         records=records,
-                        standing=Standing.OPEN,
+                        index_status=IndexStatus.OPEN,
                     )
                 )
     assert path.stat().st_size <= 300_000

@@ -347,7 +347,7 @@ def test_a_halt_beats_the_pause_of_a_sibling() -> None:
     outcome = interrupted(flow.execute_sync("go"))
     assert [request.kind for request in outcome.requests] == ["halt"]
     assert outcome.state.pause is None
-    assert flow.runner.standing(outcome.state) == outcome
+    assert flow.runner.suspended_outcome(outcome.state) == outcome
 
 
 def test_without_the_middleware_a_halt_fails_the_whole_run() -> None:

@@ -186,7 +186,7 @@ class _Behind:
         self.disk.append([record for record in records if record.kind != "snapshot"])
 
     @property
-    def behind(self) -> bool:
+    def has_unflushed(self) -> bool:
         return False
 
     async def durable(self) -> None:

@@ -1,4 +1,4 @@
-"""`Caretaker`: wakes agents and puts them away, under the runtime's supervisor."""
+"""`Activator`: wakes agents and puts them away, under the runtime's supervisor."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Any
 import pykka
 
 from understudy._base.event_loops import call_on
-from understudy.actors.activation import Awake
+from understudy.actors.activation import Activation
 from understudy.actors.agent_actor import WAKE, AgentActor
 from understudy.actors.agent_directory import Directory
-from understudy.actors.agent_slot import AgentCell
+from understudy.actors.agent_slot import AgentSlot
 from understudy.actors.messages import Delete
-from understudy.actors.services import Home
+from understudy.actors.services import RuntimeServices
 from understudy.errors import JournalFailed, UnderstudyError
-from understudy.journal import standing_of
+from understudy.journal import index_status_of
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.loop_actor import loop_for_start
 from understudy.loop_actors.ref import LoopActorRef
@@ -34,7 +34,7 @@ from understudy.loop_actors.supervisor import (
 from understudy.state.records import Snapshot
 from understudy.stopping import StopReason, StopSignal
 
-__all__ = ["Caretaker"]
+__all__ = ["Activator"]
 
 logger = logging.getLogger(__name__)
 
@@ -43,10 +43,10 @@ _LAST_SECONDS = 5.0
 _STARTS = 3
 
 
-class Caretaker:
+class Activator:
     """Who is awake, and who supervises them. Lives on the runtime's loop."""
 
-    home: Home[AgentCell, Awake]
+    services: RuntimeServices[AgentSlot, Activation]
     """Set when the runtime begins."""
 
     def __init__(self, directory: Directory) -> None:
@@ -58,7 +58,7 @@ class Caretaker:
 
     def begin(self) -> None:
         """Start the supervisor."""
-        token = loop_for_start.set(self.home.loop)
+        token = loop_for_start.set(self.services.loop)
         try:
             # An agent that cannot go on is quarantined by itself and never counts here (J10).
             self._supervisor = Supervisor.start(name="agents", max_restarts=1_000_000)
@@ -67,10 +67,10 @@ class Caretaker:
 
     async def end(self) -> None:
         """Cut everything off: no drive, no task and no actor is left."""
-        tasks: list[asyncio.Task[Any]] = [*self._tasks, *self.home.tasks]
-        for cell in self._directory.cells():
-            if cell.awake is not None and cell.awake.task is not None:
-                tasks.append(cell.awake.task)
+        tasks: list[asyncio.Task[Any]] = [*self._tasks, *self.services.tasks]
+        for slot in self._directory.slots():
+            if slot.activation is not None and slot.activation.task is not None:
+                tasks.append(slot.activation.task)
         await asyncio.sleep(0)  # what was begun just now takes its first step: only then it can end
         for task in tasks:
             task.cancel()
@@ -97,47 +97,47 @@ class Caretaker:
 
     # ------------------------------------------------------------------- waking
 
-    def wake(self, cell: AgentCell) -> None:
+    def wake(self, slot: AgentSlot) -> None:
         """Have it look into its inbox, from any thread."""
-        self._directory.hold(cell)
-        call_on(self.home.loop, self.wake_here, cell)  # closed: the cell was abandoned
+        self._directory.hold(slot)
+        call_on(self.services.loop, self.wake_here, slot)  # closed: the cell was abandoned
 
-    def wake_here(self, cell: AgentCell) -> None:
+    def wake_here(self, slot: AgentSlot) -> None:
         """The same, on the loop."""
-        ref = cell.actor_ref
+        ref = slot.actor_ref
         if ref is not None and _told(ref):
             return
-        if self.home.closing and not cell.changing:
+        if self.services.closing and not slot.changing:
             if ref is None:
-                cell.abandon(pykka.ActorDeadError(f"agent {cell.id!r}: its runtime has stopped"))
+                slot.abandon(pykka.ActorDeadError(f"agent {slot.id!r}: its runtime has stopped"))
             return
-        if ref is None and not cell.changing:
-            self._activate(cell)
+        if ref is None and not slot.changing:
+            self._activate(slot)
         # else it has just died: its supervisor starts another one, which looks into the inbox
 
-    def _activate(self, cell: AgentCell) -> None:
-        cell.changing += 1
-        self.keep(self._changed(cell, self._activated(cell)))
+    def _activate(self, slot: AgentSlot) -> None:
+        slot.changing += 1
+        self.keep(self._changed(slot, self._activated(slot)))
 
-    async def _changed(self, cell: AgentCell, change: Coroutine[Any, Any, None]) -> None:
+    async def _changed(self, slot: AgentSlot, change: Coroutine[Any, Any, None]) -> None:
         """Between being awake and passive: what comes meanwhile waits in the inbox."""
         try:
             await change
         except Exception as error:
-            logger.exception("agent %r could not be woken, or put away", cell.id)
-            cell.refuse_all(error)
+            logger.exception("agent %r could not be woken, or put away", slot.id)
+            slot.refuse_all(error)
         finally:
-            cell.changing -= 1
-        if cell.inbox:
-            self.wake_here(cell)
+            slot.changing -= 1
+        if slot.inbox:
+            self.wake_here(slot)
 
-    async def _activated(self, cell: AgentCell) -> None:
+    async def _activated(self, slot: AgentSlot) -> None:
         assert self._supervisor is not None, "a runtime that runs has one"
-        if cell.known_to_supervisor:
-            await self._supervisor.restart_child(cell.id)
+        if slot.is_supervised:
+            await self._supervisor.restart_child(slot.id)
             return
-        start = partial(AgentActor.start, cell)
-        spec = ChildSpec(cell.id, start, restart="transient", shutdown=None)
+        start = partial(AgentActor.start, slot)
+        spec = ChildSpec(slot.id, start, restart="transient", shutdown=None)
         for attempt in itertools.count(1):
             try:
                 await self._supervisor.start_child(spec)
@@ -145,78 +145,80 @@ class Caretaker:
                 if attempt == _STARTS:
                     raise
             else:
-                cell.known_to_supervisor = True
+                slot.is_supervised = True
                 return
 
-    def let_go(self, cell: AgentCell, awake: Awake | None) -> None:
+    def passivated(self, slot: AgentSlot, activation: Activation | None) -> None:
         """It lies passive, and what it was is in the store."""
-        if not self.home.closing:
-            cell.changing += 1
-            self.keep(self._changed(cell, self._put_away(cell, awake)))
-        elif awake is not None:
-            awake.rested(pykka.ActorDeadError(f"agent {cell.id!r}: its runtime has stopped"))
+        if not self.services.closing:
+            slot.changing += 1
+            self.keep(self._changed(slot, self._put_away(slot, activation)))
+        elif activation is not None:
+            activation.passivated(
+                pykka.ActorDeadError(f"agent {slot.id!r}: its runtime has stopped")
+            )
 
-    async def _put_away(self, cell: AgentCell, awake: Awake | None) -> None:
+    async def _put_away(self, slot: AgentSlot, activation: Activation | None) -> None:
         assert self._supervisor is not None, "a runtime that runs has one"
-        if awake is not None:
-            await self._give_up(cell, awake)
-        if cell.known_to_supervisor:
-            await self._supervisor.terminate_child(cell.id)  # it has ended, if not been noticed
-            await self._supervisor.delete_child(cell.id)
-            cell.known_to_supervisor = False
-        self._directory.drop_unless_needed(cell)
+        if activation is not None:
+            await self._give_up(slot, activation)
+        if slot.is_supervised:
+            await self._supervisor.terminate_child(slot.id)  # it has ended, if not been noticed
+            await self._supervisor.delete_child(slot.id)
+            slot.is_supervised = False
+        self._directory.drop_unless_needed(slot)
 
-    async def _give_up(self, cell: AgentCell, awake: Awake) -> None:
+    async def _give_up(self, slot: AgentSlot, activation: Activation) -> None:
         """Write nothing to it any more; before that, compact or delete it where that is wanted."""
-        store, owned = self.home.store, awake.journal.owned
+        store, owned = self.services.store, activation.journal.owned
         failure: BaseException | None = None
         try:
-            if awake.delete_wanted:
-                existed = await self._deleted(cell)
-                deleted, awake.delete_wanted = awake.delete_wanted, ()
+            if activation.delete_futures:
+                existed = await self._deleted(slot)
+                deleted, activation.delete_futures = activation.delete_futures, ()
                 for future in deleted:
                     future.set(existed)
                 return
             try:
-                if awake.compact_wanted:
-                    snapshot = Snapshot(state=awake.state.to_dict())
-                    owned = await store.compact(owned, snapshot, standing_of(awake.state))
+                if activation.compact_futures:
+                    snapshot = Snapshot(state=activation.state.to_dict())
+                    owned = await store.compact(owned, snapshot, index_status_of(activation.state))
             finally:
                 await store.release(owned)
         except JournalFailed as error:  # told to who wanted it; the agent is the store's anyway
             logger.warning("agent %r was not given up: %s", owned.agent_id, error)
             failure = error
         except BaseException:
-            failure = pykka.ActorDeadError(f"agent {cell.id!r}: its runtime has stopped")
+            failure = pykka.ActorDeadError(f"agent {slot.id!r}: its runtime has stopped")
             raise
         finally:
-            awake.rested(failure)
+            activation.passivated(failure)
 
     # ------------------------------------------------------------------- deleting
 
     async def delete(self, id: str) -> bool:
         """As `Runtime.delete`."""
-        cell = self._directory.find(id)
-        if cell is None:
-            return await self.home.store.delete(id)
-        if cell.actor_ref is not None or cell.changing or cell.inbox:
+        slot = self._directory.find(id)
+        if slot is None:
+            return await self.services.store.delete(id)
+        if slot.actor_ref is not None or slot.changing or slot.inbox:
             signal = StopSignal(StopReason.USER_REQUESTED, "deleted", source="delete")
             deleted: Future[bool] = Future()
-            cell.post(Delete(signal, deleted))
+            slot.post(Delete(signal, deleted))
             with contextlib.suppress(UnderstudyError):  # it could not be read: it goes all the same
                 return await deleted
-        cell.changing += 1  # what comes meanwhile waits in the inbox
+        slot.changing += 1  # what comes meanwhile waits in the inbox
         try:
-            return await self._deleted(cell)
+            return await self._deleted(slot)
         finally:
-            cell.changing -= 1
-            if cell.inbox:
-                self.wake_here(cell)
+            slot.changing -= 1
+            if slot.inbox:
+                self.wake_here(slot)
 
-    async def _deleted(self, cell: AgentCell) -> bool:
-        existed = await self.home.store.delete(cell.id)
-        cell.forget()
-        self._directory.drop(cell)
+    async def _deleted(self, slot: AgentSlot) -> bool:
+        existed = await self.services.store.delete(slot.id)
+        slot.forget()
+        self._directory.drop(slot)
         return existed
 
 

@@ -8,10 +8,10 @@ import weakref
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from understudy.actors.activation import Awake
+from understudy.actors.activation import Activation
 from understudy.actors.agent_ref import AgentRef
-from understudy.actors.agent_slot import AgentCell
-from understudy.actors.services import Home
+from understudy.actors.agent_slot import AgentSlot
+from understudy.actors.services import RuntimeServices
 from understudy.agent.agent import Agent
 from understudy.errors import OtherAgent, UsageError
 from understudy.loop_actors.monitor import Lifetime
@@ -27,7 +27,7 @@ class Directory:
 
     """
 
-    home: Home[AgentCell, Awake]
+    services: RuntimeServices[AgentSlot, Activation]
     """Set when the runtime begins."""
 
     def __init__(self, agents: Iterable[Agent], alive: Lifetime) -> None:
@@ -36,9 +36,9 @@ class Directory:
             self._define(agent)
         self._alive = alive
         self._lock = threading.RLock()
-        self._cells: dict[str, AgentCell] = {}
+        self._slots: dict[str, AgentSlot] = {}
         """Those that must be kept: awake, or with something that is in no store."""
-        self._known: weakref.WeakValueDictionary[str, AgentCell] = weakref.WeakValueDictionary()
+        self._known: weakref.WeakValueDictionary[str, AgentSlot] = weakref.WeakValueDictionary()
         """Those that somebody holds, by a ref or a subscription: there is one for each id."""
         self._refs: weakref.WeakValueDictionary[str, AgentRef] = weakref.WeakValueDictionary()
 
@@ -51,58 +51,58 @@ class Directory:
         values: Mapping[str, Any] | None,
     ) -> AgentRef:
         """As `Runtime.spawn`."""
-        id = self.home.new_id() if id is None else checked_id(id)
+        id = self.services.new_id() if id is None else checked_id(id)
         if values:
             AgentState(values=values)  # they are checked before anything begins
         with self._lock:
             definition = agent if isinstance(agent, Agent) else self.named(agent)
-            cell = self.find(id)
-            if cell is None:
+            slot = self.find(id)
+            if slot is None:
                 self._define(definition)
-                cell = self._known[id] = AgentCell(
-                    id, definition, self.home, deps=deps, values=values
+                slot = self._known[id] = AgentSlot(
+                    id, definition, self.services, deps=deps, values=values
                 )
-            elif cell.agent is None:
-                cell.agent, cell.values = self._define(definition), values
-            elif cell.agent is not definition:
-                raise OtherAgent(agent_id=id, agent=cell.agent.name, wanted=definition.name)
+            elif slot.agent is None:
+                slot.agent, slot.values = self._define(definition), values
+            elif slot.agent is not definition:
+                raise OtherAgent(agent_id=id, agent=slot.agent.name, wanted=definition.name)
             if deps is not None:
-                cell.deps = deps
-            self._cells[id] = cell  # until the store has it; deps are in no store
-            return self.ref_of(cell)
+                slot.deps = deps
+            self._slots[id] = slot  # until the store has it; deps are in no store
+            return self.ref_of(slot)
 
     def get(self, id: str) -> AgentRef:
         """As `Runtime.get`."""
         id = checked_id(id)
         with self._lock:
-            cell = self.find(id)
-            if cell is None:
-                cell = self._known[id] = AgentCell(id, None, self.home)
-            return self.ref_of(cell)
+            slot = self.find(id)
+            if slot is None:
+                slot = self._known[id] = AgentSlot(id, None, self.services)
+            return self.ref_of(slot)
 
-    def find(self, id: str) -> AgentCell | None:
+    def find(self, id: str) -> AgentSlot | None:
         """The one cell of this id, if anybody knows it."""
         with self._lock:
-            cell = self._cells.get(id)
-            return cell if cell is not None else self._known.get(id)
+            slot = self._slots.get(id)
+            return slot if slot is not None else self._known.get(id)
 
-    def ref_of(self, cell: AgentCell) -> AgentRef:
+    def ref_of(self, slot: AgentSlot) -> AgentRef:
         """The ref of an agent: there is one at a time."""
         with self._lock:
-            ref = self._refs.get(cell.id)
-            if ref is None or ref._cell is not cell:
-                ref = self._refs[cell.id] = AgentRef(cell, self._alive)
+            ref = self._refs.get(slot.id)
+            if ref is None or ref._slot is not slot:
+                ref = self._refs[slot.id] = AgentRef(slot, self._alive)
             return ref
 
     def is_awake(self, id: str) -> bool:
         """Whether the agent is in this runtime's memory."""
-        cell = self._cells.get(id)
-        return cell is not None and cell.awake is not None
+        slot = self._slots.get(id)
+        return slot is not None and slot.activation is not None
 
-    def cells(self) -> list[AgentCell]:
+    def slots(self) -> list[AgentSlot]:
         """Those that are in memory."""
         with self._lock:
-            return list(self._cells.values())
+            return list(self._slots.values())
 
     def _define(self, agent: Agent) -> Agent:
         if not isinstance(agent, Agent):
@@ -123,30 +123,30 @@ class Directory:
             )
         return agent
 
-    def hold(self, cell: AgentCell) -> None:
+    def hold(self, slot: AgentSlot) -> None:
         """Keep it in memory: its ref may be gone by now, and the next `get` must find this one."""
         with self._lock:
-            self._cells.setdefault(cell.id, cell)
+            self._slots.setdefault(slot.id, slot)
 
-    def drop(self, cell: AgentCell) -> None:
+    def drop(self, slot: AgentSlot) -> None:
         """Keep it no longer."""
         with self._lock:
-            if self._cells.get(cell.id) is cell:
-                del self._cells[cell.id]
+            if self._slots.get(slot.id) is slot:
+                del self._slots[slot.id]
 
-    def drop_unless_needed(self, cell: AgentCell) -> None:
+    def drop_unless_needed(self, slot: AgentSlot) -> None:
         """Keep it no longer, if all that it was is in the store.
 
         What comes meanwhile is in its inbox, or holds it after this; a subscriber holds it himself.
         """
         with self._lock:
-            if not cell.inbox and cell.deps is None and cell.waiting is None:
-                self.drop(cell)
+            if not slot.inbox and slot.deps is None and slot.waiting is None:
+                self.drop(slot)
 
-    def everybody(self) -> set[AgentCell]:
+    def everybody(self) -> set[AgentSlot]:
         """All that are in memory, for whatever reason."""
         with self._lock:
-            return {*self._cells.values(), *self._known.values()}
+            return {*self._slots.values(), *self._known.values()}
 
 
 _ID = re.compile(r"[^/\0\ud800-\udfff]+")

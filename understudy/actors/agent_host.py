@@ -1,4 +1,4 @@
-"""`Community`: the agents of a runtime, from its beginning to its end, awake or stored."""
+"""`AgentHost`: the agents of a runtime, from its beginning to its end, awake or stored."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ import pykka
 
 from understudy._base.clock import Clock, NewId
 from understudy._base.worker_threads import WorkerThreads
-from understudy.actors.activation import Awake, folded
-from understudy.actors.activator import Caretaker
+from understudy.actors.activation import Activation, folded
+from understudy.actors.activator import Activator
 from understudy.actors.agent_directory import Directory
 from understudy.actors.agent_events import LoopBlocked, Status
-from understudy.actors.agent_slot import AgentCell
+from understudy.actors.agent_slot import AgentSlot
 from understudy.actors.export import mark_restored
-from understudy.actors.loop_monitor import LoopWatch
-from understudy.actors.messages import Rest
-from understudy.actors.services import Home
+from understudy.actors.loop_monitor import LoopMonitor
+from understudy.actors.messages import Passivate
+from understudy.actors.services import RuntimeServices
 from understudy.agent.agent import Agent
 from understudy.errors import (
     SchemaVersionError,
     StoreDamaged,
 )
 from understudy.interrupts import Request
-from understudy.journal import Standing, Store, standing_of
+from understudy.journal import IndexStatus, Store, index_status_of
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.monitor import Lifetime
 from understudy.loop_actors.supervisor import ChildStatus, SupervisorTree
 from understudy.state.agent_state import AgentState
 
-__all__ = ["AgentInfo", "Community", "PendingRequest"]
+__all__ = ["AgentHost", "AgentInfo", "PendingRequest"]
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class AgentInfo:
     status: Status
     host: str | None = None
     """The runtime that has it, where the store is shared; None if it is in no runtime's memory."""
-    standing: Standing = Standing.REST
+    index_status: IndexStatus = IndexStatus.REST
     """What it waits for, also while it is passive."""
 
 
@@ -60,8 +60,8 @@ class PendingRequest:
     request: Request
 
 
-class Community:
-    """The agents of one runtime. `home` is what they see of it."""
+class AgentHost:
+    """The agents of one runtime. `services` is what they see of it."""
 
     def __init__(
         self,
@@ -76,11 +76,13 @@ class Community:
     ) -> None:
         self.alive = Lifetime()
         self.directory = Directory(agents, self.alive)
-        self.caretaker = Caretaker(self.directory)
+        self.activator = Activator(self.directory)
         self.threads = threads
-        self._watch: LoopWatch | None = None
-        self._make_home: Callable[[asyncio.AbstractEventLoop], Home[AgentCell, Awake]]
-        self._make_home = lambda loop: Home(
+        self._watch: LoopMonitor | None = None
+        self._make_services: Callable[
+            [asyncio.AbstractEventLoop], RuntimeServices[AgentSlot, Activation]
+        ]
+        self._make_services = lambda loop: RuntimeServices(
             clock=clock,
             new_id=new_id,
             threads=threads,
@@ -88,32 +90,34 @@ class Community:
             idle_timeout=idle_timeout,
             deps_for=deps_for,
             definition=self.directory.named,
-            wake=self.caretaker.wake,
-            let_go=self.caretaker.let_go,
+            wake=self.activator.wake,
+            passivated=self.activator.passivated,
             ref_of=self.directory.ref_of,
             loop=loop,
         )
 
-    home: Home[AgentCell, Awake]
+    services: RuntimeServices[AgentSlot, Activation]
 
     # -------------------------------------------------------------------- life
 
     async def open(self, loop: asyncio.AbstractEventLoop) -> None:
         """Begin: open the store, start the supervisor."""
-        self.home = self.directory.home = self.caretaker.home = self._make_home(loop)
-        await self.home.store.open(self._lost_lease)
+        self.services = self.directory.services = self.activator.services = self._make_services(
+            loop
+        )
+        await self.services.store.open(self._lost_lease)
         try:
-            await mark_restored(self.home.store, self.home.clock)
+            await mark_restored(self.services.store, self.services.clock)
         except BaseException:
-            await self.home.store.close()
+            await self.services.store.close()
             raise
-        self.caretaker.begin()
-        self._watch = LoopWatch(loop, self.home.clock, self._blocked)
+        self.activator.begin()
+        self._watch = LoopMonitor(loop, self.services.clock, self._blocked)
         self._watch.start()
 
     def _blocked(self, seconds: float, where: str) -> None:
-        for cell in self.directory.cells():
-            cell.log.tell(LoopBlocked(seconds=seconds, where=where))
+        for slot in self.directory.slots():
+            slot.log.tell(LoopBlocked(seconds=seconds, where=where))
 
     async def close(self, timeout: float | None) -> None:
         """Let every agent rest, then end all, then close the store (A5)."""
@@ -127,15 +131,15 @@ class Community:
             try:
                 await self._cut_off()
             finally:
-                await self.home.store.close()
+                await self.services.store.close()
 
     async def _rest_all(self, timeout: float | None) -> None:
-        self.home.closing = True
+        self.services.closing = True
         resting: list[Future[bool]] = []
-        for cell in self.directory.cells():
-            if cell.changing or cell.status is not Status.PASSIVE:
+        for slot in self.directory.slots():
+            if slot.changing or slot.status is not Status.PASSIVE:
                 future: Future[bool] = Future()
-                cell.post(Rest(future))
+                slot.post(Passivate(future))
                 resting.append(future)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
@@ -144,44 +148,44 @@ class Community:
                         await future
 
     async def _cut_off(self) -> None:
-        await self.caretaker.end()
-        for cell in self.directory.everybody():
-            cell.abandon(pykka.ActorDeadError(f"agent {cell.id!r}: its runtime has stopped"))
+        await self.activator.end()
+        for slot in self.directory.everybody():
+            slot.abandon(pykka.ActorDeadError(f"agent {slot.id!r}: its runtime has stopped"))
         self.alive.end(None)
 
     def _lost_lease(self) -> None:
         """Other runtimes may own the agents by now: leave all of them alone (J8)."""
-        for cell in self.directory.cells():
-            awake = cell.awake
-            if awake is not None:
-                awake.journal.fence("this runtime's lease has ended")
-                if awake.task is not None:
-                    awake.task.cancel()
+        for slot in self.directory.slots():
+            activation = slot.activation
+            if activation is not None:
+                activation.journal.fence("this runtime's lease has ended")
+                if activation.task is not None:
+                    activation.task.cancel()
                 else:
-                    self.caretaker.wake_here(cell)
+                    self.activator.wake_here(slot)
 
     # ------------------------------------------------------------------- agents
 
     async def agents(self) -> list[AgentInfo]:
         """As `Runtime.agents`."""
         infos = {}
-        async for stored in self.home.store.agents():
+        async for stored in self.services.store.agents():
             infos[stored.agent_id] = AgentInfo(
                 id=stored.agent_id,
                 agent=stored.agent,
                 status=Status.PASSIVE,
                 host=stored.host,
-                standing=stored.standing,
+                index_status=stored.index_status,
             )
-        for cell in self.directory.cells():
-            before = infos.get(cell.id)
-            if cell.agent is not None:
-                infos[cell.id] = AgentInfo(
-                    id=cell.id,
-                    agent=cell.agent.name,
-                    status=cell.status,
+        for slot in self.directory.slots():
+            before = infos.get(slot.id)
+            if slot.agent is not None:
+                infos[slot.id] = AgentInfo(
+                    id=slot.id,
+                    agent=slot.agent.name,
+                    status=slot.status,
                     host=before.host if before is not None else None,
-                    standing=before.standing if before is not None else Standing.REST,
+                    index_status=before.index_status if before is not None else IndexStatus.REST,
                 )
         return [infos[id] for id in sorted(infos)]
 
@@ -189,14 +193,14 @@ class Community:
         """As `Runtime.pending`: of those that are not in memory by a look into the store."""
         pending = []
         seen = set()
-        for cell in self.directory.cells():
-            if cell.awake is None or cell.awake.ledger.behind:
+        for slot in self.directory.slots():
+            if slot.activation is None or slot.activation.ledger.has_unflushed:
                 continue  # nothing visible precedes its commit: the store knows (J16)
-            seen.add(cell.id)
-            stands = cell.awake.task is None  # whatever else was cut off, a person is asked
-            if stands or standing_of(cell.state) is Standing.WAITS:
-                pending += _pending(cell.id, cell.state)
-        async for stored in self.home.store.agents({Standing.WAITS}):
+            seen.add(slot.id)
+            stands = slot.activation.task is None  # whatever else was cut off, a person is asked
+            if stands or index_status_of(slot.state) is IndexStatus.WAITS:
+                pending += _pending(slot.id, slot.state)
+        async for stored in self.services.store.agents({IndexStatus.WAITS}):
             if stored.agent_id not in seen:
                 state = await self._look(stored.agent_id)
                 pending += _pending(stored.agent_id, state) if state is not None else []
@@ -205,7 +209,7 @@ class Community:
     async def _look(self, id: str) -> AgentState | None:
         """How an agent stands by the store. One that cannot be read is told of and left out."""
         try:
-            loaded = await self.home.store.load(id)
+            loaded = await self.services.store.load(id)
             return folded(loaded) if loaded is not None else None
         except (SchemaVersionError, StoreDamaged) as error:
             logger.error("agent %r is left out: %s", id, error)
@@ -213,13 +217,15 @@ class Community:
 
     def tree(self) -> SupervisorTree:
         """As `Runtime.tree`."""
-        tree = self.caretaker.tree()
+        tree = self.activator.tree()
         return replace(tree, children=tuple(self._with_sub_agents(c) for c in tree.children))
 
     def _with_sub_agents(self, child: SupervisorTree) -> SupervisorTree:
-        cell = self.directory.find(child.id)
-        awake = cell.awake if cell is not None else None
-        return child if awake is None else replace(child, children=_sub_agents(awake.state))
+        slot = self.directory.find(child.id)
+        activation = slot.activation if slot is not None else None
+        return (
+            child if activation is None else replace(child, children=_sub_agents(activation.state))
+        )
 
 
 def _pending(id: str, state: AgentState) -> list[PendingRequest]:

@@ -9,23 +9,23 @@ import pykka
 
 from understudy.actors.agent_actor import AgentActor
 from understudy.actors.agent_events import Status, Subscription
-from understudy.actors.agent_slot import AgentCell, running_agents
+from understudy.actors.agent_slot import AgentSlot, running_agents
 from understudy.actors.messages import (
     AgentMessage,
-    Await,
     Cancel,
     Compact,
-    Forget,
-    Look,
     Notify,
+    Passivate,
     Pause,
-    Rest,
+    Query,
+    RecordFact,
     Resume,
     Retry,
     RunChoices,
-    RunWanted,
+    RunRequest,
     Send,
     Unpause,
+    WaitOutcome,
 )
 from understudy.actors.replies import options_of
 from understudy.agent.runner import refuse_inside_run
@@ -49,22 +49,22 @@ class AgentRef(pykka.ActorRef[AgentActor]):
     It stays good when the agent's actor is restarted or lies passive: the next call wakes it.
     """
 
-    def __init__(self, cell: AgentCell, alive: Lifetime) -> None:
+    def __init__(self, slot: AgentSlot, alive: Lifetime) -> None:
         # Not Pykka's __init__: there may be no actor at the moment.
-        self._cell = cell
+        self._slot = slot
         self.actor_class = AgentActor
-        self.actor_urn = f"urn:understudy:agent:{cell.id}"
+        self.actor_urn = f"urn:understudy:agent:{slot.id}"
         self.actor_stopped = alive
 
     def __repr__(self) -> str:
-        agent = self._cell.agent
+        agent = self._slot.agent
         what = f" of agent {agent.name!r}" if agent is not None else ""
-        return f"<AgentRef {self._cell.id!r}{what}>"
+        return f"<AgentRef {self._slot.id!r}{what}>"
 
     __str__ = __repr__
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, AgentRef) and other._cell is self._cell
+        return isinstance(other, AgentRef) and other._slot is self._slot
 
     def __hash__(self) -> int:
         return hash(self.actor_urn)
@@ -72,7 +72,7 @@ class AgentRef(pykka.ActorRef[AgentActor]):
     @property
     def id(self) -> str:
         """The agent's id."""
-        return self._cell.id
+        return self._slot.id
 
     # ------------------------------------------------------------------- messages
 
@@ -98,9 +98,9 @@ class AgentRef(pykka.ActorRef[AgentActor]):
             WouldDeadlock: from inside this agent's own run: it would wait for itself. Use `send`.
 
         """
-        cell = self._cell
-        if cell.id in running_agents.get():
-            raise WouldDeadlock(what="run", remedy=f"use send() from inside agent {cell.id!r}")
+        slot = self._slot
+        if slot.id in running_agents.get():
+            raise WouldDeadlock(what="run", remedy=f"use send() from inside agent {slot.id!r}")
         if if_interrupted not in ("withdraw", "error"):
             raise UsageError(f"if_interrupted is 'withdraw' or 'error', not {if_interrupted!r}")
         _check_message_id(message_id)
@@ -110,11 +110,11 @@ class AgentRef(pykka.ActorRef[AgentActor]):
             max_runs=max_runs,
             deadline=deadline,
         )
-        if cell.agent is not None:  # else it is checked when the agent has been read back
-            options_of(cell.agent, choices)
+        if slot.agent is not None:  # else it is checked when the agent has been read back
+            options_of(slot.agent, choices)
         future: Future[Outcome] = Future()
-        wanted = RunWanted(
-            message=user_message(input, at=cell.home.clock.now()),
+        wanted = RunRequest(
+            message=user_message(input, at=slot.services.clock.now()),
             choices=choices,
             future=future,
             message_id=message_id,
@@ -140,10 +140,10 @@ class AgentRef(pykka.ActorRef[AgentActor]):
         future: Future[str] = Future()
         self._post(
             Send(
-                user_message(input, at=self._cell.home.clock.now()),
-                message_id or self._cell.home.new_id(),
+                user_message(input, at=self._slot.services.clock.now()),
+                message_id or self._slot.services.new_id(),
                 steer,
-                self._cell.id in running_agents.get(),
+                self._slot.id in running_agents.get(),
                 future,
             )
         )
@@ -211,7 +211,7 @@ class AgentRef(pykka.ActorRef[AgentActor]):
         For a host that did not start it: after `runtime.recover()`, or after `send`.
         """
         future: Future[Outcome | None] = Future()
-        self._post(Await(future))
+        self._post(WaitOutcome(future))
         return future
 
     def notify(self, middleware: str, message: Any) -> Future[None]:
@@ -243,32 +243,34 @@ class AgentRef(pykka.ActorRef[AgentActor]):
 
     def status(self) -> Status:
         """How the agent stands, now. Never waits, and wakes nobody."""
-        return self._cell.status
+        return self._slot.status
 
     def state(self) -> Future[AgentState]:
         """The agent's state, between two records."""
-        return self._look(lambda awake: awake.state.copied())
+        return self._look(lambda activation: activation.state.copied())
 
     def decisions(self) -> Future[list[DecisionRecord]]:
         """The audit: every answer ever given, oldest first (I14)."""
-        return self._look(lambda awake: [d for s in awake.state.tree for d in s.decisions])
+        return self._look(
+            lambda activation: [d for s in activation.state.tree for d in s.decisions]
+        )
 
     def events(self, after: int = 0) -> Subscription:
         """What happened after event number `after`, then what happens, to iterate (A6)."""
         if not isinstance(after, int) or isinstance(after, bool):
             raise UsageError(f"after is the number of an event, not {after!r}")
-        return self._cell.subscribe(after)
+        return self._slot.subscribe(after)
 
     def revoke(self, tool: str) -> Future[None]:
         """Take back an answer that was given with `always=True` (I3)."""
         future: Future[None] = Future()
-        self._post(Forget(Revoked(tool_name=tool), future))
+        self._post(RecordFact(Revoked(tool_name=tool), future))
         return future
 
     def settle(self, call_key: str, *, how: str) -> Future[None]:
         """Somebody found out what a call in doubt did: the doubt is gone (J4)."""
         future: Future[None] = Future()
-        self._post(Forget(Settled(call_key=call_key, how=how), future))
+        self._post(RecordFact(Settled(call_key=call_key, how=how), future))
         return future
 
     # --------------------------------------------------------------- Pykka's calls
@@ -305,21 +307,21 @@ class AgentRef(pykka.ActorRef[AgentActor]):
                 raise WouldDeadlock(what="stop", remedy="use stop(block=False) inside its own run")
             refuse_on_a_loop("stop", "await stop(block=False)")
         future: Future[bool] = Future()
-        if self.is_alive() and self._cell.status is not Status.PASSIVE:
-            self._post(Rest(future))
+        if self.is_alive() and self._slot.status is not Status.PASSIVE:
+            self._post(Passivate(future))
         else:
             future.set(False)
         return future.get(timeout=timeout) if block else future
 
     def _look(self, what: Any) -> Future[Any]:
         future: Future[Any] = Future()
-        self._post(Look(future, what))
+        self._post(Query(future, what))
         return future
 
     def _post(self, message: AgentMessage) -> None:
         if not self.is_alive():
             raise pykka.ActorDeadError(f"{self!r}: its runtime has stopped")
-        self._cell.post(message)
+        self._slot.post(message)
 
 
 def _check_message_id(given: object) -> None:

@@ -1,4 +1,4 @@
-"""`AgentCell`: what belongs to an agent's id and outlives its actor.
+"""`AgentSlot`: what belongs to an agent's id and outlives its actor.
 
 Its inbox, its subscribers, its status; and, while it is in memory, its state and the run that is
 being driven. An actor that is restarted finds all of it here.
@@ -12,7 +12,7 @@ import logging
 from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
-from understudy.actors.activation import Awake, Waiting
+from understudy.actors.activation import Activation, DetachedWaiters
 from understudy.actors.agent_events import (
     AgentEvent,
     CameBefore,
@@ -23,9 +23,9 @@ from understudy.actors.agent_events import (
     told_by,
 )
 from understudy.actors.messages import AgentMessage
-from understudy.actors.services import Home
+from understudy.actors.services import RuntimeServices
 from understudy.agent.agent import Agent
-from understudy.agent.runner import Host
+from understudy.agent.runner import RunEnvironment
 from understudy.errors import UnknownAgent
 from understudy.loop_actors.future import refuse
 from understudy.loop_actors.monitor import Down
@@ -36,7 +36,7 @@ from understudy.state.records import Record, Snapshot, StatusNoted
 if TYPE_CHECKING:
     from understudy.loop_actors.ref import LoopActorRef
 
-__all__ = ["AgentCell", "running_agents"]
+__all__ = ["AgentSlot", "running_agents"]
 
 logger = logging.getLogger(__name__)
 
@@ -46,22 +46,22 @@ running_agents: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar
 """The ids of the agents in whose runs this code runs, outermost first."""
 
 
-class AgentCell:
+class AgentSlot:
     """Everything of one agent id but its actor."""
 
     __slots__ = (
         "__weakref__",
+        "activation",
         "actor_ref",
         "agent",
-        "awake",
         "changing",
         "deps",
-        "home",
         "id",
         "inbox",
-        "known_to_supervisor",
+        "is_supervised",
         "log",
         "on_progress",
+        "services",
         "status",
         "values",
         "waiting",
@@ -71,7 +71,7 @@ class AgentCell:
         self,
         id: str,
         agent: Agent | None,
-        home: Home[AgentCell, Awake],
+        services: RuntimeServices[AgentSlot, Activation],
         *,
         deps: Any = None,
         values: Mapping[str, Any] | None = None,
@@ -79,19 +79,19 @@ class AgentCell:
         self.id = id
         self.agent = agent
         """What it is; None until it is read back from the store."""
-        self.home = home
+        self.services = services
         self.deps = deps
         self.values = values
         """What a new agent begins with."""
         self.inbox: list[AgentMessage] = []  # a deque takes 0.7 KB, though it is empty
         self.status = Status.PASSIVE
-        self.log = EventLog(id, home.lock)
-        self.awake: Awake | None = None
-        self.waiting: Waiting | None = None
+        self.log = EventLog(id, services.lock)
+        self.activation: Activation | None = None
+        self.waiting: DetachedWaiters | None = None
         """Who went on waiting when it lay down."""
         self.changing = 0
         """Its actor is about to be started, or it is being put away."""
-        self.known_to_supervisor = False
+        self.is_supervised = False
         self.actor_ref: LoopActorRef[Any] | None = None
         self.on_progress: asyncio.Event | None = None
         """Set when it gets further, or ends: for whoever recovers it."""
@@ -105,7 +105,7 @@ class AgentCell:
     def post(self, message: AgentMessage) -> None:
         """Put a message into the inbox."""
         self.inbox.append(message)
-        self.home.wake(self)
+        self.services.wake(self)
 
     def subscribe(self, after: int) -> Subscription:
         """Its events after a number, then those to come."""
@@ -123,14 +123,14 @@ class AgentCell:
             reading.add(task)
             task.add_done_callback(reading.discard)
 
-        loop, reading = self.home.loop, self.home.tasks
+        loop, reading = self.services.loop, self.services.tasks
         try:
             loop.call_soon_threadsafe(begin)
         except RuntimeError:  # the runtime has stopped, and its loop with it
             came_before([])
 
     async def _told_before(self, after: int) -> list[AgentEvent]:
-        loaded = await self.home.store.load(self.id, max(after, 0))
+        loaded = await self.services.store.load(self.id, max(after, 0))
         if loaded is None:
             return []
         path = (loaded.agent.agent,)
@@ -144,16 +144,16 @@ class AgentCell:
 
     @property
     def state(self) -> AgentState:
-        assert self.awake is not None, "only asked for while it is awake"
-        return self.awake.ledger.state
+        assert self.activation is not None, "only asked for while it is awake"
+        return self.activation.ledger.state
 
     def tell_fact(self, seq: int, record: Record) -> None:
         """A durable fact: tell subscribers, and whoever wants to know that it gets further."""
         if self.log.is_followed():
             assert self.agent is not None, "it is known from the first record on"
             self.log.tell_fact(seq, record, (self.agent.name,))
-        if self.on_progress is not None and self.awake is not None:
-            run = self.awake.state.run
+        if self.on_progress is not None and self.activation is not None:
+            run = self.activation.state.run
             if run is None or run.over or run.fruitless == 0:
                 self.on_progress.set()
 
@@ -165,40 +165,44 @@ class AgentCell:
         if status is self.status and runs is None:
             return
         self.status = status
-        awake = self.awake
-        if awake is None or status is Status.PASSIVE or status.value == awake.state.status:
+        activation = self.activation
+        if (
+            activation is None
+            or status is Status.PASSIVE
+            or status.value == activation.state.status
+        ):
             self.log.tell(StatusChanged(status=status))
         else:
-            awake.ledger.record(StatusNoted(status=status.value, runs=runs))
+            activation.ledger.record(StatusNoted(status=status.value, runs=runs))
 
-    def host(self) -> Host:
+    def environment(self) -> RunEnvironment:
         """What surrounds the next drive."""
         deps = self.deps
-        if deps is None and self.home.deps_for is not None:
-            deps = self.home.deps_for(self.id)
-        return self._host(deps)
+        if deps is None and self.services.deps_for is not None:
+            deps = self.services.deps_for(self.id)
+        return self._environment(deps)
 
-    def host_to_go_on(self) -> Host:
+    def environment_to_continue(self) -> RunEnvironment:
         """What surrounds a run that goes on: what was given to it, or it stands still (J12)."""
         try:
-            return self.host()
+            return self.environment()
         except Exception:
             logger.exception("deps_for(%r) raised", self.id)
-            return self._host(None)
+            return self._environment(None)
 
-    def _host(self, deps: Any) -> Host:
-        home, awake = self.home, self.awake
-        assert awake is not None, "only an agent that is awake is driven"
-        return Host(
+    def _environment(self, deps: Any) -> RunEnvironment:
+        services, activation = self.services, self.activation
+        assert activation is not None, "only an agent that is awake is driven"
+        return RunEnvironment(
             deps=deps,
-            clock=home.clock,
-            new_id=home.new_id,
+            clock=services.clock,
+            new_id=services.new_id,
             emit=self.log.tell,
             streaming=self.log.is_followed,
             agent_id=self.id,
-            halting=lambda: awake.halting,
-            pause_requested=lambda: awake.pause_reason,
-            threads=home.threads,
+            halting=lambda: activation.halting,
+            pause_requested=lambda: activation.pause_reason,
+            threads=services.threads,
         )
 
     def ended(self, down: Down) -> None:
@@ -206,51 +210,51 @@ class AgentCell:
         if down.reason is not None:
             return
         self.actor_ref = None
-        awake = self.awake
-        if awake is None or awake.task is None:
-            self.fall_asleep()
+        activation = self.activation
+        if activation is None or activation.task is None:
+            self.passivate()
         if self.inbox:  # while the runtime stops, they are told that it does
-            self.home.wake(self)
+            self.services.wake(self)
 
-    def fall_asleep(self) -> None:
+    def passivate(self) -> None:
         """Out of memory: all that was recorded is in the store."""
-        awake, self.awake = self.awake, None
-        if awake is not None:
-            awake.ledger.lasts = False
-        self.waiting = awake.bequeath() if awake is not None else None
+        activation, self.activation = self.activation, None
+        if activation is not None:
+            activation.ledger.outlives_run = False
+        self.waiting = activation.detach_waiters() if activation is not None else None
         self.set_status(Status.PASSIVE)
         if self.on_progress is not None:
             self.on_progress.set()
-        self.home.let_go(self, awake)
+        self.services.passivated(self, activation)
 
     def keep(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Do something in a task of its own, which the runtime waits for when it stops."""
-        task = self.home.loop.create_task(work)
-        self.home.tasks.add(task)
-        task.add_done_callback(self.home.tasks.discard)
+        task = self.services.loop.create_task(work)
+        self.services.tasks.add(task)
+        task.add_done_callback(self.services.tasks.discard)
         return task
 
     def settle(self, outcome: Outcome) -> None:
         """Answer everybody who waits for the run."""
-        awake = self.awake
-        assert awake is not None, "only the run of an agent that is awake ends"
-        waiters, awake.waiters = awake.waiters, ()
-        for waiter in waiters:
+        activation = self.activation
+        assert activation is not None, "only the run of an agent that is awake ends"
+        outcome_futures, activation.outcome_futures = activation.outcome_futures, ()
+        for waiter in outcome_futures:
             if not waiter.done():
                 waiter.set(outcome)
 
     def refuse(self, error: BaseException) -> None:
         """Answer with an error whoever waits for the run that could not begin, or go on."""
-        awake = self.awake
-        waiters = awake.waiters if awake is not None else ()
-        if awake is not None:
-            awake.waiters = ()
-        for waiter in waiters:
+        activation = self.activation
+        outcome_futures = activation.outcome_futures if activation is not None else ()
+        if activation is not None:
+            activation.outcome_futures = ()
+        for waiter in outcome_futures:
             refuse(waiter, error)
 
     def refuse_waiting(self, error: BaseException) -> None:
         """Answer with an error whoever waits for a run, now or later."""
-        futures = self.awake.waiting_futures() if self.awake is not None else []
+        futures = self.activation.take_futures() if self.activation is not None else []
         if self.waiting is not None:
             futures += self.waiting.futures
             self.waiting = None
@@ -266,13 +270,13 @@ class AgentCell:
     def abandon(self, error: BaseException) -> None:
         """Answer everybody with an error: the runtime is gone."""
         self.refuse_all(error)
-        if self.awake is not None:
-            self.awake.rested(error)
+        if self.activation is not None:
+            self.activation.passivated(error)
         self.log.close()
 
     def forget(self) -> None:
         """The agent of this id is deleted; another one may begin under it."""
         self.agent = self.deps = self.values = None
         self.refuse_waiting(UnknownAgent(agent_id=self.id))
-        log, self.log = self.log, EventLog(self.id, self.home.lock)
+        log, self.log = self.log, EventLog(self.id, self.services.lock)
         log.close()

@@ -15,7 +15,7 @@ from understudy.errors import (
     UnknownAgent,
     UsageError,
 )
-from understudy.journal import Standing, Store, standing_of
+from understudy.journal import IndexStatus, Store, index_status_of
 from understudy.state.fold import replay
 from understudy.state.records import Imported, Record, record_from_dict, record_to_dict
 
@@ -76,7 +76,7 @@ async def mark_restored(store: Store, clock: Clock) -> None:
     """A store that is a copy from earlier: whatever stood open in it may have gone on since."""
     if not getattr(store, "restored", False):
         return
-    open_ones = {Standing.OPEN, Standing.SUSPECT, Standing.WAITS, Standing.QUARANTINED}
+    open_ones = {IndexStatus.OPEN, IndexStatus.SUSPECT, IndexStatus.WAITS, IndexStatus.QUARANTINED}
     async for stored in store.agents(open_ones):
         marked = Imported(at=clock.now(), agent_id=stored.agent_id, incarnation=stored.incarnation)
         try:
@@ -92,7 +92,7 @@ async def _append(store: Store, agent_id: str, agent: str, records: list[Record]
         loaded = await store.load(agent_id) if owned.last_seq else None
         state = replay([*(loaded.records if loaded is not None else ()), *records])
         journal = store.journal(
-            owned, standing=lambda: standing_of(state), on_durable=lambda _: None
+            owned, index_status=lambda: index_status_of(state), on_durable=lambda _: None
         )
         journal.append(records)
         await journal.durable()

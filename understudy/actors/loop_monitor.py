@@ -1,4 +1,4 @@
-"""`LoopWatch`: notices when something holds the event loop up, and says where (DESIGN §5).
+"""`LoopMonitor`: notices when something holds the event loop up, and says where (DESIGN §5).
 
 One blocking call on the loop stops every agent on it, and nothing on the loop can tell: so a
 thread looks from outside.
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from understudy._base.clock import Clock
 from understudy._base.event_loops import call_soon_on
 
-__all__ = ["LoopWatch"]
+__all__ = ["LoopMonitor"]
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ LIMIT = 1.0
 """Seconds without a turn of the loop, after which it counts as blocked."""
 
 
-class LoopWatch:
+class LoopMonitor:
     """Looks whether an event loop goes round.
 
     Args:

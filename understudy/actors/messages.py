@@ -17,21 +17,21 @@ from understudy.stopping import StopSignal
 
 __all__ = [
     "AgentMessage",
-    "Await",
     "Cancel",
     "Compact",
     "Delete",
-    "Forget",
-    "Look",
     "Notify",
+    "Passivate",
     "Pause",
-    "Rest",
+    "Query",
+    "RecordFact",
     "Resume",
     "Retry",
     "RunChoices",
-    "RunWanted",
+    "RunRequest",
     "Send",
     "Unpause",
+    "WaitOutcome",
 ]
 
 
@@ -46,7 +46,7 @@ class RunChoices:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunWanted:
+class RunRequest:
     """Somebody wants a run and waits for its outcome."""
 
     message: ModelRequest | None
@@ -80,7 +80,7 @@ class Resume:
 
 
 @dataclass(frozen=True, slots=True)
-class Await:
+class WaitOutcome:
     """Wait for the outcome of the run that goes on; one that stands or is over has its own."""
 
     future: Future[Outcome | None]
@@ -117,7 +117,7 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Query:
     """Read something of the agent between two messages."""
 
     future: Future[Any]
@@ -134,7 +134,7 @@ class Notify:
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
+class Passivate:
     """Lie down, once the step in progress is recorded."""
 
     future: Future[bool]
@@ -156,7 +156,7 @@ class Delete:
 
 
 @dataclass(frozen=True, slots=True)
-class Forget:
+class RecordFact:
     """Record that a standing answer, or a doubt, is over."""
 
     fact: Revoked | Settled
@@ -164,18 +164,18 @@ class Forget:
 
 
 AgentMessage = (
-    RunWanted
+    RunRequest
     | Send
     | Resume
-    | Await
+    | WaitOutcome
     | Cancel
     | Pause
     | Unpause
     | Retry
-    | Look
+    | Query
     | Notify
-    | Rest
+    | Passivate
     | Compact
     | Delete
-    | Forget
+    | RecordFact
 )

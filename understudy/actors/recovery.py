@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from understudy.actors.agent_host import Community
+from understudy.actors.agent_host import AgentHost
 from understudy.actors.agent_ref import AgentRef
-from understudy.actors.messages import Await
+from understudy.actors.messages import WaitOutcome
 from understudy.errors import OwnedElsewhere, StoreUnavailable
-from understudy.journal import Standing
+from understudy.journal import IndexStatus
 from understudy.loop_actors.future import Future
 from understudy.outcomes import Outcome
 
@@ -18,25 +18,27 @@ __all__ = ["recover"]
 logger = logging.getLogger(__name__)
 
 
-async def recover(community: Community, at_once: int) -> list[AgentRef]:
+async def recover(agent_host: AgentHost, at_once: int) -> list[AgentRef]:
     """Have all agents that need it driven, from now on; their refs.
 
     Only a bounded number is driven until each gets further, so that one which brings the process
     down takes few with it. Suspects, which were cut off before without having got further, come
     last and one by one.
     """
-    wanted: dict[Standing, list[AgentRef]] = {}
-    here = getattr(community.home.store, "host", None)
-    async for stored in community.home.store.agents(
-        {Standing.OPEN, Standing.QUEUED, Standing.SUSPECT}
+    wanted: dict[IndexStatus, list[AgentRef]] = {}
+    here = getattr(agent_host.services.store, "host", None)
+    async for stored in agent_host.services.store.agents(
+        {IndexStatus.OPEN, IndexStatus.QUEUED, IndexStatus.SUSPECT}
     ):
         if stored.host not in (None, here):
             continue  # a runtime that is alive has it, and drives it
-        if stored.host is None or not community.directory.is_awake(stored.agent_id):
-            wanted.setdefault(stored.standing, []).append(community.directory.get(stored.agent_id))
-    suspects = wanted.pop(Standing.SUSPECT, [])
+        if stored.host is None or not agent_host.directory.is_awake(stored.agent_id):
+            wanted.setdefault(stored.index_status, []).append(
+                agent_host.directory.get(stored.agent_id)
+            )
+    suspects = wanted.pop(IndexStatus.SUSPECT, [])
     others = [ref for refs in wanted.values() for ref in refs]
-    community.caretaker.keep(_drive_all(others, suspects, at_once))
+    agent_host.activator.keep(_drive_all(others, suspects, at_once))
     return [*others, *suspects]
 
 
@@ -54,11 +56,11 @@ async def _drive_all(others: list[AgentRef], suspects: list[AgentRef], at_once: 
 
 async def _until_progress(ref: AgentRef) -> None:
     """Wake it and wait until it gets further or comes to rest; a store that is away is awaited."""
-    cell = ref._cell
+    slot = ref._slot
     while True:
-        progress = cell.on_progress = asyncio.Event()
+        progress = slot.on_progress = asyncio.Event()
         outcome: Future[Outcome | None] = Future()
-        cell.post(Await(outcome))
+        slot.post(WaitOutcome(outcome))
         waiting = asyncio.ensure_future(_brought(ref.id, outcome))
         going = asyncio.ensure_future(progress.wait())
         try:
@@ -67,7 +69,7 @@ async def _until_progress(ref: AgentRef) -> None:
                 return
             logger.warning("agent %r is not recovered yet: the store is away", ref.id)
         finally:
-            cell.on_progress = None
+            slot.on_progress = None
             going.cancel()
             waiting.cancel()
 

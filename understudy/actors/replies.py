@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 import pykka
 
 from understudy._base.json_values import checked_json
-from understudy.actors.activation import Awake
+from understudy.actors.activation import Activation
 from understudy.actors.agent_events import Status
-from understudy.actors.agent_slot import AgentCell
+from understudy.actors.agent_slot import AgentSlot
 from understudy.actors.messages import Notify, RunChoices
 from understudy.agent.agent import Agent
 from understudy.agent.runner import RunOptions
@@ -50,12 +50,12 @@ def options_of(agent: Agent, choices: RunChoices) -> RunOptions:
     )
 
 
-def answer_when_durable(cell: AgentCell, future: Future[T], value: T) -> None:
+def answer_when_durable(slot: AgentSlot, future: Future[T], value: T) -> None:
     """Answer as soon as all that was recorded is durable; with the store's error if it fails."""
-    awake = cell.awake
-    assert awake is not None, "only an agent that is awake answers"
-    ledger = awake.ledger
-    if not ledger.behind:
+    activation = slot.activation
+    assert activation is not None, "only an agent that is awake answers"
+    ledger = activation.ledger
+    if not ledger.has_unflushed:
         future.set(value)
         return
 
@@ -63,11 +63,11 @@ def answer_when_durable(cell: AgentCell, future: Future[T], value: T) -> None:
         await ledger.durable()
         return value
 
-    answer_with(cell, future, answer)
+    answer_with(slot, future, answer)
 
 
 def answer_with(
-    cell: AgentCell, future: Future[T], work: Callable[[], Awaitable[T]]
+    slot: AgentSlot, future: Future[T], work: Callable[[], Awaitable[T]]
 ) -> asyncio.Task[None]:
     """Answer, in a task, with what it brings; whatever becomes of it, the future is settled."""
 
@@ -81,20 +81,20 @@ def answer_with(
 
     def ended(_: asyncio.Task[None]) -> None:
         if not future.done():
-            refuse(future, pykka.ActorDeadError(f"agent {cell.id!r}: its runtime has stopped"))
+            refuse(future, pykka.ActorDeadError(f"agent {slot.id!r}: its runtime has stopped"))
 
-    task = cell.keep(answered())
+    task = slot.keep(answered())
     task.add_done_callback(ended)
     return task
 
 
-def mirror(cell: AgentCell, first: Future[Outcome], second: Future[Outcome]) -> None:
+def mirror(slot: AgentSlot, first: Future[Outcome], second: Future[Outcome]) -> None:
     """Give the second what the first gets."""
 
     async def mirrored() -> Outcome:
         return await first
 
-    answer_with(cell, second, mirrored)
+    answer_with(slot, second, mirrored)
 
 
 def is_refused(future: Future[Outcome]) -> bool:
@@ -108,47 +108,47 @@ def is_refused(future: Future[Outcome]) -> bool:
     return False
 
 
-def notify(cell: AgentCell, message: Notify) -> None:
+def notify(slot: AgentSlot, message: Notify) -> None:
     """Hand a message to a middleware; the values that it returns are merged, also mid-run (A7)."""
-    awake = cell.awake
-    assert awake is not None, "only an agent that is awake is told something"
+    activation = slot.activation
+    assert activation is not None, "only an agent that is awake is told something"
     named = [
         hook
-        for hook in awake.agent.definition.hooks.on_message
+        for hook in activation.agent.definition.hooks.on_message
         if hook.middleware == message.middleware
     ]
     if not named:
-        known = [hook.middleware for hook in awake.agent.definition.hooks.on_message]
+        known = [hook.middleware for hook in activation.agent.definition.hooks.on_message]
         there = ", ".join(map(repr, known)) or "none"
         raise UsageError(
-            f"Agent {cell.id!r} has no middleware {message.middleware!r} that takes messages; "
+            f"Agent {slot.id!r} has no middleware {message.middleware!r} that takes messages; "
             f"there are: {there}"
         )
 
     async def told() -> None:
-        view = awake.agent.runner.view(awake.ledger, cell.host())
+        view = activation.agent.runner.view(activation.ledger, slot.environment())
         for hook in named:
-            delta = await hook(cell.home.threads, view, message.message)
+            delta = await hook(slot.services.threads, view, message.message)
             if delta is not None:
                 changes = checked_json(delta, what=f"{hook.middleware}.on_message")
-                awake.ledger.record(ValuesMerged(delta=changes, source=hook.middleware))
-        await awake.ledger.durable()
+                activation.ledger.record(ValuesMerged(delta=changes, source=hook.middleware))
+        await activation.ledger.durable()
 
     def heard(task: asyncio.Task[None]) -> None:
-        awake.told = tuple(other for other in awake.told if other is not task)
+        activation.told = tuple(other for other in activation.told if other is not task)
 
-    task = answer_with(cell, message.future, told)
-    awake.told += (task,)
+    task = answer_with(slot, message.future, told)
+    activation.told += (task,)
     task.add_done_callback(heard)
 
 
-def quarantine_outcome(awake: Awake) -> Failed:
+def quarantine_outcome(activation: Activation) -> Failed:
     """What everybody gets who wants something of a quarantined run (J10)."""
-    run = awake.state.run
+    run = activation.state.run
     assert run is not None, "what is quarantined is a run"
     assert run.quarantined is not None, "only called for a quarantined run"
     error = Quarantined(attempts=run.fruitless, cause=run.quarantined)
-    state: AgentState = awake.state.copied()
+    state: AgentState = activation.state.copied()
     return Failed(error=error, run_id=run.run_id, state=state, usage=run.usage)
 
 

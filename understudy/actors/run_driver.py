@@ -10,10 +10,10 @@ from typing import Any
 
 from pydantic_ai.messages import ModelRequest
 
-from understudy.actors.activation import Awake, Finished
+from understudy.actors.activation import Activation, RunTaskResult
 from understudy.actors.agent_events import Status
-from understudy.actors.agent_slot import AgentCell, running_agents
-from understudy.actors.messages import RunWanted, Send
+from understudy.actors.agent_slot import AgentSlot, running_agents
+from understudy.actors.messages import RunRequest, Send
 from understudy.actors.replies import (
     answer_when_durable,
     is_refused,
@@ -52,58 +52,64 @@ MAX_FRUITLESS = 3
 class AgentRuns(LoopActor):
     """What an agent's actor knows of runs. How it is asked for them is the actor's own matter."""
 
-    def __init__(self, cell: AgentCell) -> None:
+    def __init__(self, slot: AgentSlot) -> None:
         super().__init__()
-        self._cell = cell
-        self._lying_down = False
+        self._slot = slot
+        self._passivating = False
 
     @property
-    def _awake(self) -> Awake:
-        awake = self._cell.awake
-        assert awake is not None, "an actor handles messages when its agent is in memory"
-        return awake
+    def _activation(self) -> Activation:
+        activation = self._slot.activation
+        assert activation is not None, "an actor handles messages when its agent is in memory"
+        return activation
 
     # ------------------------------------------------------------------ beginning runs
 
-    def _want(self, wanted: RunWanted) -> None:
-        cell, awake = self._cell, self._awake
-        options_of(awake.agent, wanted.choices)  # raises for what does not fit, before it waits
-        run = awake.state.run
+    def _want(self, wanted: RunRequest) -> None:
+        slot, activation = self._slot, self._activation
+        options_of(
+            activation.agent, wanted.choices
+        )  # raises for what does not fit, before it waits
+        run = activation.state.run
         if run is not None and run.quarantined is not None and not run.over:
-            answer_when_durable(cell, wanted.future, quarantine_outcome(awake))
+            answer_when_durable(slot, wanted.future, quarantine_outcome(activation))
             return
         name = wanted.message_id
-        first = awake.asked.get(name) if awake.asked is not None and name is not None else None
+        first = (
+            activation.asked.get(name)
+            if activation.asked is not None and name is not None
+            else None
+        )
         if first is not None and not is_refused(first):
-            mirror(cell, first, wanted.future)
+            mirror(slot, first, wanted.future)
             return
-        if first is None and name in awake.state.message_ids:
+        if first is None and name in activation.state.message_ids:
             self._attach(wanted)
             return
-        stands = run is not None and not run.over and awake.task is None
+        stands = run is not None and not run.over and activation.task is None
         if stands and wanted.refuse_if_interrupted:
             raise NotInterrupted(
-                f"Agent {cell.id!r} waits for a person: answer its requests first, or leave "
+                f"Agent {slot.id!r} waits for a person: answer its requests first, or leave "
                 "if_interrupted='withdraw'"
             )
-        awake.self_runs = 0
+        activation.self_runs = 0
         if name is not None:
-            awake.asked = {**(awake.asked or {}), name: wanted.future}
+            activation.asked = {**(activation.asked or {}), name: wanted.future}
         if stands:
-            awake.pause_reason = None  # it held the run that this one withdraws
-        awake.wait_turn(wanted)
-        if awake.task is None:
+            activation.pause_reason = None  # it held the run that this one withdraws
+        activation.wait_turn(wanted)
+        if activation.task is None:
             self._start_next()
 
-    def _attach(self, wanted: RunWanted) -> None:
+    def _attach(self, wanted: RunRequest) -> None:
         """The message was sent before: its run is this one's, whenever it comes (J14)."""
-        awake, state = self._awake, self._awake.state
+        activation, state = self._activation, self._activation.state
         name = wanted.message_id
         assert name is not None, "only a message with an id is known from before"
         run, its_run = state.run, state.message_ids[name]
         if its_run is None:  # it still stands in the queue
-            awake.wait_turn(replace(wanted, message=None))
-            if awake.task is None:
+            activation.wait_turn(replace(wanted, message=None))
+            if activation.task is None:
                 self._start_next()
         elif run is None or run.run_id != its_run:
             raise NotInterrupted(
@@ -115,32 +121,40 @@ class AgentRuns(LoopActor):
 
     def _await(self, future: Future[Any]) -> None:
         """The outcome of the run that goes on, stands, or was the last."""
-        awake = self._awake
-        run = awake.state.run
-        if awake.task is None and not awake.waiting and (run is None or run.over):
-            future.set(awake.agent.runner.ended(awake.state) if run is not None else None)
+        activation = self._activation
+        run = activation.state.run
+        if activation.task is None and not activation.waiting and (run is None or run.over):
+            future.set(activation.agent.runner.ended(activation.state) if run is not None else None)
             return
         if run is not None and run.quarantined is not None and not run.over:
-            answer_when_durable(self._cell, future, quarantine_outcome(awake))
+            answer_when_durable(self._slot, future, quarantine_outcome(activation))
             return
-        standing = awake.agent.runner.standing(awake.state) if awake.task is None else None
-        if standing is not None:
-            future.set(standing)
+        suspended_outcome = (
+            activation.agent.runner.suspended_outcome(activation.state)
+            if activation.task is None
+            else None
+        )
+        if suspended_outcome is not None:
+            future.set(suspended_outcome)
             return
-        awake.waiters += (future,)
-        if awake.task is None:
+        activation.outcome_futures += (future,)
+        if activation.task is None:
             self._drive_on()
 
     def _drive_on(self) -> None:
         """Drive the run that is open from where it stands."""
-        cell, awake = self._cell, self._awake
-        self._drive(awake.agent.runner.go_on(awake.ledger, host=cell.host_to_go_on()))
+        slot, activation = self._slot, self._activation
+        self._drive(
+            activation.agent.runner.go_on(
+                activation.ledger, environment=slot.environment_to_continue()
+            )
+        )
 
     def _send(self, sent: Send) -> None:
-        cell, awake = self._cell, self._awake
-        state = awake.state
+        slot, activation = self._slot, self._activation
+        state = activation.state
         if sent.message_id in state.message_ids:
-            answer_when_durable(cell, sent.future, sent.message_id)
+            answer_when_durable(slot, sent.future, sent.message_id)
             return
         queued = MessageQueued(
             message_id=sent.message_id,
@@ -148,45 +162,45 @@ class AgentRuns(LoopActor):
             steer=sent.steer,
             self_sent=sent.self_sent,
         )
-        awake.ledger.check(queued, spare=BEGINNING)
-        awake.ledger.record(queued)
-        answer_when_durable(cell, sent.future, sent.message_id)
+        activation.ledger.check(queued, spare=BEGINNING)
+        activation.ledger.record(queued)
+        answer_when_durable(slot, sent.future, sent.message_id)
         if not sent.self_sent:
-            awake.self_runs = 0
+            activation.self_runs = 0
         run = state.run
         stands = run is not None and not run.over
         quarantined = stands and run is not None and run.quarantined is not None
-        if awake.task is None and not quarantined and not (sent.self_sent and stands):
+        if activation.task is None and not quarantined and not (sent.self_sent and stands):
             self._start_next()
 
     def _start_next(self) -> None:
         """The run that waits longest, with what was queued before it; else all of the queue."""
-        awake = self._awake
-        queue = tuple(awake.state.queue)
-        wanted, ahead = awake.waiting.pop(0) if awake.waiting else (None, queue)
+        activation = self._activation
+        queue = tuple(activation.state.queue)
+        wanted, ahead = activation.waiting.pop(0) if activation.waiting else (None, queue)
         self._start_run(wanted, ahead)
 
-    def _start_run(self, wanted: RunWanted | None, ahead: tuple[str, ...]) -> None:
+    def _start_run(self, wanted: RunRequest | None, ahead: tuple[str, ...]) -> None:
         """Start a run with what is queued and, last, what somebody waits for (A2)."""
-        cell, awake = self._cell, self._awake
-        queued = [item for key, item in awake.state.queue.items() if key in ahead]
+        slot, activation = self._slot, self._activation
+        queued = [item for key, item in activation.state.queue.items() if key in ahead]
         if wanted is not None and queued and not self._fit(queued, wanted.message):
-            awake.waiting.insert(0, (wanted, ahead))  # its turn comes when the queue was run
+            activation.waiting.insert(0, (wanted, ahead))  # its turn comes when the queue was run
             wanted = None
         while len(queued) > 1 and not self._fit(queued, None):
             queued.pop()
         parts = [part for item in queued for part in item.message.parts]
-        options = RunOptions(max_runs=awake.agent.definition.max_runs)
+        options = RunOptions(max_runs=activation.agent.definition.max_runs)
         ids = [item.message_id for item in queued]
         if wanted is not None:
-            options = options_of(awake.agent, wanted.choices)
+            options = options_of(activation.agent, wanted.choices)
             if wanted.message is not None:
                 parts += wanted.message.parts
                 ids += [wanted.message_id] if wanted.message_id is not None else []
-            awake.waiters += (wanted.future,)
-        message = ModelRequest(parts=parts, timestamp=cell.home.clock.now())
+            activation.outcome_futures += (wanted.future,)
+        message = ModelRequest(parts=parts, timestamp=slot.services.clock.now())
         callers = wanted.callers if wanted is not None else ()
-        awake.beginning = True
+        activation.is_beginning = True
         self._drive(self._run_begun(message, options, tuple(ids)), callers)
 
     def _fit(self, queued: list[QueuedMessage], last: ModelRequest | None) -> bool:
@@ -198,7 +212,7 @@ class AgentRuns(LoopActor):
         ids = "".join(item.message_id for item in queued)
         try:
             record = MessageQueued(message_id=ids, message=merged, steer=False, self_sent=False)
-            self._awake.ledger.check(record, spare=BEGINNING + 8 * len(queued))
+            self._activation.ledger.check(record, spare=BEGINNING + 8 * len(queued))
         except RecordRefused:
             return False
         return True
@@ -206,43 +220,47 @@ class AgentRuns(LoopActor):
     async def _run_begun(
         self, message: ModelRequest, options: RunOptions, ids: tuple[str, ...]
     ) -> Outcome:
-        awake = self._awake
-        runner = awake.agent.runner
-        await runner.check_start(awake.state)
+        activation = self._activation
+        runner = activation.agent.runner
+        await runner.check_start(activation.state)
         return await runner.begin(
-            awake.ledger,
+            activation.ledger,
             message,
             options=options,
-            host=self._cell.host(),
+            environment=self._slot.environment(),
             message_ids=ids,
             signal=self._early_cancel,
         )
 
     def _early_cancel(self) -> StopSignal | None:
         """Asked when the run is recorded: a cancel that came before it is for this run (P7)."""
-        awake = self._awake
-        awake.beginning = False
-        signal, awake.early_cancel = awake.early_cancel, None
+        activation = self._activation
+        activation.is_beginning = False
+        signal, activation.early_cancel = activation.early_cancel, None
         return signal
 
     def _take_up(self) -> None:
         """Go on with a run that is open and neither asks nor stands still."""
-        cell, awake = self._cell, self._awake
-        state = awake.state
+        slot, activation = self._slot, self._activation
+        state = activation.state
         run = state.run
-        if cell.home.closing or run is None or run.over:
+        if slot.services.closing or run is None or run.over:
             self._rest_as(Status(rest_status(state)))
-            if state.queue and not cell.home.closing and cell.status is Status.IDLE:
+            if state.queue and not slot.services.closing and slot.status is Status.IDLE:
                 self._start_next()
         elif run.quarantined is not None:
-            cell.set_status(Status.FAILED)
+            slot.set_status(Status.FAILED)
         elif run.cancelled is not None:
             signal = StopSignal.from_dict(run.cancelled)
-            self._drive(awake.agent.runner.stop(awake.ledger, signal, host=cell.host_to_go_on()))
-        elif state.requests and not awake.waiters and not is_busy(state):
-            cell.set_status(Status.INTERRUPTED)
-        elif state.pause is not None and not awake.waiters:
-            cell.set_status(Status.PAUSED)
+            self._drive(
+                activation.agent.runner.stop(
+                    activation.ledger, signal, environment=slot.environment_to_continue()
+                )
+            )
+        elif state.requests and not activation.outcome_futures and not is_busy(state):
+            slot.set_status(Status.INTERRUPTED)
+        elif state.pause is not None and not activation.outcome_futures:
+            slot.set_status(Status.PAUSED)
         elif run.fruitless >= MAX_FRUITLESS:
             self._quarantine("the process went away")
         else:
@@ -250,69 +268,69 @@ class AgentRuns(LoopActor):
 
     def _rest_as(self, status: Status) -> None:
         at_rest = (Status.IDLE, Status.FAILED, Status.CANCELLED)
-        self._cell.set_status(status if status in at_rest else Status.IDLE)
+        self._slot.set_status(status if status in at_rest else Status.IDLE)
 
     def _drive(
         self, coroutine: Coroutine[Any, Any, Outcome], callers: tuple[str, ...] = ()
     ) -> None:
-        self._awake.halting = False
+        self._activation.halting = False
         try:
-            self._cell.set_status(Status.RUNNING)
+            self._slot.set_status(Status.RUNNING)
         except JournalFailed:
             coroutine.close()
             raise
-        begin_drive(self._cell, coroutine, callers)
+        begin_drive(self._slot, coroutine, callers)
 
     # ------------------------------------------------------------------ after a drive
 
     def _after_drive(self, *, starting: bool = False) -> None:
         """A drive is over: tell what came of it, then do what waits."""
-        cell, awake = self._cell, self._awake
-        finished, awake.finished = awake.finished, None
-        awake.beginning, awake.early_cancel = False, None
+        slot, activation = self._slot, self._activation
+        finished, activation.finished = activation.finished, None
+        activation.is_beginning, activation.early_cancel = False, None
         assert finished is not None, "only called with a drive that ended"
         if finished.crash is not None:
             self._after_crash(finished.crash, starting=starting)
             return
         outcome = finished.outcome
         if outcome is None:  # halted between two steps
-            self._lie_down()
+            self._passivate()
             return
         more = self._has_more(clean=isinstance(outcome, Completed))
         try:
             if not more:
-                cell.set_status(status_after(outcome))
+                slot.set_status(status_after(outcome))
         finally:
-            cell.settle(outcome)  # it is recorded, whatever becomes of the status
-        lies_down = awake.rest_wanted or awake.delete_wanted
-        if lies_down or (awake.compact_wanted and not more):
-            self._lie_down()
+            slot.settle(outcome)  # it is recorded, whatever becomes of the status
+        lies_down = activation.passivate_futures or activation.delete_futures
+        if lies_down or (activation.compact_futures and not more):
+            self._passivate()
         elif more:
             self._start_next()
 
     def _has_more(self, *, clean: bool) -> bool:
         """Whether another run follows at once, without an idle moment between (A2, A4)."""
-        awake = self._awake
-        run, queue = awake.state.run, awake.state.queue
-        if (run is not None and not run.over) or awake.delete_wanted:
+        activation = self._activation
+        run, queue = activation.state.run, activation.state.queue
+        if (run is not None and not run.over) or activation.delete_futures:
             return False  # it asks, or stands still: all else waits
-        if awake.waiting:
+        if activation.waiting:
             return True
         if not clean or not queue:
             return False
         if all(item.self_sent for item in queue.values()):
-            awake.self_runs += 1
-            if awake.self_runs > MAX_SELF_RUNS:
-                self._cell.set_status(Status.IDLE, runs=MAX_SELF_RUNS)
+            activation.self_runs += 1
+            if activation.self_runs > MAX_SELF_RUNS:
+                self._slot.set_status(Status.IDLE, runs=MAX_SELF_RUNS)
                 return False
         return True
 
     def _after_crash(self, crash: BaseException, *, starting: bool) -> None:
         """Die of it, so that the supervisor starts a new actor, which goes on (A3)."""
-        cell, awake = self._cell, self._awake
-        run = awake.state.run
-        if cell.home.closing:
-            self._lie_down()
+        slot, activation = self._slot, self._activation
+        run = activation.state.run
+        if slot.services.closing:
+            self._passivate()
         elif isinstance(crash, RecordRefused):
             self._refuse_begin(crash)
         elif isinstance(crash, JournalFailed):
@@ -326,20 +344,20 @@ class AgentRuns(LoopActor):
         elif starting:
             self._take_up()
         else:
-            raise RunCrashed(cell.id) from crash
+            raise RunCrashed(slot.id) from crash
 
     def _refuse_begin(self, crash: BaseException) -> None:
         """A run could not begin: whoever waits is told; if nobody does, the status tells."""
-        cell = self._cell
-        awake = self._awake
-        told = bool(awake.waiters)
-        standing = awake.agent.runner.standing(awake.state)
-        if standing is not None:
-            cell.set_status(status_after(standing))
+        slot = self._slot
+        activation = self._activation
+        told = bool(activation.outcome_futures)
+        suspended_outcome = activation.agent.runner.suspended_outcome(activation.state)
+        if suspended_outcome is not None:
+            slot.set_status(status_after(suspended_outcome))
         else:
-            self._rest_as(Status(rest_status(awake.state)) if told else Status.FAILED)
-        cell.refuse(crash)
-        if self._awake.waiting:
+            self._rest_as(Status(rest_status(activation.state)) if told else Status.FAILED)
+        slot.refuse(crash)
+        if self._activation.waiting:
             self._start_next()
 
     def _lose_store(self, error: JournalFailed) -> None:
@@ -348,41 +366,41 @@ class AgentRuns(LoopActor):
         No failure of the actor: nobody restarts it. The next message, also one that waits in the
         inbox already, reads the agent back, and it goes on from what the store has.
         """
-        logger.error("agent %r is put out of memory: %s", self._cell.id, error)
-        self._cell.refuse_waiting(error)
-        awake = self._awake
-        awake.journal.fence("its store failed")
-        if awake.task is not None:
-            awake.task.cancel()  # whatever it does cannot be recorded
-        self._lying_down = True
+        logger.error("agent %r is put out of memory: %s", self._slot.id, error)
+        self._slot.refuse_waiting(error)
+        activation = self._activation
+        activation.journal.fence("its store failed")
+        if activation.task is not None:
+            activation.task.cancel()  # whatever it does cannot be recorded
+        self._passivating = True
         self.stop()
 
     def _quarantine(self, cause: str) -> None:
-        awake = self._awake
-        awake.ledger.record(Quarantined(cause=cause))
-        self._cell.set_status(Status.FAILED)
-        outcome = quarantine_outcome(awake)
-        for future in awake.waiting_futures():
-            answer_when_durable(self._cell, future, outcome)
+        activation = self._activation
+        activation.ledger.record(Quarantined(cause=cause))
+        self._slot.set_status(Status.FAILED)
+        outcome = quarantine_outcome(activation)
+        for future in activation.take_futures():
+            answer_when_durable(self._slot, future, outcome)
 
-    def _lie_down(self) -> None:
+    def _passivate(self) -> None:
         """Stop, once all is durable. What is in the inbox stays there for the next actor."""
-        self._lying_down = True
-        awake = self._awake
-        awake.ledger.lasts = False
-        if not awake.ledger.behind and not awake.told:
+        self._passivating = True
+        activation = self._activation
+        activation.ledger.outlives_run = False
+        if not activation.ledger.has_unflushed and not activation.told:
             self.stop()
             return
 
         async def settle_down() -> None:
             try:
-                await asyncio.gather(*awake.told, return_exceptions=True)
-                await awake.ledger.durable()
+                await asyncio.gather(*activation.told, return_exceptions=True)
+                await activation.ledger.durable()
             except JournalFailed as error:
-                logger.error("agent %r lies down unrecorded: %s", self._cell.id, error)
+                logger.error("agent %r lies down unrecorded: %s", self._slot.id, error)
             self.actor_ref.stop(block=False)
 
-        self._cell.keep(settle_down())
+        self._slot.keep(settle_down())
 
 
 class RunCrashed(UnderstudyError):
@@ -395,66 +413,70 @@ class RunCrashed(UnderstudyError):
 
 
 def begin_drive(
-    cell: AgentCell, coroutine: Coroutine[Any, Any, Outcome], callers: tuple[str, ...]
+    slot: AgentSlot, coroutine: Coroutine[Any, Any, Outcome], callers: tuple[str, ...]
 ) -> None:
     """Drive in a task; what comes of it is left with the agent, and its actor is woken.
 
     An actor that is restarted meanwhile finds the task still there: the calls in it live on (J9).
     """
-    awake = cell.awake
-    assert awake is not None, "only an agent that is awake is driven"
-    task = cell.home.loop.create_task(
-        _driven(cell, awake, coroutine, callers), name=f"agent {cell.id}"
+    activation = slot.activation
+    assert activation is not None, "only an agent that is awake is driven"
+    task = slot.services.loop.create_task(
+        _driven(slot, activation, coroutine, callers), name=f"agent {slot.id}"
     )
-    awake.task = task
-    task.add_done_callback(lambda _: _never_driven(cell, awake, task, coroutine))
+    activation.task = task
+    task.add_done_callback(lambda _: _never_driven(slot, activation, task, coroutine))
 
 
 async def _driven(
-    cell: AgentCell,
-    awake: Awake,
+    slot: AgentSlot,
+    activation: Activation,
     coroutine: Coroutine[Any, Any, Outcome],
     callers: tuple[str, ...],
 ) -> None:
     """Drive to an outcome. Nothing escapes: it would end the loop."""
-    running_agents.set((*callers, cell.id))
+    running_agents.set((*callers, slot.id))
     try:
-        finished = Finished(outcome=await coroutine)
+        finished = RunTaskResult(outcome=await coroutine)
     except Halted:
-        finished = Finished()
+        finished = RunTaskResult()
     except asyncio.CancelledError as error:
-        finished = await _cancelled(cell, awake, error)
+        finished = await _cancelled(slot, activation, error)
     except BaseException as error:
-        logger.warning("the run of agent %r crashed: %r", cell.id, error)
-        finished = Finished(crash=error)
-    awake.task, awake.finished = None, finished
-    cell.home.wake(cell)
+        logger.warning("the run of agent %r crashed: %r", slot.id, error)
+        finished = RunTaskResult(crash=error)
+    activation.task, activation.finished = None, finished
+    slot.services.wake(slot)
 
 
-async def _cancelled(cell: AgentCell, awake: Awake, error: BaseException) -> Finished:
+async def _cancelled(
+    slot: AgentSlot, activation: Activation, error: BaseException
+) -> RunTaskResult:
     """Only a recorded wish makes a run cancelled; any other cancellation is a crash (J13)."""
     try:
-        awake.journal.check_owner()
-        run = awake.state.run
+        activation.journal.check_owner()
+        run = activation.state.run
         if run is None or run.cancelled is None:
-            return Finished(crash=error)
+            return RunTaskResult(crash=error)
         if run.over:
-            return Finished(outcome=awake.agent.runner.ended(awake.state))
+            return RunTaskResult(outcome=activation.agent.runner.ended(activation.state))
         signal = StopSignal.from_dict(run.cancelled)
-        runner = awake.agent.runner
-        return Finished(outcome=await runner.stop(awake.ledger, signal, host=cell.host()))
+        runner = activation.agent.runner
+        return RunTaskResult(
+            outcome=await runner.stop(activation.ledger, signal, environment=slot.environment())
+        )
     except StoreError as failed:  # fenced, or the end could not be recorded
-        return Finished(crash=failed)
+        return RunTaskResult(crash=failed)
 
 
 def _never_driven(
-    cell: AgentCell,
-    awake: Awake,
+    slot: AgentSlot,
+    activation: Activation,
     task: asyncio.Task[None],
     coroutine: Coroutine[Any, Any, Outcome],
 ) -> None:
     """Cancelled before its first step, so nothing of `_driven` ran."""
-    if awake.task is task:
+    if activation.task is task:
         coroutine.close()
-        awake.task, awake.finished = None, Finished(crash=asyncio.CancelledError())
-        cell.home.wake(cell)
+        activation.task, activation.finished = None, RunTaskResult(crash=asyncio.CancelledError())
+        slot.services.wake(slot)

@@ -13,7 +13,7 @@ from understudy._base.clock import Clock, NewId, SystemClock, new_random_id
 from understudy._base.worker_threads import WorkerThreads
 from understudy.actors.agent_directory import checked_id
 from understudy.actors.agent_events import Status
-from understudy.actors.agent_host import AgentInfo, Community, PendingRequest
+from understudy.actors.agent_host import AgentHost, AgentInfo, PendingRequest
 from understudy.actors.agent_ref import AgentRef
 from understudy.actors.agent_slot import running_agents
 from understudy.actors.export import export, import_
@@ -84,7 +84,7 @@ class Runtime:
             not isinstance(idle_timeout, (int, float)) or idle_timeout <= 0
         ):
             raise UsageError(f"idle_timeout is seconds above 0, or None; not {idle_timeout!r}")
-        self._community = Community(
+        self._agent_host = AgentHost(
             agents,
             store=open_store(store, durability=durability),
             clock=clock or SystemClock(),
@@ -158,17 +158,17 @@ class Runtime:
         self._thread = None
 
     def _refuse_twice(self) -> None:
-        if self._loop is not None or self._community.alive.is_set():
+        if self._loop is not None or self._agent_host.alive.is_set():
             raise UsageError("a Runtime is entered once: make another one")
 
     async def _open(self) -> None:
         loop = asyncio.get_running_loop()
-        await self._community.open(loop)
+        await self._agent_host.open(loop)
         self._loop = loop
 
     async def _close(self, timeout: float | None) -> None:
         try:
-            await self._community.close(timeout)
+            await self._agent_host.close(timeout)
         finally:
             self._loop = None
 
@@ -196,7 +196,7 @@ class Runtime:
 
         """
         self._running_loop()
-        return self._community.directory.spawn(agent, id, deps=deps, values=values)
+        return self._agent_host.directory.spawn(agent, id, deps=deps, values=values)
 
     def get(self, id: str) -> AgentRef:
         """The ref of the agent of this id, in memory or in the store. No waiting, no I/O.
@@ -208,15 +208,15 @@ class Runtime:
 
         """
         self._running_loop()
-        return self._community.directory.get(id)
+        return self._agent_host.directory.get(id)
 
     def agents(self) -> Future[list[AgentInfo]]:
         """All agents, in memory and in the store, by id."""
-        return self._call(self._community.agents)
+        return self._call(self._agent_host.agents)
 
     def pending(self) -> Future[list[PendingRequest]]:
         """What persons are asked now, across all agents, awake or not (I10)."""
-        return self._call(self._community.pending)
+        return self._call(self._agent_host.pending)
 
     def recover(self, *, at_once: int = 32) -> Future[list[AgentRef]]:
         """Go on with every run that was cut off, and start what is queued (J10).
@@ -233,7 +233,7 @@ class Runtime:
         """
         if not isinstance(at_once, int) or isinstance(at_once, bool) or at_once < 1:
             raise UsageError(f"recover(at_once=) is a number from 1 on, not {at_once!r}")
-        return self._call(lambda: recover(self._community, at_once))
+        return self._call(lambda: recover(self._agent_host, at_once))
 
     def delete(self, id: str) -> Future[bool]:
         """Delete an agent and all that it recorded; a run that goes on is cancelled first.
@@ -242,7 +242,7 @@ class Runtime:
         brings whether there was such an agent.
         """
         checked_id(id)
-        return self._call(lambda: self._community.caretaker.delete(id))
+        return self._call(lambda: self._agent_host.activator.delete(id))
 
     def compact(self, id: str) -> Future[None]:
         """As `ref.compact()`."""
@@ -251,7 +251,7 @@ class Runtime:
     def export(self, id: str) -> Future[dict[str, Any]]:
         """All that an agent recorded, as JSON-able data for `import_`. It is not changed."""
         checked_id(id)
-        return self._call(lambda: export(self._community.home.store, id))
+        return self._call(lambda: export(self._agent_host.services.store, id))
 
     def import_(self, data: Mapping[str, Any], id: str | None = None) -> Future[AgentRef]:
         """Put an exported agent into this store, in a new incarnation.
@@ -271,23 +271,23 @@ class Runtime:
             checked_id(id)
 
         async def imported() -> AgentRef:
-            home = self._community.home
-            return self.get(await import_(home.store, data, id, home.clock))
+            services = self._agent_host.services
+            return self.get(await import_(services.store, data, id, services.clock))
 
         return self._call(imported)
 
     def tree(self) -> SupervisorTree:
         """The supervisors and actors as they are now, with the sub-agents of each; `print` it."""
         self._running_loop()
-        return self._community.tree()
+        return self._agent_host.tree()
 
     def status(self) -> RuntimeStatus:
         """How the runtime is, now."""
-        cells = self._community.directory.cells()
+        slots = self._agent_host.directory.slots()
         return RuntimeStatus(
-            agents=len(cells),
-            running=sum(cell.status is Status.RUNNING for cell in cells),
-            abandoned_threads=self._community.threads.abandoned,
+            agents=len(slots),
+            running=sum(slot.status is Status.RUNNING for slot in slots),
+            abandoned_threads=self._agent_host.threads.abandoned,
         )
 
     # -------------------------------------------------------------------- inside
@@ -295,7 +295,7 @@ class Runtime:
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         if self._process != os.getpid():
             raise ForkedRuntime
-        if self._community.alive.is_set():
+        if self._agent_host.alive.is_set():
             raise UsageError("this runtime has stopped: make another one")
         if self._loop is None:
             raise UsageError("this runtime does not run: use it in `with` or `async with`")
@@ -307,7 +307,7 @@ class Runtime:
 
         async def go() -> None:
             try:
-                if self._community.alive.is_set():
+                if self._agent_host.alive.is_set():
                     raise gone
                 value = await function()
             except Exception as error:
@@ -319,7 +319,7 @@ class Runtime:
         loop = self._running_loop()
 
         def begin() -> None:
-            self._community.caretaker.keep(go()).add_done_callback(lambda _: refuse(future, gone))
+            self._agent_host.activator.keep(go()).add_done_callback(lambda _: refuse(future, gone))
 
         loop.call_soon_threadsafe(begin)
         return future

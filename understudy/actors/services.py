@@ -1,4 +1,4 @@
-"""`Home`: what all agents of a runtime share."""
+"""`RuntimeServices`: what all agents of a runtime share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from understudy._base.worker_threads import WorkerThreads
 from understudy.agent.agent import Agent
 from understudy.journal import Store
 
-__all__ = ["Home"]
+__all__ = ["RuntimeServices"]
 
 
 C = TypeVar("C")
@@ -21,7 +21,7 @@ A = TypeVar("A")
 
 
 @dataclass(slots=True, eq=False)
-class Home(Generic[C, A]):
+class RuntimeServices(Generic[C, A]):
     """What all agents of a runtime share, and what they ask of it.
 
     `C` is what an agent's id keeps, `A` what the agent is while it is awake: both know of this.
@@ -37,7 +37,7 @@ class Home(Generic[C, A]):
     """The agent of this name; a `UsageError` names those that there are."""
     wake: Callable[[C], None]
     """Has an agent look into its inbox, from any thread."""
-    let_go: Callable[[C, A | None], None]
+    passivated: Callable[[C, A | None], None]
     """An agent lies passive: it need not be kept in memory, and may be claimed elsewhere.
 
     Given what it was in memory; None where it could not be read.

@@ -14,7 +14,7 @@ from tenacity import AsyncRetrying
 
 from understudy._base.clock import Clock, NewId, SystemClock, new_random_id
 from understudy.agent.build_definition import assemble, check_deadline, check_limits
-from understudy.agent.runner import Decisions, Host, Runner, RunOptions
+from understudy.agent.runner import Decisions, RunEnvironment, Runner, RunOptions
 from understudy.agent.streaming import streamed
 from understudy.errors import NotExtracted, UsageError
 from understudy.events import Event
@@ -38,7 +38,7 @@ __all__ = ["Agent"]
 T = TypeVar("T")
 
 
-class HostOptions(TypedDict, total=False):
+class EnvironmentOptions(TypedDict, total=False):
     """What `execute` and `resume` both take."""
 
     deps: Any
@@ -50,7 +50,7 @@ class HostOptions(TypedDict, total=False):
     cancellation: CancellationSource | Sequence[CancellationSource] | None
 
 
-class ExecuteOptions(HostOptions, total=False):
+class ExecuteOptions(EnvironmentOptions, total=False):
     """What `execute` takes beside the input."""
 
     state: AgentState | None
@@ -202,7 +202,7 @@ class Agent:
 
         """
         run_options = self.run_options(until_tool, until_tool_success, max_runs, deadline)
-        host = Host(
+        environment = RunEnvironment(
             deps=deps,
             pause_when=pause_when,
             clock=clock or SystemClock(),
@@ -211,7 +211,7 @@ class Agent:
             emit=on_event,
             cancellation=as_sources(cancellation),
         )
-        return await self.runner.start(input, state, options=run_options, host=host)
+        return await self.runner.start(input, state, options=run_options, environment=environment)
 
     def run_options(
         self,
@@ -290,7 +290,7 @@ class Agent:
             NotInterrupted: if nothing waits for an answer, or it was answered differently before.
 
         """
-        host = Host(
+        environment = RunEnvironment(
             deps=deps,
             pause_when=pause_when,
             clock=clock or SystemClock(),
@@ -299,13 +299,13 @@ class Agent:
             emit=on_event,
             cancellation=as_sources(cancellation),
         )
-        return await self.runner.resume(state, decisions, host=host)
+        return await self.runner.resume(state, decisions, environment=environment)
 
     def resume_sync(
         self,
         state: AgentState,
         decisions: Decisions | None = None,
-        **options: Unpack[HostOptions],
+        **options: Unpack[EnvironmentOptions],
     ) -> Outcome:
         """`resume` for code without an event loop; takes the same options."""
         return self._sync(lambda: self.resume(state, decisions, **options), "resume")
@@ -338,10 +338,10 @@ class Agent:
             state = options.pop("state", None)
             if state is None:
                 raise UsageError("stream() takes an input, or a state to go on with")
-            fixed = [name for name in options if name not in HostOptions.__annotations__]
+            fixed = [name for name in options if name not in EnvironmentOptions.__annotations__]
             if fixed:
                 raise UsageError(f"stream() resumes a run: {fixed[0]} is in its state already")
-            return await self.resume(state, decisions, **cast("HostOptions", options))
+            return await self.resume(state, decisions, **cast("EnvironmentOptions", options))
 
         return streamed(begin)
 

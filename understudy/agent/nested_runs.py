@@ -13,7 +13,7 @@ from pydantic_ai.models import Model
 from understudy.errors import UsageError
 from understudy.models import resolve_model
 from understudy.models.model_names import refresh_client
-from understudy.modes.pipeline import drive
+from understudy.modes.pipeline import run_pipeline
 from understudy.modes.steps.run_end import outcome_of
 from understudy.outcomes import Outcome
 from understudy.run.definition import AgentDefinition, ChildAgent, PauseWhen
@@ -87,7 +87,7 @@ class NestedChildren:
             parent=parent,
             children=self,
         )
-        return await drive(run, definition.mode)
+        return await run_pipeline(run, definition.mode)
 
     def stop(self, parent: Run, key: str, signals: StopSignals) -> None:
         """Record that this child, which nobody drives now, is stopped."""

@@ -22,7 +22,7 @@ from understudy.interrupts import Decision, Request, checked_decision
 from understudy.journal import Journal
 from understudy.models.messages import UserInput, user_message
 from understudy.models.model_names import refresh_client
-from understudy.modes.pipeline import drive
+from understudy.modes.pipeline import run_pipeline
 from understudy.modes.steps.run_end import outcome_of
 from understudy.outcomes import Interrupted, Outcome, Paused
 from understudy.run.cancellation import CancellationSource
@@ -37,7 +37,7 @@ from understudy.tools import InvalidArguments
 
 __all__ = [
     "Decisions",
-    "Host",
+    "RunEnvironment",
     "RunOptions",
     "Runner",
     "decide",
@@ -52,7 +52,7 @@ _THREADS = WorkerThreads()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
+class RunEnvironment:
     """What surrounds one drive of a run and is never stored."""
 
     deps: Any = None
@@ -120,14 +120,14 @@ class Runner:
         state: AgentState | None,
         *,
         options: RunOptions,
-        host: Host,
+        environment: RunEnvironment,
     ) -> Outcome:
         """Begin a run with a message; a run that stood open in `state` is withdrawn (I10)."""
-        message = user_message(input, at=host.clock.now())
+        message = user_message(input, at=environment.clock.now())
         given = _checked_state(state) if state is not None else AgentState()
         await self.check_start(given)
-        ledger = self._ledger(given, host, fresh=state is None)
-        return await self.begin(ledger, message, options=options, host=host)
+        ledger = self._ledger(given, environment, fresh=state is None)
+        return await self.begin(ledger, message, options=options, environment=environment)
 
     async def check_start(self, state: AgentState) -> None:
         """Raise a `UsageError` where a run could not begin with this state (R8)."""
@@ -142,7 +142,7 @@ class Runner:
         message: ModelRequest,
         *,
         options: RunOptions,
-        host: Host,
+        environment: RunEnvironment,
         message_ids: tuple[str, ...] = (),
         signal: Callable[[], StopSignal | None] = lambda: None,
     ) -> Outcome:
@@ -151,22 +151,22 @@ class Runner:
 
         def started() -> RunStarted:
             return RunStarted(
-                run_id=host.new_id(),
+                run_id=environment.new_id(),
                 agent=definition.name,
-                at=host.clock.now(),
+                at=environment.clock.now(),
                 message=message,
                 until_tool=options.until_tool,
                 require_tool_success=options.require_tool_success,
                 max_runs=options.max_runs,
                 early_stopping=definition.early_stopping,
                 fingerprint=self._fingerprint,
-                deps_given=host.deps is not None,
-                pause_when_given=host.pause_when is not None,
+                deps_given=environment.deps is not None,
+                pause_when_given=environment.pause_when is not None,
                 message_ids=message_ids,
                 values=seeds_of(definition, ledger.state),
                 contents=definition.include_contents,
                 workflow=definition.workflow,
-                agent_id=host.agent_id or definition.name,
+                agent_id=environment.agent_id or definition.name,
                 deadline=options.deadline,
                 max_overrides=definition.max_overrides,
             )
@@ -174,15 +174,15 @@ class Runner:
         run = ledger.state.run
         if run is not None and not run.over:
             ledger.check(started())  # before anything is withdrawn for it (J16)
-            withdraw(ledger, host.clock)
+            withdraw(ledger, environment.clock)
         ledger.record(started())
         wanted = signal()
         if wanted is not None:
-            return await self.stop(ledger, wanted, host=host)
-        return await drive(self._run(ledger, host), self._definition.mode)
+            return await self.stop(ledger, wanted, environment=environment)
+        return await run_pipeline(self._run(ledger, environment), self._definition.mode)
 
     async def resume(
-        self, state: AgentState, decisions: Decisions | None, *, host: Host
+        self, state: AgentState, decisions: Decisions | None, *, environment: RunEnvironment
     ) -> Outcome:
         """Go on from where the state stands, with answers if there are some."""
         state = _checked_state(state)
@@ -190,33 +190,37 @@ class Runner:
         current = state.run
         if current is None:
             raise NotInterrupted("This state has no run to resume: use execute(input, state=...)")
-        new = self.check_decisions(state, decisions, host.clock) if decisions is not None else {}
+        new = (
+            self.check_decisions(state, decisions, environment.clock)
+            if decisions is not None
+            else {}
+        )
         if current.end is not None:
             if decisions is None or current.end.outcome == "withdrawn":
                 raise NotInterrupted(
                     "The run of this state is over: use execute(input, state=...) for a new one"
                 )
             return self.ended(state)
-        ledger = self._ledger(state, host, fresh=False)
-        decide(ledger, new, host.clock)
+        ledger = self._ledger(state, environment, fresh=False)
+        decide(ledger, new, environment.clock)
         if decisions is None:
             unpause(ledger)
-        return await self.go_on(ledger, host=host)
+        return await self.go_on(ledger, environment=environment)
 
-    async def go_on(self, ledger: Ledger, *, host: Host) -> Outcome:
+    async def go_on(self, ledger: Ledger, *, environment: RunEnvironment) -> Outcome:
         """Drive the open run of this ledger from where it stands."""
         for model in self.models:
             refresh_client(model)
-        run = self._run(ledger, host)
+        run = self._run(ledger, environment)
         await run.durable()
         current = run.current
         for given, value, what in (
-            (current.deps_given, host.deps, "deps"),
-            (current.pause_when_given, host.pause_when, "pause_when"),
+            (current.deps_given, environment.deps, "deps"),
+            (current.pause_when_given, environment.pause_when, "pause_when"),
         ):
             if given and value is None:  # it never goes on without (J12)
                 return replace(run.paused(f"needs {what}"), state=run.state.copied())
-        return await drive(run, self._definition.mode)
+        return await run_pipeline(run, self._definition.mode)
 
     def ended(self, state: AgentState) -> Outcome:
         """The outcome of the run that is over in this state."""
@@ -224,7 +228,7 @@ class Runner:
         assert state.run.end is not None, "the run that is over"
         return outcome_of(state.run.end, state.copied(), self._definition, {})
 
-    def standing(self, state: AgentState) -> Interrupted | Paused | None:
+    def suspended_outcome(self, state: AgentState) -> Interrupted | Paused | None:
         """The outcome of the open run in this state, if it waits for a person or is paused."""
         run = state.run
         if run is None or run.over:
@@ -237,41 +241,43 @@ class Runner:
             return Paused(reason=state.pause, run_id=run.run_id, state=state, usage=usage)
         return None
 
-    def view(self, ledger: Ledger, host: Host) -> Run:
+    def view(self, ledger: Ledger, environment: RunEnvironment) -> Run:
         """The agent as a hook may look at it while no run goes on, or beside one."""
-        return self._run(ledger, host)
+        return self._run(ledger, environment)
 
-    async def stop(self, ledger: Ledger, signal: StopSignal, *, host: Host) -> Outcome:
+    async def stop(
+        self, ledger: Ledger, signal: StopSignal, *, environment: RunEnvironment
+    ) -> Outcome:
         """End the open run as stopped: what had finished is kept, the rest is marked (P7)."""
         end = End(outcome="stopped", signals=StopSignals((signal,)).to_dict())
-        ledger.record(RunEnded(end=end, at=host.clock.now()))
+        ledger.record(RunEnded(end=end, at=environment.clock.now()))
         await ledger.durable()
         return self.ended(ledger.state)
 
-    def _ledger(self, state: AgentState, host: Host, *, fresh: bool) -> Ledger:
+    def _ledger(self, state: AgentState, environment: RunEnvironment, *, fresh: bool) -> Ledger:
         path = (self._definition.name,)
         own = state if fresh else state.copied()  # a fresh one is nobody else's
-        ledger = Ledger(own, host.journal, agent_path=path, listener=host.emit)
+        ledger = Ledger(own, environment.journal, agent_path=path, listener=environment.emit)
         ledger.open(fresh=fresh)
         return ledger
 
-    def _run(self, ledger: Ledger, host: Host) -> Run:
+    def _run(self, ledger: Ledger, environment: RunEnvironment) -> Run:
         definition = self._definition
         return Run(
             definition=definition,
             ledger=ledger,
             models=self.models,
-            clock=host.clock,
-            new_id=host.new_id,
-            threads=host.threads or _THREADS,
-            agent_id=host.agent_id or definition.name,
+            clock=environment.clock,
+            new_id=environment.new_id,
+            threads=environment.threads or _THREADS,
+            agent_id=environment.agent_id or definition.name,
             agent_path=(definition.name,),
-            deps=host.deps,
-            pause_when=host.pause_when,
-            streaming=host.streaming or (lambda: host.emit is not None),
-            halting=host.halting,
-            pause_requested=host.pause_requested,
-            cancellation=host.cancellation,
+            deps=environment.deps,
+            pause_when=environment.pause_when,
+            streaming=environment.streaming or (lambda: environment.emit is not None),
+            halting=environment.halting,
+            pause_requested=environment.pause_requested,
+            cancellation=environment.cancellation,
             children=self._children,
         )
 
@@ -296,7 +302,7 @@ class Runner:
             )
         if not decisions:
             raise DecisionError("resume got no decision: answer at least one request")
-        standing = {request.id: request for request in state.requests}
+        pending = {request.id: request for request in state.requests}
         current = state.run.run_id if state.run is not None else ""
         before = {
             record.request.id: record
@@ -306,8 +312,8 @@ class Runner:
         }
         new = {}
         for request_id, given in decisions.items():
-            if request_id in standing:
-                new[request_id] = self._fitting(standing[request_id], given, clock)
+            if request_id in pending:
+                new[request_id] = self._fitting(pending[request_id], given, clock)
             elif request_id in before:
                 earlier = before[request_id]
                 if not self._checked(earlier.request, given).same_as(earlier.decision):
@@ -316,7 +322,7 @@ class Runner:
                         f"{earlier.decision.type!r}: that answer stands"
                     )
             else:
-                known = ", ".join(map(repr, standing)) or "none"
+                known = ", ".join(map(repr, pending)) or "none"
                 raise DecisionError(
                     f"Request {request_id!r} does not stand now (stale or unknown); standing: "
                     f"{known}",
@@ -401,7 +407,7 @@ def decide(ledger: Ledger, decisions: Mapping[str, Decision], clock: Clock) -> N
     for place in list(ledgers(ledger)):
         run = place.state.run
         turn = run.turn if run is not None and not run.over else None
-        for request in turn.standing if turn is not None else ():
+        for request in turn.pending_requests if turn is not None else ():
             if request.id in decisions:
                 decision = decisions[request.id]
                 place.record(Decided(request_id=request.id, decision=decision, at=now))
@@ -431,7 +437,7 @@ def withdraw(ledger: Ledger, clock: Clock) -> None:
     for place in list(ledgers(ledger)):
         run = place.state.run
         turn = run.turn if run is not None and not run.over else None
-        ids = tuple(request.id for request in turn.standing) if turn is not None else ()
+        ids = tuple(request.id for request in turn.pending_requests) if turn is not None else ()
         if ids:
             place.record(Withdrawn(request_ids=ids))
     ledger.record(RunEnded(end=End(outcome="withdrawn"), at=clock.now()))

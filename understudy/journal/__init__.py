@@ -1,13 +1,19 @@
 """Append-only stores of agents' records."""
 
-from understudy.journal.contracts import Journal, Owned, Standing, StoredAgent
-from understudy.journal.index_status import is_busy, rest_status, standing_of
+from understudy.journal.contracts import IndexStatus, Journal, Owned, StoredAgent
+from understudy.journal.index_status import index_status_of, is_busy, rest_status
 from understudy.journal.memory import MemoryJournal, MemoryStore
 from understudy.journal.store import DatabaseStore, Loaded, OwnedJournal, Store
 from understudy.state.fold import replay
 
+Standing = IndexStatus
+"""The earlier name of `IndexStatus`."""
+standing_of = index_status_of
+"""The earlier name of `index_status_of`."""
+
 __all__ = [
     "DatabaseStore",
+    "IndexStatus",
     "Journal",
     "Loaded",
     "MemoryJournal",
@@ -17,6 +23,7 @@ __all__ = [
     "Standing",
     "Store",
     "StoredAgent",
+    "index_status_of",
     "is_busy",
     "replay",
     "rest_status",

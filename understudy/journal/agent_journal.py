@@ -9,7 +9,7 @@ from dataclasses import replace
 from understudy.errors import Fenced, StoreError
 from understudy.journal.codec import MAX_RECORD_BYTES, EncodedRecord, encode
 from understudy.journal.committer import Committer
-from understudy.journal.contracts import Backend, Batch, Owned, Standing
+from understudy.journal.contracts import Backend, Batch, IndexStatus, Owned
 from understudy.journal.lease import Lease
 from understudy.state.records import Record
 
@@ -20,7 +20,7 @@ class AgentJournal:
     """A journal that may be behind. Its methods are called on one event loop.
 
     What was appended is handed to the committer when the loop comes round, or when somebody waits
-    for it: by then the records are folded, so `standing` tells how the agent stands after them.
+    for it: by then the records are folded, so `index_status` tells how the agent stands after them.
 
     Args:
         committer: whose next transaction takes the records.
@@ -39,14 +39,14 @@ class AgentJournal:
         "_durable",
         "_failure",
         "_in_flight",
+        "_index_status",
         "_lease",
         "_max_bytes",
         "_on_durable",
         "_owned",
         "_pushing",
         "_queued",
-        "_queued_standing",
-        "_standing",
+        "_queued_index_status",
         "_taken_seq",
         "_term",
         "_waiters",
@@ -60,7 +60,7 @@ class AgentJournal:
         owned: Owned,
         *,
         term: int,
-        standing: Callable[[], Standing],
+        index_status: Callable[[], IndexStatus],
         on_durable: Callable[[int], None],
         max_bytes: int = MAX_RECORD_BYTES,
     ) -> None:
@@ -69,7 +69,7 @@ class AgentJournal:
         self._lease = lease
         self._term = term
         self._owned = owned
-        self._standing = standing
+        self._index_status = index_status
         self._on_durable = on_durable
         self._max_bytes = max_bytes
         self._appended = self._durable = owned.last_seq
@@ -79,7 +79,7 @@ class AgentJournal:
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         # Guarded by the committer's lock: what its next transaction takes.
         self._queued: list[EncodedRecord] = []
-        self._queued_standing = Standing.REST
+        self._queued_index_status = IndexStatus.REST
         self._taken_seq = owned.last_seq
         # Newest record of each batch that was taken and not settled: they settle in this order.
         self._in_flight: list[int] = []  # a deque takes 0.7 KB, though it is empty
@@ -92,7 +92,7 @@ class AgentJournal:
         return replace(self._owned, last_seq=self._appended)
 
     @property
-    def behind(self) -> bool:
+    def has_unflushed(self) -> bool:
         return self._durable < self._appended
 
     def append(self, records: Sequence[Record]) -> None:
@@ -112,12 +112,12 @@ class AgentJournal:
     async def durable(self) -> None:
         if self._failure is not None:
             raise self._failure
-        if not self.behind:
+        if not self.has_unflushed:
             return
         done = self.loop.create_future()
         self._waiters.append((self._appended, done))
         self._push()
-        self._committer.hurry()
+        self._committer.flush_now()
         await done
 
     def check_owner(self) -> None:
@@ -135,12 +135,12 @@ class AgentJournal:
         self._pushing = False
         if not self._buffer:
             return
-        standing = self._standing()
+        index_status = self._index_status()
         with self._committer.lock:
             if not self._queued:
                 self._committer.put(self)
             self._queued += self._buffer
-            self._queued_standing = standing
+            self._queued_index_status = index_status
         self._buffer = []
 
     # ---------------------------------------------------------- in the store's thread
@@ -153,7 +153,7 @@ class AgentJournal:
             epoch=owned.epoch,
             first_seq=self._taken_seq + 1,
             records=tuple(queued),
-            standing=self._queued_standing,
+            index_status=self._queued_index_status,
         )
         self._taken_seq += len(queued)
         self._in_flight.append(self._taken_seq)

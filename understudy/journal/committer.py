@@ -114,7 +114,7 @@ class Committer:
         self._lock = threading.Lock()
         self._wake = threading.Condition(self._lock)
         self._jobs: list[Job] = []
-        self._hurry = False
+        self._flush_now = False
         self._closing = False
         self._ended = False
         self._broken: StoreBroken | None = None
@@ -138,7 +138,7 @@ class Committer:
         self._thread.start()
 
     def put(self, job: Job) -> None:
-        """Add a job; the caller holds the lock. See `hurry`."""
+        """Add a job; the caller holds the lock. See `flush_now`."""
         if self._ended:
             job.loop.call_soon_threadsafe(job.settle, _closed())
             return
@@ -146,11 +146,11 @@ class Committer:
         if len(self._jobs) == 1:
             self._wake.notify()
 
-    def hurry(self) -> None:
+    def flush_now(self) -> None:
         """Somebody waits: commit what there is now."""
         with self._lock:
-            if self._jobs and not self._hurry:
-                self._hurry = True
+            if self._jobs and not self._flush_now:
+                self._flush_now = True
                 self._wake.notify()
 
     def stop(self) -> None:
@@ -182,10 +182,10 @@ class Committer:
                     self._ended = True
                     return None
                 self._wake.wait()
-            if not self._hurry and not self._closing:
+            if not self._flush_now and not self._closing:
                 self._wake.wait(LINGER)
             jobs, self._jobs = self._jobs, []
-            self._hurry = False
+            self._flush_now = False
             return [(job, job.take()) for job in jobs]
 
     def _committed(self, jobs: Taken) -> dict[Job, StoreError]:

@@ -14,9 +14,9 @@ from understudy.state.records import Record
 __all__ = [
     "Backend",
     "Batch",
+    "IndexStatus",
     "Journal",
     "Owned",
-    "Standing",
     "StoredAgent",
     "StoredRecords",
 ]
@@ -32,14 +32,14 @@ class Journal(Protocol):
         """Take records, in order; they need not be durable yet. Never waits."""
 
     @property
-    def behind(self) -> bool:
+    def has_unflushed(self) -> bool:
         """Whether something was appended that is not durable yet."""
 
     async def durable(self) -> None:
         """Wait until everything appended so far is durable."""
 
 
-class Standing(Enum):
+class IndexStatus(Enum):
     """What an agent is waiting for, as its store indexes it: how `recover` finds who needs it."""
 
     REST = "rest"  # its last run is over, and nothing is queued
@@ -74,7 +74,7 @@ class StoredAgent:
     last_seq: int
     floor: int
     """The records up to here are gone: the next one is a snapshot. 0 = none are gone."""
-    standing: Standing
+    index_status: IndexStatus
     host: str | None
     """The runtime that owns it now; None where it may be claimed."""
 
@@ -98,7 +98,7 @@ class Batch:
     first_seq: int
     """Of the first of `records`: one more than the newest that the store has (J7)."""
     records: tuple[EncodedRecord, ...]
-    standing: Standing
+    index_status: IndexStatus
 
 
 class Backend(Protocol):
@@ -230,6 +230,6 @@ class Backend(Protocol):
         """
 
     def agents(
-        self, standings: Collection[Standing] | None, after_id: str, limit: int
+        self, index_statuses: Collection[IndexStatus] | None, after_id: str, limit: int
     ) -> list[StoredAgent]:
         """The agents that stand so (None: all), by id, from behind `after_id` on."""

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from understudy.journal.contracts import Standing
+from understudy.journal.contracts import IndexStatus
 from understudy.state.agent_state import AgentState
 from understudy.stopping import StopReason, StopSignals
 
-__all__ = ["is_busy", "rest_status", "standing_of"]
+__all__ = ["index_status_of", "is_busy", "rest_status"]
 
 HELD = ("failed", "cancelled")
 """After these the queue waits for a newer message (A2)."""
 AT_REST = ("idle", *HELD)
 
 
-def standing_of(state: AgentState) -> Standing:
+def index_status_of(state: AgentState) -> IndexStatus:
     """What the agent waits for."""
     run = state.run
     if run is None or run.over:
         held = not state.queue or rest_status(state) in HELD
-        return Standing.REST if held else Standing.QUEUED
+        return IndexStatus.REST if held else IndexStatus.QUEUED
     if run.quarantined is not None:
-        return Standing.QUARANTINED
+        return IndexStatus.QUARANTINED
     if run.cancelled is None and not is_busy(state) and (state.pause is not None or state.requests):
-        return Standing.WAITS
-    return Standing.SUSPECT if run.fruitless > 1 else Standing.OPEN
+        return IndexStatus.WAITS
+    return IndexStatus.SUSPECT if run.fruitless > 1 else IndexStatus.OPEN
 
 
 def is_busy(state: AgentState) -> bool:

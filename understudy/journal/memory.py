@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from understudy.errors import Fenced, StoreConflict
-from understudy.journal.contracts import Owned, Standing, StoredAgent
+from understudy.journal.contracts import IndexStatus, Owned, StoredAgent
 from understudy.journal.store import Loaded
 from understudy.state.records import Record
 
@@ -23,7 +23,7 @@ class MemoryJournal:
         self.records.extend(records)
 
     @property
-    def behind(self) -> bool:
+    def has_unflushed(self) -> bool:
         return False
 
     async def durable(self) -> None:
@@ -39,8 +39,8 @@ class _Kept:
     epoch: int = 0
     floor: int = 0
     records: list[Record] = field(default_factory=list)
-    standing: Standing = Standing.REST
-    owner: Callable[[], Standing] | None = None
+    index_status: IndexStatus = IndexStatus.REST
+    owner: Callable[[], IndexStatus] | None = None
     """Who knows the standing while the agent is in memory."""
     deleted: bool = False
 
@@ -83,17 +83,17 @@ class MemoryStore:
     async def release(self, owned: Owned) -> None:
         kept = self._kept[owned.agent_id]
         if kept.owner is not None:
-            kept.standing, kept.owner = kept.owner(), None
+            kept.index_status, kept.owner = kept.owner(), None
 
     def journal(
         self,
         owned: Owned,
         *,
-        standing: Callable[[], Standing],
+        index_status: Callable[[], IndexStatus],
         on_durable: Callable[[int], None],
     ) -> KeptJournal:
         kept = self._kept[owned.agent_id]
-        kept.owner = standing
+        kept.owner = index_status
         return KeptJournal(kept, owned)
 
     async def load(self, agent_id: str, after: int = 0) -> Loaded | None:
@@ -105,14 +105,16 @@ class MemoryStore:
         return Loaded(_stored(agent_id, kept), first, tuple(kept.records[from_:]))
 
     async def agents(
-        self, standings: Collection[Standing] | None = None
+        self, index_statuses: Collection[IndexStatus] | None = None
     ) -> AsyncIterator[StoredAgent]:
         for agent_id, kept in sorted(self._kept.items()):
             stored = _stored(agent_id, kept)
-            if not kept.deleted and (standings is None or stored.standing in standings):
+            if not kept.deleted and (
+                index_statuses is None or stored.index_status in index_statuses
+            ):
                 yield stored
 
-    async def compact(self, owned: Owned, snapshot: Record, standing: Standing) -> Owned:
+    async def compact(self, owned: Owned, snapshot: Record, index_status: IndexStatus) -> Owned:
         kept = self._kept[owned.agent_id]
         if owned.last_seq != kept.last_seq:
             raise StoreConflict(
@@ -128,7 +130,7 @@ class MemoryStore:
             return False
         kept.deleted, kept.floor, kept.records = True, 0, []
         kept.epoch += 1
-        kept.standing, kept.owner = Standing.REST, None
+        kept.index_status, kept.owner = IndexStatus.REST, None
         return True
 
 
@@ -140,7 +142,7 @@ def _stored(agent_id: str, kept: _Kept) -> StoredAgent:
         epoch=kept.epoch,
         last_seq=kept.last_seq,
         floor=kept.floor,
-        standing=kept.standing if kept.owner is None else kept.owner(),
+        index_status=kept.index_status if kept.owner is None else kept.owner(),
         host=None,
     )
 
@@ -159,7 +161,7 @@ class KeptJournal:
         return replace(self._owned, last_seq=self._kept.last_seq)
 
     @property
-    def behind(self) -> bool:
+    def has_unflushed(self) -> bool:
         return False
 
     def append(self, records: Sequence[Record]) -> None:

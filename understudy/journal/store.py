@@ -15,7 +15,7 @@ from understudy.errors import StoreUnavailable
 from understudy.journal.agent_journal import AgentJournal
 from understudy.journal.codec import MAX_RECORD_BYTES, EncodedRecord, decode, encode
 from understudy.journal.committer import PAUSES, WHILE_AWAY, Change, Committer
-from understudy.journal.contracts import Backend, Batch, Journal, Owned, Standing, StoredAgent
+from understudy.journal.contracts import Backend, Batch, IndexStatus, Journal, Owned, StoredAgent
 from understudy.journal.lease import Lease
 from understudy.state.records import Record
 
@@ -79,7 +79,7 @@ class Store(Protocol):
         self,
         owned: Owned,
         *,
-        standing: Callable[[], Standing],
+        index_status: Callable[[], IndexStatus],
         on_durable: Callable[[int], None],
     ) -> OwnedJournal:
         """Where the owner writes. `on_durable` is told how far its records are durable."""
@@ -87,10 +87,12 @@ class Store(Protocol):
     async def load(self, agent_id: str, after: int = 0) -> Loaded | None:
         """The records of an agent above a number; None where there is no such agent."""
 
-    def agents(self, standings: Collection[Standing] | None = None) -> AsyncIterator[StoredAgent]:
+    def agents(
+        self, index_statuses: Collection[IndexStatus] | None = None
+    ) -> AsyncIterator[StoredAgent]:
         """The agents that stand so (None: all), by id."""
 
-    async def compact(self, owned: Owned, snapshot: Record, standing: Standing) -> Owned:
+    async def compact(self, owned: Owned, snapshot: Record, index_status: IndexStatus) -> Owned:
         """Put a snapshot down in place of all records so far; nothing else is appended meanwhile.
 
         Returns:
@@ -180,7 +182,7 @@ class DatabaseStore:
         self,
         owned: Owned,
         *,
-        standing: Callable[[], Standing],
+        index_status: Callable[[], IndexStatus],
         on_durable: Callable[[int], None],
     ) -> AgentJournal:
         return AgentJournal(
@@ -188,7 +190,7 @@ class DatabaseStore:
             self._lease,
             owned,
             term=self._terms.pop(owned.agent_id, self._lease.term),
-            standing=standing,
+            index_status=index_status,
             on_durable=on_durable,
             max_bytes=self._max_bytes,
         )
@@ -205,18 +207,18 @@ class DatabaseStore:
         return await self._read(loaded)
 
     async def agents(
-        self, standings: Collection[Standing] | None = None
+        self, index_statuses: Collection[IndexStatus] | None = None
     ) -> AsyncIterator[StoredAgent]:
         after = ""
         while True:
-            page = await self._read(partial(self._backend.agents, standings, after, PAGE))
+            page = await self._read(partial(self._backend.agents, index_statuses, after, PAGE))
             for agent in page:
                 yield agent
             if len(page) < PAGE:
                 return
             after = page[-1].agent_id
 
-    async def compact(self, owned: Owned, snapshot: Record, standing: Standing) -> Owned:
+    async def compact(self, owned: Owned, snapshot: Record, index_status: IndexStatus) -> Owned:
         encoded: EncodedRecord = encode(snapshot, max_bytes=self._max_bytes)
         batch = Batch(
             agent_id=owned.agent_id,
@@ -224,7 +226,7 @@ class DatabaseStore:
             epoch=owned.epoch,
             first_seq=owned.last_seq + 1,
             records=(encoded,),
-            standing=standing,
+            index_status=index_status,
         )
         await self._change(lambda backend: backend.compact(batch), batch)
         return Owned(
@@ -242,7 +244,7 @@ class DatabaseStore:
         change = Change(function, batch)
         with self._committer.lock:
             self._committer.put(change)
-        self._committer.hurry()
+        self._committer.flush_now()
         return await change.future
 
     async def _read(self, function: Callable[[], T]) -> T:

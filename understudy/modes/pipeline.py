@@ -22,7 +22,7 @@ from understudy.run.run import Halted, Run, inside_run
 from understudy.state.records import Attempt, HooksRan, Once, RunEnded
 from understudy.stopping import StopSignal, StopSignals
 
-__all__ = ["Mode", "Step", "drive"]
+__all__ = ["Mode", "Step", "run_pipeline"]
 
 OUTCOMES = (Completed, Interrupted, Paused, Stopped, Failed)
 Step = Callable[[Run], Awaitable[Outcome | None]]
@@ -108,7 +108,7 @@ def _name_of(step: Step) -> str:
     return getattr(step, "__name__", type(step).__name__)
 
 
-async def drive(run: Run, mode: Pipeline) -> Outcome:
+async def run_pipeline(run: Run, mode: Pipeline) -> Outcome:
     """Run the pipeline until an outcome. A run that stood somewhere goes on from there."""
     token = inside_run.set(run)
     try:
@@ -122,9 +122,9 @@ async def drive(run: Run, mode: Pipeline) -> Outcome:
             await run.durable()
         try:
             if current.deadline is None:
-                outcome = await _circle(run, mode)
+                outcome = await _loop(run, mode)
             else:
-                in_time = await within_deadline(run, _circle(run, mode))
+                in_time = await within_deadline(run, _loop(run, mode))
                 outcome = in_time if in_time is not None else _overtaken(run)
         except HookFailed as failure:
             outcome = run.failed(failure.error)
@@ -133,7 +133,7 @@ async def drive(run: Run, mode: Pipeline) -> Outcome:
         inside_run.reset(token)
 
 
-async def _circle(run: Run, mode: Pipeline) -> Outcome:
+async def _loop(run: Run, mode: Pipeline) -> Outcome:
     current, root = run.current, run.root.current
     if root.halt is not None:
         return halted(run)

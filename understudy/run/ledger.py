@@ -53,12 +53,12 @@ class Ledger:
         "_state",
         "_untold",
         "epoch",
-        "lasts",
+        "outlives_run",
     )
 
     epoch: int
     """Under which it writes; 0 where nobody else could (J7)."""
-    lasts: bool | None
+    outlives_run: bool | None
     """Whether somebody keeps it between runs: an actor, while it is awake; None without one."""
 
     def __init__(
@@ -83,7 +83,7 @@ class Ledger:
         self._untold: list[tuple[int, Record]] = []  # a deque takes 0.7 KB, though it is empty
         self._count = last_seq
         self.epoch = epoch
-        self.lasts = None
+        self.outlives_run = None
 
     @property
     def state(self) -> AgentState:
@@ -101,9 +101,9 @@ class Ledger:
         return self._listener is not None
 
     @property
-    def behind(self) -> bool:
+    def has_unflushed(self) -> bool:
         """Whether something is recorded that is not durable yet."""
-        return self._journal is not None and self._journal.behind
+        return self._journal is not None and self._journal.has_unflushed
 
     def open(self, *, fresh: bool) -> None:
         """Begin to write: a journal that does not hold this state's past gets a snapshot of it."""
@@ -133,13 +133,13 @@ class Ledger:
         for record in records:
             self._count += 1
             self._untold.append((self._count, record))
-        if journal is None or not journal.behind:
+        if journal is None or not journal.has_unflushed:
             self.tell_until(self._count)
 
     async def durable(self) -> None:
         """Wait until all that was recorded is durable."""
         journal, count = self._journal, self._count  # more may be recorded while we wait
-        if journal is not None and journal.behind:
+        if journal is not None and journal.has_unflushed:
             try:
                 await journal.durable()
             except JournalFailed:
@@ -212,8 +212,8 @@ class ChildLedger(Ledger):
         )
 
     @property
-    def behind(self) -> bool:
-        return self._parent.behind
+    def has_unflushed(self) -> bool:
+        return self._parent.has_unflushed
 
     def check_owner(self) -> None:
         self._parent.check_owner()

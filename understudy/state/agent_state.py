@@ -71,7 +71,7 @@ class Call:
     result: Result | None = None
 
     @property
-    def standing(self) -> list[Request]:
+    def pending_requests(self) -> list[Request]:
         """The requests that nobody has answered yet."""
         if not self.requests:
             return []
@@ -122,11 +122,11 @@ class Turn:
         return False
 
     @property
-    def standing(self) -> list[Request]:
+    def pending_requests(self) -> list[Request]:
         """The unanswered requests of all calls, in call order."""
         if not self.asked:
             return []
-        return [request for call in self.calls.values() for request in call.standing]
+        return [request for call in self.calls.values() for request in call.pending_requests]
 
     def copied(self) -> Turn:
         twin = _twin(self)
@@ -328,10 +328,10 @@ class AgentState:
             return () if run.dismissed else (run.halt,)
         turn = run.turn
         if not self.children:
-            return tuple(turn.standing) if turn is not None else ()
+            return tuple(turn.pending_requests) if turn is not None else ()
         asked: list[Request] = []
         for call in turn.calls.values() if turn is not None else ():
-            asked += call.standing
+            asked += call.pending_requests
             for key, child in self.children.items():
                 if belongs(key, call.key):
                     asked += child.requests

@@ -11,22 +11,28 @@ from understudy.state.agent_state import RunState
 from understudy.state.records import Signalled
 from understudy.stopping import ExecutionContinuation, StopSignal, StopSignals
 
-__all__ = ["continuation_of", "overridden_signals", "standing_signals", "wants_answer", "worn_out"]
+__all__ = [
+    "active_signals",
+    "continuation_of",
+    "overridden_signals",
+    "overrides_exhausted",
+    "wants_answer",
+]
 
 
-def standing_signals(run: RunState) -> list[Signalled]:
+def active_signals(run: RunState) -> list[Signalled]:
     """Those that count at the boundary before the next turn."""
     return [given for given in run.signals if given.turn == run.turns]
 
 
 def continuation_of(run: RunState) -> ExecutionContinuation:
     """Whether the next turn may come. An override of a guard too often overridden is none (P4)."""
-    signals = StopSignals(tuple(StopSignal.from_dict(g.signal) for g in standing_signals(run)))
+    signals = StopSignals(tuple(StopSignal.from_dict(g.signal) for g in active_signals(run)))
     asked = any(override.turn == run.turns for override in run.overrides)
-    return ExecutionContinuation(signals, asked and not worn_out(run))
+    return ExecutionContinuation(signals, asked and not overrides_exhausted(run))
 
 
-def worn_out(run: RunState) -> list[str]:
+def overrides_exhausted(run: RunState) -> list[str]:
     """The guards that stand now and were overridden `max_overrides` times in a row already (P4)."""
     by_turn: dict[int, set[str]] = {}
     for given in run.signals:
@@ -46,7 +52,7 @@ def wants_answer(run: RunState) -> bool:
 
     A run that must end by a tool cannot end by an answer.
     """
-    return run.until_tool is None and all(given.answer for given in standing_signals(run))
+    return run.until_tool is None and all(given.answer for given in active_signals(run))
 
 
 def overridden_signals(run: RunState) -> StopSignals:

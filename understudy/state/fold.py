@@ -302,7 +302,7 @@ def _result(state: AgentState, record: r.Result) -> None:
     if record.signal is not None:
         run = open_run(state)
         run.signals.append(r.Signalled(turn=run.turns, signal=record.signal))
-    for request in call.standing:  # a late result answers the question what the call did
+    for request in call.pending_requests:  # a late result answers the question what the call did
         call.requests.pop(request.id)
     if record.doubt is not None:
         state.doubts[call.key] = doubtful(call, record.doubt)

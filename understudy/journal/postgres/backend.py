@@ -23,7 +23,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Literal, get_args
 
 from understudy.errors import Fenced, StoreError, StoreUnavailable, UsageError
-from understudy.journal.contracts import Batch, Owned, Standing, StoredAgent, StoredRecords
+from understudy.journal.contracts import Batch, IndexStatus, Owned, StoredAgent, StoredRecords
 from understudy.journal.postgres import sql
 from understudy.journal.postgres.connection import Watch
 from understudy.journal.postgres.reader import PostgresReader
@@ -231,9 +231,9 @@ class PostgresBackend:
         return self._reader.load(agent_id, after)
 
     def agents(
-        self, standings: Collection[Standing] | None, after_id: str, limit: int
+        self, index_statuses: Collection[IndexStatus] | None, after_id: str, limit: int
     ) -> list[StoredAgent]:
-        return self._reader.agents(standings, after_id, limit)
+        return self._reader.agents(index_statuses, after_id, limit)
 
 
 def _lines(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from understudy.errors import StoreDamaged
 from understudy.journal.codec import EncodedRecord
-from understudy.journal.contracts import Standing, StoredAgent, StoredRecords
+from understudy.journal.contracts import IndexStatus, StoredAgent, StoredRecords
 from understudy.journal.postgres import sql
 from understudy.journal.postgres.writer import storable
 
@@ -52,16 +52,20 @@ class PostgresReader:
         )
 
     def agents(
-        self, standings: Collection[Standing] | None, after_id: str, limit: int
+        self, index_statuses: Collection[IndexStatus] | None, after_id: str, limit: int
     ) -> list[StoredAgent]:
-        wanted = None if standings is None else [standing.value for standing in standings]
+        wanted = (
+            None
+            if index_statuses is None
+            else [index_status.value for index_status in index_statuses]
+        )
         given = [after_id, wanted, wanted, limit]
         rows = self._line.repeatable(lambda line: line.execute(sql.AGENTS, given).fetchall())
         return [_stored(row) for row in rows]
 
 
 def _stored(row: tuple[Any, ...]) -> StoredAgent:
-    agent_id, agent, incarnation, epoch, last_seq, floor, standing, host = row
+    agent_id, agent, incarnation, epoch, last_seq, floor, index_status, host = row
     return StoredAgent(
         agent_id=agent_id,
         agent=agent,
@@ -69,6 +73,6 @@ def _stored(row: tuple[Any, ...]) -> StoredAgent:
         epoch=epoch,
         last_seq=last_seq,
         floor=floor,
-        standing=Standing(standing),
+        index_status=IndexStatus(index_status),
         host=host,
     )

@@ -170,7 +170,7 @@ class PostgresWriter:
             if alone:
                 self.rollback()
         if not batch.records:
-            return agent == [(batch.incarnation, batch.epoch, last, batch.standing.value)]
+            return agent == [(batch.incarnation, batch.epoch, last, batch.index_status.value)]
         return found == [
             (seq, batch.incarnation, batch.epoch, record.kind, record.version, record.payload)
             for seq, record in enumerate(batch.records, first)
@@ -306,7 +306,7 @@ def columns(batches: Sequence[Batch], keys: Sequence[int], owner: int) -> dict[s
         "epochs": [batch.epoch for batch in batches],
         "befores": [batch.first_seq - 1 for batch in batches],
         "last_seqs": [batch.first_seq - 1 + len(batch.records) for batch in batches],
-        "standings": [batch.standing.value for batch in batches],
+        "standings": [batch.index_status.value for batch in batches],
         "places": [place for place, _, _ in rows],
         "seqs": [seq for _, seq, _ in rows],
         "kinds": [record.kind for _, _, record in rows],

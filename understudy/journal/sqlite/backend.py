@@ -22,7 +22,7 @@ from understudy.errors import (
     StoreUnavailable,
     UsageError,
 )
-from understudy.journal.contracts import Batch, Owned, Standing, StoredAgent, StoredRecords
+from understudy.journal.contracts import Batch, IndexStatus, Owned, StoredAgent, StoredRecords
 from understudy.journal.sqlite import writer as changes
 from understudy.journal.sqlite.connection import Durability, connect_writer
 from understudy.journal.sqlite.errors import is_io_error, store_error
@@ -248,6 +248,6 @@ class SqliteBackend:
         return self._reader.load(agent_id, after)
 
     def agents(
-        self, standings: Collection[Standing] | None, after_id: str, limit: int
+        self, index_statuses: Collection[IndexStatus] | None, after_id: str, limit: int
     ) -> list[StoredAgent]:
-        return self._reader.agents(standings, after_id, limit)
+        return self._reader.agents(index_statuses, after_id, limit)

@@ -9,7 +9,7 @@ from typing import Any
 
 from understudy.errors import StoreDamaged
 from understudy.journal.codec import EncodedRecord
-from understudy.journal.contracts import Standing, StoredAgent, StoredRecords
+from understudy.journal.contracts import IndexStatus, StoredAgent, StoredRecords
 from understudy.journal.sqlite.connection import connect_reader
 from understudy.journal.sqlite.errors import store_error
 from understudy.journal.sqlite.lock import SidecarLock
@@ -68,23 +68,23 @@ class SqliteReader:
         return StoredRecords(agent=agent, first_seq=after + 1, records=records)
 
     def agents(
-        self, standings: Collection[Standing] | None, after_id: str, limit: int
+        self, index_statuses: Collection[IndexStatus] | None, after_id: str, limit: int
     ) -> list[StoredAgent]:
         """See `Backend.agents`."""
         with self._busy:
             try:
-                return self._agents(self._connected(), standings, after_id, limit)
+                return self._agents(self._connected(), index_statuses, after_id, limit)
             except sqlite3.Error as error:
                 raise store_error(error, self._path) from error
 
     def _agents(
         self,
         connection: sqlite3.Connection,
-        standings: Collection[Standing] | None,
+        index_statuses: Collection[IndexStatus] | None,
         after_id: str,
         limit: int,
     ) -> list[StoredAgent]:
-        if standings is None:
+        if index_statuses is None:
             rows = connection.execute(
                 f"{_AGENT} id > ? ORDER BY id LIMIT ?", (after_id, limit)
             ).fetchall()
@@ -95,8 +95,8 @@ class SqliteReader:
         with _Snapshot(connection):
             found = [
                 _agent(row)
-                for standing in set(standings)
-                for row in connection.execute(query, (standing.value, after_id, limit))
+                for index_status in set(index_statuses)
+                for row in connection.execute(query, (index_status.value, after_id, limit))
             ]
         return sorted(found, key=lambda agent: agent.agent_id)[:limit]
 
@@ -129,7 +129,7 @@ class _Snapshot:
 
 
 def _agent(row: tuple[Any, ...]) -> StoredAgent:
-    _, agent_id, agent, incarnation, epoch, last_seq, floor, standing, host = row
+    _, agent_id, agent, incarnation, epoch, last_seq, floor, index_status, host = row
     return StoredAgent(
         agent_id=agent_id,
         agent=agent,
@@ -137,6 +137,6 @@ def _agent(row: tuple[Any, ...]) -> StoredAgent:
         epoch=epoch,
         last_seq=last_seq,
         floor=floor,
-        standing=Standing(standing),
+        index_status=IndexStatus(index_status),
         host=host,
     )

@@ -64,12 +64,12 @@ def _owned(agent_id: str, row: tuple[str, int, int, int]) -> Owned:
 
 def add(db: sqlite3.Connection, batch: Batch, mark: int) -> int:
     """See `Backend.append`. Returns the agent's number."""
-    last, standing = batch.first_seq - 1, batch.standing.value
+    last, index_status = batch.first_seq - 1, batch.index_status.value
     newest = last + len(batch.records)
     mine = (batch.agent_id, batch.epoch, batch.incarnation, last)
-    row = db.execute(_ADD, (newest, mark, *mine, standing)).fetchone()
+    row = db.execute(_ADD, (newest, mark, *mine, index_status)).fetchone()
     if row is None:
-        row = db.execute(_ADD_AND_STAND, (newest, mark, standing, *mine)).fetchone()
+        row = db.execute(_ADD_AND_STAND, (newest, mark, index_status, *mine)).fetchone()
     if row is None:
         raise _refusal(db, batch)
     (no,) = row
@@ -138,9 +138,9 @@ def holds(db: sqlite3.Connection, batch: Batch) -> bool:
     ).fetchone()
     if row is None:
         return False
-    no, last, standing = row
+    no, last, index_status = row
     if not batch.records:
-        return bool((last, standing) == (batch.first_seq - 1, batch.standing.value))
+        return bool((last, index_status) == (batch.first_seq - 1, batch.index_status.value))
     first = (no << SEQ_BITS) + batch.first_seq
     found = db.execute(
         "SELECT epoch, version, kind, payload FROM records WHERE id BETWEEN ? AND ? ORDER BY id",

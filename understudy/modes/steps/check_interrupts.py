@@ -67,7 +67,7 @@ async def check_interrupts(run: Run) -> Outcome | None:
         return None
     _expire(run, turn)
     _renew(run, turn)
-    return run.interrupted() if turn.standing else None
+    return run.interrupted() if turn.pending_requests else None
 
 
 async def check_tool_interrupts(run: Run) -> Outcome | None:
@@ -139,7 +139,7 @@ def _sticky(run: Run, requests: Sequence[Request]) -> list[Decided]:
 
 def _expire(run: Run, turn: Turn) -> None:
     now = run.clock.now()
-    for request in turn.standing:
+    for request in turn.pending_requests:
         if request.expires_at is not None and request.expires_at <= now:
             decision = Decision(type="reject", by=EXPIRY)
             run.record(Decided(request_id=request.id, decision=decision, at=now))
@@ -147,7 +147,7 @@ def _expire(run: Run, turn: Turn) -> None:
 
 def _renew(run: Run, turn: Turn) -> None:
     """Ask again about a call that is not any more what was approved (I12)."""
-    if turn.standing:
+    if turn.pending_requests:
         return
     for call in turn.calls.values():
         if call.result is not None or call.running or not call.requests:

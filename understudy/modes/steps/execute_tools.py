@@ -46,7 +46,7 @@ async def execute_tools(run: Run) -> Outcome | None:
         if turn.cut and call.result is None:  # its arguments may be half of what was meant (R6)
             part = make_part(run, call, CUT_OFF, "interrupted")
             run.record(Result(call_key=call.key, part=part))
-        elif call.result is None and not call.standing:
+        elif call.result is None and not call.pending_requests:
             may_run = _release(run, call)
             if may_run is not None:
                 ready.append(may_run)
@@ -80,7 +80,9 @@ def _leave_out(run: Run, turn: Turn) -> None:
     for call in turn.calls.values():
         if call.result is not None:
             continue
-        doubt = next((r.payload["reason"] for r in call.standing if r.kind == "doubt"), None)
+        doubt = next(
+            (r.payload["reason"] for r in call.pending_requests if r.kind == "doubt"), None
+        )
         told = STOPPED if doubt is None else IN_DOUBT.format(reason=doubt)
         part = make_part(run, call, told, "interrupted")
         run.record(Result(call_key=call.key, part=part, doubt=doubt))

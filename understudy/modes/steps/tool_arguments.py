@@ -159,7 +159,7 @@ def doubts_about(run: Run, call: Call) -> tuple[DoubtfulCall, ...]:
     }
     turn = run.current.turn
     for other in turn.calls.values() if turn is not None else ():
-        for request in other.standing:
+        for request in other.pending_requests:
             if request.kind == "doubt" and other.part.tool_name == name and other is not call:
                 doubts[other.key] = doubtful(other, request.payload["reason"])
     doubts.pop(call.key, None)
@@ -170,7 +170,7 @@ def doubted(run: Run, ready: Ready) -> bool:
     """Whether a doubt stands that nobody who decided about this call has seen; then ask (J4)."""
     turn = run.current.turn
     alone = run.parent is None and not run.state.children
-    if alone and not run.state.doubts and (turn is None or not turn.standing):
+    if alone and not run.state.doubts and (turn is None or not turn.pending_requests):
         return False
     doubts = doubts_about(run, ready.call)
     approvals = [r for r in ready.call.requests.values() if r.kind == "approval"]

@@ -344,7 +344,7 @@ async def _enter(
 
 def _takes_late(run: Run) -> bool:
     """Whether somebody still reads what is recorded: the run goes on, or its actor is awake."""
-    lasts = run.root.ledger.lasts
+    lasts = run.root.ledger.outlives_run
     return not run.root.closed if lasts is None else lasts
 
 
@@ -357,5 +357,5 @@ def _settle_late(run: Run, ready: Ready, returned: Any) -> None:
         place.record(Settled(call_key=call.key, how="late result"))
     elif place is not run or run.closed:
         return
-    elif call.result is None and any(request.kind == "doubt" for request in call.standing):
+    elif call.result is None and any(request.kind == "doubt" for request in call.pending_requests):
         run.record(result_of(run, ready, returned))

@@ -90,12 +90,12 @@ class _RunTogether(RunAgents):
         for index in missing:
             child = run.state.children.get(key_of(run, 0, index))
             if child is not None and child.run is not None and child.run.over:
-                outcomes[index] = await self.drive(run, 0, index)
+                outcomes[index] = await self.run_pipeline(run, 0, index)
         return outcomes
 
     async def _together(self, run: Run, indices: Sequence[int]) -> dict[int, Outcome]:
         """Drive all at once. The first that fails ends the others, if it fails the whole."""
-        tasks = {i: asyncio.ensure_future(_guarded(self.drive(run, 0, i))) for i in indices}
+        tasks = {i: asyncio.ensure_future(_guarded(self.run_pipeline(run, 0, i))) for i in indices}
         died: BaseException | None = None
         try:
             pending = set(tasks.values())
@@ -132,10 +132,10 @@ class _RunTogether(RunAgents):
                 outcomes[index] = run.stopped(signals)
 
 
-async def _guarded(drive: Coroutine[Any, Any, Outcome]) -> Outcome | BaseException:
+async def _guarded(run_pipeline: Coroutine[Any, Any, Outcome]) -> Outcome | BaseException:
     """What ended it is told and not raised: a task that dies of SystemExit ends its loop."""
     try:
-        return await drive
+        return await run_pipeline
     except asyncio.CancelledError:
         raise
     except BaseException as error:

@@ -101,7 +101,7 @@ class RunAgents:
 
     async def run_one(self, run: Run, round: int, index: int) -> Outcome | None:
         """Run this agent, or go on with it, and record its end; what it waits for is the answer."""
-        outcome = await self.drive(run, round, index)
+        outcome = await self.run_pipeline(run, round, index)
         if isinstance(outcome, Interrupted):
             return run.interrupted()
         if isinstance(outcome, Paused):
@@ -109,7 +109,7 @@ class RunAgents:
         self.record_end(run, round, index, outcome)
         return None
 
-    async def drive(self, run: Run, round: int, index: int) -> Outcome:
+    async def run_pipeline(self, run: Run, round: int, index: int) -> Outcome:
         assert run.children is not None, "whoever makes a Run says how it runs others"
         return await run.children.run(run, key_of(run, round, index), self.agents[index], None)
 
