@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pykka
 import pytest
 
 pytest.register_assert_rewrite("tests.support")
 
-from tests.support.places import place, sqlite  # noqa: E402  # after their asserts are rewritten
-from tests.support.postgres import (  # noqa: E402
-    cutter,
-    hosts,
-    postgres_server,
-    postgres_url,
-)
+from tests.support.loops import own_tasks  # noqa: E402  # after its asserts are rewritten
+from tests.support.places import place, sqlite  # noqa: E402
+from tests.support.postgres import cutter, hosts, postgres_server, postgres_url  # noqa: E402
 
 __all__ = ["cutter", "hosts", "place", "postgres_server", "postgres_url", "sqlite"]
 
 
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
 @pytest.fixture(autouse=True)
-def stop_all_actors() -> Iterator[None]:
+def leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    """No actor, and no task on the loop of an async test."""
+    if "anyio_backend" in request.fixturenames:
+        request.getfixturevalue("leaves_no_task_behind")
     yield
     pykka.ActorRegistry.stop_all(block=True, timeout=10)
     assert pykka.ActorRegistry.get_all() == []
+
+
+@pytest.fixture
+async def leaves_no_task_behind() -> AsyncIterator[None]:
+    yield
+    assert not own_tasks(), "the test leaves tasks behind"
