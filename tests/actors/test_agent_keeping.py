@@ -483,7 +483,7 @@ def test_an_id_that_no_store_can_keep_is_refused_at_once(id: Any) -> None:
                 partial(runtime.export, id),
                 partial(runtime.import_, data, id),
             ):
-                with pytest.raises(UsageError, match="An agent's id is text"):
+                with pytest.raises(UsageError, match="An agent's id must be text"):
                     attempt()
 
     play(main)

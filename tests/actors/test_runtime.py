@@ -227,7 +227,7 @@ def test_a_refused_spawn_registers_no_definition() -> None:
 def test_an_id_is_text_without_a_slash(bad: Any) -> None:
     async def main() -> None:
         async with Runtime([echo()]) as runtime:
-            with pytest.raises(UsageError, match="id is text without '/'"):
+            with pytest.raises(UsageError, match="id must be text .* without '/'"):
                 runtime.spawn("echo", bad)
             assert await soon(runtime.agents()) == []
 
@@ -291,7 +291,7 @@ def test_wrong_options_are_refused_at_construction(options: dict[str, Any]) -> N
 
 
 def test_a_runtime_that_does_not_run_spawns_nothing() -> None:
-    with pytest.raises(UsageError, match="does not run"):
+    with pytest.raises(UsageError, match="is not started"):
         Runtime([echo()]).spawn("echo")
 
 
