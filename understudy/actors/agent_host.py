@@ -22,13 +22,14 @@ from understudy.actors.messages import Passivate
 from understudy.actors.phase import Phase
 from understudy.actors.replies import runtime_stopped
 from understudy.actors.services import RuntimeServices
+from understudy.actors.tree import agent_tree
 from understudy.agent.agent import Agent
 from understudy.errors import SchemaVersionError, StoreDamaged
 from understudy.interrupts import Request
 from understudy.journal import IndexStatus, Store, index_status_of
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.monitor import Lifetime
-from understudy.loop_actors.supervisor import ChildStatus, SupervisorTree
+from understudy.loop_actors.supervisor import SupervisorTree
 from understudy.state.agent_state import AgentState
 
 logger = logging.getLogger(__name__)
@@ -220,30 +221,9 @@ class AgentHost:
     def tree(self) -> SupervisorTree:
         """As `Runtime.tree`."""
         tree = self.activator.tree()
-        return replace(tree, children=tuple(self._with_nested_runs(c) for c in tree.children))
-
-    def _with_nested_runs(self, child: SupervisorTree) -> SupervisorTree:
-        slot = self.directory.find(child.id)
-        activation = slot.activation if slot is not None else None
-        if activation is None:
-            return child
-        return replace(child, children=_nested_runs(activation.state))
+        actors = (agent_tree(child, self.directory.find(child.id)) for child in tree.children)
+        return replace(tree, children=tuple(actors))
 
 
 def _pending(id: str, state: AgentState) -> list[PendingRequest]:
     return [PendingRequest(agent_id=id, request=request) for request in state.requests]
-
-
-def _nested_runs(state: AgentState) -> tuple[SupervisorTree, ...]:
-    """The open runs of sub-agents. They have no actor: the actor above them runs them."""
-    return tuple(
-        SupervisorTree(
-            id=key,
-            class_name=child.run.agent,
-            status=ChildStatus.RUNNING,
-            restarts=0,
-            children=_nested_runs(child),
-        )
-        for key, child in list(state.children.items())
-        if child.run is not None and not child.run.over
-    )
