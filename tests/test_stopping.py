@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_ai.messages import ModelRequest, UserPromptPart
 
-from tests.support import assert_valid_history, completed, never, reloaded, results
+from tests.support.agents import assert_valid_history, completed, never, reloaded, results
 from understudy import (
     Agent,
     Completed,

@@ -14,8 +14,17 @@ from typing import Any
 import pykka
 import pytest
 
-from tests.actors.stores import MemoryPlace, Place, SqlitePlace
-from tests.support import Held, by_turn, completed, interrupted, play, results, soon, until_status
+from tests.support.agents import (
+    Held,
+    by_turn,
+    completed,
+    interrupted,
+    play,
+    results,
+    soon,
+    until_status,
+)
+from tests.support.places import MemoryPlace, Place, SqlitePlace
 from understudy import (
     Agent,
     AgentState,

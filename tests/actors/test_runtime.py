@@ -12,7 +12,7 @@ from typing import Any
 import pykka
 import pytest
 
-from tests.support import Held, completed, interrupted, play, soon
+from tests.support.agents import Held, completed, interrupted, play, soon
 from understudy import (
     Agent,
     AgentRef,
