@@ -26,7 +26,6 @@ from pydantic_ai.usage import RequestUsage
 from pydantic_core import PydanticSerializationError, SchemaSerializer, from_json, to_json
 
 from understudy.errors import RecordRefused, SchemaVersionError, StoreDamaged
-from understudy.quick import quick_init
 from understudy.state.records import Record, Reply, Result, record_from_dict
 
 RECORD_VERSION = 1
@@ -39,7 +38,6 @@ UPGRADES: Mapping[int, Upgrade] = {}
 """How a record of version n becomes one of n + 1: by its kind and its data."""
 
 
-@quick_init
 @dataclass(frozen=True, slots=True)
 class EncodedRecord:
     """A record as a store keeps it."""
