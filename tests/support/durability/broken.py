@@ -135,12 +135,12 @@ def _j6() -> None:
 
         return locks
 
-    _wrap(lock.SidecarLock, "_locked", locking)
+    _wrap(lock.SidecarLock, "_open_locked", locking)
 
 
 @_broken("J7: the epoch is not checked")
 def _j7() -> None:
-    for name in ("_ADD", "_ADD_AND_STAND"):
+    for name in ("_ADD", "_ADD_WITH_STATUS"):
         checked = "epoch = ? AND incarnation = ? AND last_seq = ?"
         text = getattr(writer, name)
         assert checked in text
@@ -239,7 +239,7 @@ def _j16_events() -> None:
 
 @_broken("J16: a commit of unknown outcome is not read back")
 def _j16_unread() -> None:
-    _wrap(agent_journal.AgentJournal, "is_done", lambda _: lambda *_: False)
+    _wrap(agent_journal.AgentJournal, "is_committed", lambda _: lambda *_: False)
 
 
 # --------------------------------------------------------------------------- the store
