@@ -27,6 +27,7 @@ from understudy.loop_actors.loop_thread import shared_loop
 from understudy.loop_actors.mailbox import Mailbox
 from understudy.loop_actors.monitor import Lifetime
 from understudy.loop_actors.ref import LoopActorRef
+from understudy.loop_actors.registry import LoopActorRegistry
 
 __all__ = ["LoopActor", "async_hook", "loop_for_start"]
 
@@ -96,7 +97,7 @@ class LoopActor(pykka.Actor):
 
         1. `__init__` runs, here; the ref, the mailbox and the urn are there once Pykka's part of
            it has run.
-        2. The actor is registered in `pykka.ActorRegistry`.
+        2. The actor is registered in `LoopActorRegistry`.
         3. Its loop is chosen: that of `loop_for_start`, else the one that runs here, else one
            shared by all actors started where none runs, in a daemon thread.
         4. On that loop, in a copy of this context, `on_start` is called, then messages are handled.
@@ -104,7 +105,7 @@ class LoopActor(pykka.Actor):
         # Pykka's steps; theirs leave an actor registered for ever that could not be started.
         actor = cls(*args, **kwargs)
         ref = actor.actor_ref
-        pykka.ActorRegistry.register(ref)
+        LoopActorRegistry.register(ref)
         pykka_logger.debug("Starting %s", actor)
         try:
             actor._start_actor_loop()
@@ -176,7 +177,7 @@ class LoopActor(pykka.Actor):
             return
         # As Pykka's: on_failure is not called.
         self._leave(error)
-        self._handle_failure(type(error), error, error.__traceback__)
+        self._log_failure(error)
         self._end(error)
 
     # Running. A handler that is plain is done with in `_drain`, a loop callback, without a task.
@@ -306,7 +307,7 @@ class LoopActor(pykka.Actor):
 
     def _die(self, error: BaseException) -> _Work | None:
         self._leave(error)
-        self._handle_failure(type(error), error, error.__traceback__)
+        self._log_failure(error)
         return self._call(
             self.on_failure,
             (type(error), error, error.__traceback__),
@@ -316,8 +317,12 @@ class LoopActor(pykka.Actor):
 
     def _hook_failed(self, error: BaseException, because: BaseException | None = None) -> None:
         if not self.actor_stopped.ended:  # else cancelled by stop_now
-            self._handle_failure(type(error), error, error.__traceback__)
+            self._log_failure(error)
         self._end(because or error)
+
+    def _log_failure(self, error: BaseException) -> None:
+        # Not Pykka's `_handle_failure`, which goes to Pykka's registry.
+        pykka_logger.error("Unhandled exception in %s:", self, exc_info=error)
 
     def _leave(self, reason: BaseException | None) -> None:
         self._stoppers += self._close(reason)
@@ -331,7 +336,7 @@ class LoopActor(pykka.Actor):
         if left is None:
             return ()
         self.actor_stopped.set()
-        pykka.ActorRegistry.unregister(self.actor_ref)
+        LoopActorRegistry.unregister(self.actor_ref)
         for envelope in left:
             if envelope.reply_to is None or type(envelope.message) is _ActorStop:
                 continue
