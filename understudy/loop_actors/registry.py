@@ -100,7 +100,7 @@ class LoopActorRegistry:
             What `LoopActorRef.stop` returns for each of them.
 
         Raises:
-            WouldDeadlock: if it is to block where an event loop runs; no actor is stopped.
+            WouldDeadlock: if `block` is true where an event loop runs; no actor is stopped.
             pykka.Timeout: if an actor takes longer than `timeout`; those started before it are
                 not asked to stop.
 
