@@ -16,6 +16,7 @@ from tests.support.postgres import (  # noqa: E402
     postgres_server,
     postgres_url,
 )
+from understudy.actors import LoopActorRegistry  # noqa: E402
 
 __all__ = ["cutter", "hosts", "place", "postgres_server", "postgres_url", "sqlite"]
 
@@ -23,5 +24,7 @@ __all__ = ["cutter", "hosts", "place", "postgres_server", "postgres_url", "sqlit
 @pytest.fixture(autouse=True)
 def stop_all_actors() -> Iterator[None]:
     yield
+    LoopActorRegistry.stop_all(block=True, timeout=10)
     pykka.ActorRegistry.stop_all(block=True, timeout=10)
+    assert LoopActorRegistry.get_all() == []
     assert pykka.ActorRegistry.get_all() == []

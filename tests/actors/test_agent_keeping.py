@@ -42,7 +42,7 @@ from understudy import (
     call,
     tool,
 )
-from understudy.actors import AgentActor, AgentEvent, Gap, Subscription
+from understudy.actors import AgentActor, AgentEvent, Gap, LoopActorRegistry, Subscription
 from understudy.events import RunFinished
 from understudy.journal import MemoryStore, Store
 from understudy.middleware import Middleware
@@ -630,7 +630,7 @@ def test_a_thousand_agents_run_and_leave_nothing_in_memory(sqlite: SqlitePlace) 
             gc.collect()
             assert [ref() for ref in weak] == [None] * 1000
             assert [cell() for cell in cells] == [None] * 1000
-            assert pykka.ActorRegistry.get_by_class(AgentActor) == []
+            assert LoopActorRegistry.get_by_class(AgentActor) == []
             assert len(await soon(runtime.agents())) == 1000
             assert completed(await soon(runtime.get("a17").run("go"))).text == "ok"
 

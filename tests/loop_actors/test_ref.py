@@ -12,7 +12,7 @@ import pykka
 import pytest
 
 from tests.loop_actors.test_loop_actor import Actor, ended, running_tasks, until
-from understudy.actors import Down, Future, LoopActor, async_hook
+from understudy.actors import Down, Future, LoopActor, LoopActorRegistry, async_hook
 from understudy.errors import WouldDeadlock
 
 
@@ -118,7 +118,7 @@ def test_to_block_on_a_running_loop_would_deadlock_and_sends_nothing() -> None:
         with pytest.raises(WouldDeadlock):
             ref.proxy().notes = []
         with pytest.raises(WouldDeadlock):
-            pykka.ActorRegistry.stop_all()
+            LoopActorRegistry.stop_all()
         await asyncio.sleep(0)
         assert notes == ["start"]
         assert await ref.stop(block=False) is True

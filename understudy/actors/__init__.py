@@ -21,7 +21,7 @@ from understudy.loop_actors.loop_actor import LoopActor, async_hook, loop_for_st
 from understudy.loop_actors.loop_thread import LoopThread
 from understudy.loop_actors.monitor import Down
 from understudy.loop_actors.ref import LoopActorRef
-from understudy.loop_actors.registry import install as _install_registry
+from understudy.loop_actors.registry import LoopActorRegistry
 from understudy.loop_actors.supervisor import (
     ChildCounts,
     ChildInfo,
@@ -60,6 +60,7 @@ __all__ = [
     "Gap",
     "LoopActor",
     "LoopActorRef",
+    "LoopActorRegistry",
     "LoopBlocked",
     "LoopThread",
     "NestedRun",
@@ -83,5 +84,3 @@ __all__ = [
     "async_hook",
     "loop_for_start",
 ]
-
-_install_registry()
