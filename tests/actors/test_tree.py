@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support import play, soon
+from tests.support.agents import play, soon
 from understudy import Agent, Interrupted, Runtime, ScriptedModel, Status, call, tool
 from understudy.actors import AgentTree, NestedRun
 from understudy.middleware import SubAgent
