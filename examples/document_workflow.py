@@ -10,12 +10,11 @@ from typing import Any
 from pydantic_ai.messages import ModelRequest, UserPromptPart
 from pydantic_ai.models import Model
 
-from understudy import Agent, AgentState, Completed, ScriptedModel, call
+from understudy import Agent, AgentState, Completed, Run, ScriptedModel, call
 from understudy.events import AgentEnded, Event, ReplyEnded
 from understudy.middleware import Middleware, ModelInput
 from understudy.models import ScriptedRequest
 from understudy.modes import Loop, Sequential
-from understudy.run.run import Run
 from understudy.tools import exit_loop
 
 DONE = "No major issues found."

@@ -40,9 +40,8 @@ from understudy import (
     UsageError,
     tool,
 )
-from understudy.journal import MemoryJournal
+from understudy.journal import MemoryJournal, replay
 from understudy.middleware import HumanInTheLoop
-from understudy.state.fold import replay
 
 PROMPT = "My coffee grinder from order 17 came broken. Please refund it."
 INSTRUCTIONS = (

@@ -12,6 +12,7 @@ pytest.register_assert_rewrite("tests.support")
 from tests.support.loops import own_tasks  # noqa: E402  # after its asserts are rewritten
 from tests.support.places import place, sqlite  # noqa: E402
 from tests.support.postgres import cutter, hosts, postgres_server, postgres_url  # noqa: E402
+from understudy.actors import LoopActorRegistry  # noqa: E402
 
 __all__ = ["cutter", "hosts", "place", "postgres_server", "postgres_url", "sqlite"]
 
@@ -22,16 +23,22 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture(autouse=True)
-def leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
-    """No actor, and no task on the loop of an async test."""
-    if "anyio_backend" in request.fixturenames:
-        request.getfixturevalue("leaves_no_task_behind")
+def leaves_no_actor_behind() -> Iterator[None]:
     yield
+    LoopActorRegistry.stop_all(block=True, timeout=10)
     pykka.ActorRegistry.stop_all(block=True, timeout=10)
+    assert LoopActorRegistry.get_all() == []
     assert pykka.ActorRegistry.get_all() == []
 
 
+@pytest.fixture(autouse=True)
+def leaves_no_task_behind(request: pytest.FixtureRequest, leaves_no_actor_behind: None) -> None:
+    """Of async tests. Their loop ends before actors are looked for: its end is theirs."""
+    if "anyio_backend" in request.fixturenames:
+        request.getfixturevalue("own_tasks_end")
+
+
 @pytest.fixture
-async def leaves_no_task_behind() -> AsyncIterator[None]:
+async def own_tasks_end() -> AsyncIterator[None]:
     yield
     assert not own_tasks(), "the test leaves tasks behind"

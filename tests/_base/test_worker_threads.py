@@ -181,6 +181,31 @@ async def test_a_function_that_was_cancelled_before_it_began_never_runs() -> Non
 
 
 @on_a_loop
+async def test_a_function_that_returned_before_its_wait_was_cancelled_is_not_abandoned() -> None:
+    """The loop had no time yet to hand its value over."""
+    before = workers()
+    threads = WorkerThreads(max_threads=1)
+    late: list[str] = []
+    blocker = Blocker("returned")
+    next_began = threading.Event()
+    first = asyncio.ensure_future(
+        threads.run(blocker, on_late=lambda done: late.append(done.result()))
+    )
+    await blocker.entered.wait()
+    second = asyncio.ensure_future(threads.run(next_began.set))
+    await asyncio.sleep(0)
+    blocker.release.set()
+    assert next_began.wait(WAIT), "the thread has left the first function"
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    assert threads.abandoned == 0
+    await second
+    assert late == ["returned"]
+    assert len(workers() - before) == 1
+
+
+@on_a_loop
 async def test_context_variables_are_copied() -> None:
     """The function sees the caller's; what it sets stays with it."""
     user: contextvars.ContextVar[str] = contextvars.ContextVar("user", default="nobody")

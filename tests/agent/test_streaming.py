@@ -27,6 +27,7 @@ from understudy import (
     call,
 )
 from understudy.events import (
+    AttemptDiscarded,
     Event,
     ReplyEnded,
     ReplyStarted,
@@ -37,6 +38,7 @@ from understudy.events import (
     ToolEnded,
     ToolStarted,
 )
+from understudy.journal import MemoryJournal, replay
 from understudy.middleware import Middleware
 
 OUTCOMES = (Completed, Failed, Interrupted, Paused, Stopped)
@@ -370,3 +372,18 @@ def test_text_that_was_held_back_when_the_stream_broke_is_not_told_as_deltas() -
     events, outcome = stream(Agent("a", model, middleware=[Censors()]), "go")
     assert isinstance(outcome, Failed)
     assert deltas(events) == []
+
+
+def test_a_run_cut_off_while_the_model_was_asked_declares_its_deltas_void() -> None:
+    """J17: of a turn that was recorded nothing is void."""
+    journal = MemoryJournal()
+    agent = Agent("a", noting(), tools=[note])
+    agent.execute_sync("go", journal=journal)
+    kinds = [record.kind for record in journal.records]
+    asked_first, asked_again = kinds.index("attempt"), kinds.index("turn_closed")
+    for cut, void in ((asked_first, True), (asked_again, True), (kinds.index("reply"), False)):
+        left = replay(journal.records[: cut + 1])
+        done = asyncio.run(told(Agent("a", noting(), tools=[note]).stream(state=left)))[0]
+        discarded = [event for event in done if isinstance(event, AttemptDiscarded)]
+        assert [event.attempt for event in discarded] == ([1] if void else [])
+        assert not void or done[0] is discarded[0], "before any delta of the new attempt"

@@ -9,15 +9,13 @@ import threading
 from typing import Any
 
 import pykka
-import pykka._registry
 import pytest
 from pykka._envelope import Envelope
 from pykka.messages import ProxyGetAttr, _ActorStop
 
-from understudy.actors import Future, LoopActor, LoopActorRef
+from understudy.actors import Future, LoopActor, LoopActorRef, LoopActorRegistry
 from understudy.loop_actors.mailbox import Mailbox
 from understudy.loop_actors.monitor import Lifetime
-from understudy.loop_actors.registry import RefTable
 
 
 class Plain(pykka.ThreadingActor):
@@ -76,15 +74,6 @@ def test_messages_travel_in_envelopes() -> None:
     assert Envelope("message", reply_to=Future()).reply_to is not None
 
 
-@pytest.mark.parametrize("name", ["_handle_receive", "_handle_failure"])
-def test_the_actor_has_the_parts_that_we_call(name: str) -> None:
-    parameters = {
-        "_handle_receive": ["self", "message"],
-        "_handle_failure": ["self", "exception_type", "exception_value", "traceback"],
-    }
-    assert list(inspect.signature(getattr(pykka.Actor, name)).parameters) == parameters[name]
-
-
 def test_handle_receive_returns_what_the_handler_returns_and_does_the_proxy_messages() -> None:
     class Returning(Plain):
         field = "field"
@@ -97,15 +86,28 @@ def test_handle_receive_returns_what_the_handler_returns_and_does_the_proxy_mess
     assert actor._handle_receive(ProxyGetAttr(attr_path=("field",))) == "field"
 
 
-def test_handle_failure_logs_unregisters_and_sets_the_flag(
-    caplog: pytest.LogCaptureFixture,
+def test_no_loop_actor_goes_to_pykkas_registry_as_it_starts_fails_and_stops(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    actor = Plain()
-    pykka.ActorRegistry.register(actor.actor_ref)
-    actor._handle_failure(ValueError, ValueError("v"), None)
-    assert caplog.messages == [f"Unhandled exception in {actor}:"]
-    assert actor.actor_stopped.is_set()
-    assert actor.actor_ref not in pykka.ActorRegistry.get_all()
+    """The parts of Pykka's actor that do are replaced, or called by Pykka's own loop alone."""
+    calls: list[str] = []
+    for name in ("register", "unregister", "stop_all"):
+        monkeypatch.setattr(pykka.ActorRegistry, name, lambda *_, name=name: calls.append(name))
+
+    class Failing(LoopActor):
+        def on_receive(self, message: Any) -> None:
+            raise message
+
+        def on_stop(self) -> None:
+            raise ValueError("on_stop")
+
+    for error in (ValueError("v"), SystemExit(1)):
+        ref = Failing.start()
+        ref.tell(error)
+        assert ref.actor_stopped.wait(10)
+        assert ref.stop() is False
+    assert Failing.start().stop() is True
+    assert calls == []
 
 
 def test_a_stop_request_is_the_private_message_of_its_own_type() -> None:
@@ -122,17 +124,19 @@ def test_an_inbox_is_used_by_put_get_and_empty_alone() -> None:
     assert all(callable(getattr(Mailbox, name)) for name in names)
 
 
-def test_the_registry_uses_its_list_as_our_table_can_be_used() -> None:
-    assert isinstance(pykka.ActorRegistry._actor_refs, RefTable)
-    assert isinstance(pykka.ActorRegistry._actor_refs_lock, type(threading.RLock()))
-    source = inspect.getsource(pykka._registry.ActorRegistry)
-    uses = set(re.findall(r"(?:in )?cls\._actor_refs(?!_lock)(?:\.\w+|\[:\])?", source))
-    assert uses == {
-        "cls._actor_refs[:]",
-        "in cls._actor_refs",
-        "cls._actor_refs.append",
-        "cls._actor_refs.remove",
-    }
+def test_our_registry_has_the_methods_of_pykkas_with_their_parameters() -> None:
+    def methods(registry: type) -> dict[str, list[tuple[str, Any, Any]]]:
+        return {
+            name: [
+                (parameter.name, parameter.kind, parameter.default)
+                for parameter in inspect.signature(getattr(registry, name)).parameters.values()
+            ]
+            for name, member in vars(registry).items()
+            if isinstance(member, classmethod) and not name.startswith("_")
+        }
+
+    assert methods(LoopActorRegistry) == methods(pykka.ActorRegistry)
+    assert len(methods(LoopActorRegistry)) == 8
 
 
 def test_a_future_has_no_public_method_that_ours_does_not_have_itself() -> None:

@@ -125,5 +125,5 @@ def test_async_hook_returns_the_function_and_refuses_a_plain_one() -> None:
     def plain() -> None: ...
 
     assert async_hook(hook) is hook
-    with pytest.raises(UsageError, match=r"async_hook is for an `async def`, and this is .*plain"):
+    with pytest.raises(UsageError, match=r"async_hook takes an `async def`, got .*plain"):
         async_hook(cast("Any", plain))

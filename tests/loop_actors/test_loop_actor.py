@@ -21,6 +21,7 @@ from understudy.actors import (
     Future,
     LoopActor,
     LoopActorRef,
+    LoopActorRegistry,
     LoopThread,
     async_hook,
     loop_for_start,
@@ -68,7 +69,7 @@ def test_an_actor_whose_init_forgets_pykkas_cannot_be_started() -> None:
 
     with pytest.raises(AttributeError):
         Forgetful.start()
-    assert pykka.ActorRegistry.get_all() == []
+    assert LoopActorRegistry.get_all() == []
 
 
 def test_on_start_comes_before_messages_that_were_sent_in_init() -> None:
@@ -85,7 +86,7 @@ def test_on_start_comes_before_messages_that_were_sent_in_init() -> None:
 def test_on_start_finds_the_actor_registered() -> None:
     class Searching(Actor):
         def on_start(self) -> None:
-            self.notes.append(pykka.ActorRegistry.get_by_urn(self.actor_urn))
+            self.notes.append(LoopActorRegistry.get_by_urn(self.actor_urn))
 
     notes: list[Any] = []
     ref = Searching.start(notes)
@@ -164,7 +165,7 @@ def test_the_context_may_choose_the_loop() -> None:
     thread.stop()
     with pytest.raises(UsageError, match="closed"):
         context.run(Actor.start)
-    assert pykka.ActorRegistry.get_all() == []
+    assert LoopActorRegistry.get_all() == []
 
 
 async def test_an_actor_keeps_a_context_of_its_own_from_message_to_message() -> None:
@@ -284,9 +285,9 @@ async def test_a_running_actor_is_held_though_nobody_holds_its_ref() -> None:
     alive = weakref.ref(Actor.start())
     urn = alive().actor_urn  # type: ignore[union-attr]  # the registry holds it
     gc.collect()
-    ref = pykka.ActorRegistry.get_by_urn(urn)
+    ref = LoopActorRegistry.get_by_urn(urn)
     assert ref is not None
-    pykka.ActorRegistry.unregister(ref)
+    LoopActorRegistry.unregister(ref)
     actor = weakref.ref(ref._actor_weakref())
     del ref
     gc.collect()
@@ -375,7 +376,7 @@ def test_what_an_actor_sent_itself_before_it_stopped_itself_twice_is_handled() -
     assert ref.actor_stopped.wait(10)
     ref.stop()  # returns when it has ended
     assert notes == ["start", "quit", "one more", "stop"]
-    assert pykka.ActorRegistry.get_all() == []
+    assert LoopActorRegistry.get_all() == []
 
 
 async def test_an_async_on_stop_is_waited_for_by_who_asked_to_stop() -> None:
@@ -435,7 +436,7 @@ def test_all_actors_of_a_loop_end_when_it_does() -> None:
             ask.get(timeout=10)
     assert [ref.is_alive() for ref in refs] == [False, False]
     assert [ref.stop() for ref in refs] == [False, False]
-    assert pykka.ActorRegistry.get_all() == []
+    assert LoopActorRegistry.get_all() == []
 
 
 def test_a_loop_closed_without_shutdown_is_found_by_the_next_message() -> None:

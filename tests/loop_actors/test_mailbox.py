@@ -33,7 +33,7 @@ class Owner:
             taken.append(envelope.message)
         self.mailbox.reschedule()
 
-    def _lose_loop(self) -> None:
+    def _loop_closed(self) -> None:
         self.lost += 1
         self.mailbox.close()
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.loop_actors import Actor, ended
 from tests.support.loops import own_tasks, until
-from understudy.actors import Down, Future, LoopActor, async_hook
+from understudy.actors import Down, Future, LoopActor, LoopActorRegistry, async_hook
 from understudy.errors import WouldDeadlock
 
 
@@ -118,7 +118,7 @@ async def test_to_block_on_a_running_loop_would_deadlock_and_sends_nothing() -> 
     with pytest.raises(WouldDeadlock):
         ref.proxy().notes = []
     with pytest.raises(WouldDeadlock):
-        pykka.ActorRegistry.stop_all()
+        LoopActorRegistry.stop_all()
     await asyncio.sleep(0)
     assert notes == ["start"]
     assert await ref.stop(block=False) is True

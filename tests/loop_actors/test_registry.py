@@ -1,15 +1,13 @@
-"""Pykka's registry, with its list replaced by a table."""
+"""`LoopActorRegistry`: running actors are found, addressed and stopped."""
 
 from __future__ import annotations
 
-from typing import Any
+import threading
+from typing import Any, Self
 
-import pykka
 import pytest
 
-import understudy.loop_actors.registry
-from understudy.actors import LoopActor
-from understudy.loop_actors.registry import RefTable
+from understudy.actors import LoopActor, LoopActorRef, LoopActorRegistry
 
 
 class Alpha(LoopActor):
@@ -25,7 +23,7 @@ class Beta(Alpha):
     pass
 
 
-class Gamma(pykka.ThreadingActor):
+class Gamma(LoopActor):
     def __init__(self) -> None:
         super().__init__()
         self.received: list[Any] = []
@@ -34,38 +32,48 @@ class Gamma(pykka.ThreadingActor):
         self.received.append(message)
 
 
-def test_actors_are_registered_from_start_to_stop_in_order_whatever_their_kind() -> None:
+def test_actors_are_registered_from_start_to_stop_in_order() -> None:
     refs = [cls.start() for cls in (Alpha, Gamma, Beta)]
-    assert pykka.ActorRegistry.get_all() == refs
+    assert LoopActorRegistry.get_all() == refs
     refs[1].stop()
-    assert pykka.ActorRegistry.get_all() == [refs[0], refs[2]]
+    assert LoopActorRegistry.get_all() == [refs[0], refs[2]]
     refs[0].stop()
-    assert pykka.ActorRegistry.get_all() == [refs[2]]
+    assert LoopActorRegistry.get_all() == [refs[2]]
 
 
 def test_actors_are_found_by_class_class_name_and_urn() -> None:
     alpha, beta, gamma = Alpha.start(), Beta.start(), Gamma.start()
-    registry = pykka.ActorRegistry
-    assert registry.get_by_class(Alpha) == [alpha, beta]
-    assert registry.get_by_class(pykka.ThreadingActor) == [gamma]
-    assert registry.get_by_class_name("Alpha") == [alpha]
-    assert registry.get_by_urn(beta.actor_urn) is beta
-    assert registry.get_by_urn("urn:uuid:none") is None
+    assert LoopActorRegistry.get_by_class(Alpha) == [alpha, beta]
+    assert LoopActorRegistry.get_by_class(LoopActor) == [alpha, beta, gamma]
+    assert LoopActorRegistry.get_by_class_name("Alpha") == [alpha]
+    assert LoopActorRegistry.get_by_urn(beta.actor_urn) is beta
+    assert LoopActorRegistry.get_by_urn("urn:uuid:none") is None
 
 
 @pytest.mark.parametrize(
-    ("target", "expected"), [(None, 3), (Alpha, 2), ("Beta", 1), ("Nobody", 0)]
+    ("target", "expected"), [(None, 3), (Alpha, 2), ("Beta", 1), ("Unknown", 0)]
 )
 def test_a_broadcast_reaches_the_actors_of_its_target_class(
     target: type[Alpha] | str | None, expected: int
 ) -> None:
-    refs: list[pykka.ActorRef[Any]] = [Alpha.start(), Beta.start(), Gamma.start()]
-    pykka.ActorRegistry.broadcast("hello", target_class=target)
+    refs: list[LoopActorRef[Any]] = [Alpha.start(), Beta.start(), Gamma.start()]
+    LoopActorRegistry.broadcast("hello", target_class=target)
     received = [ref.proxy().received.get() for ref in refs]
     assert sum(messages == ["hello"] for messages in received) == expected
 
 
-def test_stop_all_stops_the_last_started_first_and_says_what_each_stop_said() -> None:
+def test_a_broadcast_leaves_out_an_actor_that_has_stopped_and_reaches_those_after_it() -> None:
+    stopped, alive = Alpha.start(), Alpha.start()
+    stopped.stop()
+    LoopActorRegistry.unregister(alive)
+    for ref in (stopped, alive):
+        LoopActorRegistry.register(ref)
+    LoopActorRegistry.broadcast("hello")
+    assert alive.proxy().received.get() == ["hello"]
+    LoopActorRegistry.unregister(stopped)
+
+
+def test_stop_all_stops_the_last_started_first_and_returns_what_each_stop_returned() -> None:
     stopped: list[str] = []
 
     class Noting(LoopActor):
@@ -78,75 +86,70 @@ def test_stop_all_stops_the_last_started_first_and_says_what_each_stop_said() ->
 
     for name in "abc":
         Noting.start(name)
-    assert pykka.ActorRegistry.stop_all(block=True) == [True, True, True]
+    assert LoopActorRegistry.stop_all(block=True) == [True, True, True]
     assert stopped == ["c", "b", "a"]
     Noting.start("d")
-    assert [f.get() for f in pykka.ActorRegistry.stop_all(block=False)] == [True]
-    assert pykka.ActorRegistry.get_all() == []
+    assert [f.get() for f in LoopActorRegistry.stop_all(block=False)] == [True]
+    assert LoopActorRegistry.get_all() == []
 
 
 def test_a_ref_may_be_registered_by_hand_and_removed_twice() -> None:
     ref = Alpha.start()
     ref.stop()
-    pykka.ActorRegistry.register(ref)
-    assert ref in pykka.ActorRegistry.get_all()
-    pykka.ActorRegistry.unregister(ref)
-    pykka.ActorRegistry.unregister(ref)
-    assert pykka.ActorRegistry.get_all() == []
+    LoopActorRegistry.register(ref)
+    assert ref in LoopActorRegistry.get_all()
+    LoopActorRegistry.unregister(ref)
+    LoopActorRegistry.unregister(ref)
+    assert LoopActorRegistry.get_all() == []
 
 
-def test_installing_keeps_what_is_registered_and_happens_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    ref = Gamma.start()
-    monkeypatch.setattr(pykka.ActorRegistry, "_actor_refs", [ref])
-    understudy.loop_actors.registry.install()
-    table = pykka.ActorRegistry._actor_refs
-    assert isinstance(table, RefTable)
-    assert list(table) == [ref]
-    understudy.loop_actors.registry.install()
-    assert pykka.ActorRegistry._actor_refs is table
-
-
-def test_a_ref_table_behaves_as_the_list_it_replaces() -> None:
-    refs = [Alpha.start() for _ in range(3)]
-    table, real = RefTable(refs), list(refs)
-    assert table == real
-    assert table[:] == real[:]
-    assert table[0] is real[0]
-    assert table[-1] is real[-1]
-    assert list(reversed(table)) == list(reversed(real))
-    assert len(table) == 3
-    table.remove(refs[1])
-    assert refs[1] not in table
-    assert "a string" not in table
-    with pytest.raises(ValueError, match="not registered"):
-        table.remove(refs[1])
-    table.append(refs[1])
-    assert table[:] == [refs[0], refs[2], refs[1]]
-    table.clear()
-    assert not table[:]
-
-
-def test_registering_and_unregistering_compare_no_refs() -> None:
-    """They are constant: a list would compare the ref with every other one."""
+def test_registering_finding_and_unregistering_compare_no_refs() -> None:
+    """They take constant time: a list would compare the ref with every other one."""
     compared: list[object] = []
 
-    class Comparing(pykka.ActorRef[Any]):
-        def __init__(self, urn: str) -> None:
-            self.actor_urn = urn
-
+    class Comparing(LoopActorRef[Any]):
         def __eq__(self, other: object) -> bool:
             compared.append(other)
             return self is other
 
-        __hash__ = pykka.ActorRef.__hash__
+        __hash__ = LoopActorRef.__hash__
 
-    refs = [Comparing(str(number)) for number in range(100)]
-    table = RefTable()
+    actors = [Alpha() for _ in range(100)]  # not started: the registry takes any ref
+    refs = [Comparing(actor) for actor in actors]
     for ref in refs:
-        table.append(ref)
+        LoopActorRegistry.register(ref)
     for ref in refs:
-        assert ref in table
-        table.remove(ref)
+        assert LoopActorRegistry.get_by_urn(ref.actor_urn) is ref
+        LoopActorRegistry.unregister(ref)
     assert compared == []
+
+
+def test_threads_may_start_and_stop_actors_while_others_are_listed() -> None:
+    enough = threading.Event()
+
+    class Quiet(Alpha):
+        @classmethod
+        def start(cls, *_args: Any, **_kwargs: Any) -> LoopActorRef[Self]:
+            ref: LoopActorRef[Self] = cls().actor_ref
+            LoopActorRegistry.register(ref)
+            return ref
+
+    def come_and_go() -> None:
+        while not enough.is_set():
+            refs = [Quiet.start() for _ in range(10)]
+            for ref in refs:
+                LoopActorRegistry.unregister(ref)
+
+    lasting = Alpha.start()
+    threads = [threading.Thread(target=come_and_go) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(1000):
+            assert LoopActorRegistry.get_all()[0] is lasting
+            assert LoopActorRegistry.get_by_class_name("Alpha") == [lasting]
+    finally:
+        enough.set()
+        for thread in threads:
+            thread.join(10)
+    assert LoopActorRegistry.get_all() == [lasting]

@@ -39,7 +39,7 @@ def note(text: str) -> str:
 
 def listed(view: Messages) -> list[ModelMessage]:
     """The list that a model would get."""
-    with view.lent() as messages:
+    with view.borrowed() as messages:
         return messages
 
 

@@ -340,7 +340,7 @@ def test_a_ref_passes_the_deadline_on(times: Times) -> None:
 def test_what_is_no_deadline_is_refused_before_anything_runs(wrong: Any) -> None:
     """R8."""
     model = ScriptedModel([])
-    with pytest.raises(UsageError, match="deadline is a number of seconds above 0"):
+    with pytest.raises(UsageError, match="deadline must be a number of seconds above 0"):
         Agent("a", model).execute_sync("go", deadline=wrong)
     assert model.requests == []
 

@@ -534,7 +534,7 @@ def breaks(name: str = "x") -> Agent:
         ),
         (
             lambda: Sequential([says("a", "a"), publisher("p")]),
-            "Waits for a person after 2 model calls: 1 request stands: approval of 'publish'.",
+            "Waits for a person after 2 model calls: 1 request is pending: approval of 'publish'.",
         ),
         (
             lambda: Sequential([says("a", "a", pause_when=lambda: "tired")]),

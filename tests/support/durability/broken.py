@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from understudy.actors import run_driver
+from understudy.actors import run_driver, run_task
 from understudy.agent import nested_runs
 from understudy.journal import agent_journal, lease
 from understudy.journal.postgres import sql
@@ -135,12 +135,12 @@ def _j6() -> None:
 
         return locks
 
-    _wrap(lock.SidecarLock, "_locked", locking)
+    _wrap(lock.SidecarLock, "_open_locked", locking)
 
 
 @_broken("J7: the epoch is not checked")
 def _j7() -> None:
-    for name in ("_ADD", "_ADD_AND_STAND"):
+    for name in ("_ADD", "_ADD_WITH_STATUS"):
         checked = "epoch = ? AND incarnation = ? AND last_seq = ?"
         text = getattr(writer, name)
         assert checked in text
@@ -190,34 +190,34 @@ def _j11() -> None:
 @_broken("J13: any cancellation makes a run cancelled")
 def _j13() -> None:
     def ending(cancelled: Callable[..., Any]) -> Callable[..., Any]:
-        async def ends(cell: Any, awake: Any, error: BaseException) -> Any:
-            run = awake.state.run
+        async def ends(slot: Any, error: BaseException) -> Any:
+            run = slot.activation.state.run
             if run is not None and not run.over and run.cancelled is None:
                 signal = StopSignal(StopReason.USER_REQUESTED, "cancelled", source="cancel")
-                awake.ledger.record(r.CancelRequested(signal=signal.to_dict()))
-            return await cancelled(cell, awake, error)
+                slot.activation.ledger.record(r.CancelRequested(signal=signal.to_dict()))
+            return await cancelled(slot, error)
 
         return ends
 
-    _wrap(run_driver, "_cancelled", ending)
+    _wrap(run_task, "_cancelled", ending)
 
 
 @_broken("J14: a message is acknowledged before it is durable")
 def _j14() -> None:
-    _wrap(run_driver, "answer_when_durable", lambda _: lambda _cell, future, v: future.set(v))
+    _wrap(run_driver, "answer_when_durable", lambda _: lambda _slot, future, v: future.set(v))
 
 
 @_broken("J14: a repeated message is another one")
 def _j14_repeat() -> None:
     def sending(send: Callable[..., Any]) -> Callable[..., Any]:
-        def sends(actor: Any, sent: Any) -> None:
-            if sent.message_id in actor._awake.state.message_ids:
+        def sends(driver: Any, sent: Any) -> None:
+            if sent.message_id in driver._activation.state.message_ids:
                 sent = replace(sent, message_id=f"{sent.message_id} again")
-            send(actor, sent)
+            send(driver, sent)
 
         return sends
 
-    _wrap(run_driver.AgentRuns, "_send", sending)
+    _wrap(run_driver.RunDriver, "send", sending)
 
 
 @_broken("J16: an outcome is told before it is durable")
@@ -239,7 +239,7 @@ def _j16_events() -> None:
 
 @_broken("J16: a commit of unknown outcome is not read back")
 def _j16_unread() -> None:
-    _wrap(agent_journal.AgentJournal, "is_done", lambda _: lambda *_: False)
+    _wrap(agent_journal.AgentJournal, "is_committed", lambda _: lambda *_: False)
 
 
 # --------------------------------------------------------------------------- the store

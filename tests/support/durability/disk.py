@@ -49,7 +49,7 @@ def watch_syncs(folder: Path) -> None:
         if level >= FULL:
             keep_image()
 
-    connect, commit, note = sqlite3.connect, SqliteBackend.commit, SidecarLock.note
+    connect, commit, note = sqlite3.connect, SqliteBackend.commit, SidecarLock.advance_watermark
 
     @functools.wraps(connect)
     def connected(*given: Any, **options: Any) -> sqlite3.Connection:
@@ -70,7 +70,7 @@ def watch_syncs(folder: Path) -> None:
 
     sqlite3.connect = connected  # type: ignore[assignment]  # only in this process
     SqliteBackend.commit = committed  # type: ignore[method-assign, assignment]  # so is this
-    SidecarLock.note = noted  # type: ignore[method-assign, assignment]  # and this
+    SidecarLock.advance_watermark = noted  # type: ignore[method-assign, assignment]  # and this
 
 
 def _bytes_of(path: Path, files: dict[tuple[str, int], int]) -> bytes:
