@@ -186,7 +186,7 @@ def test_the_wish_to_stop_is_recorded_before_anything_is_interrupted(times: Time
     kept: list[Record] = []
 
     class Kept:
-        behind = False
+        has_unflushed = False
 
         def append(self, records: Any) -> None:
             kept.extend(records)
