@@ -20,7 +20,6 @@ from understudy.models.messages import (
     StoredResponse,
     StoredToolReturn,
 )
-from understudy.quick import quick_init
 
 __all__ = [
     "AgentCreated",
@@ -287,7 +286,6 @@ class HooksRan:
     kind: Literal["hooks_ran"] = "hooks_ran"
 
 
-@quick_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
     """The model's reply, after `after_model`. It opens a turn."""
@@ -369,7 +367,6 @@ class Revoked:
     kind: Literal["revoked"] = "revoked"
 
 
-@quick_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
     """A call is about to run: durable before the tool's body is entered (J3)."""
@@ -384,7 +381,6 @@ class Started:
     kind: Literal["started"] = "started"
 
 
-@quick_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     """Everything that a call brought."""
@@ -440,7 +436,6 @@ class Settled:
     kind: Literal["settled"] = "settled"
 
 
-@quick_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Propagated:
     """The results of this turn are all there: its message is made, its deltas are merged, once."""
@@ -450,7 +445,6 @@ class Propagated:
     kind: Literal["propagated"] = "propagated"
 
 
-@quick_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnClosed:
     """What was decided at the end of a turn: ask the model again, or end the run so (J1)."""

@@ -6,7 +6,7 @@ in each agent's facts would make these grow with the square of its turns.
 
 from __future__ import annotations
 
-from understudy.models.attribution import is_for_itself, signed, view_for
+from understudy.models.attribution import is_for_itself, view_for, with_author
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState, RunState
 from understudy.state.workflow_progress import AgentResult
@@ -61,7 +61,7 @@ def take_back(state: AgentState, child: AgentState) -> None:
     assert state.run is not None, "a workflow is a run"
     assert run.shared is not None, "only called for an agent of a workflow"
     said = [*run.shared.said, *child.messages[run.shared.inherited :]]
-    told = [signed(message, run.agent) for message in said if not is_for_itself(message)]
+    told = [with_author(message, run.agent) for message in said if not is_for_itself(message)]
     state.messages = state.messages.appending(*told)
     for how, values in run.shared.changes:
         if how == "set":

@@ -7,7 +7,6 @@ from typing import Any
 
 from understudy._base.json_values import digest
 from understudy.interrupts import DECISION_TYPES, DoubtfulCall, Request
-from understudy.quick import quick_init
 from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall, binding, make_context
 from understudy.state.agent_state import Call
@@ -28,7 +27,6 @@ __all__ = [
 ]
 
 
-@quick_init
 @dataclass(frozen=True, slots=True)
 class Ready:
     """A call that may run, with the arguments that its function takes."""
