@@ -1,7 +1,7 @@
 """The changes of a SQLite store, one function for each, and the tenure in which they are made.
 
-Each function but `end_tenure` is called inside a transaction. It raises what `Backend` says about it, or
-`sqlite3.Error`. `mark` is the number of that transaction.
+Each function but `end_tenure` is called inside a transaction. It raises what `Backend` says about
+it, or `sqlite3.Error`. `mark` is the number of that transaction.
 
 A tenure is the time of one host with a database, from `open` to `close`. Each has a number, and the
 row of an agent has the number of the tenure that claimed it last. So a new number in one row ends
