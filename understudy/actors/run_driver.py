@@ -26,8 +26,9 @@ from understudy.errors import JournalFailed, NotInterrupted, RecordRefused, Unde
 from understudy.journal import is_busy, rest_status
 from understudy.loop_actors.future import Future
 from understudy.outcomes import Completed, Outcome
-from understudy.state.agent_state import QueuedMessage, RunState
+from understudy.state.agent_state import QueuedMessage
 from understudy.state.records import CancelRequested, MessageQueued, Quarantined, Released
+from understudy.state.run_state import RunState
 from understudy.stopping import StopSignal
 
 MAX_SELF_STARTED_RUNS = 10
