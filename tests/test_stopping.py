@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_ai.messages import ModelRequest, UserPromptPart
 
-from tests.support.agents import assert_valid_history, completed, never, reloaded, results
+from tests.support.agents import assert_valid_history, completed, reloaded, results
+from tests.support.loops import never
 from understudy import (
     Agent,
     Completed,

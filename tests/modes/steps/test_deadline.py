@@ -15,10 +15,10 @@ from tests.support.agents import (
     by_turn,
     completed,
     interrupted,
-    never,
     reloaded,
     results,
 )
+from tests.support.loops import never
 from understudy import (
     Agent,
     Interrupted,
@@ -186,7 +186,7 @@ def test_the_wish_to_stop_is_recorded_before_anything_is_interrupted(times: Time
     kept: list[Record] = []
 
     class Kept:
-        behind = False
+        has_unflushed = False
 
         def append(self, records: Any) -> None:
             kept.extend(records)
