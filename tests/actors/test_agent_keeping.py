@@ -14,8 +14,17 @@ from typing import Any
 import pykka
 import pytest
 
-from tests.actors.stores import MemoryPlace, Place, SqlitePlace
-from tests.support import Held, by_turn, completed, interrupted, play, results, soon, until_status
+from tests.support.agents import (
+    Held,
+    by_turn,
+    completed,
+    interrupted,
+    play,
+    results,
+    soon,
+    until_status,
+)
+from tests.support.places import MemoryPlace, Place, SqlitePlace
 from understudy import (
     Agent,
     AgentState,
@@ -483,7 +492,7 @@ def test_an_id_that_no_store_can_keep_is_refused_at_once(id: Any) -> None:
                 partial(runtime.export, id),
                 partial(runtime.import_, data, id),
             ):
-                with pytest.raises(UsageError, match="An agent's id is text"):
+                with pytest.raises(UsageError, match="An agent's id must be text"):
                     attempt()
 
     play(main)

@@ -10,7 +10,7 @@ from typing import Any
 import pykka
 import pytest
 
-from tests.support import (
+from tests.support.agents import (
     Held,
     assert_valid_history,
     completed,

@@ -22,7 +22,7 @@ import pykka
 import pytest
 from pydantic_ai.messages import ModelRequest, ModelResponse, UserPromptPart
 
-from tests.support import FakeClock, assert_valid_history
+from tests.support.agents import FakeClock, assert_valid_history
 from understudy import (
     Agent,
     AgentRef,

@@ -14,6 +14,7 @@ from understudy.actors.agent_events import (
 from understudy.actors.agent_host import AgentInfo, PendingRequest
 from understudy.actors.agent_ref import AgentRef
 from understudy.actors.runtime import Runtime, RuntimeStatus
+from understudy.actors.tree import AgentTree, NestedRun
 from understudy.loop_actors.errors import ActorDied
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.loop_actor import LoopActor, async_hook, loop_for_start
@@ -46,6 +47,7 @@ __all__ = [
     "AgentEvent",
     "AgentInfo",
     "AgentRef",
+    "AgentTree",
     "ChildCounts",
     "ChildInfo",
     "ChildNotRunning",
@@ -61,6 +63,7 @@ __all__ = [
     "LoopActorRegistry",
     "LoopBlocked",
     "LoopThread",
+    "NestedRun",
     "NoSuchChild",
     "PendingRequest",
     "Restart",

@@ -10,13 +10,11 @@ from pydantic_ai.messages import InstructionPart, ModelMessage
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
 
-from understudy.quick import quick_init
 from understudy.tools import Tool
 
 __all__ = ["ModelInput"]
 
 
-@quick_init
 @dataclass(frozen=True, slots=True)
 class ModelInput:
     """One model call. What a hook returns instead is shown to the model and not kept (J15)."""
