@@ -760,7 +760,7 @@ async def test_who_asks_for_a_child_that_does_not_come_back_is_told_so() -> None
     await crash(supervisor, "b")
     asked_a, asked_b = supervisor.child("a"), supervisor.child("b")
     await supervisor.terminate_child("a")
-    with pytest.raises(ChildNotRunning, match="'a' does not run: it is stopped"):
+    with pytest.raises(ChildNotRunning, match="'a' has no actor: it is stopped"):
         await asked_a
     await supervisor.stop(block=False)
     with pytest.raises(pykka.ActorDeadError):
@@ -790,7 +790,7 @@ async def test_who_asks_for_a_child_whose_end_is_not_yet_dealt_with_is_told_the_
     ref.tell("leave")
     await gone
     may_start.set()
-    with pytest.raises(ChildNotRunning, match="'a' does not run: it is stopped"):
+    with pytest.raises(ChildNotRunning, match="'a' has no actor: it is stopped"):
         await asked
     await supervisor.stop(block=False)
 
@@ -1380,19 +1380,19 @@ start: Any = Supervisor.start  # as a caller without a type checker sees them
     ("wrong", "told"),
     [
         (lambda: spec("", Plain.start), "id of a child must be a non-empty string"),
-        (lambda: spec(7, Plain.start), "not 7"),
-        (lambda: spec("a", Plain), "give Plain.start"),
+        (lambda: spec(7, Plain.start), "got 7"),
+        (lambda: spec("a", Plain), "pass Plain.start"),
         (lambda: spec("a", "Plain"), "start of child 'a' must be a callable"),
         (lambda: spec("a", Plain.start, "always"), "restart of child 'a' must be"),
         (lambda: spec("a", Plain.start, shutdown=-1), "shutdown of child 'a' must be"),
         (lambda: spec("a", Plain.start, shutdown=float("nan")), "shutdown of child 'a'"),
         (lambda: spec("a", Plain.start, shutdown=True), "shutdown of child 'a'"),
         (lambda: start(strategy="one_for_two"), "strategy must be one of 'one_for_one'"),
-        (lambda: start(max_restarts=-1), "max_restarts must be 0 or more"),
-        (lambda: start(max_restarts=1.5), "max_restarts must be 0 or more"),
+        (lambda: start(max_restarts=-1), "max_restarts must be at least 0"),
+        (lambda: start(max_restarts=1.5), "max_restarts must be at least 0"),
         (lambda: start(period=0), "period must be more than 0"),
         (lambda: start(wait=3), "wait must be a Tenacity wait"),
-        (lambda: start([Plain.start]), "given as a ChildSpec"),
+        (lambda: start([Plain.start]), "must be a ChildSpec"),
     ],
 )
 def test_what_cannot_be_right_is_refused_at_once(wrong: Callable[[], Any], told: str) -> None:

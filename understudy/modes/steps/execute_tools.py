@@ -17,9 +17,9 @@ from understudy.modes.steps.tool_results import (
 )
 from understudy.outcomes import Outcome
 from understudy.run.run import Run
-from understudy.state.agent_state import Call, Turn
 from understudy.state.fold import IN_DOUBT
 from understudy.state.records import Propagated, Result
+from understudy.state.run_state import Call, Turn
 
 __all__ = ["execute_tools", "propagate_state"]
 
@@ -39,7 +39,7 @@ async def execute_tools(run: Run) -> Outcome | None:
     if turn is None or turn.propagated:
         return None
     asks = run.definition.hooks.check_tool_calls or run.gates
-    if asks and not turn.interrupts_checked and not turn.cut and not turn.answered:
+    if asks and not turn.interrupts_checked and not turn.cut and not turn.has_all_results:
         raise UsageError("a middleware gates tools, but the mode has no step check_interrupts")
     ready = []
     for call in turn.calls.values():
@@ -162,6 +162,6 @@ async def _guarded(run: Run, item: Ready) -> BaseException | None:
 async def propagate_state(run: Run) -> Outcome | None:
     """When every call has its result: make the turn's message and merge the deltas, once."""
     turn = run.current.turn
-    if turn is not None and turn.calls and not turn.propagated and turn.answered:
+    if turn is not None and turn.calls and not turn.propagated and turn.has_all_results:
         run.record(Propagated(turn=turn.index, at=run.clock.now()))
     return None
