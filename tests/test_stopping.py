@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_ai.messages import ModelRequest, UserPromptPart
 
-from tests.support import assert_valid_history, completed, never, reloaded, results
+from tests.support.agents import assert_valid_history, completed, never, reloaded, results
 from understudy import (
     Agent,
     Completed,
@@ -280,8 +280,8 @@ def test_a_continuation_explains_itself_in_a_sentence() -> None:
     assert one.explain() == "Stops: stop_requested: enough (from 'guard')."
     assert two.explain() == "Stops: error: worse, and 1 more."
     assert one.with_continuation().explain() == (
-        "Goes on: somebody asked to, although this asks to stop: stop_requested: enough (from "
-        "'guard')."
+        "Goes on: a continuation was requested, although this asks to stop: stop_requested: enough "
+        "(from 'guard')."
     )
 
 
@@ -806,7 +806,8 @@ def test_every_outcome_explains_itself_in_one_sentence() -> None:
         told[type(outcome)] = outcome.explain()
     assert told == {
         Completed: "Completed after 1 model call: the model gave its final answer.",
-        Interrupted: "Waits for a person after 1 model call: 1 request stands: approval of 'ask'.",
+        Interrupted: "Waits for a person after 1 model call: 1 request is pending: approval of "
+        "'ask'.",
         Paused: "Paused after 1 model call: lunch.",
         Failed: "Failed after 0 model calls: ModelFailed: No model answered: scripted: OSError: "
         "no network.",

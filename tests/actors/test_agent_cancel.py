@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic_ai.messages import UserPromptPart
 
-from tests.support import (
+from tests.support.agents import (
     Held,
     assert_valid_history,
     completed,
@@ -301,7 +301,7 @@ def test_cancel_before_the_start_leaves_no_model_call(earlier: bool) -> None:
     play(main)
 
 
-@pytest.mark.parametrize("standing", ["interrupted", "paused"])
+@pytest.mark.parametrize("index_status", ["interrupted", "paused"])
 def test_cancel_right_behind_going_on_ends_the_run(index_status: str) -> None:
     """P7: the drive was started, and has not taken its first step."""
 

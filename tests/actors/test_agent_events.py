@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import Held, completed, play, soon
+from tests.support.agents import Held, completed, play, soon
 from understudy import (
     Agent,
     Completed,

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.actors.faulty import FaultyBackend
-from tests.actors.stores import SqlitePlace
-from tests.journal.postgres_server import Hosts, Server
-from tests.support import Held, by_turn, completed, interrupted, play, results, soon
+from tests.support.agents import Held, by_turn, completed, interrupted, play, results, soon
+from tests.support.faulty import FaultyBackend
+from tests.support.places import SqlitePlace
+from tests.support.postgres import Hosts, Server
 from understudy import Agent, Runtime, ScriptedModel, Status, approve, call, tool
 from understudy.errors import Fenced, OwnedElsewhere, StoreInUse, StoreUnavailable
 from understudy.journal import IndexStatus, Store

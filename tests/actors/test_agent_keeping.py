@@ -14,8 +14,17 @@ from typing import Any
 import pykka
 import pytest
 
-from tests.actors.stores import MemoryPlace, Place, SqlitePlace
-from tests.support import Held, by_turn, completed, interrupted, play, results, soon, until_status
+from tests.support.agents import (
+    Held,
+    by_turn,
+    completed,
+    interrupted,
+    play,
+    results,
+    soon,
+    until_status,
+)
+from tests.support.places import MemoryPlace, Place, SqlitePlace
 from understudy import (
     Agent,
     AgentState,
@@ -33,7 +42,7 @@ from understudy import (
     call,
     tool,
 )
-from understudy.actors import AgentActor, AgentEvent, Gap, Subscription
+from understudy.actors import AgentActor, AgentEvent, Gap, LoopActorRegistry, Subscription
 from understudy.events import RunFinished
 from understudy.journal import MemoryStore, Store
 from understudy.middleware import Middleware
@@ -483,7 +492,7 @@ def test_an_id_that_no_store_can_keep_is_refused_at_once(id: Any) -> None:
                 partial(runtime.export, id),
                 partial(runtime.import_, data, id),
             ):
-                with pytest.raises(UsageError, match="An agent's id is text"):
+                with pytest.raises(UsageError, match="An agent's id must be text"):
                     attempt()
 
     play(main)
@@ -621,7 +630,7 @@ def test_a_thousand_agents_run_and_leave_nothing_in_memory(sqlite: SqlitePlace) 
             gc.collect()
             assert [ref() for ref in weak] == [None] * 1000
             assert [cell() for cell in cells] == [None] * 1000
-            assert pykka.ActorRegistry.get_by_class(AgentActor) == []
+            assert LoopActorRegistry.get_by_class(AgentActor) == []
             assert len(await soon(runtime.agents())) == 1000
             assert completed(await soon(runtime.get("a17").run("go"))).text == "ok"
 

@@ -10,7 +10,7 @@ from typing import Any
 import pykka
 import pytest
 
-from tests.support import (
+from tests.support.agents import (
     Held,
     assert_valid_history,
     completed,
@@ -38,7 +38,7 @@ from understudy import (
     call,
     tool,
 )
-from understudy.actors import AgentActor, Future, StatusChanged
+from understudy.actors import AgentActor, Future, LoopActorRegistry, StatusChanged
 
 
 class OwnKind(BaseException):
@@ -194,11 +194,11 @@ def test_the_run_goes_on_while_its_actor_dies() -> None:
             ref = runtime.spawn("a")
             run = ref.run("go")
             await soon(held.entered.wait())
-            (actor,) = pykka.ActorRegistry.get_by_class(AgentActor)
+            (actor,) = LoopActorRegistry.get_by_class(AgentActor)
             victim: Any = actor
             victim.stop_now(RuntimeError("killed"))
             assert (await soon(ref.state())).run is not None
-            (other,) = pykka.ActorRegistry.get_by_class(AgentActor)
+            (other,) = LoopActorRegistry.get_by_class(AgentActor)
             assert other.actor_urn != actor.actor_urn
             held.release.set()
             assert completed(await soon(run)).text == "done"
@@ -337,7 +337,7 @@ def test_an_idle_agent_falls_asleep_and_the_next_message_wakes_it_where_it_stood
             for number in (1, 3, 5):
                 assert completed(await soon(ref.run("go"))).text == f"{number}"
                 await until_status(ref, Status.PASSIVE)
-                assert pykka.ActorRegistry.get_by_class(AgentActor) == []
+                assert LoopActorRegistry.get_by_class(AgentActor) == []
                 assert ref.is_alive()
 
     play(main)
@@ -531,7 +531,7 @@ def test_two_hundred_agents_stop_at_once_after_their_steps_and_answer_everybody(
         for future in futures:
             with pytest.raises(pykka.ActorDeadError):
                 await soon(future)
-        assert pykka.ActorRegistry.get_all() == []
+        assert LoopActorRegistry.get_all() == []
 
     play(main)
 
@@ -557,7 +557,7 @@ def test_a_stop_with_a_limit_cuts_off_what_does_not_end() -> None:
     with pytest.raises(pykka.ActorDeadError):
         run.get(timeout=5)
     assert ran == ["asked"], "it is not driven on"
-    assert pykka.ActorRegistry.get_all() == []
+    assert LoopActorRegistry.get_all() == []
 
 
 def test_whatever_is_asked_while_the_runtime_stops_is_answered() -> None:

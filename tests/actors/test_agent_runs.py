@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic_ai.messages import ModelRequest, UserPromptPart
 
-from tests.support import (
+from tests.support.agents import (
     Held,
     assert_valid_history,
     completed,

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from pydantic_ai.messages import UserPromptPart
 
-from tests.actors.stores import Place
-from tests.support import (
+from tests.support.agents import (
     Held,
     assert_valid_history,
     by_turn,
@@ -20,6 +19,7 @@ from tests.support import (
     soon,
     until_status,
 )
+from tests.support.places import Place
 from understudy import (
     Agent,
     AgentRef,

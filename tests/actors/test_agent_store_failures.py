@@ -12,9 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.actors.faulty import Fault, FaultyBackend, unavailable
-from tests.actors.stores import SqlitePlace
-from tests.support import (
+from tests.support.agents import (
     Held,
     assert_valid_history,
     by_turn,
@@ -24,6 +22,8 @@ from tests.support import (
     results,
     soon,
 )
+from tests.support.faulty import Fault, FaultyBackend, unavailable
+from tests.support.places import SqlitePlace
 from understudy import (
     Agent,
     AgentRef,

@@ -12,7 +12,7 @@ from typing import Any
 import pykka
 import pytest
 
-from tests.support import Held, completed, interrupted, play, soon
+from tests.support.agents import Held, completed, interrupted, play, soon
 from understudy import (
     Agent,
     AgentRef,
@@ -28,7 +28,7 @@ from understudy import (
     respond,
     tool,
 )
-from understudy.actors import AgentInfo, Future
+from understudy.actors import AgentInfo, AgentTree, Future
 from understudy.errors import ForkedRuntime
 from understudy.middleware import SubAgent
 
@@ -227,7 +227,7 @@ def test_a_refused_spawn_registers_no_definition() -> None:
 def test_an_id_is_text_without_a_slash(bad: Any) -> None:
     async def main() -> None:
         async with Runtime([echo()]) as runtime:
-            with pytest.raises(UsageError, match="id is text without '/'"):
+            with pytest.raises(UsageError, match="without '/' or NUL"):
                 runtime.spawn("echo", bad)
             assert await soon(runtime.agents()) == []
 
@@ -291,7 +291,7 @@ def test_wrong_options_are_refused_at_construction(options: dict[str, Any]) -> N
 
 
 def test_a_runtime_that_does_not_run_spawns_nothing() -> None:
-    with pytest.raises(UsageError, match="does not run"):
+    with pytest.raises(UsageError, match="is not started"):
         Runtime([echo()]).spawn("echo")
 
 
@@ -615,12 +615,16 @@ def test_the_tree_shows_the_sub_agents_that_open_calls_run() -> None:
             await soon(held.entered.wait())
             (agent,) = runtime.tree().children
             assert (agent.id, agent.class_name) == ("b-1", "AgentActor")
-            (child,) = agent.children
-            assert child.class_name == "kid"
-            assert "kid" in str(runtime.tree())
+            assert isinstance(agent, AgentTree)
+            assert agent.children == ()
+            (nested,) = agent.nested_runs
+            assert (nested.agent, nested.status) == ("kid", Status.RUNNING)
+            assert f"└── {nested.key} (nested run of kid) running" in str(runtime.tree())
             held.release.set()
             await soon(run)
-            assert runtime.tree().children[0].children == ()
+            (agent,) = runtime.tree().children
+            assert isinstance(agent, AgentTree)
+            assert agent.nested_runs == ()
 
     play(main)
 

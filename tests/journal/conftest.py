@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.journal.postgres_server import Hosts, cutter, hosts, postgres_server, postgres_url
+from tests.support.postgres import Hosts
 from understudy.journal.contracts import Backend
 from understudy.journal.sqlite.backend import SqliteBackend
 
-__all__ = ["Database", "backend", "cutter", "database", "hosts", "postgres_server", "postgres_url"]
+__all__ = ["Database", "backend", "database"]
 
 
 class Database(ABC):

@@ -180,6 +180,30 @@ def test_a_cost_which_no_json_number_holds_exactly_comes_back_exactly() -> None:
     assert decode(encode(record)) == record
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        TextPart("hi"),
+        {"usage": RequestUsage(input_tokens=7)},
+        [ModelResponse(parts=[TextPart("hi")], timestamp=NOW)],
+    ],
+    ids=["part", "usage", "response"],
+)
+def test_a_message_type_inside_of_content_is_written_whole(content: Any) -> None:
+    """Its defaults are left out only where an adapter of its type reads it back."""
+    part = ToolReturnPart("t", content, tool_call_id="c", timestamp=NOW)
+    record = Result(call_key="r.0.0", part=part)
+
+    assert decode(encode(record)) == record_from_dict(record_to_dict(record))
+
+
+def test_the_parts_of_a_reply_may_be_any_sequence() -> None:
+    response = ModelResponse(parts=(TextPart("hi"),), timestamp=NOW)
+    record = Reply(turn=0, response=response)
+
+    assert decode(encode(record)) == record_from_dict(record_to_dict(record))
+
+
 def deep(levels: int) -> Any:
     value: Any = 1
     for _ in range(levels):

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.support import (
+from tests.durability.test_cut_off import Crash, Disk
+from tests.support.agents import (
     assert_valid_history,
     authors,
     completed,
@@ -17,7 +18,6 @@ from tests.support import (
     results,
     soon,
 )
-from tests.test_cut_off import Crash, Disk
 from understudy import (
     Agent,
     DecisionError,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import (
+from tests.support.agents import (
     FakeClock,
     Stage,
     assert_valid_history,

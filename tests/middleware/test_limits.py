@@ -8,7 +8,7 @@ import pytest
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.usage import RequestUsage
 
-from tests.support import (
+from tests.support.agents import (
     FakeClock,
     assert_valid_history,
     by_turn,

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from pydantic_ai.messages import ModelRequest, SystemPromptPart, UserPromptPart
 
-from tests.support import (
+from tests.durability.test_cut_off import Crash, Disk, told
+from tests.support.agents import (
     FakeClock,
     assert_valid_history,
     by_turn,
@@ -21,7 +22,6 @@ from tests.support import (
     reloaded,
     results,
 )
-from tests.test_cut_off import Crash, Disk, told
 from understudy import (
     Agent,
     AgentState,

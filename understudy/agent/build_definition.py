@@ -240,7 +240,8 @@ def check_limits(max_runs: object, early_stopping: object, *, agent: str) -> Non
 def check_overrides(max_overrides: object, *, agent: str) -> None:
     if not isinstance(max_overrides, int) or isinstance(max_overrides, bool) or max_overrides < 0:
         raise UsageError(
-            f"Agent {agent!r}: `max_overrides` must be an integer of at least 0, got {max_overrides!r}"
+            f"Agent {agent!r}: `max_overrides` must be an integer of at least 0, got "
+            f"{max_overrides!r}"
         )
 
 

@@ -13,22 +13,22 @@ from understudy.journal.contracts import Backend, Batch, IndexStatus, Owned
 from understudy.journal.lease import Lease
 from understudy.state.records import Record
 
-__all__ = ["AgentJournal"]
-
 
 class AgentJournal:
-    """A journal that may be behind. Its methods are called on one event loop.
+    """A write-behind journal. Its methods are called on one event loop.
 
-    What was appended is handed to the committer when the loop comes round, or when somebody waits
-    for it: by then the records are folded, so `index_status` tells how the agent stands after them.
+    It hands appended records to the committer in the next iteration of the loop, or when a caller
+    waits for them. The records are folded by then, so `index_status` describes the agent after
+    them.
 
     Args:
-        committer: whose next transaction takes the records.
+        committer: its next transaction takes the records.
         lease: checked before a tool is entered.
-        owned: the epoch that it writes under.
-        term: of the lease under which that was claimed.
-        standing: how the agent stands now, for the index.
-        on_durable: told, on the loop, the number of the newest durable record after each commit.
+        owned: the epoch to write under.
+        term: the term of the lease in which that was claimed.
+        index_status: gives the agent's present status, for the index.
+        on_durable: called on the loop after each commit, with the number of the newest durable
+            record.
 
     """
 
@@ -44,7 +44,7 @@ class AgentJournal:
         "_max_bytes",
         "_on_durable",
         "_owned",
-        "_pushing",
+        "_push_scheduled",
         "_queued",
         "_queued_index_status",
         "_taken_seq",
@@ -74,21 +74,23 @@ class AgentJournal:
         self._max_bytes = max_bytes
         self._appended = self._durable = owned.last_seq
         self._buffer: list[EncodedRecord] = []
-        self._pushing = False
+        self._push_scheduled = False
         self._failure: StoreError | None = None
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
-        # Guarded by the committer's lock: what its next transaction takes.
+        # Guarded by the committer's lock: the loop adds to them, the committer's thread takes them.
         self._queued: list[EncodedRecord] = []
         self._queued_index_status = IndexStatus.REST
         self._taken_seq = owned.last_seq
-        # Newest record of each batch that was taken and not settled: they settle in this order.
-        self._in_flight: list[int] = []  # a deque takes 0.7 KB, though it is empty
+        # The newest record of each batch that was taken and is not settled, in the order in which
+        # they settle. Added to in the committer's thread and removed from on the loop, at opposite
+        # ends. An empty deque takes 0.7 KB.
+        self._in_flight: list[int] = []
 
     # ------------------------------------------------------------------- on the loop
 
     @property
     def owned(self) -> Owned:
-        """The epoch that it writes under, with the number of its newest record."""
+        """The epoch that it writes under, with the number of its newest appended record."""
         return replace(self._owned, last_seq=self._appended)
 
     @property
@@ -101,12 +103,12 @@ class AgentJournal:
         encoded = [encode(record, max_bytes=self._max_bytes) for record in records]
         self._buffer += encoded
         self._appended += len(encoded)
-        if not self._pushing:
-            self._pushing = True
+        if not self._push_scheduled:
+            self._push_scheduled = True
             self.loop.call_soon(self._push)
 
     def check(self, record: Record, *, spare: int = 0) -> None:
-        """Raise `RecordRefused` for what could not be kept, or not with so many bytes more."""
+        """Raise `RecordRefused` if the record, with `spare` bytes more, could not be stored."""
         encode(record, max_bytes=self._max_bytes - spare)
 
     async def durable(self) -> None:
@@ -115,27 +117,31 @@ class AgentJournal:
         if not self.has_unflushed:
             return
         done = self.loop.create_future()
+        # Registered before the records are handed over. `settle` runs on this loop, so it cannot
+        # come between the check above and this line.
         self._waiters.append((self._appended, done))
         self._push()
-        self._committer.flush_now()
+        self._committer.flush_now()  # after the push: on an empty queue it does nothing
         await done
 
     def check_owner(self) -> None:
-        """Raise `Fenced` where another runtime may own the agent by now (J8)."""
+        """Raise `Fenced` if another runtime may own the agent by now."""
         if self._failure is not None:
             raise self._failure
         if not self._lease.holds(self._term):
             raise Fenced(agent_id=self._owned.agent_id, why="this runtime's lease has ended")
 
     def fence(self, why: str) -> None:
-        """Write no more: the lease is lost."""
+        """Write no more: the lease is lost. Its waiters get `Fenced`."""
         self._fail(Fenced(agent_id=self._owned.agent_id, why=why))
 
     def _push(self) -> None:
-        self._pushing = False
+        self._push_scheduled = False
         if not self._buffer:
             return
         index_status = self._index_status()
+        # Race: this against `take_batch` in the committer's thread. One hold of the lock, so that a
+        # batch and its status belong together, and a journal with records is always in the queue.
         with self._committer.lock:
             if not self._queued:
                 self._committer.put(self)
@@ -143,11 +149,11 @@ class AgentJournal:
             self._queued_index_status = index_status
         self._buffer = []
 
-    # ---------------------------------------------------------- in the store's thread
+    # ------------------------------------------------------ in the committer's thread
 
-    def take(self) -> Batch:
+    def take_batch(self) -> Batch:
         owned, queued = self._owned, self._queued
-        taken = Batch(
+        batch = Batch(
             agent_id=owned.agent_id,
             incarnation=owned.incarnation,
             epoch=owned.epoch,
@@ -158,19 +164,21 @@ class AgentJournal:
         self._taken_seq += len(queued)
         self._in_flight.append(self._taken_seq)
         self._queued = []
-        return taken
+        return batch
 
-    def work(self, backend: Backend) -> None:
-        raise AssertionError("the records that were taken are appended with those of others")
+    def execute(self, backend: Backend) -> None:
+        raise AssertionError("the records of a batch are appended together with those of others")
 
-    def is_done(self, backend: Backend, taken: Batch | None) -> bool:
-        assert taken is not None, "a journal always has something to append"
-        return backend.is_committed(taken)
+    def is_committed(self, backend: Backend, batch: Batch | None) -> bool:
+        assert batch is not None, "a journal in the queue has records"
+        return backend.is_committed(batch)
 
     # ------------------------------------------------------------------- on the loop
 
     def settle(self, error: StoreError | None) -> None:
         if error is not None:
+            # Later batches may be under way. The store refuses them, because their `first_seq` is
+            # not the next number any more: what is durable stays a prefix of what was appended.
             self._fail(error)
             return
         self._durable = self._in_flight.pop(0)

@@ -1,58 +1,58 @@
-"""The contracts between a run, the store of its records, and the database under that."""
+"""The contracts between a run, the store of its records, and the database under the store."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import Literal, Protocol, get_args
 
-from understudy.errors import Fenced, StoreConflict
+from understudy.errors import Fenced, StoreConflict, UsageError
 from understudy.journal.codec import EncodedRecord
 from understudy.state.records import Record
 
-__all__ = [
-    "Backend",
-    "Batch",
-    "IndexStatus",
-    "Journal",
-    "Owned",
-    "StoredAgent",
-    "StoredRecords",
-]
+Durability = Literal["full", "normal", "off"]
+"""What a commit survives; each backend says what that means for its database."""
+
+
+def check_durability(durability: object) -> None:
+    """Raise `UsageError` for what is not a `Durability`."""
+    if durability not in get_args(Durability):
+        known = ", ".join(map(repr, get_args(Durability)))
+        raise UsageError(f"`durability` must be one of {known}, got {durability!r}")
 
 
 class Journal(Protocol):
     """Keeps the records of one agent, in order.
 
-    What `append` raises stops the run at once, with nothing after it recorded.
+    An error of `append` stops the run at once; nothing after it is recorded.
     """
 
     def append(self, records: Sequence[Record]) -> None:
-        """Take records, in order; they need not be durable yet. Never waits."""
+        """Accept records, in order. They need not be durable on return. Never waits."""
 
     @property
     def has_unflushed(self) -> bool:
-        """Whether something was appended that is not durable yet."""
+        """Whether there are appended records that are not durable yet."""
 
     async def durable(self) -> None:
         """Wait until everything appended so far is durable."""
 
 
 class IndexStatus(Enum):
-    """What an agent is waiting for, as its store indexes it: how `recover` finds who needs it."""
+    """What an agent waits for, in the index of its store: `recover` finds by it what to resume."""
 
-    REST = "rest"  # its last run is over, and nothing is queued
-    QUEUED = "queued"  # messages wait, and no run is open
-    OPEN = "open"  # a run is open, and can go on by itself
-    SUSPECT = "suspect"  # the same, and it was cut off before, without having got further
-    WAITS = "waits"  # its run waits for a person, or stands still
-    QUARANTINED = "quarantined"  # its run crashed too often in a row (J10)
+    REST = "rest"  # its last run is over, and no message is queued
+    QUEUED = "queued"  # messages are queued, and no run is open
+    OPEN = "open"  # a run is open, and can continue by itself
+    SUSPECT = "suspect"  # as OPEN, and it crashed before without progress
+    WAITS = "waits"  # its run waits for a person, or is paused
+    QUARANTINED = "quarantined"  # its run crashed too often in a row without progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owned:
-    """The right to write to one agent, while its epoch is the current one (J6)."""
+    """The right to write to one agent, for as long as its epoch is the current one."""
 
     agent_id: str
     agent: str
@@ -60,12 +60,12 @@ class Owned:
     incarnation: int
     epoch: int
     last_seq: int
-    """Of its newest record; 0 where there is none."""
+    """Of its newest record; 0 = there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredAgent:
-    """What the store's index says of one agent."""
+    """What the store's index says about one agent."""
 
     agent_id: str
     agent: str
@@ -73,15 +73,15 @@ class StoredAgent:
     epoch: int
     last_seq: int
     floor: int
-    """The records up to here are gone: the next one is a snapshot. 0 = none are gone."""
+    """Records up to this number were compacted away: the next one is a snapshot. 0 = none were."""
     index_status: IndexStatus
     host: str | None
-    """The runtime that owns it now; None where it may be claimed."""
+    """The runtime that owns it now; None = it may be claimed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRecords:
-    """The records of one agent after some number, in order, without a gap."""
+    """The records of one agent above some number, in order, without a gap."""
 
     agent: StoredAgent
     first_seq: int
@@ -90,42 +90,42 @@ class StoredRecords:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """What one agent adds in one commit."""
+    """The records that one agent adds in one commit."""
 
     agent_id: str
     incarnation: int
     epoch: int
     first_seq: int
-    """Of the first of `records`: one more than the newest that the store has (J7)."""
+    """Of the first of `records`: one more than the newest that the store has."""
     records: tuple[EncodedRecord, ...]
     index_status: IndexStatus
 
 
 class Backend(Protocol):
-    """A database that keeps records. Plain blocking calls; the store brings the threads.
+    """A database that keeps records. Plain blocking calls: the store calls them in its threads.
 
-    The *writer's* methods are called by one thread, the *reader's* by another: let each have a
-    connection of its own. A writer's change is made between `begin` and `commit`, several agents'
-    changes in one transaction. What such a change raises:
+    One thread calls the *writer's* methods, another one the *reader's*: each needs a connection of
+    its own. A writer's change is made between `begin` and `commit`; one transaction holds the
+    changes of several agents. Such a change raises:
 
-    - `Fenced`, `OwnedElsewhere`, `StoreConflict`: nothing of this change was made; the other
-      changes of the transaction go on.
-    - `StoreUnavailable`: the database cannot be reached or is locked just now. The transaction is
-      rolled back and tried again, after `reconnect`.
+    - `Fenced`, `OwnedElsewhere`, `StoreConflict`: this change was not made; the other changes of
+      the transaction continue.
+    - `StoreUnavailable`: the database cannot be reached, or is locked. The transaction is rolled
+      back, and retried after `reconnect`.
     - `StoreBroken` (disk full, read-only, an I/O error, damaged): the transaction is rolled back,
-      and nobody tries again.
+      and not retried.
 
     No other exception leaves these methods.
     """
 
     @property
     def host(self) -> str:
-        """What other runtimes are told of who owns an agent."""
+        """The name of this runtime, which other runtimes see as the owner of its agents."""
 
     # ------------------------------------------------------------------- the writer
 
     def open(self) -> None:
-        """Connect, make the tables where there are none, and become a host.
+        """Connect, create missing tables, and become a host.
 
         Raises:
             StoreInUse: if the database is for one runtime, and another one has it.
@@ -134,33 +134,33 @@ class Backend(Protocol):
         """
 
     def close(self) -> None:
-        """Give up what this host owns, and disconnect. Raises nothing."""
+        """Release what this host owns, and disconnect. Raises nothing."""
 
     def reconnect(self) -> None:
-        """After `StoreUnavailable`: connect the writer anew, as the same host.
+        """After `StoreUnavailable`: connect the writer again, as the same host.
 
-        The reader and the heartbeat mend their connections themselves, and try once more.
+        The reader and the heartbeat reconnect by themselves, and try once more.
         """
 
     def begin(self) -> None:
         """Begin a transaction."""
 
     def commit(self) -> None:
-        """Make it durable. On return it is."""
+        """Commit it. On return it is durable."""
 
     def rollback(self) -> None:
-        """Undo it. Raises nothing: with the connection gone it is undone already."""
+        """Roll it back. Raises nothing: with the connection lost it is rolled back already."""
 
     def claim(self, agent_id: str, agent: str | None) -> Owned | None:
-        """Become the owner of an agent, in a new epoch (J6).
+        """Become the owner of an agent, in a new epoch.
 
-        Compare-and-set: it succeeds only where no other host with an unexpired lease owns it. What
-        this host owns already is claimed anew, in a new epoch.
+        A compare-and-set: it succeeds only if no other host with an unexpired lease owns the agent.
+        An agent that this host owns already is claimed again, in a new epoch.
 
         Args:
-            agent: the name of its definition, to begin its first incarnation (or, after a
-                deletion, its next one, above the epoch of the tombstone) where there is none;
-                with None an unknown agent gives None.
+            agent: the name of its definition. It begins the first incarnation of an unknown agent
+                (after a deletion the next one, above the epoch of the tombstone). None: there is no
+                such agent to begin, and the result is None.
 
         Raises:
             OwnedElsewhere: naming the host.
@@ -169,31 +169,33 @@ class Backend(Protocol):
         """
 
     def append(self, batch: Batch) -> None:
-        """Add records, if the epoch is the current one and `first_seq` the next (J7).
+        """Add records, if the epoch is the current one and `first_seq` the next number.
 
         Raises:
-            Fenced: if epoch or incarnation is another one by now, or it was deleted.
+            Fenced: if the epoch or the incarnation is another one by now, or the agent was deleted.
             StoreConflict: if `first_seq` is not the next number.
 
         """
 
     def append_all(self, batches: Sequence[Batch]) -> list[Fenced | StoreConflict | None]:
-        """`append` for each, in order, in one round trip where the database is far away.
+        """`append` for each, in order, in one round trip where the database is remote.
 
-        Each answer stands where its batch stands: None, or what `append` would have raised.
+        Returns:
+            For each batch, in the same order: None, or the error that `append` raises for it.
+
         """
 
     def release(self, owned: Owned) -> None:
-        """Give the agent up, if this is still its epoch; any host may claim it then."""
+        """Give up the agent, if this is still its epoch. Any host may claim it then."""
 
     def compact(self, batch: Batch) -> None:
-        """Put a snapshot (the one record of `batch`) down, and delete all before it (J17).
+        """Add a snapshot, the one record of `batch`, and delete all records before it.
 
-        As `append`, and then the floor is `batch.first_seq - 1`.
+        As `append`; the floor is `batch.first_seq - 1` then.
         """
 
     def delete(self, agent_id: str) -> bool:
-        """Delete an agent's records, and leave a tombstone with its highest epoch (J7).
+        """Delete an agent's records, and keep a tombstone with its highest epoch.
 
         Returns:
             Whether there was such an agent.
@@ -204,32 +206,31 @@ class Backend(Protocol):
         """
 
     def is_committed(self, batch: Batch) -> bool:
-        """After a commit with unknown outcome: whether it holds exactly these records (J16)."""
+        """After a commit with unknown outcome: whether the store has exactly these records."""
 
     def renew(self) -> float:
-        """Prolong the lease of this host, in a transaction of its own.
+        """Renew the lease of this host, in a transaction of its own.
 
-        Called by a third thread, which needs a connection of its own where the lease is no mere
-        lock.
+        Called by a third thread. It needs a connection of its own, unless the lease is only a lock.
 
         Returns:
-            Seconds until the lease ends; infinity where only this host can have the store.
+            Seconds until the lease ends; infinity if only this host can have the store.
 
         Raises:
-            Fenced: if it had ended already: other hosts may own its agents by now. The next
-                call makes this a host anew, which owns nothing yet. `agent_id` of it is `"*"`.
+            Fenced: if the lease had ended already, so other hosts may own the agents by now. Its
+                `agent_id` is `"*"`. The next call makes this a new host, which owns nothing yet.
 
         """
 
     # ------------------------------------------------------------------- the reader
 
     def load(self, agent_id: str, after: int) -> StoredRecords | None:
-        """The records of an agent above a number, or None where there is no such agent.
+        """The records of an agent above a number; None if there is no such agent.
 
-        From the snapshot on, where `after` is below the floor.
+        From the snapshot on, if `after` is below the floor.
         """
 
     def agents(
         self, index_statuses: Collection[IndexStatus] | None, after_id: str, limit: int
     ) -> list[StoredAgent]:
-        """The agents that stand so (None: all), by id, from behind `after_id` on."""
+        """Up to `limit` agents with one of these statuses (None: any), by id, above `after_id`."""

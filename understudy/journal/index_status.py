@@ -1,4 +1,4 @@
-"""How an agent stands, as the index of a store knows it: by its state."""
+"""The status of an agent for the index of its store, derived from its state."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from understudy.journal.contracts import IndexStatus
 from understudy.state.agent_state import AgentState
 from understudy.stopping import StopReason, StopSignals
 
-__all__ = ["index_status_of", "is_busy", "rest_status"]
-
 HELD = ("failed", "cancelled")
-"""After these the queue waits for a newer message (A2)."""
+"""In these the queue waits for a newer message."""
 AT_REST = ("idle", *HELD)
 
 
@@ -27,9 +25,10 @@ def index_status_of(state: AgentState) -> IndexStatus:
 
 
 def is_busy(state: AgentState) -> bool:
-    """Whether a call is under way, here or inside: what its siblings ask makes nothing stand.
+    """Whether a call is running, in this agent or in one that it runs.
 
-    But a halt does, whatever is under way (I11).
+    While it runs, requests of its sibling calls do not make the run wait. A halt does, whatever is
+    running: then the agent does not count as busy.
     """
     halt = state.run.halt if state.run is not None else None
     if halt is not None and halt.source:
@@ -40,12 +39,15 @@ def is_busy(state: AgentState) -> bool:
 
 
 def rest_status(state: AgentState) -> str:
-    """How an agent with no open run stands: also where that was not noted any more (A1)."""
+    """The status of an agent with no open run: `"idle"`, `"failed"` or `"cancelled"`.
+
+    Also after a crash between the end of its last run and the record of the status.
+    """
     end = state.run.end if state.run is not None else None
     if end is None or state.status in AT_REST:
         return state.status if state.status in AT_REST else "idle"
     if end.outcome == "stopped" and end.signals is not None:
         highest = StopSignals.from_dict(end.signals).highest
-        asked = highest is not None and highest.reason is StopReason.USER_REQUESTED
-        return "cancelled" if asked else "idle"
+        by_user = highest is not None and highest.reason is StopReason.USER_REQUESTED
+        return "cancelled" if by_user else "idle"
     return "failed" if end.outcome == "failed" else "idle"

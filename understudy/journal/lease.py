@@ -1,7 +1,7 @@
-"""`Lease`: how long this runtime may still act as the owner of its agents (J8).
+"""`Lease`: how long this runtime may act as the owner of its agents.
 
-A thread of its own prolongs it, so that a busy loop does not lose it, but only while that loop
-ticks: a loop that hangs lets its agents go to somebody who can run them.
+A thread of its own renews it, so that a busy event loop does not lose it. But it renews only while
+that loop ticks: if the loop hangs, another runtime gets the agents.
 """
 
 from __future__ import annotations
@@ -16,20 +16,18 @@ from understudy._base.clock import suspend_aware_seconds
 from understudy.errors import Fenced, StoreError
 from understudy.journal.contracts import Backend
 
-__all__ = ["Lease"]
-
 logger = logging.getLogger(__name__)
 
 MARGIN = 0.2
-"""Share of the lease, at its end, in which this runtime counts itself out already."""
+"""Share of the lease, at its end, in which this runtime does not act as the owner any more."""
 
 
 class Lease:
     """The lease of one runtime on all of its agents.
 
     Args:
-        backend: which renews it.
-        seconds: how time passes, counting the time in which the machine was suspended.
+        backend: renews it.
+        seconds: the clock. It counts the time in which the machine was suspended.
 
     """
 
@@ -46,7 +44,7 @@ class Lease:
 
     @property
     def term(self) -> int:
-        """Counts the leases: what was claimed under an ended one stays lost."""
+        """The number of the present lease. Claims of an earlier term stay lost."""
         return self._term
 
     @property
@@ -55,27 +53,32 @@ class Lease:
         return self._length != math.inf
 
     def holds(self, term: int) -> bool:
-        """Whether this runtime may act by what it claimed in that term.
+        """Whether this runtime may act on its claims of that term.
 
-        Well before the end of a lease it counts itself out.
+        It may not in the last 20 % of a lease, so that it stops before another runtime begins.
         """
+        # The heartbeat may change both fields between these lines. That is no worse than a change
+        # right after the check, and between check and effect there is always a gap.
         if term != self._term:
             return False
         return self._ends_at == math.inf or self._seconds() < self._ends_at
 
     def begin(self, loop: asyncio.AbstractEventLoop, on_lost: Callable[[], None]) -> None:
-        """Renew it from now on. Blocks for the first time: call it in a thread.
+        """Renew it from now on. The first renewal blocks: call this in a thread.
 
         Args:
-            loop: which must tick, and on which `on_lost` is called whenever a lease has ended. The
-                next one is for what is claimed from then on.
+            loop: must tick for a renewal. `on_lost` is called on it whenever a lease has ended; the
+                next lease is for later claims.
 
         """
         self._renew()
         if self.is_shared:
             self._stop.clear()
             self._thread = threading.Thread(
-                target=self._beat, args=(loop, on_lost), name="understudy-lease", daemon=True
+                target=self._run_heartbeat,
+                args=(loop, on_lost),
+                name="understudy-lease",
+                daemon=True,
             )
             self._thread.start()
 
@@ -87,13 +90,14 @@ class Lease:
         self._thread = None
 
     def _renew(self) -> None:
-        before = self._seconds()  # as of the request: the answer may have taken long
+        # The time before the request: the answer may take long, and the lease runs meanwhile.
+        before = self._seconds()
         self._length = self._backend.renew()
         self._ends_at = before + self._length * (1 - MARGIN)
 
-    def _beat(self, loop: asyncio.AbstractEventLoop, on_lost: Callable[[], None]) -> None:
+    def _run_heartbeat(self, loop: asyncio.AbstractEventLoop, on_lost: Callable[[], None]) -> None:
         ticked = threading.Event()
-        told = False
+        notified = False
         while not self._stop.wait(self._length / 4):
             ticked.clear()
             try:
@@ -104,32 +108,39 @@ class Lease:
             try:
                 if ticked.wait(self._length / 4):
                     self._renew()
-                    told = False
+                    notified = False
                 else:
                     logger.warning("the event loop hangs: its lease is not renewed meanwhile")
-            except Fenced:  # also where it had run out here before, as after a suspension
+            except Fenced:
                 self._ends_at, fenced = -math.inf, True
             except StoreError as error:
                 logger.warning("the lease could not be renewed: %s", error)
             except Exception:  # a defect of the backend: without this thread nothing is renewed
                 logger.exception("the lease could not be renewed")
-            if fenced or not (told or self.holds(self._term)):
+            # Once for each lost lease, also if it has expired on our clock before the database says
+            # so (test_a_lease_that_was_lost_is_always_told_of_and_the_next_one_begins), or if the
+            # database is unavailable meanwhile
+            # (test_a_database_that_is_away_is_told_of_once_when_the_lease_runs_out).
+            if fenced or not (notified or self.holds(self._term)):
                 logger.error("the lease has ended: other runtimes may own the agents by now")
+                # Race: this against `holds` on the loop. The term ends before the next lease
+                # begins, else claims of the old term would count under the new lease
+                # (test_what_was_claimed_under_a_lease_that_ended_meanwhile_is_lost).
                 self._term += 1
-                told = True
-                _tell(loop, on_lost)
+                notified = True
+                _notify(loop, on_lost)
                 if fenced:
-                    self._begin_anew()
+                    self._begin_next_term()
 
-    def _begin_anew(self) -> None:
-        """Be a host again at once, for what is claimed from now on."""
+    def _begin_next_term(self) -> None:
+        """Become a host again at once, for later claims."""
         try:
             self._renew()
         except StoreError as error:
             logger.warning("there is no new lease yet: %s", error)
 
 
-def _tell(loop: asyncio.AbstractEventLoop, on_lost: Callable[[], None]) -> None:
+def _notify(loop: asyncio.AbstractEventLoop, on_lost: Callable[[], None]) -> None:
     try:
         loop.call_soon_threadsafe(on_lost)
     except RuntimeError:

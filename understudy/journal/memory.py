@@ -1,4 +1,4 @@
-"""Journals in memory: for tests, to look at what a run recorded, and as a runtime's default."""
+"""Journals in memory: a runtime's default, and for tests that inspect the records of a run."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from understudy.journal.contracts import IndexStatus, Owned, StoredAgent
 from understudy.journal.store import Loaded
 from understudy.state.records import Record
 
-__all__ = ["MemoryJournal", "MemoryStore"]
-
 
 class MemoryJournal:
-    """Keeps records in a list. `replay(journal.records)` gives the state they add up to."""
+    """Keeps records in a list. `replay(journal.records)` gives the state that they add up to."""
 
     def __init__(self) -> None:
         self.records: list[Record] = []
@@ -31,7 +29,7 @@ class MemoryJournal:
 
 
 @dataclass(slots=True)
-class _Kept:
+class _AgentRecords:
     """The records of one agent id, in its present incarnation."""
 
     agent: str
@@ -40,8 +38,8 @@ class _Kept:
     floor: int = 0
     records: list[Record] = field(default_factory=list)
     index_status: IndexStatus = IndexStatus.REST
-    owner: Callable[[], IndexStatus] | None = None
-    """Who knows the standing while the agent is in memory."""
+    live_status: Callable[[], IndexStatus] | None = None
+    """Gives the status while the agent is claimed; `index_status` is the one of its release."""
     deleted: bool = False
 
     @property
@@ -50,10 +48,10 @@ class _Kept:
 
 
 class MemoryStore:
-    """Keeps what agents record while the process lives. Nothing is ever behind, nothing fails."""
+    """Keeps the records of agents while the process lives. Nothing waits, nothing fails."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, _Kept] = {}
+        self._kept: dict[str, _AgentRecords] = {}
 
     async def open(self, on_lost: Callable[[], None]) -> None:
         return
@@ -67,7 +65,7 @@ class MemoryStore:
             if agent is None:
                 return None
             if kept is None:
-                kept = self._kept[agent_id] = _Kept(agent)
+                kept = self._kept[agent_id] = _AgentRecords(agent)
             else:
                 kept.agent, kept.deleted = agent, False
                 kept.incarnation += 1
@@ -82,8 +80,8 @@ class MemoryStore:
 
     async def release(self, owned: Owned) -> None:
         kept = self._kept[owned.agent_id]
-        if kept.owner is not None:
-            kept.index_status, kept.owner = kept.owner(), None
+        if kept.live_status is not None:
+            kept.index_status, kept.live_status = kept.live_status(), None
 
     def journal(
         self,
@@ -91,10 +89,10 @@ class MemoryStore:
         *,
         index_status: Callable[[], IndexStatus],
         on_durable: Callable[[int], None],
-    ) -> KeptJournal:
+    ) -> MemoryAgentJournal:
         kept = self._kept[owned.agent_id]
-        kept.owner = index_status
-        return KeptJournal(kept, owned)
+        kept.live_status = index_status
+        return MemoryAgentJournal(kept, owned)
 
     async def load(self, agent_id: str, after: int = 0) -> Loaded | None:
         kept = self._kept.get(agent_id)
@@ -130,11 +128,11 @@ class MemoryStore:
             return False
         kept.deleted, kept.floor, kept.records = True, 0, []
         kept.epoch += 1
-        kept.index_status, kept.owner = IndexStatus.REST, None
+        kept.index_status, kept.live_status = IndexStatus.REST, None
         return True
 
 
-def _stored(agent_id: str, kept: _Kept) -> StoredAgent:
+def _stored(agent_id: str, kept: _AgentRecords) -> StoredAgent:
     return StoredAgent(
         agent_id=agent_id,
         agent=kept.agent,
@@ -142,17 +140,17 @@ def _stored(agent_id: str, kept: _Kept) -> StoredAgent:
         epoch=kept.epoch,
         last_seq=kept.last_seq,
         floor=kept.floor,
-        index_status=kept.index_status if kept.owner is None else kept.owner(),
+        index_status=kept.index_status if kept.live_status is None else kept.live_status(),
         host=None,
     )
 
 
-class KeptJournal:
-    """Where the owner of one agent writes in a `MemoryStore`."""
+class MemoryAgentJournal:
+    """The journal in which the owner of one agent writes in a `MemoryStore`."""
 
     __slots__ = ("_kept", "_owned")
 
-    def __init__(self, kept: _Kept, owned: Owned) -> None:
+    def __init__(self, kept: _AgentRecords, owned: Owned) -> None:
         self._kept = kept
         self._owned = owned
 
@@ -166,7 +164,7 @@ class KeptJournal:
 
     def append(self, records: Sequence[Record]) -> None:
         if self._kept.epoch != self._owned.epoch:
-            raise Fenced(agent_id=self._owned.agent_id, why="it was claimed anew")
+            raise Fenced(agent_id=self._owned.agent_id, why="it was claimed again")
         self._kept.records.extend(records)
 
     async def durable(self) -> None:

@@ -1,23 +1,22 @@
-"""From the name of a store, such as `"sqlite:///support.db"`, to the store."""
+"""`open_store`: from the name of a store, such as `"sqlite:///support.db"`, to the store."""
 
 from __future__ import annotations
 
 import os
 import socket
-from typing import Any, Literal, get_args
+from typing import Any
 
 from understudy.errors import UsageError
+from understudy.journal.contracts import Durability as Durability
+from understudy.journal.contracts import check_durability
 from understudy.journal.memory import MemoryStore
 from understudy.journal.store import DatabaseStore, Store
 
-__all__ = ["Durability", "open_store"]
-
-Durability = Literal["full", "normal", "off"]
 _METHODS = ("open", "close", "claim", "release", "journal", "load", "agents", "compact", "delete")
 
 
 def open_store(store: str | Store, *, durability: Durability = "full") -> Store:
-    """The store of this name. Nothing is opened yet.
+    """The store of this name. It connects to nothing yet.
 
     Args:
         store: `"memory:"`, `"sqlite:///relative.db"`, `"sqlite:////absolute.db"`,
@@ -25,16 +24,14 @@ def open_store(store: str | Store, *, durability: Durability = "full") -> Store:
         durability: `"full"`, `"normal"` or `"off"`; see the docs on stores.
 
     Raises:
-        UsageError: for another name.
+        UsageError: for any other name or durability.
 
     """
-    if durability not in get_args(Durability):
-        known = ", ".join(map(repr, get_args(Durability)))
-        raise UsageError(f"durability is one of {known}; not {durability!r}")
+    check_durability(durability)
     if not isinstance(store, str):
         missing = [name for name in _METHODS if not callable(getattr(store, name, None))]
         if missing:
-            raise UsageError(f"{store!r} is no store: it has no method {missing[0]}()")
+            raise UsageError(f"{store!r} is not a store: it has no method {missing[0]}()")
         return store
     if store == "memory:":
         return MemoryStore()
@@ -44,8 +41,8 @@ def open_store(store: str | Store, *, durability: Durability = "full") -> Store:
     if separator and scheme in ("postgresql", "postgres"):
         return DatabaseStore(_postgres(store, durability))
     raise UsageError(
-        "store is 'memory:', 'sqlite:///path' or 'postgresql://user@host/database', not "
-        f"{_hidden(store)!r}"
+        "`store` must be 'memory:', 'sqlite:///path' or 'postgresql://user@host/database', got "
+        f"{_without_login(store)!r}"
     )
 
 
@@ -67,11 +64,11 @@ def _postgres(url: str, durability: Durability) -> Any:
 
 
 def host_name() -> str:
-    """What other runtimes are told of who owns an agent."""
+    """The name of this runtime, which other runtimes see as the owner of its agents."""
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
-def _hidden(url: str) -> str:
-    """The name without a password."""
+def _without_login(url: str) -> str:
+    """The name without user and password: it goes into messages."""
     before, at, after = url.rpartition("@")
     return f"...@{after}" if at and before else url

@@ -1,10 +1,10 @@
-"""`Store`: where a runtime keeps its agents. In memory, or in a database under a `Backend`."""
+"""`Store`: keeps the records of a runtime's agents, here in a database under a `Backend`."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -13,24 +13,23 @@ from tenacity import AsyncRetrying, stop_after_delay
 from understudy._base.worker_threads import WorkerThreads
 from understudy.errors import StoreUnavailable
 from understudy.journal.agent_journal import AgentJournal
-from understudy.journal.codec import MAX_RECORD_BYTES, EncodedRecord, decode, encode
-from understudy.journal.committer import PAUSES, WHILE_AWAY, Change, Committer
+from understudy.journal.codec import MAX_RECORD_BYTES, decode, encode
+from understudy.journal.committer import BACKOFF, WHILE_UNAVAILABLE, Change, Committer
 from understudy.journal.contracts import Backend, Batch, IndexStatus, Journal, Owned, StoredAgent
 from understudy.journal.lease import Lease
 from understudy.state.records import Record
 
-__all__ = ["DatabaseStore", "Loaded", "OwnedJournal", "Store"]
-
 T = TypeVar("T")
 
 PATIENCE = 30.0
-"""Seconds for which a database that cannot be reached is tried again before runs are cut off."""
+"""Seconds for which a database that cannot be reached is retried, before runs are cut off."""
 PAGE = 500
+"""Agents that one query of the index returns at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """An agent's records, from its last snapshot on or above a number."""
+    """The records of an agent above a number, or from its last snapshot on if that is higher."""
 
     agent: StoredAgent
     first_seq: int
@@ -45,21 +44,21 @@ class OwnedJournal(Journal, Protocol):
         """The epoch, with the number of the newest record that was appended."""
 
     def check_owner(self) -> None:
-        """Raise `Fenced` where another runtime may own the agent by now (J8)."""
+        """Raise `Fenced` if another runtime may own the agent by now."""
 
     def fence(self, why: str) -> None:
-        """Write no more: the lease is lost."""
+        """Write no more: the lease is lost. Every later call raises `Fenced`."""
 
 
 class Store(Protocol):
     """Keeps the records of many agents. Used on one event loop, the runtime's.
 
-    Everything but `load` and `agents` is durable when it returns. A database that cannot be
-    reached is tried again for some time; then its `StoreUnavailable` is raised.
+    The change of each method is durable when it returns. A database that cannot be reached is
+    retried for some time; then its `StoreUnavailable` is raised.
     """
 
     async def open(self, on_lost: Callable[[], None]) -> None:
-        """Begin. `on_lost` is called if the lease on the agents ends (J8).
+        """Connect. `on_lost` is called on the loop whenever the lease on the agents has ended.
 
         Raises:
             StoreInUse, StoreUnavailable, StoreBroken, SchemaVersionError: as of the backend.
@@ -67,13 +66,13 @@ class Store(Protocol):
         """
 
     async def close(self) -> None:
-        """Commit what there is, give up what is owned, end."""
+        """Commit what is queued, release the agents, disconnect."""
 
     async def claim(self, agent_id: str, agent: str | None) -> Owned | None:
         """As `Backend.claim`."""
 
     async def release(self, owned: Owned) -> None:
-        """Give an agent up that another runtime may want."""
+        """As `Backend.release`, if other runtimes can use this store."""
 
     def journal(
         self,
@@ -82,35 +81,42 @@ class Store(Protocol):
         index_status: Callable[[], IndexStatus],
         on_durable: Callable[[int], None],
     ) -> OwnedJournal:
-        """Where the owner writes. `on_durable` is told how far its records are durable."""
+        """The journal in which the owner of an agent writes.
+
+        Args:
+            owned: the claim to write under.
+            index_status: gives the agent's present status, for the index.
+            on_durable: called after each commit, with the number of the newest durable record.
+
+        """
 
     async def load(self, agent_id: str, after: int = 0) -> Loaded | None:
-        """The records of an agent above a number; None where there is no such agent."""
+        """The records of an agent above a number; None if there is no such agent."""
 
     def agents(
         self, index_statuses: Collection[IndexStatus] | None = None
     ) -> AsyncIterator[StoredAgent]:
-        """The agents that stand so (None: all), by id."""
+        """The agents with one of these statuses (None: any), by id."""
 
     async def compact(self, owned: Owned, snapshot: Record, index_status: IndexStatus) -> Owned:
-        """Put a snapshot down in place of all records so far; nothing else is appended meanwhile.
+        """Replace all records so far by a snapshot. Nothing else may be appended meanwhile.
 
         Returns:
-            The same ownership, with the snapshot's number.
+            The same claim, with the snapshot's number as its newest.
 
         """
 
     async def delete(self, agent_id: str) -> bool:
-        """Delete an agent, leaving a tombstone; whether there was one."""
+        """Delete an agent, but keep a tombstone. Returns whether there was such an agent."""
 
 
 class DatabaseStore:
-    """A store over a database: one thread writes, one reads, one keeps the lease.
+    """A store in a database: one thread writes, one reads, one renews the lease.
 
     Args:
         backend: the database.
-        patience: seconds for which it is tried again while it cannot be reached.
-        max_record_bytes: a larger record is refused (J16).
+        patience: seconds for which it is retried while it cannot be reached.
+        max_record_bytes: a larger record is refused.
 
     """
 
@@ -126,19 +132,22 @@ class DatabaseStore:
         self._max_bytes = max_record_bytes
         self._committer = Committer(backend, patience=patience)  # a new one each time it opens
         self._lease = Lease(backend)
+        # The term in which each agent was claimed that has no journal yet: the lease may end before
+        # it has one (test_what_was_claimed_under_a_lease_that_ended_meanwhile_is_lost).
         self._terms: dict[str, int] = {}
-        """Under which lease an agent was claimed that has no journal yet."""
+        # `run_in_executor` with a ThreadPoolExecutor(1) takes 1.10 to 1.17 times as long for a
+        # read, and the interpreter joins its thread at exit, so a read that hangs would hang it.
         self._reader = WorkerThreads(1)
         self._opener = WorkerThreads(1)
 
     @property
     def host(self) -> str:
-        """What the index of the agents calls this runtime."""
+        """The name of this runtime in the index of the agents."""
         return self._backend.host
 
     @property
     def restored(self) -> bool:
-        """Whether this is an older copy of a store that went on since."""
+        """Whether this is an older copy of the store: what its agents did since then is unknown."""
         return bool(getattr(self._backend, "restored", False))
 
     async def open(self, on_lost: Callable[[], None]) -> None:
@@ -167,6 +176,9 @@ class DatabaseStore:
         await self._opener.run(end)
 
     async def claim(self, agent_id: str, agent: str | None) -> Owned | None:
+        # Race: this against the end of the lease. The term from before the claim: a lease that ends
+        # while the claim is under way takes the claim with it
+        # (test_a_lease_that_ends_while_a_claim_is_under_way_takes_the_claim_with_it).
         term = self._lease.term
         owned = await self._change(lambda backend: backend.claim(agent_id, agent))
         if owned is not None:
@@ -175,7 +187,7 @@ class DatabaseStore:
 
     async def release(self, owned: Owned) -> None:
         self._terms.pop(owned.agent_id, None)
-        if self._lease.is_shared:  # else nobody else can want it
+        if self._lease.is_shared:  # else no other runtime can claim it
             await self._change(lambda backend: backend.release(owned))
 
     def journal(
@@ -196,15 +208,15 @@ class DatabaseStore:
         )
 
     async def load(self, agent_id: str, after: int = 0) -> Loaded | None:
-        def loaded() -> Loaded | None:
+        def load_and_decode() -> Loaded | None:
             stored = self._backend.load(agent_id, after)
             if stored is None:
                 return None
-            # Here, in the thread: thousands of records would hold up the loop.
+            # In this thread: thousands of records would block the loop.
             records = tuple(decode(record) for record in stored.records)
             return Loaded(stored.agent, stored.first_seq, records)
 
-        return await self._read(loaded)
+        return await self._read(load_and_decode)
 
     async def agents(
         self, index_statuses: Collection[IndexStatus] | None = None
@@ -219,23 +231,16 @@ class DatabaseStore:
             after = page[-1].agent_id
 
     async def compact(self, owned: Owned, snapshot: Record, index_status: IndexStatus) -> Owned:
-        encoded: EncodedRecord = encode(snapshot, max_bytes=self._max_bytes)
         batch = Batch(
             agent_id=owned.agent_id,
             incarnation=owned.incarnation,
             epoch=owned.epoch,
             first_seq=owned.last_seq + 1,
-            records=(encoded,),
+            records=(encode(snapshot, max_bytes=self._max_bytes),),
             index_status=index_status,
         )
         await self._change(lambda backend: backend.compact(batch), batch)
-        return Owned(
-            agent_id=owned.agent_id,
-            agent=owned.agent,
-            incarnation=owned.incarnation,
-            epoch=owned.epoch,
-            last_seq=batch.first_seq,
-        )
+        return replace(owned, last_seq=batch.first_seq)
 
     async def delete(self, agent_id: str) -> bool:
         return await self._change(lambda backend: backend.delete(agent_id))
@@ -251,23 +256,23 @@ class DatabaseStore:
         try:
             return await self._reader.run(function)
         except StoreUnavailable as error:
-            return await self._read_later(function, error)
+            return await self._retry_read(function, error)
 
-    async def _read_later(self, function: Callable[[], T], first: StoreUnavailable) -> T:
+    async def _retry_read(self, function: Callable[[], T], first: StoreUnavailable) -> T:
         """The attempts after the first one, which has failed."""
         failure: StoreUnavailable | None = first
         retry = AsyncRetrying(
-            retry=WHILE_AWAY,
-            wait=PAUSES,
+            retry=WHILE_UNAVAILABLE,
+            wait=BACKOFF,
             stop=stop_after_delay(self._patience),
             reraise=True,
         )
 
-        async def once() -> T:
+        async def attempt() -> T:
             nonlocal failure
-            if failure is not None:
-                before, failure = failure, None
-                raise before
+            if failure is not None:  # so that Tenacity waits before the next attempt
+                raised, failure = failure, None
+                raise raised
             return await self._reader.run(function)
 
-        return await retry(once)
+        return await retry(attempt)

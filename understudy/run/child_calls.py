@@ -11,7 +11,7 @@ from understudy.models.messages import user_message
 from understudy.outcomes import Interrupted, Outcome, Paused
 from understudy.run.definition import AgentDefinition, ChildAgent
 from understudy.run.run import Run
-from understudy.state.agent_state import Call
+from understudy.state.run_state import Call
 
 
 class ChildSuspended(BaseException):

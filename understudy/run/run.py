@@ -32,9 +32,9 @@ from understudy.run.definition import AgentDefinition, ChildAgent, Gate, PauseWh
 from understudy.run.hooks import in_hook
 from understudy.run.ledger import Ledger
 from understudy.run.model_input import ModelInput
-from understudy.state.agent_state import RunState
 from understudy.state.continuation import continuation_of
 from understudy.state.records import HistoryReplaced, Once, Override, Record, Signalled, TimeSpent
+from understudy.state.run_state import RunState
 from understudy.stopping import ExecutionContinuation, StopSignal, StopSignals
 
 inside_run: contextvars.ContextVar[Run | None] = contextvars.ContextVar("inside_run", default=None)

@@ -18,7 +18,7 @@ from understudy.interrupts import (
 )
 from understudy.run.child_calls import make_run_agent
 from understudy.run.run import Run
-from understudy.state.agent_state import Call
+from understudy.state.run_state import Call
 from understudy.tools import Tool, ToolContext
 
 
@@ -129,7 +129,7 @@ class ToolCall:
 
 def make_context(run: Run, call: Call) -> ToolContext:
     """The `ToolContext` of a call."""
-    answer = call.answer
+    answer = call.interrupt_answer
     resume_value = None
     if answer is not None:
         resume_value = True if answer.type == "approve" else answer.value

@@ -1,8 +1,8 @@
 """The SQLite store: one file, one runtime, nothing to install.
 
-It is in WAL mode, so that reading goes on during a write, and a commit costs one sync of one file.
-The single runtime is the one that holds the sidecar lock (`sqlite_lock`); epochs are checked all
-the same, so that even a lost lock file lets no second writer through.
+It is in WAL mode: reads continue during a write, and a commit costs one sync of one file. Only the
+runtime with the sidecar lock (see `lock`) may write. Epochs are checked all the same, so a second
+writer is refused even if the lock file is deleted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 import sqlite3
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Concatenate, ParamSpec, TypeVar, get_args
+from typing import Concatenate, ParamSpec, TypeVar
 
 from understudy.errors import (
     Fenced,
@@ -22,16 +22,21 @@ from understudy.errors import (
     StoreUnavailable,
     UsageError,
 )
-from understudy.journal.contracts import Batch, IndexStatus, Owned, StoredAgent, StoredRecords
-from understudy.journal.sqlite import writer as changes
-from understudy.journal.sqlite.connection import Durability, connect_writer
+from understudy.journal.contracts import (
+    Batch,
+    Durability,
+    IndexStatus,
+    Owned,
+    StoredAgent,
+    StoredRecords,
+    check_durability,
+)
+from understudy.journal.sqlite import writer
+from understudy.journal.sqlite.connection import connect_writer
 from understudy.journal.sqlite.errors import is_io_error, store_error
 from understudy.journal.sqlite.lock import SidecarLock, Watermark
 from understudy.journal.sqlite.reader import SqliteReader
 from understudy.journal.sqlite.schema import make_tables
-from understudy.journal.sqlite.writer import begin_tenure, end_tenure
-
-__all__ = ["SqliteBackend"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -41,25 +46,27 @@ _logger = logging.getLogger(__name__)
 class SqliteBackend:
     """A `Backend` on one SQLite file, for one runtime at a time.
 
-    `load` and `agents` need no `open`: a process that only looks may read beside the one that
-    writes. What a deletion frees is used again; the file itself does not shrink.
+    `load` and `agents` need no `open`: a process that only reads may do so while another one
+    writes. Space that a deletion frees is used again; the file itself does not shrink.
 
     Args:
-        path: of the database. It is made where it does not exist; its folder is not. Beside it lie
+        path: of the database. A missing file is made; its folder must exist. Beside it are
             `<path>.lock` and, while it is open, `<path>-wal` and `<path>-shm`.
-        durability: what a commit survives.
-        host: what a second runtime is told of this one.
-        max_pages: of 4 KiB, that the file may have; None: as many as the disk holds.
+        durability: what a commit survives. `"full"`: a power cut. `"normal"`: the death of the
+            process; a power cut may lose the newest commits, never an older one. `"off"`: as
+            `"normal"`, but a power cut may damage the whole file.
+        host: the name of this runtime, for the error that a second one gets.
+        max_pages: the largest size of the file, in pages of 4 KiB; None: what the disk holds.
 
     Raises:
-        UsageError: if `durability` is none, or `path` names no file.
+        UsageError: if `durability` is unknown, or `path` names no file.
 
     """
 
     restored: bool
     """After `open`: whether this database is a copy that is older than the one last used here, and
-    an agent with an open run has not been written since it came back: not even what its calls did
-    before is known. It stays so in later openings until each of these agents was written once."""
+    some agent with an open run has not been written since. What its calls did before is unknown. It
+    stays True in later openings until each of these agents was written once."""
 
     def __init__(
         self,
@@ -69,33 +76,33 @@ class SqliteBackend:
         host: str,
         max_pages: int | None = None,
     ) -> None:
-        if durability not in get_args(Durability):
-            known = ", ".join(repr(each) for each in get_args(Durability))
-            raise UsageError(f"durability={durability!r} is unknown: give one of {known}")
+        check_durability(durability)
         if not path or path.startswith((":memory:", "file:")):
-            raise UsageError(f"{path!r} is no path of a file; a store in memory is 'memory:'")
+            raise UsageError(
+                f"`path` must be the path of a file, got {path!r}; a store in memory is 'memory:'"
+            )
         self.restored = False
-        self._path = str(Path(path).resolve())  # one lock, by whatever link one comes
+        self._path = str(Path(path).resolve())  # one lock for all links to the file
         self._durability = durability
         self._host = host
         self._max_pages = max_pages
         self._lock = SidecarLock(self._path)
         self._reader = SqliteReader(self._path, self._lock)
         self._writer: sqlite3.Connection | None = None
-        self._refusal: StoreError | None = None
+        self._final_error: StoreError | None = None
         self._tenure = 0
-        self._mark = 0  # of the transaction that is open, or was the last
-        self._marked = False  # whether it changed records
+        self._mark = 0  # of the open transaction, or of the last one
+        self._marked = False  # whether that changed records
 
     @property
     def host(self) -> str:
         return self._host
 
-    # ------------------------------------------------------------- coming and going
+    # ------------------------------------------------------------ opening and closing
 
     def open(self) -> None:
         self.close()
-        watermark = self._lock.take(self._host)
+        watermark = self._lock.acquire(self._host)
         try:
             self._writer = self._connect()
             self._become_host(self._writer, watermark)
@@ -112,53 +119,55 @@ class SqliteBackend:
     def _become_host(self, db: sqlite3.Connection, watermark: Watermark | None) -> None:
         db.execute("BEGIN IMMEDIATE")
         make_tables(db)
-        tenure = begin_tenure(db, self._host, watermark)
+        tenure = writer.begin_tenure(db, self._host, watermark)
         db.execute("COMMIT")
         if tenure.was_older:
             _logger.warning(
                 "%r is older than the database that was used here last: what its agents did since "
-                "is unknown",
+                "then is unknown",
                 self._path,
             )
         self.restored = tenure.restored
         self._tenure, self._mark = tenure.number, tenure.mark
-        self._lock.begin(Watermark(tenure.database, tenure.mark))
+        self._lock.write_watermark(Watermark(tenure.database, tenure.mark))
 
     def close(self) -> None:
         try:
-            if self._writer is not None and self._refusal is None and not self._lock.forked:
+            if self._writer is not None and self._final_error is None and not self._lock.forked:
                 self.rollback()
-                end_tenure(self._writer)
+                writer.end_tenure(self._writer)
         except sqlite3.Error as error:
-            _logger.warning("%r is closed without giving its agents up: %s", self._path, error)
+            _logger.warning("%r is closed, but its agents are not released: %s", self._path, error)
         self._disconnect()
 
     def _disconnect(self) -> None:
         self._reader.close()
-        self._hang_up()
-        self._lock.drop()
-        self._refusal = None
+        self._close_writer()
+        self._lock.release()
+        self._final_error = None
 
-    def _hang_up(self) -> None:
+    def _close_writer(self) -> None:
         if self._writer is not None and not self._lock.forked:  # else it is the parent's
             self._writer.close()
             self._writer = None
 
     def reconnect(self) -> None:
         self._check_usable()
-        self._hang_up()
+        self._close_writer()
         try:
             self._writer = self._connect()
             row = self._writer.execute("SELECT tenure FROM meta").fetchone()
         except sqlite3.Error as error:
-            raise self._told(error) from error
+            raise self._store_error(error) from error
+        # Meanwhile the path may have got another file, with a lock file of its own
+        # (test_epochs_hold_where_the_lock_file_was_removed).
         if row != (self._tenure,):
-            self._refusal = StoreBroken(
+            self._final_error = StoreBroken(
                 cause=f"{self._path!r} was replaced, or opened by another runtime, meanwhile",
-                remedy="Open the store anew.",
+                remedy="Open the store again.",
                 is_final=True,
             )
-            raise self._refusal
+            raise self._final_error
 
     def renew(self) -> float:
         return math.inf
@@ -169,29 +178,31 @@ class SqliteBackend:
         self._check_usable()
         self._mark += 1
         self._marked = False
-        self._do(sqlite3.Connection.execute, "BEGIN IMMEDIATE")
+        self._run(sqlite3.Connection.execute, "BEGIN IMMEDIATE")
 
     def commit(self) -> None:
-        self._do(sqlite3.Connection.execute, "COMMIT")
-        if self._marked:  # and not before: a watermark above the database tells of a restored one
-            self._lock.note(self._mark)
+        self._run(sqlite3.Connection.execute, "COMMIT")
+        # After the commit: a crash in between leaves a watermark that is too low, which harms
+        # nothing. One above the database would mean a restored copy.
+        if self._marked:
+            self._lock.advance_watermark(self._mark)
 
     def rollback(self) -> None:
         try:
             if self._writer is not None and self._writer.in_transaction:
                 self._writer.execute("ROLLBACK")
-        except sqlite3.Error as error:  # a failed transaction is undone when it is not committed
+        except sqlite3.Error as error:  # what is not committed does not count
             _logger.warning("Rolling back in %r: %s", self._path, error)
 
     def claim(self, agent_id: str, agent: str | None) -> Owned | None:
-        owned = self._do(changes.claim_anew, agent_id, self._tenure)
+        owned = self._run(writer.claim_existing, agent_id, self._tenure)
         if owned is None and agent is not None:
-            owned = self._do(changes.claim_first, agent_id, agent, self._tenure, self._mark)
+            owned = self._run(writer.claim_new, agent_id, agent, self._tenure, self._mark)
             self._marked = True
         return owned
 
     def append(self, batch: Batch) -> None:
-        self._do(changes.add, batch, self._mark)
+        self._run(writer.append, batch, self._mark)
         self._marked = True
 
     def append_all(self, batches: Sequence[Batch]) -> list[Fenced | StoreConflict | None]:
@@ -206,21 +217,21 @@ class SqliteBackend:
         return answers
 
     def compact(self, batch: Batch) -> None:
-        self._do(changes.compact, batch, self._mark)
+        self._run(writer.compact, batch, self._mark)
         self._marked = True
 
     def release(self, owned: Owned) -> None:
-        self._do(changes.release, owned)
+        self._run(writer.release, owned)
 
     def delete(self, agent_id: str) -> bool:
-        existed = self._do(changes.delete, agent_id, self._mark)
+        existed = self._run(writer.delete, agent_id, self._mark)
         self._marked |= existed
         return existed
 
     def is_committed(self, batch: Batch) -> bool:
-        return self._do(changes.holds, batch)
+        return self._run(writer.is_committed, batch)
 
-    def _do(
+    def _run(
         self, change: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kw: P.kwargs
     ) -> T:
         if self._writer is None:
@@ -229,17 +240,19 @@ class SqliteBackend:
         try:
             return change(self._writer, *args, **kw)
         except sqlite3.Error as error:
-            raise self._told(error) from error
+            raise self._store_error(error) from error
 
-    def _told(self, error: sqlite3.Error) -> StoreError:
-        told = store_error(error, self._path)
+    def _store_error(self, error: sqlite3.Error) -> StoreError:
+        found = store_error(error, self._path)
         if is_io_error(error):
-            self._refusal = told  # a second sync may succeed, and the bytes be lost all the same
-        return told
+            # A second sync may succeed although the bytes are lost
+            # (test_after_an_io_error_nothing_is_written_until_the_store_is_opened_anew).
+            self._final_error = found
+        return found
 
     def _check_usable(self) -> None:
-        if self._refusal is not None:
-            raise self._refusal
+        if self._final_error is not None:
+            raise self._final_error
         self._lock.check_held()
 
     # ------------------------------------------------------------------- the reader

@@ -1,4 +1,4 @@
-"""What SQLite says, told as whose move is next."""
+"""SQLite's errors as the store's: retry, repair first, or damaged."""
 
 from __future__ import annotations
 
@@ -6,42 +6,40 @@ import sqlite3
 
 from understudy.errors import StoreBroken, StoreDamaged, StoreError, StoreUnavailable
 
-__all__ = ["is_io_error", "read_only", "store_error"]
-
-_PASSES = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
+_TRANSIENT = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
 _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CONSTRAINT}
 _REMEDIES = {
-    sqlite3.SQLITE_FULL: "Make room on its disk (or raise max_pages, if that was given).",
+    sqlite3.SQLITE_FULL: "Make room on its disk (or raise `max_pages`, if that is set).",
     sqlite3.SQLITE_READONLY: "Let this user write the file and its folder, on a disk that is not "
-    "mounted read-only; if the file was moved or replaced, open the store anew.",
-    sqlite3.SQLITE_IOERR: "Look after the disk, then open the store anew: after an I/O error "
-    "nobody knows which bytes it kept, so nothing is written until then.",
-    sqlite3.SQLITE_CANTOPEN: "Give the path of a file in a folder that exists, and that this "
-    "user may write.",
+    "mounted read-only; if the file was moved or replaced, open the store again.",
+    sqlite3.SQLITE_IOERR: "Check the disk, then open the store again: after an I/O error it is "
+    "unknown which bytes are on it, so nothing is written until then.",
+    sqlite3.SQLITE_CANTOPEN: "Give the path of a file in a folder that exists and that this "
+    "user may write to.",
 }
 
 
 def store_error(error: sqlite3.Error, path: str) -> StoreError:
-    """The error of ours that says the same, with a remedy."""
+    """The store's error for one of SQLite's, with a remedy."""
     code = _primary(error)
-    told = f"SQLite file {path!r}: {error}"
-    if code in _PASSES:
-        return StoreUnavailable(cause=told)
+    cause = f"SQLite file {path!r}: {error}"
+    if code in _TRANSIENT:
+        return StoreUnavailable(cause=cause)
     if code in _DAMAGE:
         return StoreDamaged(what=f"the SQLite file {path!r}", cause=str(error))
-    remedy = _REMEDIES.get(code, "Open the store anew; if that fails too, restore a copy of it.")
-    return StoreBroken(cause=told, remedy=remedy, is_final=is_io_error(error))
+    remedy = _REMEDIES.get(code, "Open the store again; if that fails too, restore a copy of it.")
+    return StoreBroken(cause=cause, remedy=remedy, is_final=is_io_error(error))
 
 
 def read_only(path: str) -> StoreBroken:
-    """The error for a file that may be read alone."""
+    """The error for a file that this user may only read."""
     return StoreBroken(
         cause=f"the SQLite file {path!r} is read-only", remedy=_REMEDIES[sqlite3.SQLITE_READONLY]
     )
 
 
 def is_io_error(error: sqlite3.Error) -> bool:
-    """Whether the disk failed, so that what it keeps is unknown."""
+    """Whether the disk failed, so that it is unknown which bytes are on it."""
     return _primary(error) == sqlite3.SQLITE_IOERR
 
 

@@ -1,16 +1,16 @@
-"""The sidecar of a SQLite database: one runtime has it, and how far the database had come.
+"""The sidecar of a SQLite database: the lock of its one runtime, and the newest transaction.
 
 The lock is a `flock` on a file beside the database, not a lock on the database itself: SQLite's own
 are POSIX locks, which a process loses when it closes *any* descriptor of that file. The kernel
-releases it when the process ends, however it ends.
+releases a `flock` when the process ends, however it ends.
 
-The file is one line of fixed width and one with the holder's name:
+The file is one line of fixed width, and one with the holder's name:
 
     understudy 1 <database's id> <watermark>
     <host>
 
-The *watermark* is the newest transaction that this database had. A database that is older than its
-sidecar is a restored copy.
+The *watermark* is the number of the database's newest transaction. A database that is older than
+its sidecar is a restored copy.
 """
 
 from __future__ import annotations
@@ -27,17 +27,15 @@ from understudy.errors import StoreBroken, StoreInUse
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["SidecarLock", "Watermark"]
-
 _logger = logging.getLogger(__name__)
 _MAGIC = b"understudy 1 "
-_MARK_AT = len(_MAGIC) + 17  # behind the id of 16 digits and a space
+_MARK_AT = len(_MAGIC) + 17  # after the id of 16 digits and a space
 _HEAD = _MARK_AT + 21
 
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """What the sidecar says of the database that was last used beside it."""
+    """What the sidecar says about the database that was last used beside it."""
 
     database: str
     """Its id: 16 hexadecimal digits, made with the database and copied with it."""
@@ -49,7 +47,7 @@ class SidecarLock:
     """The right to write to one SQLite database; at most one holder on this machine.
 
     Args:
-        database: its path, resolved, so that there is one lock by whatever link one comes.
+        database: its resolved path, so that all links to a database share one lock.
 
     """
 
@@ -58,20 +56,20 @@ class SidecarLock:
         self.path = f"{database}.lock"
         self._file: int | None = None
 
-    def take(self, host: str) -> Watermark | None:
-        """Take the lock, without waiting, and write our name into it.
+    def acquire(self, host: str) -> Watermark | None:
+        """Acquire the lock without waiting, and write our name into it.
 
         Returns:
-            The watermark of the last holder, where there is one.
+            The watermark of the last holder; None if there is none.
 
         Raises:
             StoreInUse: naming the holder.
-            StoreBroken: if the file cannot be made or locked.
+            StoreBroken: if the file cannot be made or locked, or this process was forked.
 
         """
         self.check_process()
         try:
-            file = self._file = self._locked()
+            file = self._file = self._open_locked()
             _held.add(self)
             head = os.pread(file, _HEAD, 0)
             os.ftruncate(file, _HEAD)
@@ -82,20 +80,25 @@ class SidecarLock:
             raise StoreBroken(
                 cause=f"{self.path!r} cannot be locked: {error.strerror}",
                 remedy="Give the path of a file in a folder that exists and may be written, on a "
-                "disk of this machine.",
+                "local disk.",
             ) from error
         return _read(head)
 
-    def _locked(self) -> int:
+    def _open_locked(self) -> int:
         if sys.platform == "win32":
-            raise OSError(0, "this system has no flock; use a PostgreSQL store")
+            raise OSError(0, "this system has no flock: use a PostgreSQL store")
         while True:
-            file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)  # closed on exec, as all are
+            # Python opens it non-inheritable, so a program that is started does not keep the lock
+            # (test_a_program_that_was_started_meanwhile_does_not_keep_the_lock).
+            file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                # Race: the file may be deleted, or replaced, between the two lines above. A lock on
+                # a file that is not at the path excludes no other runtime: try again
+                # (test_a_lock_file_that_vanishes_while_it_is_taken_locks_nobody_in).
                 if os.path.samestat(os.fstat(file), Path(self.path).stat()):
                     return file
-            except FileNotFoundError:  # removed between the two lines: this one locks nobody out
+            except FileNotFoundError:
                 pass
             except OSError:
                 os.close(file)
@@ -106,8 +109,8 @@ class SidecarLock:
         text = Path(self.path).read_bytes()[_HEAD:]
         return text.decode(errors="replace").strip("\0\n")
 
-    def begin(self, watermark: Watermark) -> None:
-        """Say which database this is, and how far it has come; durable on return."""
+    def write_watermark(self, watermark: Watermark) -> None:
+        """Write which database this is, and its newest transaction. Durable on return."""
         assert self._file is not None
         line = f"{watermark.database} {watermark.mark:020d}\n"
         try:
@@ -116,16 +119,16 @@ class SidecarLock:
         except OSError as error:
             raise StoreBroken(
                 cause=f"{self.path!r} cannot be written: {error.strerror}",
-                remedy="Make room on its disk, then open the store anew.",
+                remedy="Make room on its disk, then open the store again.",
             ) from error
 
-    def note(self, mark: int) -> None:
-        """Move the watermark on. It is not synced: it survives the process, not the machine."""
+    def advance_watermark(self, mark: int) -> None:
+        """Write the number of a newer transaction. Not synced: it survives the process alone."""
         assert self._file is not None
         try:
             os.pwrite(self._file, b"%020d" % mark, _MARK_AT)
-        except OSError as error:  # the commit itself is durable: it must not fail for this
-            _logger.warning("The watermark in %r cannot be moved on: %s", self.path, error)
+        except OSError as error:  # the commit itself is durable, so it must not fail
+            _logger.warning("The watermark in %r cannot be written: %s", self.path, error)
 
     @property
     def forked(self) -> bool:
@@ -133,10 +136,10 @@ class SidecarLock:
         return self.path in _inherited
 
     def check_process(self) -> None:
-        """Refuse to go on in a forked child.
+        """Raise an error in a forked child.
 
-        SQLite keeps what it locked in the memory of the process, so that in the child it would
-        believe in locks that only the parent has.
+        SQLite keeps its locks in the memory of the process. In the child it would count on locks
+        that only the parent has.
 
         Raises:
             StoreBroken: if this process was forked from one that had the database open.
@@ -145,22 +148,22 @@ class SidecarLock:
         if self.forked:
             raise StoreBroken(
                 cause=f"this process was forked while {self._database!r} was open",
-                remedy="Open the store after the fork, or start the process by spawn.",
+                remedy="Open the store after the fork, or start the process with spawn.",
             )
 
     def check_held(self) -> None:
-        """Refuse to go on without the lock.
+        """Raise an error unless this process holds the lock.
 
         Raises:
-            StoreBroken: if it is not held, or by the parent of this process.
+            StoreBroken: if it is not held, or held by the parent of this process.
 
         """
         self.check_process()
         if self._file is None:
             raise StoreBroken(cause=f"{self._database!r} is not open", remedy="Open the store.")
 
-    def drop(self) -> None:
-        """Give the lock up. Raises nothing."""
+    def release(self) -> None:
+        """Release the lock. Raises nothing."""
         file, self._file = self._file, None
         _held.discard(self)
         if file is None:
@@ -173,10 +176,16 @@ class SidecarLock:
         os.close(file)
 
     def abandon_in_child(self) -> None:
-        """Let the parent's lock end with the parent: a forked child shares the open file."""
+        """In a forked child: close the file that it shares with its parent.
+
+        Else the child would keep the lock when the parent is dead
+        (test_a_forked_child_neither_keeps_the_lock_nor_uses_the_store).
+        """
         _inherited.add(self.path)
         if self._file is not None:
-            os.close(self._file)  # unlocks nothing: the parent has the same file open
+            # This does not release the lock: the parent has the same open file
+            # (test_a_fork_leaves_the_store_of_the_parent_alone).
+            os.close(self._file)
             self._file = None
 
 
@@ -188,18 +197,19 @@ def _read(head: bytes) -> Watermark | None:
     except ValueError:
         pass
     if head.strip(b"\0"):
-        _logger.warning("The sidecar of a SQLite store holds no watermark; it gets a new one")
+        _logger.warning("The sidecar of a SQLite store has no watermark: a new one is written")
     return None
 
 
 _held: weakref.WeakSet[SidecarLock] = weakref.WeakSet()
 _inherited: set[str] = set()
+"""The paths of locks that the parent held at the fork."""
 
 
-def _in_child() -> None:
+def _abandon_all() -> None:
     for lock in list(_held):
         lock.abandon_in_child()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_in_child)
+    os.register_at_fork(after_in_child=_abandon_all)

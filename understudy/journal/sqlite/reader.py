@@ -1,4 +1,4 @@
-"""The reader's half of the SQLite store: a connection of its own, which no write holds up."""
+"""The reader of the SQLite store: a connection of its own, which no write blocks."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from understudy.journal.sqlite.errors import store_error
 from understudy.journal.sqlite.lock import SidecarLock
 from understudy.journal.sqlite.writer import SEQ_BITS
 
-__all__ = ["SqliteReader"]
-
 _AGENT = """
     SELECT no, id, agent, incarnation, epoch, last_seq, floor, standing,
         (SELECT host FROM meta WHERE meta.tenure = agents.tenure)
@@ -28,17 +26,20 @@ _RECORDS = """
 
 
 class SqliteReader:
-    """Reads a store while another connection writes to it; each answer is of one moment.
+    """Reads a store while another connection writes to it. Each result is of one moment.
 
-    It connects with the first question, read-only and without the sidecar lock, so a process that
-    only looks can have one on a database that another process uses.
+    It connects at the first call, read-only and without the sidecar lock, so a process that only
+    reads can have one on a database that another process uses.
     """
 
     def __init__(self, path: str, lock: SidecarLock) -> None:
         self._path = path
         self._lock = lock
         self._connection: sqlite3.Connection | None = None
-        self._busy = threading.Lock()  # `close` comes from another thread, perhaps meanwhile
+        # Race: `close` comes from another thread, perhaps in the middle of a read. Closing a
+        # connection that is in use crashes the process
+        # (test_closing_while_another_thread_reads_disturbs_neither).
+        self._busy = threading.Lock()
 
     def load(self, agent_id: str, after: int) -> StoredRecords | None:
         """See `Backend.load`."""
@@ -89,8 +90,8 @@ class SqliteReader:
                 f"{_AGENT} id > ? ORDER BY id LIMIT ?", (after_id, limit)
             ).fetchall()
             return [_agent(row) for row in rows]
-        # One walk along the index for each standing: for several at once SQLite would sort all
-        # the agents that stand so, for every page anew.
+        # One walk along the index for each status. For several at once SQLite would sort all agents
+        # with them, again for every page.
         query = f"{_AGENT} standing = ? AND id > ? ORDER BY id LIMIT ?"
         with _Snapshot(connection):
             found = [
@@ -107,7 +108,7 @@ class SqliteReader:
         return self._connection
 
     def close(self) -> None:
-        """Disconnect; the next question connects anew."""
+        """Disconnect. The next call connects again."""
         with self._busy:
             if self._connection is not None and not self._lock.forked:  # else it is the parent's
                 self._connection.close()
@@ -115,7 +116,7 @@ class SqliteReader:
 
 
 class _Snapshot:
-    """A read transaction: what several queries see is of one moment."""
+    """A read transaction: several queries see the same moment."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection

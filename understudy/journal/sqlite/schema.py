@@ -1,4 +1,4 @@
-"""The tables of a SQLite store: made, checked and brought up to this version."""
+"""The tables of a SQLite store: created, checked and upgraded to this version."""
 
 from __future__ import annotations
 
@@ -8,22 +8,20 @@ from types import MappingProxyType
 
 from understudy.errors import SchemaVersionError, StoreBroken
 
-__all__ = ["SCHEMA_UPGRADES", "SCHEMA_VERSION", "check_tables", "make_tables"]
-
 SCHEMA_VERSION = 1
 SCHEMA_UPGRADES: Mapping[int, Sequence[str]] = MappingProxyType({})
 """The statements that make version n + 1 out of version n."""
 
-_APPLICATION = 0x756E6473  # "unds": how SQLite files say whose they are
+_APPLICATION = 0x756E6473  # "unds": names the program that a SQLite file belongs to
 _OLDEST_SQLITE = (3, 37, 0)  # the first with STRICT tables
 
-# A row of `agents` stays for ever: after a deletion it is the tombstone, which keeps the epoch.
-# `tenure` is the one in which the agent was claimed last, so that a new tenure, one row of `meta`,
-# ends all claims at once. `mark` is the transaction that last changed its records: it costs no page
-# more, for each append writes this row.
+# A row of `agents` is never deleted: after a deletion it is the tombstone, which keeps the epoch.
+# `tenure` is the one in which the agent was claimed last, so a new tenure, one row of `meta`, ends
+# all claims at once. `mark` is the transaction that changed its records last; each append writes
+# this row anyway, so the mark costs no further page.
 # `records.id` is agent_no << 32 | seq. A key of two columns in a table WITHOUT ROWID took 1.5
 # times as long and 10 to 20 % more bytes: such tables lack SQLite's fast path for appending, and
-# move what is larger than a quarter of a page to pages of its own.
+# move values larger than a quarter of a page to pages of their own.
 _TABLES = (
     """CREATE TABLE meta (
         only INTEGER PRIMARY KEY CHECK (only = 1),
@@ -63,14 +61,14 @@ _FIRST_ROW = """
 
 
 def check_tables(connection: sqlite3.Connection, *, known: int = SCHEMA_VERSION) -> int:
-    """Whether this file holds a store that this version can read.
+    """Check that this file is a store that this version can read.
 
     Returns:
-        The version of its tables; 0 where it is empty.
+        The version of its tables; 0 if it is empty.
 
     Raises:
         SchemaVersionError: if a newer version of this library made them.
-        StoreBroken: if the file is another program's, or this SQLite is too old.
+        StoreBroken: if the file belongs to another program, or this SQLite is too old.
 
     """
     if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
@@ -82,7 +80,7 @@ def check_tables(connection: sqlite3.Connection, *, known: int = SCHEMA_VERSION)
     if application != _APPLICATION:
         if connection.execute("SELECT 1 FROM sqlite_schema").fetchone() or application:
             raise StoreBroken(
-                cause="this SQLite file holds something else than a store of understudy",
+                cause="this SQLite file belongs to another program",
                 remedy="Give the store a file of its own.",
             )
         return 0
@@ -98,11 +96,11 @@ def make_tables(
     version: int = SCHEMA_VERSION,
     upgrades: Mapping[int, Sequence[str]] = SCHEMA_UPGRADES,
 ) -> None:
-    """Make the tables, or bring older ones up to `version`. Call it inside a transaction.
+    """Create the tables, or upgrade older ones to `version`. Call it inside a transaction.
 
     Raises:
         SchemaVersionError: if a newer version of this library made them.
-        StoreBroken: if the file is another program's, or this SQLite is too old.
+        StoreBroken: if the file belongs to another program, or this SQLite is too old.
 
     """
     found = check_tables(connection, known=version)

@@ -1,7 +1,11 @@
-"""What a writer does to the tables of a SQLite store, one change a function.
+"""The changes of a SQLite store, one function for each, and the tenure in which they are made.
 
-Each is called inside a transaction, and raises what `Backend` says of it, or `sqlite3.Error`.
-`mark` is the number of that transaction.
+Each function but `end_tenure` is called inside a transaction. It raises what `Backend` says about
+it, or `sqlite3.Error`. `mark` is the number of that transaction.
+
+A tenure is the time of one host with a database, from `open` to `close`. Each has a number, and the
+row of an agent has the number of the tenure that claimed it last. So a new number in one row ends
+all claims at once, however many agents there are and however the last host ended.
 """
 
 from __future__ import annotations
@@ -14,13 +18,13 @@ from understudy.journal.contracts import Batch, Owned
 from understudy.journal.sqlite.lock import Watermark
 
 SEQ_BITS = 32
-"""A record's row id is `agent_no << SEQ_BITS | seq`: an agent's records lie together, in order."""
+"""A record's row id is `agent_no << SEQ_BITS | seq`: an agent's records are adjacent, in order."""
 
-_ANEW = """
+_CLAIM_EXISTING = """
     UPDATE agents SET epoch = epoch + 1, tenure = ? WHERE id = ? AND NOT deleted
     RETURNING agent, incarnation, epoch, last_seq
 """
-_FIRST = """
+_CLAIM_NEW = """
     INSERT INTO agents (id, agent, incarnation, epoch, last_seq, floor, standing, tenure, mark,
         deleted) VALUES (?, ?, 1, 1, 0, 0, 'rest', ?, ?, 0)
     ON CONFLICT (id) DO UPDATE SET agent = excluded.agent, incarnation = incarnation + 1,
@@ -28,31 +32,31 @@ _FIRST = """
         mark = excluded.mark, deleted = 0
     RETURNING agent, incarnation, epoch, last_seq
 """
-# Most batches leave the standing as it is: then its index is not written.
+# Most batches do not change the status: then its index is not written.
 _ADD = """
     UPDATE agents SET last_seq = ?, mark = ?
     WHERE id = ? AND epoch = ? AND incarnation = ? AND last_seq = ? AND NOT deleted
         AND standing = ?
     RETURNING no
 """
-_ADD_AND_STAND = """
+_ADD_WITH_STATUS = """
     UPDATE agents SET last_seq = ?, mark = ?, standing = ?
     WHERE id = ? AND epoch = ? AND incarnation = ? AND last_seq = ? AND NOT deleted
     RETURNING no
 """
 _RECORD = "INSERT INTO records (id, epoch, version, kind, payload) VALUES (?, ?, ?, ?, ?)"
-_FORGET = "DELETE FROM records WHERE id BETWEEN ? AND ?"
+_DELETE_RECORDS = "DELETE FROM records WHERE id BETWEEN ? AND ?"
 
 
-def claim_anew(db: sqlite3.Connection, agent_id: str, tenure: int) -> Owned | None:
-    """The claim of an agent that there is; no other host could own it. It changes no records."""
-    row = db.execute(_ANEW, (tenure, agent_id)).fetchone()
+def claim_existing(db: sqlite3.Connection, agent_id: str, tenure: int) -> Owned | None:
+    """Claim an agent that is in the store; None if it is not. No other host can own it."""
+    row = db.execute(_CLAIM_EXISTING, (tenure, agent_id)).fetchone()
     return None if row is None else _owned(agent_id, row)
 
 
-def claim_first(db: sqlite3.Connection, agent_id: str, agent: str, tenure: int, mark: int) -> Owned:
-    """Begin the first incarnation of an agent, or the next one after its tombstone."""
-    return _owned(agent_id, db.execute(_FIRST, (agent_id, agent, tenure, mark)).fetchone())
+def claim_new(db: sqlite3.Connection, agent_id: str, agent: str, tenure: int, mark: int) -> Owned:
+    """Begin the first incarnation of an agent, or the next one after a deletion."""
+    return _owned(agent_id, db.execute(_CLAIM_NEW, (agent_id, agent, tenure, mark)).fetchone())
 
 
 def _owned(agent_id: str, row: tuple[str, int, int, int]) -> Owned:
@@ -62,14 +66,14 @@ def _owned(agent_id: str, row: tuple[str, int, int, int]) -> Owned:
     )
 
 
-def add(db: sqlite3.Connection, batch: Batch, mark: int) -> int:
+def append(db: sqlite3.Connection, batch: Batch, mark: int) -> int:
     """See `Backend.append`. Returns the agent's number."""
     last, index_status = batch.first_seq - 1, batch.index_status.value
     newest = last + len(batch.records)
     mine = (batch.agent_id, batch.epoch, batch.incarnation, last)
     row = db.execute(_ADD, (newest, mark, *mine, index_status)).fetchone()
     if row is None:
-        row = db.execute(_ADD_AND_STAND, (newest, mark, index_status, *mine)).fetchone()
+        row = db.execute(_ADD_WITH_STATUS, (newest, mark, index_status, *mine)).fetchone()
     if row is None:
         raise _refusal(db, batch)
     (no,) = row
@@ -83,7 +87,7 @@ def add(db: sqlite3.Connection, batch: Batch, mark: int) -> int:
 
 
 def _refusal(db: sqlite3.Connection, batch: Batch) -> StoreError:
-    """Why there was no such row to add to."""
+    """Why `_ADD` found no row: the error to raise."""
     row = db.execute(
         "SELECT incarnation, epoch, last_seq FROM agents WHERE id = ? AND NOT deleted",
         (batch.agent_id,),
@@ -92,7 +96,7 @@ def _refusal(db: sqlite3.Connection, batch: Batch) -> StoreError:
         return Fenced(agent_id=batch.agent_id, why="it was deleted")
     incarnation, epoch, last = row
     if incarnation != batch.incarnation:
-        why = f"it is in its incarnation {incarnation} by now, not {batch.incarnation}"
+        why = f"its incarnation is {incarnation} by now, not {batch.incarnation}"
         return Fenced(agent_id=batch.agent_id, why=why)
     if epoch != batch.epoch:
         why = f"its epoch is {epoch} by now, not {batch.epoch}"
@@ -102,8 +106,8 @@ def _refusal(db: sqlite3.Connection, batch: Batch) -> StoreError:
 
 def compact(db: sqlite3.Connection, batch: Batch, mark: int) -> None:
     """See `Backend.compact`."""
-    first, floor = add(db, batch, mark) << SEQ_BITS, batch.first_seq - 1
-    db.execute(_FORGET, (first, first + floor))
+    first, floor = append(db, batch, mark) << SEQ_BITS, batch.first_seq - 1
+    db.execute(_DELETE_RECORDS, (first, first + floor))
     db.execute("UPDATE agents SET floor = ? WHERE id = ?", (floor, batch.agent_id))
 
 
@@ -125,11 +129,11 @@ def delete(db: sqlite3.Connection, agent_id: str, mark: int) -> bool:
     if row is None:
         return False
     first = row[0] << SEQ_BITS
-    db.execute(_FORGET, (first, first + (1 << SEQ_BITS) - 1))
+    db.execute(_DELETE_RECORDS, (first, first + (1 << SEQ_BITS) - 1))
     return True
 
 
-def holds(db: sqlite3.Connection, batch: Batch) -> bool:
+def is_committed(db: sqlite3.Connection, batch: Batch) -> bool:
     """See `Backend.is_committed`."""
     row = db.execute(
         "SELECT no, last_seq, standing FROM agents WHERE id = ? AND incarnation = ? "
@@ -149,7 +153,7 @@ def holds(db: sqlite3.Connection, batch: Batch) -> bool:
     return found == [(batch.epoch, r.version, r.kind, r.payload) for r in batch.records]
 
 
-# The newest transaction of all, and the oldest that was the last one of an agent with an open run.
+# The newest mark of all agents, and the oldest of those with an open run.
 _MARKS = """
     SELECT coalesce(max(mark), 0),
         min(mark) FILTER (WHERE NOT deleted AND standing NOT IN ('rest', 'queued'))
@@ -159,24 +163,24 @@ _MARKS = """
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tenure:
-    """What a host learns when it begins."""
+    """A tenure that has begun."""
 
     number: int
     database: str
     """The id of the database."""
     mark: int
-    """The newest transaction there ever was, in this history or in one that was left behind."""
+    """The newest transaction ever, of this history or of one that a restored copy replaced."""
     was_older: bool
-    """The database is older than its watermark."""
+    """Whether the database is older than its watermark."""
     restored: bool
-    """Now or earlier it was, and some agent with an open run has not been written since."""
+    """Whether it is or was older, and some agent with an open run was not written since."""
 
 
 def begin_tenure(db: sqlite3.Connection, host: str, watermark: Watermark | None) -> Tenure:
-    """Begin the next tenure. Call it inside a transaction.
+    """Begin the next tenure.
 
     Args:
-        watermark: of the database that was last used in this place.
+        watermark: of the database that was last used at this path.
 
     """
     database, last, restored_mark = db.execute(
@@ -185,8 +189,9 @@ def begin_tenure(db: sqlite3.Connection, host: str, watermark: Watermark | None)
     newest, oldest = db.execute(_MARKS).fetchone()
     mark, was_older = newest, False
     if watermark is not None and watermark.database == database and watermark.mark > newest:
-        # Numbers go on above those of the history that was left behind, so that a copy of that
-        # one is known as older too.
+        # Numbers continue above those of the history that was replaced, so that a copy of that
+        # history counts as older too
+        # (test_a_copy_from_a_history_that_was_left_behind_is_restored_too).
         restored_mark, mark, was_older = newest, watermark.mark, True
     db.execute(
         "UPDATE meta SET tenure = ?, host = ?, restored_mark = ?", (last + 1, host, restored_mark)
@@ -201,5 +206,5 @@ def begin_tenure(db: sqlite3.Connection, host: str, watermark: Watermark | None)
 
 
 def end_tenure(db: sqlite3.Connection) -> None:
-    """Give up all that was claimed in it."""
+    """Release all agents that were claimed in it, in a transaction of its own."""
     db.execute("UPDATE meta SET tenure = tenure + 1, host = NULL")

@@ -67,9 +67,17 @@ class SupervisorTree:
     def _lines(self) -> Iterator[str]:
         restarts = f", {_count(self.restarts, 'restart')}" if self.restarts else ""
         yield f"{self.id} ({self.class_name or 'not started'}) {self.status.value}{restarts}"
+        yield from self._drawn(self._branches())
+
+    def _branches(self) -> list[list[str]]:
+        """The lines of what is below it, a list for each branch."""
         branches = [list(child._lines()) for child in self.children]
         if self.simple:
             branches.append([_count(self.simple, "simple child", "simple children")])
+        return branches
+
+    @staticmethod
+    def _drawn(branches: list[list[str]]) -> Iterator[str]:
         for branch in branches:
             last = branch is branches[-1]
             yield ("└── " if last else "├── ") + branch[0]

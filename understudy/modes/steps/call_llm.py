@@ -189,7 +189,7 @@ async def _ask(
     if prompt.messages is not kept:  # those of a hook: they were never prepared
         shown = model.prepare_messages(list(prompt.messages), parameters)
         return await _request(run, model, shown, prompt, parameters)
-    with kept.lent() as messages:
+    with kept.borrowed() as messages:
         if not kept.plain or needs_preparation(model):
             messages = model.prepare_messages(messages, parameters)
         return await _request(run, model, messages, prompt, parameters)

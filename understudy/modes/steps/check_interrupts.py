@@ -28,8 +28,8 @@ from understudy.outcomes import Outcome
 from understudy.run.hooks import Hook, HookFailed
 from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall, binding
-from understudy.state.agent_state import Turn
 from understudy.state.records import Decided, InterruptsChecked, PauseChecked, Paused
+from understudy.state.run_state import Turn
 from understudy.tools import InvalidArguments
 
 
@@ -67,9 +67,9 @@ async def check_interrupts(run: Run) -> Outcome | None:
     if turn is None or turn.propagated or turn.cut or not turn.calls:
         return None
     gates = run.definition.hooks.check_tool_calls or run.gates or run.parent or run.state.doubts
-    if gates and not turn.interrupts_checked and not turn.answered:
+    if gates and not turn.interrupts_checked and not turn.has_all_results:
         await _request_decisions(run, turn)
-    if not turn.asked:
+    if not turn.has_requests:
         return None
     _expire(run, turn)
     _request_changed_again(run, turn)
@@ -79,7 +79,7 @@ async def check_interrupts(run: Run) -> Outcome | None:
 async def check_tool_interrupts(run: Run) -> Outcome | None:
     """Interrupt the run if a tool of the reply asked a question; all its siblings are done now."""
     turn = run.current.turn
-    if turn is None or turn.answered:
+    if turn is None or turn.has_all_results:
         return None
     if run.state.requests:
         return run.interrupted()

@@ -24,7 +24,7 @@ from understudy.run.cancellation import CancellationSource, signal_of
 from understudy.run.hooks import Hook, HookFailed
 from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall
-from understudy.state.continuation import continuation_of, wants_answer
+from understudy.state.continuation import allows_answer, continuation_of
 from understudy.state.records import CancelRequested, EarlyStopBegun, End
 from understudy.stopping import StopReason, StopSignal, StopSignals
 
@@ -71,7 +71,7 @@ def stop_before(run: Run) -> Outcome | None:
     decision = continuation_of(run.current)
     if not decision.should_stop:
         return None
-    if wants_answer(run.current):
+    if allows_answer(run.current):
         _begin_early_stop(run)
         return None
     end = end_by(run, decision.signals, _last_text(run))

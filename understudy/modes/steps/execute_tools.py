@@ -18,9 +18,9 @@ from understudy.modes.steps.tool_results import (
 )
 from understudy.outcomes import Outcome
 from understudy.run.run import Run
-from understudy.state.agent_state import Call, Turn
 from understudy.state.fold import IN_DOUBT
 from understudy.state.records import Propagated, Result
+from understudy.state.run_state import Call, Turn
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ async def execute_tools(run: Run) -> Outcome | None:
     if turn is None or turn.propagated:
         return None
     gated = run.definition.hooks.check_tool_calls or run.gates
-    if gated and not turn.interrupts_checked and not turn.cut and not turn.answered:
+    if gated and not turn.interrupts_checked and not turn.cut and not turn.has_all_results:
         raise UsageError("a middleware gates tools, but the mode has no step check_interrupts")
     ready = []
     for call in turn.calls.values():
@@ -173,6 +173,6 @@ async def caught(work: Coroutine[Any, Any, T]) -> T | BaseException:
 async def propagate_state(run: Run) -> Outcome | None:
     """Once every call has its result: record the message of the turn, and merge state deltas."""
     turn = run.current.turn
-    if turn is not None and turn.calls and not turn.propagated and turn.answered:
+    if turn is not None and turn.calls and not turn.propagated and turn.has_all_results:
         run.record(Propagated(turn=turn.index, at=run.clock.now()))
     return None

@@ -15,9 +15,9 @@ from understudy.modes.steps.run_end import final_end, outcome_of
 from understudy.modes.steps.tool_arguments import ReadyCall, prepare
 from understudy.outcomes import Outcome
 from understudy.run.run import Run
-from understudy.state.agent_state import Call, Turn
-from understudy.state.continuation import continuation_of, wants_answer
+from understudy.state.continuation import allows_answer, continuation_of
 from understudy.state.records import End, TurnClosed
+from understudy.state.run_state import Call, Turn
 from understudy.stopping import ExecutionContinuation
 
 GO_ON = "Go on."
@@ -100,7 +100,7 @@ def _end_after(run: Run, turn: Turn, decision: ExecutionContinuation) -> End | N
     after a final reply there is an answer already.
     """
     text = turn.response.text or ""
-    if decision.should_stop and not wants_answer(run.current):
+    if decision.should_stop and not allows_answer(run.current):
         end = end_by(run, decision.signals, text)
         final = end.outcome == "completed" and bool(text) and not turn.calls
         return _with_output(run, end) if final else end

@@ -9,9 +9,9 @@ from understudy._base.json_values import digest
 from understudy.interrupts import DECISION_TYPES, DoubtfulCall, Request
 from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall, binding, make_context
-from understudy.state.agent_state import Call
-from understudy.state.fold import doubtful
+from understudy.state.fold import doubtful_call
 from understudy.state.records import Requested
+from understudy.state.run_state import Call
 from understudy.tools import InvalidArguments, Tool
 
 
@@ -144,7 +144,7 @@ def doubts_about(run: Run, call: Call) -> tuple[DoubtfulCall, ...]:
     for other in turn.calls.values() if turn is not None else ():
         for request in other.pending_requests:
             if request.kind == "doubt" and other.part.tool_name == name and other is not call:
-                doubts[other.key] = doubtful(other, request.payload["reason"])
+                doubts[other.key] = doubtful_call(other, request.payload["reason"])
     doubts.pop(call.key, None)
     return tuple(doubts.values())
 

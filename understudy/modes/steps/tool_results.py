@@ -13,9 +13,10 @@ from understudy.interrupts import Decision, Halt, Interrupt, Request
 from understudy.modes.steps.check_stop import halt_request
 from understudy.modes.steps.tool_arguments import ReadyCall, as_tool_call, prepare, record_request
 from understudy.run.run import Run
-from understudy.state.agent_state import Call, merged
+from understudy.state.agent_state import merged
 from understudy.state.fold import IN_DOUBT
 from understudy.state.records import Result
+from understudy.state.run_state import Call
 from understudy.stopping import StopSignal
 from understudy.tools.result import ToolResult, model_content
 

