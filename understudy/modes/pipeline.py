@@ -50,7 +50,9 @@ class Mode:
             raise UsageError(f"Mode {self.name!r} has no steps: give at least one")
         for step in self.steps:
             if not _is_async(step):
-                raise UsageError(f"Mode {self.name!r}: a step must be async, got {step!r}")
+                raise UsageError(
+                    f"Mode {self.name!r}: a step must be an async function, got {step!r}"
+                )
         names = self.step_names
         for name_ in names:
             if names.count(name_) > 1:
