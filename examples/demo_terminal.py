@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console, Group
@@ -14,9 +16,23 @@ from rich.text import Text
 from understudy import Decision, Outcome, Request, approve, dismiss, edit, reject, respond
 from understudy.events import Event, ReplyEnded, ReplyStarted, TextDelta, ToolEnded
 
-__all__ = ["Terminal"]
+__all__ = ["Terminal", "ctrl_c_interrupts"]
 
 _MARKS = {"success": ("✓", "green"), "denied": ("✗", "yellow")}
+
+
+@contextmanager
+def ctrl_c_interrupts() -> Iterator[None]:
+    """Meanwhile, SIGINT raises `KeyboardInterrupt`, whatever this process has inherited.
+
+    A job that a script starts in the background inherits an ignored SIGINT, and Python then leaves
+    it ignored. A program that asks a person can be stopped at its question all the same.
+    """
+    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, inherited)
 
 
 class Terminal:

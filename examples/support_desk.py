@@ -25,7 +25,7 @@ from pydantic import Field
 from pydantic_ai.models import Model
 
 from examples.demo_models import choose_model
-from examples.demo_terminal import Terminal
+from examples.demo_terminal import Terminal, ctrl_c_interrupts
 from understudy import (
     Agent,
     AgentState,
@@ -228,19 +228,24 @@ def main() -> int:
     arguments = parser.parse_args()
     terminal = Terminal()
     try:
-        choice = choose_model(os.environ)
-        terminal.say(choice.line, "dim")
-        desk = Desk(support_agent(choice.model), terminal, arguments.resume)
-        try:
-            return desk.resume() if arguments.resume else desk.serve(arguments.prompt)
-        except KeyboardInterrupt:
-            terminal.say("\nStopped.", "yellow")
-            desk.save()
-            return 130
+        with ctrl_c_interrupts():
+            return _serve(terminal, arguments.prompt, arguments.resume)
     except UsageError as error:
         terminal.say(f"{error}", "red")
         return 2
     except KeyboardInterrupt:
+        return 130
+
+
+def _serve(terminal: Terminal, prompt: str, saved: Path | None) -> int:
+    choice = choose_model(os.environ)
+    terminal.say(choice.line, "dim")
+    desk = Desk(support_agent(choice.model), terminal, saved)
+    try:
+        return desk.resume() if saved else desk.serve(prompt)
+    except KeyboardInterrupt:
+        terminal.say("\nStopped.", "yellow")
+        desk.save()
         return 130
 
 

@@ -156,9 +156,13 @@ def test_with_nobody_there_the_run_is_saved_and_goes_on_in_a_new_process(
     assert "The run of this state is over" in again
 
 
-def test_ctrl_c_at_the_question_saves_the_run(tmp_path: Path, here: Here) -> None:
+@pytest.mark.parametrize(
+    "start", [[], ["sh", "-c", "trap '' INT; exec \"$@\"", "sh"]], ids=["", "of a background job"]
+)
+def test_ctrl_c_at_the_question_saves_the_run(start: list[str], tmp_path: Path, here: Here) -> None:
+    """Also where the process inherits an ignored SIGINT, as a job in the background does."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "examples.support_desk"],
+        [*start, sys.executable, "-m", "examples.support_desk"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -166,20 +170,21 @@ def test_ctrl_c_at_the_question_saves_the_run(tmp_path: Path, here: Here) -> Non
         env=environment(tmp_path),
     )
     with process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
-        seen = b""
-        while b"decide>" not in seen:
-            seen += (byte := process.stdout.read(1))
-            assert byte, seen
-        process.send_signal(signal.SIGINT)
-        output = process.stdout.read().decode()
-        assert process.stderr.read() == b""
+        try:
+            assert process.stdout is not None
+            seen = b""
+            while b"decide>" not in seen:
+                seen += (byte := process.stdout.read(1))
+                assert byte, seen
+            process.send_signal(signal.SIGINT)
+            output, errors = process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert errors == b""
     assert process.returncode == 130
-    assert "Stopped." in output
+    assert b"Stopped." in output
 
-    done = here("reject\n", "--resume", saved_in(output))
+    done = here("reject\n", "--resume", saved_in(output.decode()))
     assert done.endswith("In the shop's books: nothing refunded\n")
 
 

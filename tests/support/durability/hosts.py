@@ -10,7 +10,7 @@ import random
 import signal
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from understudy import (
     ScriptedModel,
     StoreError,
     UnderstudyError,
+    tool,
 )
 from understudy.journal import DatabaseStore
 
@@ -38,25 +39,23 @@ LEASE = 1.0
 NAMES = ("first", "second", "last")
 
 
+def _reply(request: Any) -> Any:
+    """Note each message, mail it, and say so."""
+    last = request.messages[-1].parts[-1]
+    if last.part_kind == "user-prompt":
+        return call_of("note", request.prompt)
+    return call_of("mail", request.prompt) if last.tool_name == "note" else "ok"
+
+
 def _poster() -> Agent:
-    """Notes each message, mails it, and says so."""
-
-    def reply(request: Any) -> Any:
-        last = request.messages[-1].parts[-1]
-        if last.part_kind == "user-prompt":
-            return call_of("note", request.prompt)
-        return call_of("mail", request.prompt) if last.tool_name == "note" else "ok"
-
-    return Agent("poster", ScriptedModel(reply), tools=[note, mail])
+    return Agent("poster", ScriptedModel(_reply), tools=[note, mail])
 
 
-def _runtime(
-    url: str, schema: str, host: str, log: SideLog, point: Callable[[str], None] = lambda _: None
-) -> Runtime:
+def _runtime(url: str, schema: str, host: str, log: SideLog) -> Runtime:
     from understudy.journal.postgres.backend import PostgresBackend
 
     backend = PostgresBackend(url, host=host, lease=LEASE, schema=schema)
-    stage = Stage(log, point)
+    stage = Stage(log, lambda _: None)
     return Runtime([_poster()], store=DatabaseStore(backend), deps_for=lambda _: stage)
 
 
@@ -212,20 +211,26 @@ def _stale(url: str, schema: str) -> Iterator[str]:
 
 
 def left_open(folder: Path, *, url: str, schema: str, agents: int) -> dict[str, Any]:
-    """A host with so many agents in the middle of their runs, killed."""
-    log = SideLog(folder / "log", 0)
-    entered = [0]
+    """A host with so many agents, each in the middle of a tool, killed."""
+    from understudy.journal.postgres.backend import PostgresBackend
 
-    def hold(name: str) -> None:
-        entered[0] += 1
-        if entered[0] == agents:
+    entered: list[str] = []
+
+    @tool(idempotent=True)
+    async def note(what: str) -> str:
+        entered.append(what)
+        if len(entered) == agents:
             kill()
+        await asyncio.get_running_loop().create_future()  # for ever
+        return what
 
     async def main() -> None:
-        async with _runtime(url, schema, NAMES[0], log, hold) as runtime:
+        poster = Agent("poster", ScriptedModel(_reply), tools=[note])
+        backend = PostgresBackend(url, host=NAMES[0], schema=schema)
+        async with Runtime([poster], store=DatabaseStore(backend)) as runtime:
             refs = [runtime.spawn("poster", id=f"s{number}") for number in range(agents)]
             for running in [ref.run(f"to {ref.id}") for ref in refs]:
                 await running
 
-    forked(lambda: asyncio.run(main()), killed=True)
+    forked(lambda: asyncio.run(in_time(main())), killed=True)
     return {"violations": [], "agents": [f"s{number}" for number in range(agents)]}
