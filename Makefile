@@ -31,7 +31,7 @@ soak: $(VENV)/.ready  ## 2,000 agents, random operations and faults; SOAK_SEED=n
 	SOAK_AGENTS=2000 $(BIN)/python -m pytest -s tests/actors/test_soak.py
 
 chaos: $(VENV)/.ready  ## kills at every point, power cuts, hosts that fight; CHAOS_SEED=n for another story
-	$(BIN)/python -m benchmarks.chaos --seed $${CHAOS_SEED:-1} --picture chaos.svg
+	$(BIN)/python -m tests.support.durability.chaos --seed $${CHAOS_SEED:-1} --picture chaos.svg
 	CHAOS_SECONDS=60 $(BIN)/python -m pytest -s tests/durability/test_hosts.py
 
 local: $(VENV)/.local  ## the real small model for MODEL=local (compiles for some minutes)

@@ -8,10 +8,14 @@ from pydantic import BaseModel
 from pydantic_ai.messages import ModelResponse, TextPart
 
 from understudy import Agent, Completed, Run, ScriptedModel, ToolResult, call, tool
-from understudy.middleware import Middleware, Next, Prepared
-from understudy.run.definition import AgentDefinition
-from understudy.run.model_input import ModelInput
-from understudy.run.tool_call import ToolCall
+from understudy.middleware import (
+    AgentDefinition,
+    Middleware,
+    ModelInput,
+    Next,
+    Prepared,
+    ToolCall,
+)
 
 
 # 1. What it keeps, as typed values of the agent's state: stored, restored and checked with it.
@@ -45,7 +49,7 @@ class Ration(Middleware):
             return None
         return replace(reply, parts=[*reply.parts, TextPart(f" (used up: {', '.join(gone)})")])
 
-    # 5. Around each call: run it with `next`, and add to what it brought.
+    # 5. Around each call: run it with `next`, and add to its result.
     async def wrap_tool_call(self, run: Run, call: ToolCall, next: Next) -> ToolResult[object]:
         return ToolResult(await next(call), state={"uses": {call.key: call.tool_name}})
 

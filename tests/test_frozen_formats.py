@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.frozen.places import (
+from tests.support.frozen.places import (
     GENERATIONS,
     NEWEST,
     Place,
@@ -21,8 +21,8 @@ from tests.frozen.places import (
     SqlitePlace,
     frozen,
 )
-from tests.frozen.samples import DELETED, sample_errors, sample_names
-from tests.frozen.walk import (
+from tests.support.frozen.samples import DELETED, sample_errors, sample_names
+from tests.support.frozen.walk import (
     differences,
     lost,
     nested_types,
@@ -31,8 +31,8 @@ from tests.frozen.walk import (
     unused_defaults,
     unused_words,
 )
-from tests.journal.postgres_server import Hosts, postgres_server, postgres_url
-from tests.support import play
+from tests.support.loops import play
+from tests.support.postgres import Hosts
 from understudy import AgentState, Runtime, StopReason, StopSignals, UnderstudyError
 from understudy.errors import error_from_dict
 from understudy.journal import DatabaseStore, IndexStatus, Loaded, StoredAgent, index_status_of
@@ -41,13 +41,11 @@ from understudy.journal.contracts import Batch
 from understudy.state.fold import replay
 from understudy.state.records import Record, record_from_dict
 
-__all__ = ["postgres_server", "postgres_url"]
-
 Made = Callable[[str | None], Place]
 
 REMEDY = (
     f"This is stored, and not frozen in tests/data/{NEWEST}: give it such a value in "
-    "tests/frozen/samples.py, and write the next generation (see tests/data/README.md)."
+    "tests/support/frozen/samples.py, and write the next generation (see tests/data/README.md)."
 )
 NEVER = "Stored data holds this: it can be read no more, or what is stored now is something else."
 ADDED = f"{NEVER} Where something was added instead: {REMEDY}"

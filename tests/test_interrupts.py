@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.usage import RequestUsage
 
-from tests.support import (
+from tests.support.agents import (
     FakeClock,
     Stage,
     assert_valid_history,

@@ -1,4 +1,6 @@
-"""LLM agents that pause for people, nest, crash, move, and come back to the line they were on."""
+"""LLM agents as supervised actors that pause for approval, are journalled and survive crashes."""
+
+import logging
 
 from understudy.actors import AgentRef, LoopActor, Runtime, Status, Supervisor
 from understudy.agent.agent import Agent
@@ -105,3 +107,6 @@ __all__ = [
     "respond",
     "tool",
 ]
+
+# The application decides where logs go: without any handler Python prints warnings to stderr.
+logging.getLogger("understudy").addHandler(logging.NullHandler())

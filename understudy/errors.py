@@ -1,37 +1,37 @@
-"""Everything that can go wrong, drawn as a tree and divided by whose move is next.
+"""All errors, as one tree. The first level says who has to act.
 
     UnderstudyError
     ├── UsageError                the caller: a wrong argument, raised before anything runs
-    │   ├── DecisionError         an answer that does not fit the request it names
-    │   ├── NotInterrupted        there is no request that waits for this answer
+    │   ├── DecisionError         the decision does not fit the request that it names
+    │   ├── NotInterrupted        no pending request takes this decision
     │   ├── MissingValue          the instructions read a key that the state lacks
-    │   ├── UnknownAgent          there is no agent of this id
-    │   ├── OtherAgent            there is an agent of another definition under this id
-    │   ├── SchemaVersionError    a stored state of a newer schema than this version knows
-    │   ├── ForkedRuntime         a runtime of the process that this one was forked from
+    │   ├── UnknownAgent          there is no agent with this id
+    │   ├── OtherAgent            the agent with this id has another definition
+    │   ├── SchemaVersionError    the stored data has a newer schema than this version reads
+    │   ├── ForkedRuntime         the runtime belongs to the parent process of a fork
     │   └── WouldDeadlock         waiting here would block the event loop that has to answer
-    ├── RunError                  why a run ended as `Failed`; never raised at the caller
+    ├── RunError                  why a run ended as `Failed`; a run never raises it
     │   ├── ModelFailed           the model and all of its fallbacks
     │   ├── StreamBroken          the model, in the middle of a reply
     │   ├── RunLimitExceeded      the run's own limit
-    │   ├── UntilToolNotCalled    the model, which stopped without the tool it had to call
+    │   ├── UntilToolNotCalled    the model, which stopped without calling the until tool
     │   ├── MiddlewareError       a middleware's hook
     │   ├── AgentFailed           an agent of a workflow
-    │   ├── DefinitionChanged     who changed the workflow while it was going on
-    │   ├── NotHaltable           a tool that halts an agent which cannot be halted
-    │   ├── Quarantined           whatever crashes the run whenever it is tried
+    │   ├── DefinitionChanged     the definition of a workflow changed during its run
+    │   ├── NotHaltable           a tool raised `Halt` and no agent above it is haltable
+    │   ├── Quarantined           the run crashes at every attempt
     │   └── StepFailed            a step of the pipeline
     ├── NotExtracted              `extract` ended without a value
-    └── JournalFailed             the journal: nothing may go on unrecorded
-        └── StoreError            the store under it, or who else uses it
-            ├── StoreInUse        another runtime has the database, which is for one alone
-            ├── StoreUnavailable  the database cannot be reached just now: try again
-            ├── StoreBroken       disk full, read-only, I/O error: mend it, then go on
-            │   └── StoreDamaged  what it holds cannot be read
+    └── JournalFailed             the journal: a run does not continue without its records
+        └── StoreError            the store under it, or another user of the store
+            ├── StoreInUse        another runtime has the database, which serves only one
+            ├── StoreUnavailable  the database cannot be reached now: retry
+            ├── StoreBroken       disk full, read-only, I/O error: repair it, then continue
+            │   └── StoreDamaged  stored data cannot be read
             ├── OwnedElsewhere    another runtime owns this agent
-            ├── Fenced            another runtime took this agent over: leave it alone
-            ├── StoreConflict     two writers under one epoch: a defect of ours
-            └── RecordRefused     this one record is too large, or cannot be written
+            ├── Fenced            another runtime has taken this agent over
+            ├── StoreConflict     two writers under one epoch: a defect of this library
+            └── RecordRefused     this one record is too large, or cannot be serialised
 
 What a tool raises on purpose (`Retry`, `Interrupt`) is no error: see `tools` and `interrupts`.
 """
@@ -83,8 +83,8 @@ __all__ = [
 class UnderstudyError(Exception):
     """The root of the tree.
 
-    The facts of an error are attributes of it and JSON-able, so that it can be pickled, stored
-    with a run's outcome and told in another process.
+    The facts of an error are its attributes. They are JSON-able, so an error can be pickled,
+    stored with a run's outcome and rebuilt in another process.
     """
 
     message: str
@@ -108,14 +108,14 @@ class UnderstudyError(Exception):
 
 
 class UsageError(UnderstudyError):
-    """The caller gave something that cannot be right; nothing has run, nothing is lost."""
+    """An argument is wrong. It is raised before anything runs."""
 
 
 class DecisionError(UsageError):
-    """An answer does not fit: an unknown or stale request id, a decision that is not allowed.
+    """A decision does not fit: an unknown or stale request id, or a decision that is not allowed.
 
-    Nothing ran, the interrupt still stands, and a right answer still works (I5). When no request
-    stands at all, or this one was answered differently before, it is `NotInterrupted` instead.
+    Nothing ran, the requests are still pending, and a valid decision is still accepted. Where no
+    request is pending, or this one has another decision already, it is `NotInterrupted` instead.
     """
 
     request_id: str | None
@@ -125,11 +125,11 @@ class DecisionError(UsageError):
 
 
 class NotInterrupted(UsageError):
-    """There is nothing to answer: the run is not interrupted, or the answer came before (I5)."""
+    """There is nothing to decide: no request is pending, or it has another decision already."""
 
 
 class MissingValue(UsageError):
-    """The instructions read `{key}`, and the agent's values have no such key (W4)."""
+    """The instructions read `{key}`, and the agent's values have no such key."""
 
     key: str
     agent: str
@@ -160,19 +160,19 @@ class SchemaVersionError(UsageError):
 
 
 class UnknownAgent(UsageError):
-    """There is no agent of this id, in memory or in the store."""
+    """There is no agent with this id, in memory or in the store."""
 
     agent_id: str
 
     def __init__(self, *, agent_id: str) -> None:
         super().__init__(
-            f"There is no agent {agent_id!r}: spawn(agent, id={agent_id!r}) makes it",
+            f"There is no agent {agent_id!r}: create it with spawn(agent, id={agent_id!r})",
             agent_id=agent_id,
         )
 
 
 class OtherAgent(UsageError):
-    """Under this id there is an agent of another definition; it is not touched."""
+    """The agent with this id has another definition; it is left unchanged."""
 
     agent_id: str
     agent: str
@@ -189,19 +189,19 @@ class OtherAgent(UsageError):
 
 
 class ForkedRuntime(UsageError):
-    """This process was forked from the one whose runtime this is: its loop is not here."""
+    """The runtime belongs to the parent of this forked process: its event loop is not here."""
 
     def __init__(self) -> None:
         super().__init__(
-            "This runtime belongs to the process that this one was forked from: make a Runtime "
-            "after the fork"
+            "This runtime belongs to the parent of this forked process: create a Runtime after "
+            "the fork"
         )
 
 
 class WouldDeadlock(UsageError):
-    """To wait here would block the event loop that runs in this thread, perhaps for ever.
+    """Waiting here would block the event loop that runs in this thread, perhaps for ever.
 
-    It is raised at once, before anything is sent. A wait whose time is over is `pykka.Timeout`.
+    It is raised at once, before anything is sent. A wait that times out raises `pykka.Timeout`.
     """
 
     what: str
@@ -216,21 +216,22 @@ class WouldDeadlock(UsageError):
 
 
 class RunError(UnderstudyError):
-    """Why a run ended as `Failed`. It is found in `outcome.error`; a run never raises it."""
+    """Why a run ended as `Failed`: the `error` of the outcome. A run never raises it."""
 
 
 class ModelFailed(RunError):
-    """The model raised, and so did every fallback (R5). The last cause is `__cause__`."""
+    """The model raised, and so did every fallback. The last cause is `__cause__`."""
 
     failures: list[dict[str, str]]
+    """One for each model: its name as `model`, and the `type` and `message` of what it raised."""
 
     def __init__(self, *, failures: Sequence[Mapping[str, str]]) -> None:
-        told = "; ".join(f"{f['model']}: {f['type']}: {f['message']}" for f in failures)
-        super().__init__(f"No model answered: {told}", failures=[dict(f) for f in failures])
+        causes = "; ".join(f"{f['model']}: {f['type']}: {f['message']}" for f in failures)
+        super().__init__(f"No model answered: {causes}", failures=[dict(f) for f in failures])
 
 
 class StreamBroken(RunError):
-    """A stream ended in the middle of a reply; what had come is kept in the state (R6)."""
+    """A stream broke in the middle of a reply; the part received is kept in the state."""
 
     model: str
     cause: str
@@ -244,7 +245,7 @@ class StreamBroken(RunError):
 
 
 class RunLimitExceeded(RunError):
-    """One more model call was due than `max_runs` allows (R1). The state is kept."""
+    """The run needed one more model call than `max_runs` allows. The state is kept."""
 
     max_runs: int
 
@@ -257,16 +258,16 @@ class RunLimitExceeded(RunError):
 
 
 class UntilToolNotCalled(RunError):
-    """The model stopped without a (successful, if asked so) result of the until tool (U5)."""
+    """The model stopped without a result of the until tool, or without a successful one."""
 
     tools: list[str]
     success_required: bool
 
     def __init__(self, *, tools: Sequence[str], success_required: bool) -> None:
         names = ", ".join(repr(name) for name in tools)
-        wanted = "a successful result" if success_required else "a result"
+        result = "a successful result" if success_required else "a result"
         super().__init__(
-            f"The model stopped without {wanted} of {names}.",
+            f"The model stopped without {result} of {names}.",
             tools=list(tools),
             success_required=success_required,
         )
@@ -297,9 +298,9 @@ class StepFailed(RunError):
 
 
 class AgentFailed(RunError):
-    """An agent of a workflow failed, and so did the workflow (W6).
+    """An agent of a workflow failed, and so did the workflow.
 
-    `error` is the agent's own, as data: `error_from_dict(failed.error)` makes it again.
+    `error` is the agent's own error as data: `error_from_dict(failed.error)` rebuilds it.
     """
 
     agent: str
@@ -314,7 +315,7 @@ class AgentFailed(RunError):
 
 
 class DefinitionChanged(RunError):
-    """The agents of a workflow are not those with which its run began (J12)."""
+    """The agents of a workflow are not those with which its run started."""
 
     agent: str
     was: str
@@ -322,8 +323,8 @@ class DefinitionChanged(RunError):
 
     def __init__(self, *, agent: str, was: str, now: str) -> None:
         super().__init__(
-            f"The workflow {agent!r} was {was} when its run began and is {now} now: go on with "
-            "the definition that it began with, or start a new run.",
+            f"The workflow {agent!r} was {was} when its run started and is {now} now: continue "
+            "with the definition that it started with, or start a new run.",
             agent=agent,
             was=was,
             now=now,
@@ -333,7 +334,7 @@ class DefinitionChanged(RunError):
 class NotHaltable(RunError):
     """A tool raised `Halt`, and no agent from it up to the root has the `Haltable` middleware.
 
-    The run ends all the same: a halt is never ignored.
+    The run ends nevertheless: a halt is never ignored.
     """
 
     tool: str
@@ -342,16 +343,16 @@ class NotHaltable(RunError):
     def __init__(self, *, tool: str, agent_path: Sequence[str], message: str) -> None:
         super().__init__(
             f"{tool!r} halted the run ({message}), but none of {' > '.join(agent_path)} has the "
-            "Haltable middleware: add middleware=[Haltable()], so that a person is told.",
+            "Haltable middleware: add middleware=[Haltable()], so that a person gets the request.",
             tool=tool,
             agent_path=list(agent_path),
         )
 
 
 class Quarantined(RunError):
-    """The run crashed again and again without getting any further (J10).
+    """The run crashed several times in a row without progress.
 
-    It stands where it stood, and nothing wakes it but `ref.retry()`.
+    It keeps its state, and only `ref.retry()` continues it.
     """
 
     attempts: int
@@ -359,15 +360,15 @@ class Quarantined(RunError):
 
     def __init__(self, *, attempts: int, cause: str) -> None:
         super().__init__(
-            f"The run crashed {attempts} times in a row without getting further, last by {cause}: "
-            "mend the cause, then ref.retry()",
+            f"The run crashed {attempts} times in a row without progress, last by {cause}: remove "
+            "the cause, then call ref.retry()",
             attempts=attempts,
             cause=cause,
         )
 
 
 class NotExtracted(UnderstudyError):
-    """`extract` ended without a value: `outcome` says how the run ended instead (U7)."""
+    """`extract` ended without a value: `outcome` says how the run ended instead."""
 
     outcome: str
 
@@ -378,20 +379,20 @@ class NotExtracted(UnderstudyError):
 
 
 class JournalFailed(UnderstudyError):
-    """The journal refused a record, so the run stopped at once: what it recorded still stands.
+    """The journal refused a record, so the run stopped at once. Earlier records are kept.
 
-    This is raised at the caller, as a crash is: continue from the journal.
+    The caller gets it as an exception, as after a crash: continue from the journal.
     """
 
 
 class StoreError(JournalFailed):
-    """Something is wrong with the store, or with who may use it."""
+    """The store failed, or this runtime may not use it."""
 
 
 class StoreInUse(StoreError):
-    """The database is for one runtime, and another one has it now.
+    """The database serves one runtime, and another one has it open.
 
-    Where another runtime owns one agent only, it is `OwnedElsewhere`.
+    Where another runtime owns a single agent, it is `OwnedElsewhere` instead.
     """
 
     path: str
@@ -399,7 +400,7 @@ class StoreInUse(StoreError):
     def __init__(self, *, path: str, holder: str = "") -> None:
         by = f" ({holder})" if holder else ""
         super().__init__(
-            f"{path!r} is in use by another runtime{by}: one SQLite file is for one runtime. "
+            f"{path!r} is in use by another runtime{by}: a SQLite file serves one runtime. "
             "Stop that one, or let both use a PostgreSQL store.",
             path=path,
             holder=holder,
@@ -407,28 +408,28 @@ class StoreInUse(StoreError):
 
 
 class StoreUnavailable(StoreError):
-    """The database cannot be reached or is locked just now; it is tried again for a while."""
+    """The database cannot be reached or is locked; the operation is retried for some time."""
 
     cause: str
 
     def __init__(self, *, cause: str) -> None:
         super().__init__(
-            f"The store cannot be reached just now: {cause}. Runs wait and try again; nothing "
-            "goes on unrecorded.",
+            f"The store cannot be reached: {cause}. Runs wait and retry; none continues without "
+            "its records.",
             cause=cause,
         )
 
 
 class StoreBroken(StoreError):
-    """The store can keep nothing until somebody mends it; the message says how."""
+    """The store cannot write until it is repaired; the message says how."""
 
     cause: str
     is_final: bool
-    """It is not tried again in this process: after an I/O error nobody knows what is on disk."""
+    """This process does not retry: after an I/O error it is unknown what is on disk."""
 
     def __init__(self, *, cause: str, remedy: str, is_final: bool = False) -> None:
         super().__init__(
-            f"The store keeps nothing: {cause}. {remedy}",
+            f"The store cannot write: {cause}. {remedy}",
             cause=cause,
             remedy=remedy,
             is_final=is_final,
@@ -436,15 +437,15 @@ class StoreBroken(StoreError):
 
 
 class StoreDamaged(StoreBroken):
-    """What the store holds cannot be read."""
+    """Stored data cannot be read."""
 
     what: str
 
     def __init__(self, *, what: str, cause: str) -> None:
         UnderstudyError.__init__(
             self,
-            f"The store is damaged: {what} cannot be read ({cause}). Restore it from a copy; "
-            "the other agents in it are not touched.",
+            f"The store is damaged: {what} cannot be read ({cause}). Restore it from a backup; "
+            "the other agents in it are not affected.",
             what=what,
             cause=cause,
             is_final=False,
@@ -452,7 +453,7 @@ class StoreDamaged(StoreBroken):
 
 
 class OwnedElsewhere(StoreError):
-    """Another runtime owns this agent, and is alive (J6): speak to it there."""
+    """Another live runtime owns this agent: send to it there."""
 
     agent_id: str
     host: str
@@ -467,27 +468,29 @@ class OwnedElsewhere(StoreError):
 
 
 class Fenced(StoreError):
-    """Another runtime has taken this agent over, so this one writes nothing to it any more (J7).
+    """Another runtime has taken this agent over, so this one may not write to it any more.
 
-    An orderly end: the agent goes on there. The next call to it here tries to claim it anew.
+    It is an orderly end: the agent continues there. The next call to it here claims it again.
     """
 
     agent_id: str
 
     def __init__(self, *, agent_id: str, why: str) -> None:
         super().__init__(
-            f"Agent {agent_id!r} is not this runtime's any more: {why}", agent_id=agent_id, why=why
+            f"Agent {agent_id!r} is no longer owned by this runtime: {why}",
+            agent_id=agent_id,
+            why=why,
         )
 
 
 class StoreConflict(StoreError):
-    """A record's number is not the next one: two writers under one epoch, which must not be."""
+    """A record's number is not the next one: two writers use one epoch, a defect."""
 
     agent_id: str
 
     def __init__(self, *, agent_id: str, expected: int, got: int) -> None:
         super().__init__(
-            f"Agent {agent_id!r}: the next record is number {expected}, not {got}",
+            f"Agent {agent_id!r}: the next record must be number {expected}, got {got}",
             agent_id=agent_id,
             expected=expected,
             got=got,
@@ -495,12 +498,12 @@ class StoreConflict(StoreError):
 
 
 class RecordRefused(StoreError):
-    """This record is kept by no store; others are not concerned (J16)."""
+    """No store accepts this record; other records are not affected."""
 
     kind: str
 
     def __init__(self, *, kind: str, why: str) -> None:
-        super().__init__(f"A record of kind {kind!r} cannot be kept: {why}", kind=kind, why=why)
+        super().__init__(f"A record of kind {kind!r} cannot be stored: {why}", kind=kind, why=why)
 
 
 def _rebuild(cls: type[UnderstudyError], message: str, facts: dict[str, Any]) -> UnderstudyError:
@@ -509,14 +512,15 @@ def _rebuild(cls: type[UnderstudyError], message: str, facts: dict[str, Any]) ->
     return error
 
 
-def _tree(cls: type[UnderstudyError]) -> dict[str, type[UnderstudyError]]:
+def _subclasses(cls: type[UnderstudyError]) -> dict[str, type[UnderstudyError]]:
+    """By name, `cls` and all of its subclasses that are loaded."""
     found = {cls.__name__: cls}
     for child in cls.__subclasses__():
-        found.update(_tree(child))
+        found.update(_subclasses(child))
     return found
 
 
 def error_from_dict(data: Mapping[str, Any]) -> UnderstudyError:
-    """Rebuild an error from `to_dict`. A type that is not known here becomes a `RunError`."""
-    cls = _tree(UnderstudyError).get(str(data["type"]), RunError)
+    """Rebuild an error from its `to_dict`. An unknown type becomes a `RunError`."""
+    cls = _subclasses(UnderstudyError).get(str(data["type"]), RunError)
     return _rebuild(cls, str(data["message"]), dict(data["facts"]))

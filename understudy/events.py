@@ -1,4 +1,4 @@
-"""What a run tells while it goes on: `async for event in agent.stream(...)`."""
+"""What a run emits: `async for event in agent.stream(...)`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyStarted:
-    """The model is asked."""
+    """A model call begins."""
 
     agent_path: tuple[str, ...]
     turn: int
@@ -40,21 +40,21 @@ class ReplyStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextDelta:
-    """The model wrote some text."""
+    """The model sent a piece of its answer's text."""
 
     agent_path: tuple[str, ...]
     turn: int
     attempt: int
-    """Of the run: a crash in the middle of a reply begins a new one (J17)."""
+    """The number of the run's attempt, from 1: each resume, and each restart, begins one."""
     n: int
-    """Of this delta, from 0, in this turn and attempt."""
+    """The number of this delta in this turn and attempt, from 0."""
     text: str
     kind: Literal["text_delta"] = "text_delta"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThinkingDelta:
-    """The model thought some text."""
+    """The model sent a piece of its thinking."""
 
     agent_path: tuple[str, ...]
     turn: int
@@ -76,7 +76,7 @@ class ReplyEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestMade:
-    """A person is asked."""
+    """A person is asked: the run needs a decision on `request`."""
 
     agent_path: tuple[str, ...]
     request: Request
@@ -96,7 +96,7 @@ class ToolStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolEmitted:
-    """A tool said something by `ctx.emit(data)`."""
+    """A tool called `ctx.emit(data)`."""
 
     agent_path: tuple[str, ...]
     call_key: str
@@ -115,48 +115,50 @@ class ToolEnded:
     tool_call_id: str
     tool_name: str
     outcome: str
-    """`success`, `failed`, `denied` or `interrupted` (T8)."""
+    """`success`, `failed`, `denied` or `interrupted`."""
     content: Any
+    """The content for the model."""
     kind: Literal["tool_ended"] = "tool_ended"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptDiscarded:
-    """A run goes on: deltas of the attempt before that no `ReplyEnded` followed are void (J17)."""
+    """A run continues after a crash: deltas of `attempt` without a `ReplyEnded` are void."""
 
     agent_path: tuple[str, ...]
     attempt: int
-    """The one that is over."""
+    """The attempt that is over."""
     kind: Literal["attempt_discarded"] = "attempt_discarded"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFinished:
-    """A run is over. One that is interrupted or paused is not: it goes on later."""
+    """A run is over. An interrupted or paused run is not: it continues later."""
 
     agent_path: tuple[str, ...]
     outcome: Literal["completed", "failed", "stopped", "withdrawn"]
     text: str
-    """Of a completed run."""
+    """The final text of a completed run, otherwise empty."""
     error: dict[str, Any] | None
-    """Of a failed run: its error's `to_dict()`."""
+    """The `to_dict()` of a failed run's error."""
     signals: dict[str, Any] | None
-    """Of a stopped run: its `StopSignals.to_dict()`."""
+    """The `StopSignals.to_dict()` of a stopped run."""
     kind: Literal["run_finished"] = "run_finished"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentEnded:
-    """An agent of a workflow has done its part."""
+    """An agent of a workflow has ended its run."""
 
     agent_path: tuple[str, ...]
     round: int
+    """The round of the workflow, from 0."""
     index: int
-    """Its place among the workflow's agents."""
+    """The agent's index among the workflow's agents, from 0."""
     outcome: str
     """`completed`, `failed` or `stopped`."""
     escalated: bool
-    """It ends the nearest loop around it (W2)."""
+    """It ends the nearest loop around it."""
     kind: Literal["agent_ended"] = "agent_ended"
 
 
@@ -176,7 +178,7 @@ Event = (
 
 
 def events_of(record: r.Record, agent_path: tuple[str, ...]) -> Iterator[Event]:
-    """What a record tells: one source for live events and for those that a journal replays."""
+    """The events of a record. Live events and those of a replayed journal both come from here."""
     match record:
         case r.Reply():
             yield ReplyEnded(agent_path=agent_path, turn=record.turn, response=record.response)
@@ -224,4 +226,4 @@ def events_of(record: r.Record, agent_path: tuple[str, ...]) -> Iterator[Event]:
         case r.ChildRecord():
             yield from events_of(record.record, (*agent_path, record.name))
         case _:
-            pass  # facts of the pipeline's own, which nobody waits for
+            pass  # subscribers get no event of the pipeline's other records

@@ -1,9 +1,8 @@
-"""Questions to a person and their answers, both plain data.
+"""Requests to a person and the decisions on them, both plain data.
 
-A `Request` says what is asked; a `Decision` answers it. Requests are made by middleware (an
-approval), by a tool that raises `Interrupt` (a question of its own), and by the pipeline itself
-for a call in doubt. Whoever asks, all of them stand in one flat list and are answered in one go
-(I9).
+A middleware makes a `Request` for an approval, a tool makes one by raising `Interrupt` (a question)
+or `Halt`, and the pipeline makes one for a call in doubt. All pending requests are in one flat
+list, whatever made them, and one `resume` may decide all of them.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
 from typing import Any, Literal, cast
 
 from pydantic import TypeAdapter, ValidationError
@@ -36,35 +36,35 @@ __all__ = [
 
 DecisionType = Literal["approve", "edit", "reject", "respond", "dismiss"]
 DECISION_TYPES: tuple[DecisionType, ...] = ("approve", "edit", "reject", "respond")
-"""Those that answer a question; `dismiss` only takes note of a halt (I11)."""
+"""All but `dismiss`, which is the one decision on a halt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """A person's answer to one request.
+    """A person's decision on one request.
 
-    Make one with `approve`, `edit`, `reject`, `respond` or, for a halt, `dismiss`.
+    Create one with `approve`, `edit`, `reject`, `respond` or, for a halt, `dismiss`.
     """
 
     type: DecisionType
     arguments: dict[str, Any] | None = None
-    """For `edit`: what the tool is to be called with, as a whole."""
+    """For `edit`: all arguments that the tool is called with."""
     message: str | None = None
-    """For `reject`: what the model is told."""
+    """For `reject`: a text for the model."""
     value: Any = None
-    """For `respond`: the result (or what a tool's own question is answered with)."""
+    """For `respond`: the result of the call, or the answer to a tool's own question."""
     always: bool = False
-    """Sticks for this tool and agent, until revoked (I3). Only for approve and reject."""
+    """Holds for this tool and agent until revoked. Only for approve and reject."""
     by: str | None = None
-    """Who decided, for the audit (I14)."""
+    """Who decided, for the audit."""
     note: str | None = None
     """Why, for the audit; the model does not see it."""
 
     def same_as(self, other: Decision) -> bool:
-        """Whether both decide the same; who says so and why does not matter."""
-        return self._decided() == other._decided()
+        """Whether both have the same effect; `by` and `note` do not count."""
+        return self._digest() == other._digest()
 
-    def _decided(self) -> str:
+    def _digest(self) -> str:
         return digest([self.type, self.arguments, self.message, self.value, self.always])
 
     def to_dict(self) -> dict[str, Any]:
@@ -77,19 +77,19 @@ class Decision:
         """Read `{"type": "approve"}` and the like.
 
         Raises:
-            DecisionError: naming what is wrong with it.
+            DecisionError: if it is not a decision; the message names the field.
 
         """
         unknown = [key for key in data if key not in Decision.__dataclass_fields__]
         if unknown:
-            raise DecisionError(f"{dict(data)!r} is no decision: it has no field {unknown[0]!r}")
+            raise DecisionError(f"{dict(data)!r} is no decision: unknown field {unknown[0]!r}")
         try:
             if not isinstance(data.get("always", False), bool):
-                raise DecisionError(f"{dict(data)!r}: always is true or false")
+                raise DecisionError(f"{dict(data)!r} is no decision: `always` must be a bool")
             return _decision_adapter().validate_python(dict(data))
         except ValidationError as error:
-            told = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-            raise DecisionError(f"{dict(data)!r} is no decision: {told}") from error
+            why = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+            raise DecisionError(f"{dict(data)!r} is no decision: {why}") from error
 
 
 def approve(*, always: bool = False, by: str | None = None, note: str | None = None) -> Decision:
@@ -100,9 +100,14 @@ def approve(*, always: bool = False, by: str | None = None, note: str | None = N
 def edit(
     arguments: Mapping[str, Any], *, by: str | None = None, note: str | None = None
 ) -> Decision:
-    """Run the call with these arguments instead, which replace the shown ones as a whole (I6)."""
+    """Run the call with these arguments instead; they replace all of the shown ones.
+
+    Raises:
+        DecisionError: if `arguments` is not a mapping.
+
+    """
     if not isinstance(arguments, Mapping):
-        raise DecisionError(f"edit takes a mapping of arguments, not {arguments!r}")
+        raise DecisionError(f"edit() takes a mapping of arguments, got {arguments!r}")
     return Decision(type="edit", arguments=dict(arguments), by=by, note=note)
 
 
@@ -113,23 +118,23 @@ def reject(
     by: str | None = None,
     note: str | None = None,
 ) -> Decision:
-    """Do not run the call; the model is told so, with `message`."""
+    """Do not run the call; the model gets a result that says so, with `message`."""
     return Decision(type="reject", message=message, always=always, by=by, note=note)
 
 
 def respond(value: Any, *, by: str | None = None, note: str | None = None) -> Decision:
-    """Do not run the call: `value` is its result (for a tool's own question: its answer)."""
+    """Do not run the call: `value` is its result, or the answer to a tool's own question."""
     return Decision(type="respond", value=value, by=by, note=note)
 
 
 def dismiss(*, by: str | None = None, note: str | None = None) -> Decision:
-    """Take note of a halt, the only answer to one: the run is over, nothing of it goes on (I11)."""
+    """Acknowledge a halt. It is the only decision on one, and the run does not continue."""
     return Decision(type="dismiss", by=by, note=note)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoubtfulCall:
-    """A call that was started and whose outcome is unknown (J3, J4)."""
+    """A call that was started and whose outcome is unknown."""
 
     call_key: str
     tool_name: str
@@ -140,12 +145,12 @@ class DoubtfulCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One question to a person. Answer it by its `id`, in `resume`."""
+    """What a person is asked about one tool call. `resume` takes the decision by its `id`."""
 
     id: str
-    """Opaque and used once; it stands for exactly what is shown here (J5)."""
+    """Opaque and used once. A decision on it holds for exactly what is shown here."""
     kind: str
-    """`approval`, `interrupt` (a tool's own question), `doubt`, `halt`, or a middleware's word."""
+    """`approval`, `interrupt` (a tool's own question), `doubt`, `halt`, or a middleware's own."""
     agent_id: str
     run_id: str
     agent_path: tuple[str, ...]
@@ -153,36 +158,43 @@ class Request:
     tool_call_id: str
     tool_name: str
     arguments: dict[str, Any]
-    """Canonical: validated, with defaults filled in. What is approved is exactly this (I12)."""
+    """Canonical: validated, with defaults filled in. An approval holds for exactly these."""
     display: str | dict[str, Any] | None = None
-    """What the host's gate shows beside the arguments, never instead of them (I14)."""
+    """What the gate's `display` returned, to be shown beside the arguments."""
     payload: Any = None
-    """For a tool's own question: what it asks. For a halt: why."""
+    """For a tool's own question: its content. For a halt: the reason."""
     allowed: tuple[DecisionType, ...] = DECISION_TYPES
     created_at: datetime
     expires_at: datetime | None = None
-    """From then on an answer is refused, and the request counts as rejected (I14)."""
+    """From then on a decision is refused, and the request counts as rejected."""
     fingerprint: str
-    """The tool's name, schema and version, as they were when this was asked (I12)."""
+    """Of the tool's name, schema and version at the time of the request."""
     digest: str
-    """Of everything that an answer holds for: agent, run, call, tool and arguments (I12)."""
+    """Of everything that a decision holds for: agent, run, call, tool and arguments."""
     source: str = ""
-    """The middleware that asks."""
+    """The middleware that made the request."""
     doubts: tuple[DoubtfulCall, ...] = ()
-    """Calls of this tool whose outcome is unknown: look at them before you approve (J4)."""
+    """Earlier calls of this tool whose outcome is unknown: check them before you approve."""
 
     def to_dict(self) -> dict[str, Any]:
         """The request as plain data."""
-        data = TypeAdapter(Request).dump_python(self, mode="json")
-        return cast("dict[str, Any]", data)
+        return cast("dict[str, Any]", _request_adapter().dump_python(self, mode="json"))
 
 
 class Interrupt(Exception):
-    """Raised by a tool that needs an answer from outside before it can go on (I8).
+    """Raised by a tool that needs an answer from outside before it can continue.
 
     Its siblings finish and are recorded. After `resume` this tool alone runs again from its start,
     with the answer in `ctx.resume_value`: the value of `respond(value)`, or True for `approve()`.
-    So put what must not happen twice behind the question, not before it.
+    So a side effect that must not happen twice comes after the question, not before it.
+
+    Args:
+        payload: what is asked: JSON-able, for `request.payload`.
+        allowed: the decisions that a person may take; `edit` is none of them.
+
+    Raises:
+        UsageError: if `allowed` is empty or holds an unknown decision.
+
     """
 
     def __init__(
@@ -197,22 +209,26 @@ class Interrupt(Exception):
         if "edit" in self.allowed:
             raise UsageError(
                 "Interrupt(allowed=...) cannot offer 'edit': a tool's own question is answered "
-                "with respond(value), approve() or reject()."
+                "by respond(value), approve() or reject()"
             )
 
 
 class Halt(Exception):
-    """Raised by a tool to stop everything, for good (I11).
+    """Raised by a tool to stop the whole run for good.
 
-    The whole run is halted, whichever agent below it the tool belongs to: calls that are running
-    finish, nothing else starts, and the run waits, `Interrupted` by the one request of kind
-    `halt`, for a person to dismiss it. It never goes on. An agent with such tools, or one above
-    it, needs the `Haltable` middleware; without, the run fails.
+    It halts the run of the root agent, however deep the tool's agent is nested: running calls
+    finish, no other starts, and the run is `Interrupted` by one request of kind `halt` until a
+    person dismisses it. It never continues. The tool's agent, or one above it, needs the
+    `Haltable` middleware; otherwise the run ends as `Failed` by `NotHaltable`.
+
+    Raises:
+        UsageError: if `message` is empty or not text.
+
     """
 
     def __init__(self, message: str) -> None:
         if not isinstance(message, str) or not message.strip():
-            raise UsageError(f"Halt(message) says in words why, not {message!r}")
+            raise UsageError(f"Halt(message): `message` must be a non-empty text, got {message!r}")
         super().__init__(message)
         self.message = message
 
@@ -220,16 +236,21 @@ class Halt(Exception):
 def checked_allowed(
     allowed: Iterable[str], *, what: str, kind: str = "approval"
 ) -> tuple[DecisionType, ...]:
-    """The decision names as given, or a `UsageError`: a gate is never silently off (I1)."""
+    """The names of decisions as a tuple, for a request of this kind.
+
+    Raises:
+        UsageError: if there is none or an unknown one: a gate is never silently off.
+
+    """
     known = ("dismiss",) if kind == "halt" else DECISION_TYPES
     if isinstance(allowed, str):
-        raise UsageError(f"{what} takes a list of decisions, not the string {allowed!r}")
+        raise UsageError(f"{what} takes a list of decisions, got the string {allowed!r}")
     if not isinstance(allowed, Iterable):
-        raise UsageError(f"{what} takes a list of decisions, not {allowed!r}")
+        raise UsageError(f"{what} takes a list of decisions, got {allowed!r}")
     names = tuple(allowed)
     if not names:
         raise UsageError(
-            f"{what} is empty, so nobody could ever answer: name at least one of {', '.join(known)}"
+            f"{what} is empty, so no decision is possible: name at least one of {', '.join(known)}"
         )
     for name in names:
         if name not in known:
@@ -239,18 +260,18 @@ def checked_allowed(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionRecord:
-    """One line of the audit: what was asked, what was answered, when and by whom (I14)."""
+    """One entry of the audit: a request, the decision on it, and when it was taken."""
 
     request: Request
     decision: Decision
     at: datetime
     sticky: bool = False
-    """The answer came from an earlier `always=True`, not from a person now."""
+    """The decision comes from an earlier `always=True`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sticky:
-    """An answer that holds for a tool until it is revoked, or the tool changes (I3, I12)."""
+    """A decision that holds for a tool until it is revoked or the tool changes."""
 
     agent_id: str
     source: str
@@ -261,18 +282,23 @@ class Sticky:
     request_id: str = field(default="")
 
 
+@cache
 def _decision_adapter() -> TypeAdapter[Decision]:
-    global _DECISIONS
-    if _DECISIONS is None:
-        _DECISIONS = TypeAdapter(Decision)
-    return _DECISIONS
+    return TypeAdapter(Decision)
 
 
-_DECISIONS: TypeAdapter[Decision] | None = None
+@cache
+def _request_adapter() -> TypeAdapter[Request]:
+    return TypeAdapter(Request)
 
 
 def checked_decision(request: Request, decision: object) -> Decision:
-    """A well-formed decision that `request` allows, or a `DecisionError` naming it (I5)."""
+    """The decision, if it is well-formed and `request` allows it.
+
+    Raises:
+        DecisionError: if not; it names the request.
+
+    """
     where = f"Request {request.id!r} ({request.tool_name})"
     if isinstance(decision, Mapping):
         try:
@@ -292,17 +318,18 @@ def checked_decision(request: Request, decision: object) -> Decision:
         )
     if not isinstance(decision.always, bool):
         raise DecisionError(
-            f"{where}: always is True or False, not {decision.always!r}", request_id=request.id
+            f"{where}: `always` must be a bool, got {decision.always!r}", request_id=request.id
         )
     if (decision.type == "edit") is not (decision.arguments is not None):
         raise DecisionError(
-            f"{where}: arguments belong to 'edit', and 'edit' needs them", request_id=request.id
+            f"{where}: `arguments` go with 'edit' only, and 'edit' needs them",
+            request_id=request.id,
         )
     if decision.always and (
         decision.type not in ("approve", "reject") or request.kind != "approval"
     ):
         raise DecisionError(
-            f"{where}: always=True goes with approve or reject of an approval only",
+            f"{where}: `always=True` goes with approve or reject of an approval only",
             request_id=request.id,
         )
     return decision

@@ -1,6 +1,6 @@
-"""Why a run stops: signals, their order, and the decision whether to go on.
+"""Why a run stops: signals, their priority, and the decision whether to continue.
 
-All of it is immutable and goes through `to_dict` / `from_dict` without loss.
+All values here are immutable, and `from_dict(value.to_dict())` is equal to `value`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["ExecutionContinuation", "StopAgent", "StopReason", "StopSignal", "St
 
 
 class StopReason(Enum):
-    """What made a run stop; the lower priority wins where several did (P1)."""
+    """What made a run stop. Of several reasons the one with the lowest `priority` wins."""
 
     ERROR = "error"
     STOP_REQUESTED = "stop_requested"
@@ -32,20 +32,20 @@ class StopReason(Enum):
 
     @property
     def priority(self) -> int:
-        """Lower is stronger."""
+        """From 0, the strongest, to 9."""
         return _PRIORITIES[self]
 
     @property
     def was_force_stopped(self) -> bool:
-        """False only where the run came to its own end."""
+        """False for `COMPLETED` and `FINISH_REASON`: the run came to its own end."""
         return self not in (StopReason.COMPLETED, StopReason.FINISH_REASON)
 
     @classmethod
     def of(cls, name: str) -> StopReason:
-        """The reason of this name.
+        """The reason with this value.
 
         Raises:
-            UsageError: naming those that there are.
+            UsageError: if there is none; the message lists all.
 
         """
         try:
@@ -71,7 +71,7 @@ _PRIORITIES = {
 
 @dataclass(frozen=True, slots=True)
 class StopSignal:
-    """One reason to stop, told by one source (P2).
+    """A request to stop the run, for one reason and from one source.
 
     Each reason has a factory, such as `StopSignal.token_limit("900 of 800 used", used=900)`: its
     keywords are the context.
@@ -85,82 +85,82 @@ class StopSignal:
     message: str = ""
     context: Mapping[str, Any] = field(default_factory=dict, hash=False)
     source: str | None = None
-    """Who tells it. Signals of one source are of one guard (P4)."""
+    """What emitted it. Overrides are counted by source."""
 
     def __post_init__(self) -> None:
         reason = self.reason if isinstance(self.reason, StopReason) else StopReason.of(self.reason)
         if not isinstance(self.message, str):
-            raise UsageError(f"StopSignal(message=...) is text, not {self.message!r}")
+            raise UsageError(f"StopSignal(message=...) must be text, got {self.message!r}")
         if self.source is not None and not isinstance(self.source, str):
-            raise UsageError(f"StopSignal(source=...) is text, not {self.source!r}")
+            raise UsageError(f"StopSignal(source=...) must be text or None, got {self.source!r}")
         context = checked_json(self.context, what="StopSignal(context=...)")
         object.__setattr__(self, "reason", reason)
         object.__setattr__(self, "context", context)
 
     @classmethod
     def error(cls, message: str = "", *, source: str | None = None, **context: Any) -> StopSignal:
-        """Something went wrong in a way that the run must not go on with."""
+        """An error after which the run must not continue."""
         return cls(StopReason.ERROR, message, context, source)
 
     @classmethod
     def stop_requested(
         cls, message: str = "", *, source: str | None = None, **context: Any
     ) -> StopSignal:
-        """A tool or a hook wants the run to stop."""
+        """A tool or a hook stops the run."""
         return cls(StopReason.STOP_REQUESTED, message, context, source)
 
     @classmethod
     def steps_limit(
         cls, message: str = "", *, source: str | None = None, **context: Any
     ) -> StopSignal:
-        """So many steps were made as the run may make."""
+        """The run made as many steps as it may."""
         return cls(StopReason.STEPS_LIMIT, message, context, source)
 
     @classmethod
     def user_requested(
         cls, message: str = "", *, source: str | None = None, **context: Any
     ) -> StopSignal:
-        """A person, or the host for one, wants the run to stop."""
+        """A person stops the run."""
         return cls(StopReason.USER_REQUESTED, message, context, source)
 
     @classmethod
     def token_limit(
         cls, message: str = "", *, source: str | None = None, **context: Any
     ) -> StopSignal:
-        """So many tokens were used as the run may use."""
+        """The run used as many tokens as it may."""
         return cls(StopReason.TOKEN_LIMIT, message, context, source)
 
     @classmethod
     def time_limit(
         cls, message: str = "", *, source: str | None = None, **context: Any
     ) -> StopSignal:
-        """The run's time is over."""
+        """The run took as long as it may."""
         return cls(StopReason.TIME_LIMIT, message, context, source)
 
     @classmethod
     def retry_limit(
         cls, message: str = "", *, source: str | None = None, **context: Any
     ) -> StopSignal:
-        """The same thing was tried in vain too often."""
+        """The same operation failed too often."""
         return cls(StopReason.RETRY_LIMIT, message, context, source)
 
     @classmethod
     def finish_reason(
         cls, message: str = "", *, source: str | None = None, **context: Any
     ) -> StopSignal:
-        """The model finished in a way that ends the run; it is no forced stop."""
+        """The model's finish reason ends the run. It is no forced stop."""
         return cls(StopReason.FINISH_REASON, message, context, source)
 
     @classmethod
     def completed(
         cls, message: str = "", *, source: str | None = None, **context: Any
     ) -> StopSignal:
-        """The work is done; it is no forced stop."""
+        """The work is done. It is no forced stop."""
         return cls(StopReason.COMPLETED, message, context, source)
 
     def __str__(self) -> str:
-        told = self.reason.value + (f": {self.message}" if self.message else "")
-        return told + (f" (from {self.source!r})" if self.source else "")
+        text = self.reason.value + (f": {self.message}" if self.message else "")
+        return text + (f" (from {self.source!r})" if self.source else "")
 
     def to_dict(self) -> dict[str, Any]:
         """The signal as plain data."""
@@ -173,10 +173,10 @@ class StopSignal:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> StopSignal:
-        """The signal that `to_dict` told.
+        """The signal from its `to_dict`.
 
         Raises:
-            UsageError: if it is none, or its reason is unknown.
+            UsageError: if `data` is no signal, or its reason is unknown.
 
         """
         if not isinstance(data, Mapping) or "reason" not in data:
@@ -190,10 +190,10 @@ class StopSignal:
 
 
 class StopAgent(Exception):
-    """Raised by a tool that wants the run to stop (P6).
+    """Raised by a tool to stop the run.
 
-    The other calls that were started are waited for, those that were not get a result that says
-    so, and the run stops by this very signal. No middleware can swallow it.
+    Calls that were started finish, the others get a result that says that they did not run, and
+    the run stops by this very signal. A middleware cannot swallow it.
 
     Raises:
         UsageError: for anything but a `StopSignal`.
@@ -203,7 +203,7 @@ class StopAgent(Exception):
     def __init__(self, signal: StopSignal) -> None:
         if not isinstance(signal, StopSignal):
             raise UsageError(
-                f"StopAgent takes a StopSignal, such as StopSignal.stop_requested('why'); not "
+                f"StopAgent takes a StopSignal, such as StopSignal.stop_requested('why'), got "
                 f"{signal!r}"
             )
         super().__init__(signal)
@@ -223,22 +223,22 @@ class StopSignals:
         signals = tuple(self.signals) if isinstance(self.signals, Iterable) else (self.signals,)
         for signal in signals:
             if not isinstance(signal, StopSignal):
-                raise UsageError(f"StopSignals holds StopSignal objects, not {signal!r}")
+                raise UsageError(f"StopSignals takes StopSignal objects, got {signal!r}")
         object.__setattr__(self, "signals", signals)
 
     def with_signal(self, signal: StopSignal) -> StopSignals:
-        """These and one more."""
+        """A copy with one more signal at its end."""
         return StopSignals((*self.signals, signal))
 
     @property
     def first(self) -> StopSignal | None:
-        """The earliest."""
+        """The earliest signal."""
         return self.signals[0] if self.signals else None
 
     @property
     def highest(self) -> StopSignal | None:
-        """The strongest: by priority, user_requested before steps_limit, then the earliest (P1)."""
-        return min(self.signals, key=_strength, default=None)
+        """The strongest: by priority, user_requested before steps_limit, then the earliest."""
+        return min(self.signals, key=_rank, default=None)
 
     def __len__(self) -> int:
         return len(self.signals)
@@ -252,10 +252,10 @@ class StopSignals:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> StopSignals:
-        """The signals that `to_dict` told.
+        """The signals from their `to_dict`.
 
         Raises:
-            UsageError: if these are none.
+            UsageError: if `data` is none of that.
 
         """
         if not isinstance(data, Mapping) or not isinstance(data.get("signals"), Sequence):
@@ -263,58 +263,58 @@ class StopSignals:
         return cls(tuple(StopSignal.from_dict(signal) for signal in data["signals"]))
 
 
-def _strength(signal: StopSignal) -> tuple[int, bool]:
+def _rank(signal: StopSignal) -> tuple[int, bool]:
     return signal.reason.priority, signal.reason is not StopReason.USER_REQUESTED
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutionContinuation:
-    """Whether a run goes on: signals stop it unless somebody asked to continue (P2, P3)."""
+    """Whether a run continues: signals stop it unless a continuation was requested."""
 
     signals: StopSignals = field(default_factory=StopSignals)
     continuation_requested: bool = False
 
     @property
     def should_stop(self) -> bool:
-        """True where a signal stands and nobody overrides it."""
+        """True where there is a signal and no continuation was requested."""
         return bool(self.signals.signals) and not self.continuation_requested
 
     def with_signal(self, signal: StopSignal) -> ExecutionContinuation:
-        """The same with one more signal."""
+        """A copy with one more signal."""
         return replace(self, signals=self.signals.with_signal(signal))
 
     def with_continuation(self, *, requested: bool = True) -> ExecutionContinuation:
-        """The same, overriding the signals or no longer doing so."""
+        """A copy in which the signals are overridden, or with `requested=False` are not."""
         return replace(self, continuation_requested=requested)
 
     def explain(self) -> str:
-        """In one sentence, what is to happen and why."""
+        """In one sentence, whether the run continues and why."""
         highest = self.signals.highest
         if highest is None:
             return "Goes on: nothing asks to stop."
         more = len(self.signals) - 1
         why = f"{highest}" + (f", and {more} more" if more else "")
         if self.continuation_requested:
-            return f"Goes on: somebody asked to, although this asks to stop: {why}."
+            return f"Goes on: a continuation was requested, although this asks to stop: {why}."
         return f"Stops: {why}."
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """The decision as plain data."""
         return {**self.signals.to_dict(), "continuation_requested": self.continuation_requested}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ExecutionContinuation:
-        """What `to_dict` told.
+        """The decision from its `to_dict`.
 
         Raises:
-            UsageError: if it is none.
+            UsageError: if `data` is none of that.
 
         """
         signals = StopSignals.from_dict(data)
         requested = data.get("continuation_requested")
         if not isinstance(requested, bool):
             raise UsageError(
-                "This is no stored ExecutionContinuation: 'continuation_requested' is true or "
-                f"false, not {requested!r}"
+                "This is no stored ExecutionContinuation: 'continuation_requested' must be a bool, "
+                f"got {requested!r}"
             )
         return cls(signals, requested)

@@ -22,7 +22,7 @@ import pykka
 import pytest
 from pydantic_ai.messages import ModelRequest, ModelResponse, UserPromptPart
 
-from tests.support import FakeClock, assert_valid_history
+from tests.support.agents import FakeClock, assert_valid_history
 from understudy import (
     Agent,
     AgentRef,
@@ -47,7 +47,7 @@ from understudy import (
     respond,
     tool,
 )
-from understudy.actors import AgentActor, AgentEvent, Future, StatusChanged
+from understudy.actors import AgentActor, AgentEvent, Future, LoopActorRegistry, StatusChanged
 from understudy.middleware import HumanInTheLoop, Middleware
 from understudy.middleware.base import Next
 from understudy.models import ScriptedRequest
@@ -447,7 +447,7 @@ class Soak:
             victim = self.victims.pop()
             if victim.is_alive():
                 return victim
-        actors = pykka.ActorRegistry.get_by_class(AgentActor)
+        actors = LoopActorRegistry.get_by_class(AgentActor)
         if not actors:
             return None
         self.victims = self.world.chance.sample(actors, 1 + len(actors) // 5)
@@ -653,7 +653,7 @@ async def _bounded(world: World, agents: int, operations: int) -> None:
 def soaked(world: World, agents: int, operations: int) -> World:
     """Run a soak; also look for threads and actors that are left."""
     before = set(threading.enumerate())
-    actors_before = set(pykka.ActorRegistry.get_all())
+    actors_before = set(LoopActorRegistry.get_all())
     try:
         asyncio.run(_bounded(world, agents, operations))
     except SystemExit as error:  # it would end pytest, too
@@ -661,7 +661,7 @@ def soaked(world: World, agents: int, operations: int) -> World:
     for thread in set(threading.enumerate()) - before:
         if thread.name != "understudy-worker":
             world.violations.append(f"a thread is left: {thread.name}")
-    actors = set(pykka.ActorRegistry.get_all()) - actors_before
+    actors = set(LoopActorRegistry.get_all()) - actors_before
     if actors:
         world.violations.append(f"{len(actors)} actors are left: {actors.pop()}")
     return world

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.durability.checks import SUITE, Stage
-from benchmarks.durability.forks import Forks
+from tests.support.durability.checks import SUITE, Stage
+from tests.support.durability.forks import Forks
 
 SEED = 1
 
 
 @pytest.fixture(scope="session")
 def forks() -> Iterator[Forks]:
-    with Forks("benchmarks.durability.stories") as servers:
+    with Forks("tests.support.durability.stories") as servers:
         yield servers
 
 

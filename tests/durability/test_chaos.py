@@ -1,6 +1,6 @@
 """Killed, cut off, robbed of its power, at each point: nothing is lost, nothing happens twice.
 
-`make chaos` plays far more of the same; `benchmarks/durability` holds the stories.
+`make chaos` plays far more of the same; `tests/support/durability` holds the stories.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ import sys
 
 import pytest
 
-from benchmarks import chaos
-from benchmarks.durability.broken import BROKEN
-from benchmarks.durability.checks import CHECKS, CONTROLS, Check, Row, Stage, checked, found_out
-from benchmarks.durability.forks import Forks
+from tests.support.durability import chaos
+from tests.support.durability.broken import BROKEN
+from tests.support.durability.checks import CHECKS, CONTROLS, Check, Row, Stage, checked, found_out
+from tests.support.durability.forks import Forks
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no fork")
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 import time
 
-from benchmarks.durability.forks import Died, Forks
-from tests.journal.postgres_server import Hosts, Server, hosts, postgres_server, postgres_url
+from tests.support.durability.forks import Died, Forks
+from tests.support.postgres import Hosts, Server
 from understudy import Agent, Completed, Runtime, ScriptedModel, tool
 from understudy.journal import DatabaseStore
 from understudy.journal.postgres.backend import PostgresBackend
-
-__all__ = ["hosts", "postgres_server", "postgres_url"]
 
 FIGHTS = 5
 """Who wins a race is chance: so often is the broken build tried before it counts as unnoticed."""

@@ -7,10 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.journal.postgres_server import postgres_server, postgres_url
-
 ROOT = Path(__file__).parents[2]
-__all__ = ["postgres_server", "postgres_url"]  # fixtures
 
 
 def run_example(*arguments: str) -> subprocess.CompletedProcess[str]:

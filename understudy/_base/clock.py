@@ -1,6 +1,6 @@
-"""The one seam for time and ids: no other room calls `time`, `uuid` or `random` itself.
+"""The only source of time and ids: no other module calls `time`, `uuid` or `random` itself.
 
-Replace it to simulate, seed or replay a run: `agent.execute(..., clock=my_clock, new_id=my_ids)`.
+Replace it to simulate or repeat a run: `agent.execute(..., clock=my_clock, new_id=my_ids)`.
 """
 
 from __future__ import annotations
@@ -11,14 +11,12 @@ from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Protocol
 
-__all__ = ["Clock", "NewId", "SystemClock", "new_random_id", "suspend_aware_seconds"]
-
 NewId = Callable[[], str]
 """Returns a new id on each call: unique, and free of `/` and `.`."""
 
 
 class Clock(Protocol):
-    """Where a run reads the time."""
+    """Gives a run the time."""
 
     def now(self) -> datetime:
         """The time of day, with a time zone."""
@@ -28,7 +26,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's own clock, in UTC."""
+    """The machine's clock, in UTC."""
 
     __slots__ = ()
 
@@ -46,9 +44,9 @@ def new_random_id() -> str:
 
 
 def suspend_aware_seconds() -> float:
-    """Seconds since some fixed point, counting the time in which the machine was suspended (J8)."""
+    """Seconds since some fixed point, including those for which the machine was suspended."""
     return time.clock_gettime(_SUSPEND_AWARE)
 
 
-# Where there is no such clock (not on Linux) the monotonic one is the nearest.
+# Only Linux has this clock; elsewhere the monotonic one comes nearest.
 _SUSPEND_AWARE = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)

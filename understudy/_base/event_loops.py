@@ -1,4 +1,4 @@
-"""Calling a function on an event loop, from wherever one is."""
+"""Calling a function on an event loop, from any thread."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ import contextvars
 from collections.abc import Callable
 from typing import TypeVarTuple
 
-__all__ = ["call_on", "call_soon_on"]
-
 Ts = TypeVarTuple("Ts")
 
 
 def call_on(loop: asyncio.AbstractEventLoop, function: Callable[[*Ts], object], *args: *Ts) -> bool:
-    """Call it on `loop`: now if that runs here, else soon. From any thread; waits for nothing.
+    """Call `function` on `loop`: at once if `loop` runs in this thread, else soon. Never waits.
+
+    What `function` raises goes to the caller where it is called at once.
 
     Returns:
-        False if the loop is closed: it is not called. What it raises here goes to the caller.
+        False if the loop is closed: `function` is not called.
 
     """
     if asyncio._get_running_loop() is loop:  # get_running_loop, but without an exception
         function(*args)
         return True
-    return _threadsafe(loop, function, *args, context=None)
+    return _call_soon_threadsafe(loop, function, *args, context=None)
 
 
 def call_soon_on(
@@ -31,21 +31,21 @@ def call_soon_on(
     *args: *Ts,
     context: contextvars.Context | None = None,
 ) -> bool:
-    """Call it at the next turn of `loop`, in `context`. From any thread; waits for nothing.
+    """Call `function` in the next iteration of `loop`, in `context`. Never waits.
 
-    A loop that runs here is not woken by its pipe, which costs a system call.
+    A loop that runs in this thread is not woken through its pipe, which saves a system call.
 
     Returns:
-        False if the loop is closed: it will not be called.
+        False if the loop is closed: `function` is not called.
 
     """
     if asyncio._get_running_loop() is loop:
         loop.call_soon(function, *args, context=context)
         return True
-    return _threadsafe(loop, function, *args, context=context)
+    return _call_soon_threadsafe(loop, function, *args, context=context)
 
 
-def _threadsafe(
+def _call_soon_threadsafe(
     loop: asyncio.AbstractEventLoop,
     function: Callable[[*Ts], object],
     *args: *Ts,
@@ -54,7 +54,8 @@ def _threadsafe(
     try:
         loop.call_soon_threadsafe(function, *args, context=context)
     except RuntimeError:
-        # It may be closed at any moment, so asking before the call would not do.
+        # The loop may be closed between a check and the call, so it is checked only now.
+        # Shown by test_a_closed_loop_is_told_and_nothing_is_called.
         if not loop.is_closed():
             raise
         return False

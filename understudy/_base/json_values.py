@@ -1,4 +1,4 @@
-"""JSON values: what may be stored, and one way to write it down."""
+"""JSON values: the check that a value can be stored, and its digest."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from understudy.errors import UsageError
 
-__all__ = ["checked_json", "checked_seconds", "digest", "is_time_span"]
-
 
 def checked_json(values: Mapping[str, Any], *, what: str) -> dict[str, Any]:
-    """A copy of `values` as plain JSON data: what is no number for JSON (NaN) is None.
+    """A copy of `values` as plain JSON data. NaN and infinity become None.
+
+    Args:
+        values: what is to be stored.
+        what: its name, for errors.
 
     Raises:
-        UsageError: naming the first key that is not a string or whose value cannot be stored.
+        UsageError: for a key that is not a string, or a value that cannot be stored.
 
     """
     if not isinstance(values, Mapping):
-        raise UsageError(f"{what} must be a mapping, not {values!r}")
+        raise UsageError(f"{what} must be a mapping, got {values!r}")
     checked = {}
     for key, value in values.items():
         if not isinstance(key, str):
@@ -33,30 +35,30 @@ def checked_json(values: Mapping[str, Any], *, what: str) -> dict[str, Any]:
         except PydanticSerializationError as error:
             raise UsageError(
                 f"{what} holds {key!r}, which cannot be stored as JSON ({error}): store plain "
-                "data, and hand live objects over as deps"
+                "data, and pass live objects as deps"
             ) from error
     return checked
 
 
 def checked_seconds(given: object, *, what: str) -> float:
-    """A span of time as given.
+    """`given`, if it is a span of time in seconds.
 
     Raises:
-        UsageError: for anything but a number of seconds above 0.
+        UsageError: for anything but a number above 0.
 
     """
     if not is_time_span(given):
-        raise UsageError(f"{what} is a number of seconds above 0, not {given!r}")
+        raise UsageError(f"{what} must be a number of seconds above 0, got {given!r}")
     return given
 
 
 def is_time_span(given: object) -> TypeGuard[float]:
-    """Whether it is a number of seconds above 0 that a float can hold."""
+    """Whether it is a number above 0 that a float can hold."""
     number = isinstance(given, (int, float)) and not isinstance(given, bool)
-    return number and 0 < given <= sys.float_info.max  # type: ignore[operator]  # a number: just asked
+    return number and 0 < given <= sys.float_info.max  # type: ignore[operator]  # it is a number
 
 
 def digest(value: object) -> str:
-    """SHA-256 of the canonical JSON of `value`: two values are the same if their digests are."""
+    """The SHA-256 of the canonical JSON of `value`, as hexadecimal digits."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

@@ -1,7 +1,7 @@
 """Daemon threads for plain (non-async) functions.
 
-Not `asyncio.to_thread`: its threads are joined at exit, so a tool that hangs would keep the
-process alive, and an abandoned one would keep its place for ever.
+Not `asyncio.to_thread`: its threads are joined at exit, so a function that hangs would keep the
+process alive, and an abandoned one would keep its place in the pool.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from typing import Any, Generic, TypeVar
 
 from understudy.errors import UsageError
 
-__all__ = ["WorkerThreads"]
-
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 _IDLE_SECONDS = 10.0
@@ -26,24 +24,28 @@ _IDLE_SECONDS = 10.0
 class WorkerThreads:
     """At most `max_threads` daemon threads, started when needed and ended after 10 idle seconds.
 
-    A caller that stops waiting abandons its thread: the function runs on, its place in the pool is
-    free at once for others, and `abandoned` counts it until it returns.
+    A caller whose wait is cancelled abandons its thread: the function runs on, its place in the
+    pool is free at once, and `abandoned` counts it until it returns.
+
+    Raises:
+        UsageError: if `max_threads` is not a number from 1 on.
+
     """
 
     def __init__(self, max_threads: int = 64) -> None:
         if not isinstance(max_threads, int) or max_threads < 1:
-            raise UsageError(f"max_threads is a number from 1 on, not {max_threads!r}")
+            raise UsageError(f"`max_threads` must be at least 1, got {max_threads!r}")
         self._max = max_threads
         self._lock = threading.Lock()
-        self._wake = threading.Condition(self._lock)
-        self._jobs: deque[_Call[Any]] = deque()
+        self._job_added = threading.Condition(self._lock)
+        self._jobs: deque[_Job[Any]] = deque()
         self._threads = 0
         self._idle = 0
         self._abandoned = 0
 
     @property
     def abandoned(self) -> int:
-        """How many threads run a function that nobody waits for any more."""
+        """The number of threads that run a function without a waiter."""
         return self._abandoned
 
     async def run(
@@ -53,37 +55,42 @@ class WorkerThreads:
         on_late: Callable[[asyncio.Future[T]], None] | None = None,
         **kwargs: Any,
     ) -> T:
-        """Call `function` in a thread, with this task's context variables, and wait for it.
+        """Call `function` in a thread, with a copy of this task's context variables.
 
-        When the wait is cancelled the thread is abandoned; `on_late` is then called on the loop
-        with what it brings after all.
+        When the wait is cancelled the thread is abandoned. `on_late` is then called on the loop
+        with the future of the function's result, as soon as it is done.
         """
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
         context = contextvars.copy_context()
-        job = _Call(lambda: context.run(function, *args, **kwargs), loop, done, self._lock)
+        job = _Job(lambda: context.run(function, *args, **kwargs), loop, done, self._lock)
         with self._lock:
             self._jobs.append(job)
+            # Not "if self._idle": an idle thread may be notified already and not be awake yet.
+            # Shown by
+            # test_functions_that_come_at_once_run_beside_each_other_though_one_thread_is_idle.
             if len(self._jobs) <= self._idle:
-                self._wake.notify()
+                self._job_added.notify()
             elif self._threads < self._max:
                 self._start_thread()
         try:
             return await asyncio.shield(done)
         except asyncio.CancelledError:
             self._abandon(job)
-            done.add_done_callback(on_late if on_late is not None else _forget)
+            done.add_done_callback(on_late if on_late is not None else _log_late_error)
             raise
 
     def _start_thread(self) -> None:
         self._threads += 1
         threading.Thread(target=self._work, name="understudy-worker", daemon=True).start()
 
-    def _abandon(self, job: _Call[T]) -> None:
+    def _abandon(self, job: _Job[T]) -> None:
         with self._lock:
-            if job in self._jobs:  # not started: it never will be
+            if job in self._jobs:
                 self._jobs.remove(job)
                 job.done.cancel()
+            # A function that has returned, and whose future is not settled yet, holds no place.
+            # Shown by test_a_function_that_returned_before_its_wait_was_cancelled_is_not_abandoned.
             elif not job.finished:
                 job.abandoned = True
                 self._abandoned += 1
@@ -96,22 +103,22 @@ class WorkerThreads:
             with self._lock:
                 while not self._jobs:
                     self._idle += 1
-                    woken = self._wake.wait(_IDLE_SECONDS)
+                    notified = self._job_added.wait(_IDLE_SECONDS)
                     self._idle -= 1
-                    if not woken and not self._jobs:
+                    if not notified and not self._jobs:
                         self._threads -= 1
                         return
                 job = self._jobs.popleft()
             job()
             with self._lock:
                 if job.abandoned:
-                    self._abandoned -= 1  # its place was given away: this thread ends
-                    return
-            del job
+                    self._abandoned -= 1
+                    return  # another thread has its place
+            del job  # an idle thread holds no arguments and no result
 
 
-class _Call(Generic[T]):
-    """One function in one thread; its outcome goes back to the loop that waits."""
+class _Job(Generic[T]):
+    """One function in one thread; its result goes to the loop of the waiter."""
 
     def __init__(
         self,
@@ -132,14 +139,15 @@ class _Call(Generic[T]):
         error: BaseException | None = None
         try:
             value = self.call()
-        except BaseException as raised:  # handed to the waiter, whatever it is
+        except BaseException as raised:  # re-raised at the waiter
             error = raised
         with self.lock:
             self.finished = True
         try:
             self.loop.call_soon_threadsafe(self._settle, value, error)
         except RuntimeError:
-            # The loop is closed: whoever waited is gone, and a recovery finds the call in doubt.
+            # The loop is closed and with it the waiter; a recovery finds the call in doubt.
+            # Shown by test_a_function_that_outlives_its_loop_harms_nothing.
             logger.warning("a plain function returned after its event loop was closed")
 
     def _settle(self, value: Any, error: BaseException | None) -> None:
@@ -154,6 +162,6 @@ class _Call(Generic[T]):
             self.done.set_exception(error)
 
 
-def _forget(done: asyncio.Future[Any]) -> None:
+def _log_late_error(done: asyncio.Future[Any]) -> None:
     if not done.cancelled() and (error := done.exception()) is not None:
         logger.warning("an abandoned plain function raised %r", error)

@@ -14,13 +14,14 @@ from understudy.actors.agent_events import (
 from understudy.actors.agent_host import AgentInfo, PendingRequest
 from understudy.actors.agent_ref import AgentRef
 from understudy.actors.runtime import Runtime, RuntimeStatus
+from understudy.actors.tree import AgentTree, NestedRun
 from understudy.loop_actors.errors import ActorDied
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.loop_actor import LoopActor, async_hook, loop_for_start
 from understudy.loop_actors.loop_thread import LoopThread
 from understudy.loop_actors.monitor import Down
 from understudy.loop_actors.ref import LoopActorRef
-from understudy.loop_actors.registry import install as _install_registry
+from understudy.loop_actors.registry import LoopActorRegistry
 from understudy.loop_actors.supervisor import (
     ChildCounts,
     ChildInfo,
@@ -46,6 +47,7 @@ __all__ = [
     "AgentEvent",
     "AgentInfo",
     "AgentRef",
+    "AgentTree",
     "ChildCounts",
     "ChildInfo",
     "ChildNotRunning",
@@ -58,8 +60,10 @@ __all__ = [
     "Gap",
     "LoopActor",
     "LoopActorRef",
+    "LoopActorRegistry",
     "LoopBlocked",
     "LoopThread",
+    "NestedRun",
     "NoSuchChild",
     "PendingRequest",
     "Restart",
@@ -80,5 +84,3 @@ __all__ = [
     "async_hook",
     "loop_for_start",
 ]
-
-_install_registry()

@@ -10,9 +10,10 @@ from typing import Any
 from understudy.actors.messages import RunRequest
 from understudy.actors.services import RuntimeServices
 from understudy.agent.agent import Agent
+from understudy.agent.runner import RunOptions
 from understudy.errors import OtherAgent, StoreDamaged, UnderstudyError, UnknownAgent
 from understudy.events import Event
-from understudy.journal import IndexStatus, Loaded, Owned, OwnedJournal, index_status_of
+from understudy.journal import IndexStatus, Loaded, Owned, OwnedJournal, Store, index_status_of
 from understudy.loop_actors.future import Future, refuse
 from understudy.outcomes import Outcome
 from understudy.run.ledger import FactListener, Ledger
@@ -21,51 +22,57 @@ from understudy.state.fold import replay
 from understudy.state.records import AgentCreated
 from understudy.stopping import StopSignal
 
-__all__ = ["Activation", "DetachedWaiters", "RunTaskResult", "activate", "folded"]
-
 
 @dataclass(frozen=True, slots=True)
 class RunTaskResult:
-    """A drive of the run is over: by an outcome, by the host's wish, or by a crash."""
+    """How a run task ended: by an outcome, by a crash, or, with neither, because it was halted."""
 
     outcome: Outcome | None = None
     crash: BaseException | None = None
 
 
 @dataclass(frozen=True, slots=True)
+class QueuedRun:
+    """A run that was requested and waits until the runs before it are over."""
+
+    request: RunRequest
+    options: RunOptions
+    messages_ahead: tuple[str, ...]
+    """The ids of the messages that were queued before it: they become part of this run."""
+
+
+@dataclass(frozen=True, slots=True)
 class DetachedWaiters:
-    """Who waits for runs of an agent, and goes on waiting while it lies passive."""
+    """The waiters of an activation, kept while the agent is passive."""
 
     outcome_futures: tuple[Future[Any], ...]
-    waiting: list[tuple[RunRequest, tuple[str, ...]]]
-    asked: dict[str, Future[Outcome]] | None
+    queued_runs: list[QueuedRun]
+    runs_by_message_id: dict[str, Future[Outcome]] | None
 
     @property
     def futures(self) -> list[Future[Any]]:
-        return [*self.outcome_futures, *(wanted.future for wanted, _ in self.waiting)]
+        return [*self.outcome_futures, *(queued.request.future for queued in self.queued_runs)]
 
 
 class Activation:
-    """An agent in memory: its definition, its state, the run that is being driven."""
+    """An agent in memory: its definition, its state, its run task, and who waits for it."""
 
     __slots__ = (
         "agent",
-        "asked",
         "compact_futures",
         "delete_futures",
         "early_cancel",
-        "finished",
-        "halting",
-        "is_beginning",
         "journal",
         "ledger",
+        "notify_tasks",
         "outcome_futures",
         "passivate_futures",
         "pause_reason",
-        "self_runs",
+        "queued_runs",
+        "result",
+        "runs_by_message_id",
+        "self_started_runs",
         "task",
-        "told",
-        "waiting",
     )
 
     ledger: Ledger
@@ -74,62 +81,70 @@ class Activation:
     def __init__(self, agent: Agent) -> None:
         self.agent = agent
         self.task: asyncio.Task[None] | None = None
-        self.finished: RunTaskResult | None = None
-        """A drive that ended and that no actor has looked at yet."""
-        self.waiting: list[tuple[RunRequest, tuple[str, ...]]] = []  # a deque takes 0.7 KB
-        """Runs that wait their turn, each with the messages that were queued before it (A2)."""
+        """The run task, until it has ended."""
+        self.result: RunTaskResult | None = None
+        """Of a run task that has ended and that no actor has looked at yet."""
+        self.queued_runs: list[QueuedRun] = []  # an empty deque takes 0.7 KB
         self.outcome_futures: tuple[Future[Any], ...] = ()
-        """Who waits for the outcome of the run that is going on."""
-        self.asked: dict[str, Future[Outcome]] | None = None
-        """Runs that were wanted under an id of the caller's, by that id (J14)."""
+        """Get the outcome of the current run."""
+        self.runs_by_message_id: dict[str, Future[Outcome]] | None = None
+        """Runs that were requested with a message id of the caller's, by that id."""
         self.passivate_futures: tuple[Future[bool], ...] = ()
-        """Who wants the agent to lie down after the step in progress."""
+        """Get True once the agent is passive. Until then a run task halts after its step."""
         self.compact_futures: tuple[Future[None], ...] = ()
-        """Who wants its records replaced by a snapshot, when it has lain down."""
+        """Settled once the agent is passive and compacted."""
         self.delete_futures: tuple[Future[bool], ...] = ()
-        """Who wants it deleted, when it has lain down."""
-        self.told: tuple[asyncio.Task[None], ...] = ()
-        """Messages that its middleware is handling (A7): it does not lie down before they are."""
+        """Settled once the agent is deleted."""
+        self.notify_tasks: tuple[asyncio.Task[None], ...] = ()
+        """Messages that middleware is handling. The agent is not passivated before they end."""
         self.pause_reason: str | None = None
-        self.halting = False
-        self.is_beginning = False
-        """The drive that goes on has yet to record that its run begins."""
+        """Pauses the run after its next model reply."""
         self.early_cancel: StopSignal | None = None
-        """A cancel that came before the run's first record (P7)."""
-        self.self_runs = 0
+        """A cancel that came before the first record of the run that it is for."""
+        self.self_started_runs = 0
+        """How many runs in a row the agent has started by messages to itself."""
 
     @property
     def state(self) -> AgentState:
         return self.ledger.state
 
     def index_status(self) -> IndexStatus:
-        """How it stands, for the index of the store."""
+        """The agent's status in the store's index."""
         return index_status_of(self.ledger.state)
 
     def on_durable(self, seq: int) -> None:
-        """Its facts up to this number are durable."""
+        """The records up to this number are durable: emit their events."""
         self.ledger.tell_until(seq)
 
-    def wait_turn(self, wanted: RunRequest) -> None:
-        """Somebody wants a run after those that are wanted already."""
-        self.waiting.append((wanted, tuple(self.state.queue)))
+    @property
+    def is_to_halt(self) -> bool:
+        """Whether the run task should end after the step in progress."""
+        return bool(self.passivate_futures)
 
-    def attach_waiters(self, before: DetachedWaiters) -> None:
-        """Who waited when the agent lay down waits on."""
-        self.outcome_futures, self.waiting, self.asked = (
-            before.outcome_futures,
-            before.waiting,
-            before.asked,
-        )
+    def queue_run(self, request: RunRequest, options: RunOptions) -> None:
+        """Start this run after those that are queued already."""
+        self.queued_runs.append(QueuedRun(request, options, tuple(self.state.queue)))
+
+    def attach_waiters(self, detached: DetachedWaiters) -> None:
+        """Take over the waiters of the activation before this one."""
+        self.outcome_futures = detached.outcome_futures
+        self.queued_runs = detached.queued_runs
+        self.runs_by_message_id = detached.runs_by_message_id
 
     def detach_waiters(self) -> DetachedWaiters | None:
-        """Who waits on while the agent lies passive, if anybody does."""
-        if not self.outcome_futures and not self.waiting:
+        """The waiters, for the next activation; None if there are none."""
+        if not self.outcome_futures and not self.queued_runs:
             return None
-        return DetachedWaiters(self.outcome_futures, self.waiting, self.asked)
+        return DetachedWaiters(self.outcome_futures, self.queued_runs, self.runs_by_message_id)
 
-    def passivated(self, error: BaseException | None = None) -> None:
-        """It is put away, and compacted where that was wanted; or not, for this reason."""
+    def take_waiters(self) -> list[Future[Any]]:
+        """The futures of all waiters. The caller answers them."""
+        futures = [*self.outcome_futures, *(queued.request.future for queued in self.queued_runs)]
+        self.outcome_futures, self.queued_runs = (), []
+        return futures
+
+    def answer_released(self, error: BaseException | None = None) -> None:
+        """The agent is released, and compacted if that was requested; or not, for this error."""
         for future in self.passivate_futures:
             future.set(True)
         for done in self.compact_futures:
@@ -141,12 +156,6 @@ class Activation:
             refuse(deleted, error or UnknownAgent(agent_id=self.journal.owned.agent_id))
         self.passivate_futures = self.compact_futures = self.delete_futures = ()
 
-    def take_futures(self) -> list[Future[Any]]:
-        """Everybody who waits for a run, now or later; they are handed over."""
-        futures = [*self.outcome_futures, *(wanted.future for wanted, _ in self.waiting)]
-        self.outcome_futures, self.waiting = (), []
-        return futures
-
 
 async def activate(
     agent_id: str,
@@ -157,86 +166,32 @@ async def activate(
     listener: Callable[[Event], None],
     on_fact: FactListener,
 ) -> Activation:
-    """Read an agent back from the store and become its owner; or begin it.
+    """Claim an agent and read it from the store; or create it.
 
-    Nothing is touched where its definition is not known.
+    Nothing is claimed where its definition is not known.
 
     Args:
-        agent: what it is to be; None for what it is.
-        values: what a new agent begins with.
-        listener, on_fact: told what happens.
+        agent_id: its id.
+        agent: the definition that the caller expects; None for the one that the store names.
+        services: of the runtime.
+        values: the state's values if the agent is new.
+        listener: gets events that are no records.
+        on_fact: gets records once they are durable.
 
     Raises:
-        UnknownAgent: if there is none of this id, and `agent` is None.
-        OtherAgent: if it is another agent than this one.
+        UnknownAgent: if there is no agent of this id, and `agent` is None.
+        OtherAgent: if the agent of this id has another definition than `agent`.
         UsageError: if its definition is not known here.
-        OwnedElsewhere: if another runtime has it.
+        OwnedElsewhere: if another runtime owns it.
         StoreError: if it cannot be read.
 
     """
     agent, owned, loaded = await (
-        _claimed(agent_id, services) if agent is None else _begun(agent_id, agent, services)
+        _claim_stored(agent_id, services)
+        if agent is None
+        else _claim_or_create(agent_id, agent, services.store)
     )
     state = folded(loaded) if loaded is not None else AgentState()
-    return _activation(
-        agent, owned, state, services, values=values, listener=listener, on_fact=on_fact
-    )
-
-
-def folded(loaded: Loaded) -> AgentState:
-    """The state that an agent's records add up to.
-
-    Raises:
-        StoreDamaged: if they do not fit together.
-
-    """
-    try:
-        return replay(loaded.records)
-    except (UnderstudyError, LookupError, TypeError, ValueError, AssertionError) as error:
-        cause = f"its records do not fit together: {error!r}"
-        raise StoreDamaged(what=f"agent {loaded.agent.agent_id!r}", cause=cause) from error
-
-
-async def _begun(
-    agent_id: str, agent: Agent, services: RuntimeServices[Any, Any]
-) -> tuple[Agent, Owned, Loaded | None]:
-    """Claimed as what it is to be: a new agent needs no look into the store."""
-    store = services.store
-    owned = await store.claim(agent_id, agent.name)
-    assert owned is not None, "an agent with a definition is begun where there is none"
-    if owned.agent != agent.name:
-        await store.release(owned)
-        raise OtherAgent(agent_id=agent_id, agent=owned.agent, wanted=agent.name)
-    return agent, owned, await store.load(agent_id) if owned.last_seq else None
-
-
-async def _claimed(
-    agent_id: str, services: RuntimeServices[Any, Any]
-) -> tuple[Agent, Owned, Loaded]:
-    """Claimed as what the store says that it is, if that is known here."""
-    store = services.store
-    loaded = await store.load(agent_id)
-    if loaded is None:
-        raise UnknownAgent(agent_id=agent_id)
-    agent = services.definition(loaded.agent.agent)
-    owned = await store.claim(agent_id, agent.name)
-    assert owned is not None, "an agent with a definition is begun where there is none"
-    if owned.last_seq != loaded.agent.last_seq:  # it went on elsewhere between the two
-        loaded = await store.load(agent_id)
-        assert loaded is not None, "nobody but its owner deletes an agent"
-    return agent, owned, loaded
-
-
-def _activation(
-    agent: Agent,
-    owned: Owned,
-    state: AgentState,
-    services: RuntimeServices[Any, Any],
-    *,
-    values: Mapping[str, Any] | None,
-    listener: Callable[[Event], None],
-    on_fact: FactListener,
-) -> Activation:
     activation = Activation(agent)
     journal = activation.journal = services.store.journal(
         owned, index_status=activation.index_status, on_durable=activation.on_durable
@@ -254,3 +209,46 @@ def _activation(
     if owned.last_seq == 0 and values:
         ledger.record(AgentCreated(values=AgentState(values=values).stored_values()))
     return activation
+
+
+def folded(loaded: Loaded) -> AgentState:
+    """The state that an agent's records fold to.
+
+    Raises:
+        StoreDamaged: if they do not fit together.
+
+    """
+    try:
+        return replay(loaded.records)
+    except (UnderstudyError, LookupError, TypeError, ValueError, AssertionError) as error:
+        cause = f"its records do not fit together: {error!r}"
+        raise StoreDamaged(what=f"agent {loaded.agent.agent_id!r}", cause=cause) from error
+
+
+async def _claim_or_create(
+    agent_id: str, agent: Agent, store: Store
+) -> tuple[Agent, Owned, Loaded | None]:
+    """Claim it by its expected definition. A new agent costs one round trip to the store."""
+    owned = await store.claim(agent_id, agent.name)
+    assert owned is not None, "a claim with a definition creates the agent where there is none"
+    if owned.agent != agent.name:
+        await store.release(owned)
+        raise OtherAgent(agent_id=agent_id, agent=owned.agent, wanted=agent.name)
+    return agent, owned, await store.load(agent_id) if owned.last_seq else None
+
+
+async def _claim_stored(
+    agent_id: str, services: RuntimeServices[Any, Any]
+) -> tuple[Agent, Owned, Loaded]:
+    """Claim it by the definition that the store names, if that is known here."""
+    store = services.store
+    loaded = await store.load(agent_id)
+    if loaded is None:
+        raise UnknownAgent(agent_id=agent_id)
+    agent = services.definition(loaded.agent.agent)
+    owned = await store.claim(agent_id, agent.name)
+    assert owned is not None, "a claim with a definition creates the agent where there is none"
+    if owned.last_seq != loaded.agent.last_seq:  # another host wrote between the load and the claim
+        loaded = await store.load(agent_id)
+        assert loaded is not None, "only its owner deletes an agent"
+    return agent, owned, loaded

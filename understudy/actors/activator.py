@@ -1,4 +1,4 @@
-"""`Activator`: wakes agents and puts them away, under the runtime's supervisor."""
+"""`Activator`: starts the actors of agents under a supervisor, and releases agents to the store."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any
 
@@ -14,10 +14,12 @@ import pykka
 
 from understudy._base.event_loops import call_on
 from understudy.actors.activation import Activation
-from understudy.actors.agent_actor import WAKE, AgentActor
+from understudy.actors.agent_actor import CHECK_INBOX, AgentActor
 from understudy.actors.agent_directory import Directory
 from understudy.actors.agent_slot import AgentSlot
 from understudy.actors.messages import Delete
+from understudy.actors.phase import Phase
+from understudy.actors.replies import runtime_stopped
 from understudy.actors.services import RuntimeServices
 from understudy.errors import JournalFailed, UnderstudyError
 from understudy.journal import index_status_of
@@ -34,147 +36,161 @@ from understudy.loop_actors.supervisor import (
 from understudy.state.records import Snapshot
 from understudy.stopping import StopReason, StopSignal
 
-__all__ = ["Activator"]
-
 logger = logging.getLogger(__name__)
 
-_LAST_SECONDS = 5.0
-"""What actors that have rested or were cut off have to end."""
-_STARTS = 3
+STOP_SECONDS = 5.0
+"""How long actors may take to stop once their run tasks are cancelled."""
+START_ATTEMPTS = 3
 
 
 class Activator:
-    """Who is awake, and who supervises them. Lives on the runtime's loop."""
+    """Activates and releases agents. Lives on the runtime's loop."""
 
     services: RuntimeServices[AgentSlot, Activation]
-    """Set when the runtime begins."""
+    """Set when the runtime opens."""
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
         self._supervisor: SupervisorRef | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
-    # -------------------------------------------------------------------- life
+    # -------------------------------------------------------------------- life cycle
 
-    def begin(self) -> None:
+    def open(self) -> None:
         """Start the supervisor."""
         token = loop_for_start.set(self.services.loop)
         try:
-            # An agent that cannot go on is quarantined by itself and never counts here (J10).
+            # A run that crashes again and again is quarantined: the limit is never what stops it.
             self._supervisor = Supervisor.start(name="agents", max_restarts=1_000_000)
         finally:
             loop_for_start.reset(token)
 
-    async def end(self) -> None:
-        """Cut everything off: no drive, no task and no actor is left."""
+    async def close(self) -> None:
+        """Cancel every task and stop every actor."""
         tasks: list[asyncio.Task[Any]] = [*self._tasks, *self.services.tasks]
         for slot in self._directory.slots():
             if slot.activation is not None and slot.activation.task is not None:
                 tasks.append(slot.activation.task)
-        await asyncio.sleep(0)  # what was begun just now takes its first step: only then it can end
+        # A task that was created just now takes its first step: only then can it clean up.
+        await asyncio.sleep(0)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._supervisor is not None:
             stopped = self._supervisor.stop(block=False)
             try:
-                async with asyncio.timeout(_LAST_SECONDS):
+                async with asyncio.timeout(STOP_SECONDS):
                     await stopped
             except TimeoutError:
                 await self._supervisor.stop_now()
 
     def tree(self) -> SupervisorTree:
         """The supervisor and the actors, as they are now."""
-        assert self._supervisor is not None, "a runtime that runs has one"
-        return self._supervisor.tree()
+        return self._running_supervisor.tree()
 
-    def keep(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Do something in a task that ends with the runtime at the latest. On the loop."""
+    @property
+    def _running_supervisor(self) -> SupervisorRef:
+        assert self._supervisor is not None, "a runtime that is open has a supervisor"
+        return self._supervisor
+
+    def start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run something in a task that ends with the runtime at the latest. On the loop."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
-    # ------------------------------------------------------------------- waking
+    # ------------------------------------------------------------------- activating
 
-    def wake(self, slot: AgentSlot) -> None:
-        """Have it look into its inbox, from any thread."""
+    def check_inbox(self, slot: AgentSlot) -> None:
+        """Have the agent's actor look at its inbox; activate the agent if need be. Thread-safe."""
         self._directory.hold(slot)
-        call_on(self.services.loop, self.wake_here, slot)  # closed: the cell was abandoned
+        call_on(self.services.loop, self.check_inbox_here, slot)  # if closed, it was abandoned
 
-    def wake_here(self, slot: AgentSlot) -> None:
+    def check_inbox_here(self, slot: AgentSlot) -> None:
         """The same, on the loop."""
         ref = slot.actor_ref
-        if ref is not None and _told(ref):
-            return
-        if self.services.closing and not slot.changing:
-            if ref is None:
-                slot.abandon(pykka.ActorDeadError(f"agent {slot.id!r}: its runtime has stopped"))
-            return
-        if ref is None and not slot.changing:
-            self._activate(slot)
-        # else it has just died: its supervisor starts another one, which looks into the inbox
+        if ref is not None:
+            # False: it has crashed just now. The supervisor starts another, which looks itself.
+            _signal(ref)
+        elif slot.change is not None:
+            pass  # it is being started or released: `_change` looks at the inbox afterwards
+        elif self.services.closing:
+            slot.abandon(runtime_stopped(slot.id))
+        elif slot.phase is Phase.PASSIVE:
+            slot.enter(Phase.ACTIVATING)
+            self._change(slot, partial(self._start_actor, slot))
+        elif slot.phase is not Phase.PASSIVATING:
+            # Its actor was stopped from outside while a run task was under way: start another.
+            self._change(slot, partial(self._running_supervisor.restart_child, slot.id))
+        # else its cancelled run task has to end before it is released
 
-    def _activate(self, slot: AgentSlot) -> None:
-        slot.changing += 1
-        self.keep(self._changed(slot, self._activated(slot)))
+    def _change(self, slot: AgentSlot, work: Callable[[], Awaitable[Any]]) -> None:
+        before = slot.change
 
-    async def _changed(self, slot: AgentSlot, change: Coroutine[Any, Any, None]) -> None:
-        """Between being awake and passive: what comes meanwhile waits in the inbox."""
-        try:
-            await change
-        except Exception as error:
-            logger.exception("agent %r could not be woken, or put away", slot.id)
-            slot.refuse_all(error)
-        finally:
-            slot.changing -= 1
-        if slot.inbox:
-            self.wake_here(slot)
+        async def change() -> None:
+            # Closes the race of a release with the start that it follows: the supervisor must know
+            # the child before it is asked to delete it.
+            if before is not None:
+                await before
+            try:
+                await work()
+            except Exception as error:
+                logger.exception("agent %r could not be activated, or released", slot.id)
+                slot.refuse_all(error)
+                if slot.phase is Phase.ACTIVATING:
+                    slot.enter(Phase.PASSIVE)
+            finally:
+                if slot.change is task:
+                    slot.change = None
+            if slot.inbox:
+                self.check_inbox_here(slot)
 
-    async def _activated(self, slot: AgentSlot) -> None:
-        assert self._supervisor is not None, "a runtime that runs has one"
-        if slot.is_supervised:
-            await self._supervisor.restart_child(slot.id)
-            return
+        task = slot.change = self.start_task(change())
+
+    async def _start_actor(self, slot: AgentSlot) -> None:
         start = partial(AgentActor.start, slot)
         spec = ChildSpec(slot.id, start, restart="transient", shutdown=None)
         for attempt in itertools.count(1):
             try:
-                await self._supervisor.start_child(spec)
-            except ChildStartFailed:  # somebody ended it before it was up: it is started again (A3)
-                if attempt == _STARTS:
+                await self._running_supervisor.start_child(spec)
+            except ChildStartFailed:  # it was killed before it had started: try again
+                if attempt == START_ATTEMPTS:
                     raise
             else:
-                slot.is_supervised = True
                 return
 
-    def passivated(self, slot: AgentSlot, activation: Activation | None) -> None:
-        """It lies passive, and what it was is in the store."""
-        if not self.services.closing:
-            slot.changing += 1
-            self.keep(self._changed(slot, self._put_away(slot, activation)))
-        elif activation is not None:
-            activation.passivated(
-                pykka.ActorDeadError(f"agent {slot.id!r}: its runtime has stopped")
-            )
+    # ------------------------------------------------------------------- releasing
 
-    async def _put_away(self, slot: AgentSlot, activation: Activation | None) -> None:
-        assert self._supervisor is not None, "a runtime that runs has one"
+    def release(self, slot: AgentSlot, activation: Activation | None) -> None:
+        """Give the agent back to the store: its actor has stopped."""
+        if not self.services.closing:
+            self._change(slot, partial(self._release, slot, activation))
+            return
+        slot.enter(Phase.PASSIVE)  # closing the store releases all agents at once
         if activation is not None:
-            await self._give_up(slot, activation)
-        if slot.is_supervised:
-            await self._supervisor.terminate_child(slot.id)  # it has ended, if not been noticed
-            await self._supervisor.delete_child(slot.id)
-            slot.is_supervised = False
+            activation.answer_released(runtime_stopped(slot.id))
+
+    async def _release(self, slot: AgentSlot, activation: Activation | None) -> None:
+        try:
+            if activation is not None:
+                await self._release_stored(slot, activation)
+        finally:
+            try:
+                # The supervisor may not have noticed yet that the actor has ended.
+                await self._running_supervisor.terminate_child(slot.id)
+                await self._running_supervisor.delete_child(slot.id)
+            finally:
+                slot.enter(Phase.PASSIVE)
         self._directory.drop_unless_needed(slot)
 
-    async def _give_up(self, slot: AgentSlot, activation: Activation) -> None:
-        """Write nothing to it any more; before that, compact or delete it where that is wanted."""
+    async def _release_stored(self, slot: AgentSlot, activation: Activation) -> None:
+        """Delete the agent or compact it where that was requested, and give it up."""
         store, owned = self.services.store, activation.journal.owned
         failure: BaseException | None = None
         try:
             if activation.delete_futures:
-                existed = await self._deleted(slot)
+                existed = await self._delete_stored(slot)
                 deleted, activation.delete_futures = activation.delete_futures, ()
                 for future in deleted:
                     future.set(existed)
@@ -185,14 +201,14 @@ class Activator:
                     owned = await store.compact(owned, snapshot, index_status_of(activation.state))
             finally:
                 await store.release(owned)
-        except JournalFailed as error:  # told to who wanted it; the agent is the store's anyway
-            logger.warning("agent %r was not given up: %s", owned.agent_id, error)
+        except JournalFailed as error:  # given to the callers; the store has the agent anyway
+            logger.warning("agent %r was not released: %s", owned.agent_id, error)
             failure = error
         except BaseException:
-            failure = pykka.ActorDeadError(f"agent {slot.id!r}: its runtime has stopped")
+            failure = runtime_stopped(slot.id)
             raise
         finally:
-            activation.passivated(failure)
+            activation.answer_released(failure)
 
     # ------------------------------------------------------------------- deleting
 
@@ -201,30 +217,29 @@ class Activator:
         slot = self._directory.find(id)
         if slot is None:
             return await self.services.store.delete(id)
-        if slot.actor_ref is not None or slot.changing or slot.inbox:
+        if slot.phase is not Phase.PASSIVE or slot.inbox:
             signal = StopSignal(StopReason.USER_REQUESTED, "deleted", source="delete")
             deleted: Future[bool] = Future()
             slot.post(Delete(signal, deleted))
-            with contextlib.suppress(UnderstudyError):  # it could not be read: it goes all the same
+            with contextlib.suppress(UnderstudyError):  # it cannot be read: delete it all the same
                 return await deleted
-        slot.changing += 1  # what comes meanwhile waits in the inbox
+        if slot.phase is not Phase.PASSIVE:
+            return await self._delete_stored(slot)
+        slot.enter(Phase.RELEASING)  # messages that come now wait in the inbox
         try:
-            return await self._deleted(slot)
+            return await self._delete_stored(slot)
         finally:
-            slot.changing -= 1
+            slot.enter(Phase.PASSIVE)
             if slot.inbox:
-                self.wake_here(slot)
+                self.check_inbox_here(slot)
 
-    async def _deleted(self, slot: AgentSlot) -> bool:
+    async def _delete_stored(self, slot: AgentSlot) -> bool:
         existed = await self.services.store.delete(slot.id)
         slot.forget()
         self._directory.drop(slot)
         return existed
 
 
-def _told(ref: LoopActorRef[Any]) -> bool:
-    try:
-        ref.tell(WAKE)
-    except pykka.ActorDeadError:
-        return False
-    return True
+def _signal(ref: LoopActorRef[Any]) -> None:
+    with contextlib.suppress(pykka.ActorDeadError):
+        ref.tell(CHECK_INBOX)

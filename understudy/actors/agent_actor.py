@@ -1,4 +1,4 @@
-"""`AgentActor`: runs one agent. Its mailbox answers at once, for the run is a task of its own."""
+"""`AgentActor`: the actor of one agent. It answers at once: its runs are in a task of their own."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Any
 
 import pykka
 
-from understudy.actors.activation import activate
-from understudy.actors.agent_events import Status
+from understudy.actors.activation import Activation, activate
 from understudy.actors.agent_slot import AgentSlot
 from understudy.actors.messages import (
     AgentMessage,
@@ -30,12 +29,11 @@ from understudy.actors.messages import (
     Unpause,
     WaitOutcome,
 )
-from understudy.actors.replies import answer_when_durable, check_known, notify, quarantine_outcome
-from understudy.actors.run_driver import AgentRuns
-from understudy.agent.runner import decide, unpause
+from understudy.actors.phase import Phase
+from understudy.actors.replies import answer_when_durable, check_known, notify
+from understudy.actors.run_driver import RunDriver
 from understudy.errors import (
     JournalFailed,
-    NotInterrupted,
     OtherAgent,
     RecordRefused,
     StoreError,
@@ -43,65 +41,64 @@ from understudy.errors import (
     UnknownAgent,
 )
 from understudy.loop_actors.future import Future, refuse
-from understudy.outcomes import Outcome
+from understudy.loop_actors.loop_actor import LoopActor
 from understudy.run.hooks import HookFailed
-from understudy.state.records import CancelRequested, Released
-
-__all__ = ["AgentActor"]
 
 logger = logging.getLogger(__name__)
 
-WAKE = object()
-"""The one message of an agent actor: there is something to look at in its cell."""
+CHECK_INBOX = object()
+"""The one message in the mailbox of an agent's actor: there is something in its slot to look at."""
 
 
-class AgentActor(AgentRuns):
-    """The actor of one agent id; what must outlive it is in its `AgentSlot`."""
+class AgentActor(LoopActor):
+    """The actor of one agent id; what outlives it is in its `AgentSlot`."""
 
     def __init__(self, slot: AgentSlot) -> None:
-        super().__init__(slot)
+        super().__init__()
+        self._slot = slot
+        self._driver = RunDriver(slot)
         self._idle_timer: asyncio.TimerHandle | None = None
-        self._loading: asyncio.Task[None] | None = None
-        self._up = False
-        self._fresh = True
-        """It has looked at no message yet."""
+        self._loading: asyncio.Task[bool] | None = None
+
+    @property
+    def _activation(self) -> Activation:
+        return self._slot.current
 
     def on_start(self) -> None:
-        """Wake up: read the agent back, unless an actor before this one left it in memory."""
+        """Read the agent from the store, unless the actor before this one left it in memory."""
         slot = self._slot
         slot.actor_ref = self.actor_ref
-        self.actor_ref.monitor(slot.ended)
+        self.actor_ref.monitor(slot.actor_ended)
         if slot.activation is None:
-            self._loading = self.loop.create_task(self._load(), name=f"waking {slot.id}")
+            # In a task: the supervisor waits for `on_start`, and starts other agents meanwhile.
+            self._loading = self.loop.create_task(self._load(), name=f"activating {slot.id}")
+            self._loading.add_done_callback(self._loaded)
         else:
-            self._recorded(self._activate_agent)
+            self._with_store(self._take_over)
 
     def on_receive(self, message: Any) -> None:
-        """Handle everything in the inbox."""
-        if message is not WAKE:
+        """Look at what the slot has: the result of a run task, and the messages in the inbox."""
+        if message is not CHECK_INBOX:
             super().on_receive(message)
-        elif self._up:
-            self._recorded(self._attend)
+        elif self._slot.phase is not Phase.ACTIVATING:
+            self._with_store(self._check_inbox)
         elif self._loading is not None and self._loading.done():
-            self._recorded(self._activate_agent)
-        # else it is still being read back: the inbox waits
-
-    def _recorded(self, do: Callable[[], None]) -> None:
-        """Do it; a store that cannot keep what comes of it is no failure of the actor (J6)."""
-        try:
-            do()
-        except JournalFailed as error:
-            self._lose_store(error)
+            if self._loading.result():
+                self._with_store(self._take_over)
+            else:
+                self.stop()
+        # else it is still being read: the inbox waits
 
     def on_stop(self) -> None:
-        """Lie down: nothing is lost, the next message wakes the agent (see `AgentSlot.ended`)."""
-        self._stop_timer()
+        """The slot releases the agent (`AgentSlot.actor_ended`). The next message activates it."""
+        self._stop_idle_timer()
         if self._loading is not None:
             self._loading.cancel()
 
-    # ---------------------------------------------------------------------- waking up
+    # ------------------------------------------------------------------ activating
 
-    async def _load(self) -> None:
+    async def _load(self) -> bool:
+        """Read the agent from the store; False if that failed, and all waiters know."""
         slot = self._slot
         try:
             activation = await activate(
@@ -109,237 +106,204 @@ class AgentActor(AgentRuns):
                 slot.agent,
                 slot.services,
                 values=slot.values,
-                listener=slot.log.tell,
-                on_fact=slot.tell_fact,
+                listener=slot.log.emit,
+                on_fact=slot.emit_record,
             )
+            # Closes the race of the load with the end of this actor: the next one reads it anew.
             if self.actor_stopped.is_set():
-                return  # it was ended meanwhile: another one reads the agent back
+                return False
             slot.agent, slot.activation = activation.agent, activation
-            if slot.waiting is not None:
-                activation.attach_waiters(slot.waiting)
-                slot.waiting = None
+            if slot.detached_waiters is not None:
+                activation.attach_waiters(slot.detached_waiters)
+                slot.detached_waiters = None
             for hook in activation.agent.definition.hooks.on_start:
                 await hook(slot.services.threads, slot.services.ref_of(slot))
-        except Exception as failure:  # told to all who wait; the next message tries again
+        except Exception as failure:  # given to all waiters; the next message tries again
             error = failure.error if isinstance(failure, HookFailed) else failure
             if not isinstance(error, UnderstudyError):
-                logger.exception("agent %r could not be woken", slot.id)
-            if self.actor_stopped.is_set():
-                return
-            self._passivating = True
-            slot.refuse_all(error)
-            if isinstance(error, OtherAgent):
-                slot.agent = slot.values = None  # the id is that agent's: `get` finds it
-        with contextlib.suppress(pykka.ActorDeadError):  # it was ended while a hook ran
-            self.actor_ref.tell(WAKE)
+                logger.exception("agent %r cannot be activated", slot.id)
+            if not self.actor_stopped.is_set():
+                slot.refuse_all(error)
+                if isinstance(error, OtherAgent):
+                    slot.agent = slot.values = None  # the id is another agent's: `get` finds it
+            return False
+        return True
 
-    def _activate_agent(self) -> None:
-        """Look at what a drive left, or go on with a run that was cut off (A3)."""
-        self._up, self._loading = True, None
-        if self._passivating:  # it could not be read
-            self.stop()
-            return
-        if self._activation.finished is not None:
-            self._after_drive(starting=True)
-        elif self._activation.task is None:
-            self._take_up()
-        self._attend()
+    def _loaded(self, loading: asyncio.Task[bool]) -> None:
+        with contextlib.suppress(pykka.ActorDeadError):  # stopped meanwhile
+            self.actor_ref.tell(CHECK_INBOX)
 
-    # ------------------------------------------------------------------- the inbox
-
-    def _attend(self) -> None:
+    def _take_over(self) -> None:
+        """Look at what the run task left, or recover a run that was cut off; then at the inbox."""
         slot = self._slot
-        self._stop_timer()
-        if not self._passivating:
-            self._check_owner()
-        self._fresh = False
-        if not self._passivating and self._activation.finished is not None:
-            self._after_drive()
-        while slot.inbox and not self._passivating:
+        if slot.phase is Phase.ACTIVATING:
+            slot.enter(Phase.IDLE)
+        if slot.phase is Phase.ENDED:
+            self._driver.after_run_task(activating=True)
+        elif slot.phase is Phase.IDLE:
+            self._driver.recover()
+        self._check_inbox(activating=True)
+
+    # ------------------------------------------------------------------ the inbox
+
+    def _with_store(self, do: Callable[[], None]) -> None:
+        """Do it. A store that cannot record what comes of it is no failure of the actor."""
+        try:
+            do()
+        except JournalFailed as error:
+            self._lose_store(error)
+
+    def _check_inbox(self, *, activating: bool = False) -> None:
+        slot = self._slot
+        self._stop_idle_timer()
+        if slot.phase is Phase.IDLE:
+            self._check_owner(activating=activating)
+        if slot.phase is Phase.ENDED:
+            self._driver.after_run_task()
+        self._passivate_if_requested()
+        while slot.inbox and slot.phase is not Phase.PASSIVATING:
             message = slot.inbox.pop(0)
             try:
                 self._handle(message)
             except Exception as error:
-                # Ours to answer, whatever it is: the caller must not wait for ever.
+                # Answered, whatever it is: the caller must not wait for ever.
                 if not isinstance(error, UnderstudyError):
                     logger.exception("agent %r could not handle %r", slot.id, type(message))
                 refuse(message.future, error)
                 if isinstance(error, JournalFailed) and not isinstance(error, RecordRefused):
                     self._lose_store(error)
-        if not self._passivating:
-            self._passivate_if_requested()
-        self._start_timer()
+        self._driver.settle_status()
+        self._start_idle_timer()
 
-    def _passivate_if_requested(self) -> None:
-        """However the drive ended that somebody waited for."""
-        activation = self._activation
-        wanted = (
-            activation.passivate_futures or activation.delete_futures or activation.compact_futures
-        )
-        if wanted and activation.task is None and activation.finished is None:
-            self._passivate()
-
-    def _check_owner(self) -> None:
-        """Leave the agent alone where another runtime may have it (J8)."""
-        activation = self._activation
-        if activation.task is None and activation.finished is None:
-            try:
-                activation.journal.check_owner()
-            except StoreError as error:
-                if self._fresh:  # to read it back does not help
-                    self._slot.refuse_all(error)
-                self._lose_store(error)
+    def _check_owner(self, *, activating: bool) -> None:
+        """Let go of the agent if another runtime may own it by now."""
+        try:
+            self._activation.journal.check_owner()
+        except StoreError as error:
+            if activating:  # to read it once more does not help
+                self._slot.refuse_all(error)
+            self._lose_store(error)
 
     def _handle(self, message: AgentMessage) -> None:
+        driver, slot = self._driver, self._slot
         match message:
             case RunRequest():
-                self._want(message)
+                driver.request(message)
             case Send():
-                self._send(message)
+                driver.send(message)
             case Resume():
-                self._resume(message)
+                driver.resume(message)
             case WaitOutcome(future=future):
-                self._await(future)
+                driver.wait_outcome(future)
             case Cancel():
-                self._cancel(message)
+                driver.cancel(message)
             case Pause(reason=reason, future=future):
                 self._activation.pause_reason = reason
                 future.set(None)
             case Unpause(future=future):
-                self._unpause()
-                answer_when_durable(self._slot, future, None)
+                driver.unpause()
+                answer_when_durable(slot, future, None)
             case Retry(future=future):
-                self._retry(future)
+                driver.retry(future)
             case Query(future=future, what=what):
-                answer_when_durable(self._slot, future, what(self._activation))
+                answer_when_durable(slot, future, what(self._activation))
             case Notify():
-                notify(self._slot, message)
+                notify(slot, message)
+            case RecordFact(fact=fact, future=future):
+                check_known(slot.id, self._activation.state, fact)
+                self._activation.ledger.record(fact)
+                answer_when_durable(slot, future, None)
             case Passivate(future=future):
-                self._rest(future)
+                self._activation.passivate_futures += (future,)
+                self._passivate_if_requested()
             case Compact(future=future):
-                self._compact(future)
+                self._activation.compact_futures += (future,)
+                self._passivate_if_requested()
             case Delete():
                 self._delete(message)
-            case RecordFact(fact=fact, future=future):
-                check_known(self._slot.id, self._activation.state, fact)
-                self._activation.ledger.record(fact)
-                answer_when_durable(self._slot, future, None)
 
-    # ------------------------------------------------------------------ lying down
-
-    def _rest(self, future: Future[bool]) -> None:
-        activation = self._activation
-        activation.passivate_futures += (future,)
-        if activation.task is not None:
-            activation.halting = True
-        else:
-            self._passivate()
-
-    # --------------------------------------------------------------------- answers
-
-    def _resume(self, answer: Resume) -> None:
-        slot, activation = self._slot, self._activation
-        runner, state = activation.agent.runner, activation.state
-        if state.run is None:
-            raise NotInterrupted(f"Agent {slot.id!r} has had no run: there is nothing to answer")
-        new = runner.check_decisions(state, answer.decisions, slot.services.clock)
-        if state.run.quarantined is not None and not state.run.over:
-            answer_when_durable(slot, answer.future, quarantine_outcome(activation))
-            return
-        if state.run.over:
-            answer.future.set(runner.ended(state))
-            return
-        if activation.task is not None and new:
-            raise NotInterrupted(f"Agent {slot.id!r} is running: nothing waits for this answer yet")
-        if activation.task is None:
-            decide(activation.ledger, new, slot.services.clock)
-            self._drive_on()
-        activation.outcome_futures += (answer.future,)
-
-    def _cancel(self, cancel: Cancel) -> None:
-        slot, activation = self._slot, self._activation
-        run = activation.state.run
-        activation.pause_reason = None
-        if activation.is_beginning:  # the run that stands, if one does, is withdrawn by this one
-            activation.early_cancel = cancel.signal
-            activation.outcome_futures += (cancel.future,)
-            return
-        if run is None or run.over:
-            cancel.future.set(None)
-            return
-        if run.cancelled is None:
-            activation.ledger.record(CancelRequested(signal=cancel.signal.to_dict()))
-        if activation.task is not None:
-            activation.task.cancel()
-        else:
-            runner = activation.agent.runner
-            self._drive(
-                runner.stop(
-                    activation.ledger, cancel.signal, environment=slot.environment_to_continue()
-                )
-            )
-        activation.outcome_futures += (cancel.future,)
-
-    def _unpause(self) -> None:
-        slot, activation = self._slot, self._activation
-        activation.pause_reason = None
-        run = activation.state.run
-        if run is None or run.over or run.quarantined is not None or activation.task is not None:
-            return
-        # A run that lacks its deps stands still too, but not by anything that is recorded (J12).
-        if activation.state.pause is not None or slot.status is Status.PAUSED:
-            unpause(activation.ledger)
-            self._drive_on()
-
-    def _retry(self, future: Future[Outcome]) -> None:
-        slot, activation = self._slot, self._activation
-        run = activation.state.run
-        if run is None or run.over or run.quarantined is None:
-            raise NotInterrupted(f"Agent {slot.id!r} is not quarantined: there is nothing to retry")
-        activation.ledger.record(Released())
-        self._drive_on()
-        activation.outcome_futures += (future,)
-
-    def _compact(self, future: Future[None]) -> None:
-        """Lie down for it, after the run that goes on: then nobody writes."""
-        self._activation.compact_futures += (future,)
-        if self._activation.task is None:
-            self._passivate()
+    # ------------------------------------------------------------------ passivating
 
     def _delete(self, delete: Delete) -> None:
-        """Lie down for it, after the run that goes on is cancelled: nothing follows it."""
+        """Deletion needs a passive agent: cancel the current run, and drop what is queued."""
         slot, activation = self._slot, self._activation
         activation.delete_futures += (delete.future,)
-        waiting, activation.waiting = activation.waiting, []
-        for wanted, _ in waiting:
-            refuse(wanted.future, UnknownAgent(agent_id=slot.id))
-        if activation.task is None:
+        queued, activation.queued_runs = activation.queued_runs, []
+        for run in queued:
+            refuse(run.request.future, UnknownAgent(agent_id=slot.id))
+        if slot.phase.has_run_task:
+            self._driver.cancel(Cancel(delete.signal, Future()))
+        self._passivate_if_requested()
+
+    def _passivate_if_requested(self) -> None:
+        """Once no run task is under way: however the one ended that the caller waited for."""
+        activation, slot = self._slot.activation, self._slot
+        if slot.phase is not Phase.IDLE or activation is None:
+            return
+        requested = (
+            activation.passivate_futures or activation.delete_futures or activation.compact_futures
+        )
+        if requested:
             self._passivate()
-        else:
-            self._cancel(Cancel(delete.signal, Future()))
 
-    # ------------------------------------------------------------------- idle time
-
-    def _start_timer(self) -> None:
-        activation = self._slot.activation
-        if activation is None:
+    def _passivate(self) -> None:
+        """Stop, once everything is durable. Messages that come now wait for the next actor."""
+        slot, activation = self._slot, self._activation
+        slot.enter(Phase.PASSIVATING)
+        activation.ledger.outlives_run = False
+        if not activation.ledger.has_unflushed and not activation.notify_tasks:
+            self.stop()
             return
-        own = activation.agent.definition.idle_timeout
-        timeout = self._slot.services.idle_timeout if own == "runtime" else own
-        if timeout is None or activation.task is not None or self._passivating:
-            return
-        if not self.actor_stopped.is_set():
-            self._idle_timer = self.loop.call_later(timeout, self._passivate)
 
-    def _stop_timer(self) -> None:
+        async def stop_when_durable() -> None:
+            try:
+                await asyncio.gather(*activation.notify_tasks, return_exceptions=True)
+                await activation.ledger.durable()
+            except JournalFailed as error:
+                logger.error("agent %r is passivated with records lost: %s", slot.id, error)
+            self.actor_ref.stop(block=False)
+
+        slot.start_task(stop_when_durable())
+
+    def _lose_store(self, error: JournalFailed) -> None:
+        """Passivate at once: what is in memory may be ahead of the store. Waiters get the error.
+
+        No failure of the actor: the supervisor does not restart it. The next message, also one
+        that is in the inbox already, reads the agent anew: it continues from what the store has.
+        """
+        slot, activation = self._slot, self._activation
+        if slot.phase is Phase.PASSIVATING:
+            return
+        logger.error("agent %r is passivated: %s", slot.id, error)
+        slot.refuse_waiters(error)
+        activation.journal.fence("its store failed")
+        if activation.task is not None:
+            activation.task.cancel()  # nothing that it does can be recorded
+        slot.enter(Phase.PASSIVATING)
+        self.stop()
+
+    # ------------------------------------------------------------------ idle time
+
+    def _start_idle_timer(self) -> None:
+        slot = self._slot
+        if slot.phase is not Phase.IDLE or self.actor_stopped.is_set():
+            return
+        own = self._activation.agent.definition.idle_timeout
+        timeout = slot.services.idle_timeout if own == "runtime" else own
+        if timeout is not None:
+            self._idle_timer = self.loop.call_later(timeout, self._idle_timed_out)
+
+    def _stop_idle_timer(self) -> None:
         if self._idle_timer is not None:
             self._idle_timer.cancel()
             self._idle_timer = None
 
-    def _passivate(self) -> None:
-        """Nothing happened for the idle timeout (A5)."""
-        activation = self._activation
-        if activation.told:
-            self._start_timer()
-        elif activation.task is None and not self._slot.inbox and activation.finished is None:
+    def _idle_timed_out(self) -> None:
+        # Closes the race of the timer with a message, or a run task's end, that is about to be
+        # looked at: its check stops the timer, but the timer may have fired in the same turn.
+        if self._slot.phase is not Phase.IDLE or self._slot.inbox:
+            return
+        if self._activation.notify_tasks:
+            self._start_idle_timer()
+        else:
             self._passivate()

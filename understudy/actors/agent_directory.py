@@ -1,4 +1,4 @@
-"""`Directory`: which agents a runtime knows, by name and by id. Thread-safe, without waiting."""
+"""`Directory`: the agents of a runtime, by name and by id. Thread-safe, and never waits."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Directory:
 
     Args:
         agents: definitions that can be spawned by name.
-        alive: of the runtime: its refs say by it whether they can be spoken to.
+        alive: the runtime's lifetime: its refs refuse calls once it has stopped.
 
     """
 
     services: RuntimeServices[AgentSlot, Activation]
-    """Set when the runtime begins."""
+    """Set when the runtime opens."""
 
     def __init__(self, agents: Iterable[Agent], alive: Lifetime) -> None:
         self._agents: dict[str, Agent] = {}
@@ -37,9 +37,9 @@ class Directory:
         self._alive = alive
         self._lock = threading.RLock()
         self._slots: dict[str, AgentSlot] = {}
-        """Those that must be kept: awake, or with something that is in no store."""
+        """Those that must be kept: in memory, or with something that no store has."""
         self._known: weakref.WeakValueDictionary[str, AgentSlot] = weakref.WeakValueDictionary()
-        """Those that somebody holds, by a ref or a subscription: there is one for each id."""
+        """Those that a ref or a subscription refers to. There is one slot for each id."""
         self._refs: weakref.WeakValueDictionary[str, AgentRef] = weakref.WeakValueDictionary()
 
     def spawn(
@@ -53,7 +53,7 @@ class Directory:
         """As `Runtime.spawn`."""
         id = self.services.new_id() if id is None else checked_id(id)
         if values:
-            AgentState(values=values)  # they are checked before anything begins
+            AgentState(values=values)  # checked before anything begins
         with self._lock:
             definition = agent if isinstance(agent, Agent) else self.named(agent)
             slot = self.find(id)
@@ -81,26 +81,26 @@ class Directory:
             return self.ref_of(slot)
 
     def find(self, id: str) -> AgentSlot | None:
-        """The one cell of this id, if anybody knows it."""
+        """The slot of this id, if there is one."""
         with self._lock:
             slot = self._slots.get(id)
             return slot if slot is not None else self._known.get(id)
 
     def ref_of(self, slot: AgentSlot) -> AgentRef:
-        """The ref of an agent: there is one at a time."""
+        """The ref of an agent; there is one at a time."""
         with self._lock:
             ref = self._refs.get(slot.id)
             if ref is None or ref._slot is not slot:
                 ref = self._refs[slot.id] = AgentRef(slot, self._alive)
             return ref
 
-    def is_awake(self, id: str) -> bool:
+    def is_active(self, id: str) -> bool:
         """Whether the agent is in this runtime's memory."""
         slot = self._slots.get(id)
         return slot is not None and slot.activation is not None
 
     def slots(self) -> list[AgentSlot]:
-        """Those that are in memory."""
+        """The slots that are kept."""
         with self._lock:
             return list(self._slots.values())
 
@@ -113,53 +113,59 @@ class Directory:
         return agent
 
     def named(self, name: str) -> Agent:
-        """The definition of this name; a `UsageError` names those that there are."""
+        """The definition of this name; raises a `UsageError` that lists the known names."""
         agent = self._agents.get(name)
         if agent is None:
             known = ", ".join(map(repr, self._agents)) or "none"
             raise UsageError(
                 f"No agent is named {name!r}; there are: {known}. Give it to "
-                "Runtime(agents=[...]); a stored agent of that name stays untouched till then"
+                "Runtime(agents=[...]). A stored agent of that name is not touched until then"
             )
         return agent
 
     def hold(self, slot: AgentSlot) -> None:
-        """Keep it in memory: its ref may be gone by now, and the next `get` must find this one."""
+        """Keep the slot: its ref may be gone by now, and the next `get` must find this slot."""
         with self._lock:
             self._slots.setdefault(slot.id, slot)
 
     def drop(self, slot: AgentSlot) -> None:
-        """Keep it no longer."""
+        """Stop keeping the slot."""
         with self._lock:
             if self._slots.get(slot.id) is slot:
                 del self._slots[slot.id]
 
     def drop_unless_needed(self, slot: AgentSlot) -> None:
-        """Keep it no longer, if all that it was is in the store.
+        """Stop keeping the slot, if the store has everything of the agent.
 
-        What comes meanwhile is in its inbox, or holds it after this; a subscriber holds it himself.
+        A message that comes meanwhile is in its inbox, or keeps the slot after this. A subscription
+        refers to it.
         """
         with self._lock:
-            if not slot.inbox and slot.deps is None and slot.waiting is None:
+            if not slot.inbox and slot.deps is None and slot.detached_waiters is None:
                 self.drop(slot)
 
-    def everybody(self) -> set[AgentSlot]:
-        """All that are in memory, for whatever reason."""
+    def all_slots(self) -> set[AgentSlot]:
+        """All slots, also those that only a ref or a subscription refers to."""
         with self._lock:
             return {*self._slots.values(), *self._known.values()}
 
 
 _ID = re.compile(r"[^/\0\ud800-\udfff]+")
-_LONGEST_ID = 500
-"""Characters: a database has them in an index."""
+MAX_ID_LENGTH = 500
+"""Characters. A database indexes them."""
 
 
 def checked_id(id: object) -> str:
-    """The id of an agent, which any store can keep; else a `UsageError`."""
-    if not isinstance(id, str) or not _ID.fullmatch(id) or len(id) > _LONGEST_ID:
-        shown = repr(id) if len(repr(id)) < 2 * _LONGEST_ID else f"{repr(id)[:50]}..."
+    """The id, if every store can keep it.
+
+    Raises:
+        UsageError: if it cannot.
+
+    """
+    if not isinstance(id, str) or not _ID.fullmatch(id) or len(id) > MAX_ID_LENGTH:
+        shown = repr(id) if len(repr(id)) < 2 * MAX_ID_LENGTH else f"{repr(id)[:50]}..."
         raise UsageError(
-            f"An agent's id is text without '/', at most {_LONGEST_ID} characters of Unicode and "
-            f"none of them NUL, not {shown}"
+            f"An agent's id must be text of 1 to {MAX_ID_LENGTH} characters without '/' or "
+            f"NUL, got {shown}"
         )
     return id

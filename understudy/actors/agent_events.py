@@ -1,4 +1,4 @@
-"""What an agent tells: events with the numbers of its records, from the store and then live."""
+"""The events of an agent, with the numbers of its records: from the store first, then live."""
 
 from __future__ import annotations
 
@@ -13,38 +13,25 @@ from understudy.events import Event, TextDelta, ThinkingDelta, ToolEmitted, even
 from understudy.loop_actors.future import Future
 from understudy.state.records import Record, Snapshot, StatusNoted
 
-__all__ = [
-    "AgentEvent",
-    "EventLog",
-    "EventsDropped",
-    "Gap",
-    "LoopBlocked",
-    "SelfRunsBounded",
-    "Status",
-    "StatusChanged",
-    "Subscription",
-    "told_by",
-]
-
 MAX_DELTAS = 1000
-"""How many deltas wait for a slow subscriber; then the oldest are dropped, and said so (A6)."""
+"""How many deltas are kept for a slow subscriber. Beyond that the oldest are dropped."""
 
 
 class Status(enum.Enum):
-    """How an agent stands (A1)."""
+    """The status of an agent."""
 
-    IDLE = "idle"  # its last run completed, or it never had one
-    RUNNING = "running"  # a run is being driven
-    INTERRUPTED = "interrupted"  # a person is asked
-    PAUSED = "paused"  # somebody, or pause_when, holds the run
+    IDLE = "idle"  # its last run completed, or it has had none
+    RUNNING = "running"  # a run is under way
+    INTERRUPTED = "interrupted"  # its run waits for a person's decision
+    PAUSED = "paused"  # its run is paused, by `pause` or by `pause_when`
     CANCELLED = "cancelled"  # its last run was cancelled
-    FAILED = "failed"  # its last run failed, or is quarantined
-    PASSIVE = "passive"  # not in memory as an actor; the next message wakes it
+    FAILED = "failed"  # its last run failed, or its run is quarantined
+    PASSIVE = "passive"  # not in memory; the next message activates it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusChanged:
-    """The agent's status is another one now; what led to it is recorded (A1)."""
+    """The agent's status has changed. What led to it is recorded before."""
 
     status: Status
     kind: Literal["status_changed"] = "status_changed"
@@ -52,7 +39,7 @@ class StatusChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventsDropped:
-    """This subscriber was too slow for so many deltas."""
+    """This subscriber was too slow: `count` deltas were dropped."""
 
     count: int
     kind: Literal["events_dropped"] = "events_dropped"
@@ -60,7 +47,7 @@ class EventsDropped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelfRunsBounded:
-    """The agent sent itself messages that started too many runs in a row: it waits now (A4)."""
+    """The agent started too many runs in a row by messages to itself. It is idle now."""
 
     runs: int
     kind: Literal["self_runs_bounded"] = "self_runs_bounded"
@@ -68,7 +55,7 @@ class SelfRunsBounded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """What came before `floor` is compacted away: read `ref.state()` for what it led to (J17)."""
+    """Events up to record number `floor` are compacted away; `ref.state()` has what they led to."""
 
     floor: int
     kind: Literal["gap"] = "gap"
@@ -76,11 +63,11 @@ class Gap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopBlocked:
-    """Something held the event loop up, and every agent on it: blocking work in an async tool?"""
+    """Something blocked the event loop, and so every agent on it: perhaps an async tool."""
 
     seconds: float
     where: str
-    """The function that did not give the loop back."""
+    """The function that blocked it."""
     kind: Literal["loop_blocked"] = "loop_blocked"
 
 
@@ -94,15 +81,17 @@ class AgentEvent:
 
     agent_id: str
     seq: int | None
-    """The number of the record that it tells of; the events of one record share it.
+    """The number of its record; the events of one record share it.
 
-    None for what is not kept: deltas, what tools emit, and an agent's waking and lying down.
+    None for events that are not stored: deltas, what tools emit, activation and passivation.
     """
     event: Event | AgentOnlyEvent
 
 
-def told_by(seq: int, record: Record, agent_id: str, path: tuple[str, ...]) -> Iterator[AgentEvent]:
-    """What a record tells: the same live as when it is read back."""
+def agent_events_of(
+    seq: int, record: Record, agent_id: str, path: tuple[str, ...]
+) -> Iterator[AgentEvent]:
+    """The events of a record: the same live as from the store."""
     if isinstance(record, StatusNoted):
         if record.runs is not None:
             bounded = SelfRunsBounded(runs=record.runs)
@@ -116,13 +105,13 @@ def told_by(seq: int, record: Record, agent_id: str, path: tuple[str, ...]) -> I
             yield AgentEvent(agent_id=agent_id, seq=seq, event=event)
 
 
-CameBefore = Callable[[list[AgentEvent] | BaseException], None]
-ReadBack = Callable[[int, CameBefore], None]
-"""Reads the events after a number back from the store, and hands them over."""
+OnEventsRead = Callable[[list[AgentEvent] | BaseException], None]
+ReadEvents = Callable[[int, OnEventsRead], None]
+"""Reads the events after a number from the store, and calls back with them or with an error."""
 
 
 class EventLog:
-    """Hands an agent's events on to whoever subscribes. Thread-safe; keeps nothing."""
+    """Passes an agent's events to its subscriptions. Thread-safe; keeps no event."""
 
     __slots__ = ("_agent_id", "_closed", "_lock", "_subscriptions")
 
@@ -132,29 +121,31 @@ class EventLog:
         self._subscriptions: tuple[Subscription, ...] = ()
         self._closed = False
 
-    def tell(self, event: Event | AgentOnlyEvent) -> None:
-        """Hand on an event that is no fact; a slow listener never holds up the agent (A6)."""
+    def emit(self, event: Event | AgentOnlyEvent) -> None:
+        """Emit an event that has no record. A slow subscriber never slows the agent."""
         if self._subscriptions:
-            told = AgentEvent(agent_id=self._agent_id, seq=None, event=event)
+            emitted = AgentEvent(agent_id=self._agent_id, seq=None, event=event)
             for subscription in self._subscriptions:
-                subscription._put(told)
+                subscription._put(emitted)
 
-    def tell_fact(self, seq: int, record: Record, path: tuple[str, ...]) -> None:
-        """Hand on what a durable record tells."""
+    def emit_record(self, seq: int, record: Record, path: tuple[str, ...]) -> None:
+        """Emit the events of a durable record."""
         if self._subscriptions:
-            for told in told_by(seq, record, self._agent_id, path):
+            for event in agent_events_of(seq, record, self._agent_id, path):
                 for subscription in self._subscriptions:
-                    subscription._put(told)
+                    subscription._put(event)
 
-    def is_followed(self) -> bool:
-        """Whether anybody subscribes now: only then is a reply streamed."""
+    def has_subscribers(self) -> bool:
+        """Whether there is a subscription now: only then is a model's reply streamed."""
         return bool(self._subscriptions)
 
-    def subscribe(self, after: int, read_back: ReadBack, *, keeps: object = None) -> Subscription:
-        """What came after event number `after`, then what comes: no gap, no duplicate.
+    def subscribe(self, after: int, read: ReadEvents, *, keeps: object = None) -> Subscription:
+        """The events after number `after`, then those to come: no gap, no duplicate.
 
         Args:
-            keeps: what must stay in memory, for this log to be told anything.
+            after: the number of the last event that the subscriber has.
+            read: reads the earlier events from the store.
+            keeps: what the subscription keeps in memory, so that this log goes on emitting.
 
         """
         with self._lock:
@@ -163,28 +154,29 @@ class EventLog:
                 subscription._end()
             else:
                 self._subscriptions += (subscription,)
-        # Only now: what is told from here on is in the subscription already.
-        read_back(after, subscription._came_before)
+        # Closes the gap between the store and the live events: the store is read only now, when
+        # everything that is emitted meanwhile is in the subscription already.
+        read(after, subscription._stored_events_read)
         return subscription
 
     def close(self) -> None:
-        """No more events: subscriptions end when they are read up."""
+        """Emit no more events: subscriptions end once their events are read."""
         with self._lock:
             self._closed = True
             ended, self._subscriptions = self._subscriptions, ()
         for subscription in ended:
             subscription._end()
 
-    def _leave(self, subscription: Subscription) -> None:
+    def _remove(self, subscription: Subscription) -> None:
         with self._lock:
-            left = tuple(s for s in self._subscriptions if s is not subscription)
-            self._subscriptions = left
+            others = tuple(s for s in self._subscriptions if s is not subscription)
+            self._subscriptions = others
 
 
 class Subscription:
     """The events of an agent, to iterate with `for` in a thread or `async for` on a loop.
 
-    It ends when the runtime stops. Call `close()` when you leave it early.
+    It ends when the runtime stops. Call `close()` to end it earlier.
     """
 
     def __init__(self, log: EventLog, after: int, keeps: object = None) -> None:
@@ -193,7 +185,7 @@ class Subscription:
         self._after = after
         self._lock = threading.Lock()
         self._reading = True
-        """What came before is still being read: nothing can be given yet."""
+        """The stored events are still being read: nothing can be returned before them."""
         self._failure: BaseException | None = None
         self._buffer: deque[AgentEvent] = deque()
         self._deltas = 0
@@ -202,25 +194,25 @@ class Subscription:
         self._changed: Future[None] | None = None
 
     def __iter__(self) -> Iterator[AgentEvent]:
-        while (taken := self._take()) is not None:
-            if isinstance(taken, Future):
-                taken.get()
+        while (event := self._next()) is not None:
+            if isinstance(event, Future):
+                event.get()
             else:
-                yield taken
+                yield event
 
     async def __aiter__(self) -> AsyncIterator[AgentEvent]:
-        while (taken := self._take()) is not None:
-            if isinstance(taken, Future):
-                await taken
+        while (event := self._next()) is not None:
+            if isinstance(event, Future):
+                await event
             else:
-                yield taken
+                yield event
 
     def close(self) -> None:
-        """Listen no more. What was told until now can still be read."""
-        self._log._leave(self)
+        """End the subscription. Events that were emitted until now can still be read."""
+        self._log._remove(self)
         self._end()
 
-    def _take(self) -> AgentEvent | Future[None] | None:
+    def _next(self) -> AgentEvent | Future[None] | None:
         """The next event, or what to wait for, or None at the end."""
         with self._lock:
             if self._failure is not None:
@@ -241,8 +233,8 @@ class Subscription:
                 self._changed = Future()
             return self._changed
 
-    def _came_before(self, read: list[AgentEvent] | BaseException) -> None:
-        """What the store had. From the first fact on that was told live meanwhile, that is it."""
+    def _stored_events_read(self, read: list[AgentEvent] | BaseException) -> None:
+        """Put the stored events before the live ones; of an event that is both, one is kept."""
         with self._lock:
             if isinstance(read, BaseException):
                 self._failure = read
@@ -251,9 +243,11 @@ class Subscription:
                 before = [e for e in read if e.seq is None or live is None or e.seq < live]
                 self._buffer.extendleft(reversed(before))
                 if read and read[-1].seq is not None:
-                    self._after = max(self._after, read[-1].seq)  # the store was ahead of the tale
+                    self._after = max(
+                        self._after, read[-1].seq
+                    )  # the store was ahead of the live events
             self._reading = False
-        self._tell_change()
+        self._notify()
 
     def _put(self, event: AgentEvent) -> None:
         with self._lock:
@@ -267,14 +261,14 @@ class Subscription:
                 del self._buffer[oldest]
                 self._deltas -= 1
                 self._dropped += 1
-        self._tell_change()
+        self._notify()
 
     def _end(self) -> None:
         with self._lock:
             self._ended = True
-        self._tell_change()
+        self._notify()
 
-    def _tell_change(self) -> None:
+    def _notify(self) -> None:
         with self._lock:
             changed, self._changed = self._changed, None
         if changed is not None:

@@ -1,4 +1,4 @@
-"""`AgentHost`: the agents of a runtime, from its beginning to its end, awake or stored."""
+"""`AgentHost`: the agents of one runtime, from its start to its end, in memory or stored."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
-
-import pykka
 
 from understudy._base.clock import Clock, NewId
 from understudy._base.worker_threads import WorkerThreads
@@ -21,35 +19,39 @@ from understudy.actors.agent_slot import AgentSlot
 from understudy.actors.export import mark_restored
 from understudy.actors.loop_monitor import LoopMonitor
 from understudy.actors.messages import Passivate
+from understudy.actors.phase import Phase
+from understudy.actors.replies import runtime_stopped
 from understudy.actors.services import RuntimeServices
+from understudy.actors.tree import agent_tree
 from understudy.agent.agent import Agent
-from understudy.errors import (
-    SchemaVersionError,
-    StoreDamaged,
-)
+from understudy.errors import SchemaVersionError, StoreDamaged
 from understudy.interrupts import Request
 from understudy.journal import IndexStatus, Store, index_status_of
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.monitor import Lifetime
-from understudy.loop_actors.supervisor import ChildStatus, SupervisorTree
+from understudy.loop_actors.supervisor import SupervisorTree
 from understudy.state.agent_state import AgentState
-
-__all__ = ["AgentHost", "AgentInfo", "PendingRequest"]
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentInfo:
-    """One agent, as `runtime.agents()` found it."""
+    """One agent, as `runtime.agents()` lists it."""
 
     id: str
     agent: str
+    """The name of its definition."""
     status: Status
     host: str | None = None
-    """The runtime that has it, where the store is shared; None if it is in no runtime's memory."""
+    """The runtime that owns it, where the store is shared; None if it is in no runtime's memory."""
     index_status: IndexStatus = IndexStatus.REST
-    """What it waits for, also while it is passive."""
+    """Its status in the store's index: what it waits for, also while it is passive."""
+
+    @property
+    def standing(self) -> IndexStatus:
+        """The earlier name of `index_status`."""
+        return self.index_status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +63,10 @@ class PendingRequest:
 
 
 class AgentHost:
-    """The agents of one runtime. `services` is what they see of it."""
+    """The agents of one runtime. `services` is what they use of it."""
+
+    services: RuntimeServices[AgentSlot, Activation]
+    """Set when the runtime opens."""
 
     def __init__(
         self,
@@ -74,11 +79,11 @@ class AgentHost:
         idle_timeout: float | None,
         deps_for: Callable[[str], Any] | None,
     ) -> None:
-        self.alive = Lifetime()
-        self.directory = Directory(agents, self.alive)
+        self.lifetime = Lifetime()
+        self.directory = Directory(agents, self.lifetime)
         self.activator = Activator(self.directory)
         self.threads = threads
-        self._watch: LoopMonitor | None = None
+        self._loop_monitor: LoopMonitor | None = None
         self._make_services: Callable[
             [asyncio.AbstractEventLoop], RuntimeServices[AgentSlot, Activation]
         ]
@@ -90,71 +95,68 @@ class AgentHost:
             idle_timeout=idle_timeout,
             deps_for=deps_for,
             definition=self.directory.named,
-            wake=self.activator.wake,
-            passivated=self.activator.passivated,
+            check_inbox=self.activator.check_inbox,
+            release=self.activator.release,
             ref_of=self.directory.ref_of,
             loop=loop,
         )
 
-    services: RuntimeServices[AgentSlot, Activation]
-
-    # -------------------------------------------------------------------- life
+    # -------------------------------------------------------------------- life cycle
 
     async def open(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin: open the store, start the supervisor."""
-        self.services = self.directory.services = self.activator.services = self._make_services(
-            loop
-        )
-        await self.services.store.open(self._lost_lease)
+        """Open the store and start the supervisor."""
+        services = self._make_services(loop)
+        self.services = self.directory.services = self.activator.services = services
+        await services.store.open(self._lost_lease)
         try:
-            await mark_restored(self.services.store, self.services.clock)
+            await mark_restored(services.store, services.clock)
         except BaseException:
-            await self.services.store.close()
+            await services.store.close()
             raise
-        self.activator.begin()
-        self._watch = LoopMonitor(loop, self.services.clock, self._blocked)
-        self._watch.start()
+        self.activator.open()
+        self._loop_monitor = LoopMonitor(loop, services.clock, self._loop_blocked)
+        self._loop_monitor.start()
 
-    def _blocked(self, seconds: float, where: str) -> None:
+    def _loop_blocked(self, seconds: float, where: str) -> None:
         for slot in self.directory.slots():
-            slot.log.tell(LoopBlocked(seconds=seconds, where=where))
+            slot.log.emit(LoopBlocked(seconds=seconds, where=where))
 
     async def close(self, timeout: float | None) -> None:
-        """Let every agent rest, then end all, then close the store (A5)."""
-        self.alive.set()
-        if self._watch is not None:
-            self._watch.stop()
+        """Passivate all agents, then cancel what is left, then close the store."""
+        self.lifetime.set()
+        if self._loop_monitor is not None:
+            self._loop_monitor.stop()
         try:
-            await self._rest_all(timeout)
+            await self._passivate_all(timeout)
         finally:
             # Whatever interrupts the waiting: no agent outlives its runtime.
             try:
-                await self._cut_off()
+                await self._end_all()
             finally:
                 await self.services.store.close()
 
-    async def _rest_all(self, timeout: float | None) -> None:
+    async def _passivate_all(self, timeout: float | None) -> None:
         self.services.closing = True
-        resting: list[Future[bool]] = []
+        passive: list[Future[bool]] = []
         for slot in self.directory.slots():
-            if slot.changing or slot.status is not Status.PASSIVE:
+            if slot.phase is not Phase.PASSIVE:
                 future: Future[bool] = Future()
                 slot.post(Passivate(future))
-                resting.append(future)
+                passive.append(future)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
-                for future in resting:
-                    with contextlib.suppress(Exception):  # it could not be woken: it rests
+                for future in passive:
+                    with contextlib.suppress(Exception):  # it could not be read: it is passive
                         await future
 
-    async def _cut_off(self) -> None:
-        await self.activator.end()
-        for slot in self.directory.everybody():
-            slot.abandon(pykka.ActorDeadError(f"agent {slot.id!r}: its runtime has stopped"))
-        self.alive.end(None)
+    async def _end_all(self) -> None:
+        await self.activator.close()
+        for slot in self.directory.all_slots():
+            slot.abandon(runtime_stopped(slot.id))
+        self.lifetime.end(None)
 
     def _lost_lease(self) -> None:
-        """Other runtimes may own the agents by now: leave all of them alone (J8)."""
+        """Other runtimes may own the agents by now: write nothing more of any of them."""
         for slot in self.directory.slots():
             activation = slot.activation
             if activation is not None:
@@ -162,7 +164,7 @@ class AgentHost:
                 if activation.task is not None:
                     activation.task.cancel()
                 else:
-                    self.activator.wake_here(slot)
+                    self.activator.check_inbox_here(slot)
 
     # ------------------------------------------------------------------- agents
 
@@ -190,24 +192,25 @@ class AgentHost:
         return [infos[id] for id in sorted(infos)]
 
     async def pending(self) -> list[PendingRequest]:
-        """As `Runtime.pending`: of those that are not in memory by a look into the store."""
+        """As `Runtime.pending`. Of agents that are not in memory it reads the store."""
         pending = []
         seen = set()
         for slot in self.directory.slots():
             if slot.activation is None or slot.activation.ledger.has_unflushed:
-                continue  # nothing visible precedes its commit: the store knows (J16)
+                continue  # no answer precedes its commit: what the store has is listed
             seen.add(slot.id)
-            stands = slot.activation.task is None  # whatever else was cut off, a person is asked
-            if stands or index_status_of(slot.state) is IndexStatus.WAITS:
+            # A run that is cut off beside a request is listed too: the person is asked anyway.
+            is_suspended = not slot.phase.has_run_task
+            if is_suspended or index_status_of(slot.state) is IndexStatus.WAITS:
                 pending += _pending(slot.id, slot.state)
         async for stored in self.services.store.agents({IndexStatus.WAITS}):
             if stored.agent_id not in seen:
-                state = await self._look(stored.agent_id)
+                state = await self._stored_state(stored.agent_id)
                 pending += _pending(stored.agent_id, state) if state is not None else []
         return pending
 
-    async def _look(self, id: str) -> AgentState | None:
-        """How an agent stands by the store. One that cannot be read is told of and left out."""
+    async def _stored_state(self, id: str) -> AgentState | None:
+        """The state that the store has. An agent that cannot be read is logged and left out."""
         try:
             loaded = await self.services.store.load(id)
             return folded(loaded) if loaded is not None else None
@@ -218,30 +221,9 @@ class AgentHost:
     def tree(self) -> SupervisorTree:
         """As `Runtime.tree`."""
         tree = self.activator.tree()
-        return replace(tree, children=tuple(self._with_sub_agents(c) for c in tree.children))
-
-    def _with_sub_agents(self, child: SupervisorTree) -> SupervisorTree:
-        slot = self.directory.find(child.id)
-        activation = slot.activation if slot is not None else None
-        return (
-            child if activation is None else replace(child, children=_sub_agents(activation.state))
-        )
+        actors = (agent_tree(child, self.directory.find(child.id)) for child in tree.children)
+        return replace(tree, children=tuple(actors))
 
 
 def _pending(id: str, state: AgentState) -> list[PendingRequest]:
     return [PendingRequest(agent_id=id, request=request) for request in state.requests]
-
-
-def _sub_agents(state: AgentState) -> tuple[SupervisorTree, ...]:
-    """The agents that open calls run: no actors, but part of what is supervised."""
-    return tuple(
-        SupervisorTree(
-            id=key,
-            class_name=child.run.agent,
-            status=ChildStatus.RUNNING,
-            restarts=0,
-            children=_sub_agents(child),
-        )
-        for key, child in list(state.children.items())
-        if child.run is not None and not child.run.over
-    )

@@ -1,4 +1,4 @@
-"""`AgentRef`: how everybody else speaks to an agent. It addresses an id, not an actor."""
+"""`AgentRef`: the reference through which an agent is called. It addresses an id, not an actor."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ from understudy.actors.messages import (
     Unpause,
     WaitOutcome,
 )
-from understudy.actors.replies import options_of
 from understudy.agent.runner import refuse_inside_run
 from understudy.errors import NotExtracted, UsageError, WouldDeadlock
 from understudy.interrupts import Decision, DecisionRecord
@@ -40,17 +39,16 @@ from understudy.state.agent_state import AgentState
 from understudy.state.records import Revoked, Settled
 from understudy.stopping import StopReason, StopSignal
 
-__all__ = ["AgentRef"]
-
 
 class AgentRef(pykka.ActorRef[AgentActor]):
     """An agent's address. Each call that answers returns a `Future`: `.get()` it or `await` it.
 
-    It stays good when the agent's actor is restarted or lies passive: the next call wakes it.
+    It stays valid when the agent's actor is restarted and while the agent is passive: the next call
+    activates it.
     """
 
     def __init__(self, slot: AgentSlot, alive: Lifetime) -> None:
-        # Not Pykka's __init__: there may be no actor at the moment.
+        # Not Pykka's __init__, which needs an actor: there may be none now.
         self._slot = slot
         self.actor_class = AgentActor
         self.actor_urn = f"urn:understudy:agent:{slot.id}"
@@ -89,20 +87,22 @@ class AgentRef(pykka.ActorRef[AgentActor]):
     ) -> Future[Outcome]:
         """Run the agent on a message; the future brings the outcome.
 
-        While a run goes on it waits its turn. A run that waits for a person is withdrawn by it,
-        unless `if_interrupted="error"` (I10). After `deadline` seconds, waits for people not
-        counted, it is stopped (P9).
+        While another run is under way this one is queued. A run that waits for a person is
+        withdrawn by this one; with `if_interrupted="error"` this one is refused instead. After
+        `deadline` seconds, not counting the time that it waits for people, the run is stopped.
 
         Raises:
-            UsageError: for what the caller did wrong, at once.
-            WouldDeadlock: from inside this agent's own run: it would wait for itself. Use `send`.
+            UsageError: if an argument is wrong.
+            WouldDeadlock: inside this agent's own run, which would wait for itself: use `send`.
 
         """
         slot = self._slot
         if slot.id in running_agents.get():
             raise WouldDeadlock(what="run", remedy=f"use send() from inside agent {slot.id!r}")
         if if_interrupted not in ("withdraw", "error"):
-            raise UsageError(f"if_interrupted is 'withdraw' or 'error', not {if_interrupted!r}")
+            raise UsageError(
+                f"`if_interrupted` must be 'withdraw' or 'error', got {if_interrupted!r}"
+            )
         _check_message_id(message_id)
         choices = RunChoices(
             until_tool=until_tool,
@@ -110,30 +110,30 @@ class AgentRef(pykka.ActorRef[AgentActor]):
             max_runs=max_runs,
             deadline=deadline,
         )
-        if slot.agent is not None:  # else it is checked when the agent has been read back
-            options_of(slot.agent, choices)
         future: Future[Outcome] = Future()
-        wanted = RunRequest(
+        request = RunRequest(
             message=user_message(input, at=slot.services.clock.now()),
             choices=choices,
+            # Where the definition is not known yet, they are checked once the agent is read.
+            options=choices.options_for(slot.agent) if slot.agent is not None else None,
             future=future,
             message_id=message_id,
             callers=running_agents.get(),
             refuse_if_interrupted=if_interrupted == "error",
         )
-        self._post(wanted)
+        self._post(request)
         return future
 
     def send(
         self, input: UserInput, *, steer: bool = False, message_id: str | None = None
     ) -> Future[str]:
-        """Queue a message; the future brings its id once it is recorded (A2, J14).
+        """Queue a message; the future brings its id once it is recorded.
 
-        It is run when the run that goes on has ended, together with all others in the queue. With
-        `steer=True` the next model call of that run sees it already.
+        When the current run has ended, one run begins with all messages of the queue. With
+        `steer=True` the next model call of the current run sees the message already.
 
         Raises:
-            UsageError: if the message is empty or cannot be sent.
+            UsageError: if the message is empty, or `message_id` is no text.
 
         """
         _check_message_id(message_id)
@@ -150,12 +150,13 @@ class AgentRef(pykka.ActorRef[AgentActor]):
         return future
 
     def resume(self, decisions: Mapping[str, Decision | Mapping[str, Any]]) -> Future[Outcome]:
-        """Answer requests, by their ids; the future brings the outcome of going on (I3).
+        """Answer requests, by their ids, and continue the run; the future brings its outcome.
 
-        Its `get` raises `DecisionError` or `NotInterrupted` where an answer does not fit (I5).
+        The future raises `DecisionError` if a decision does not fit its request, and
+        `NotInterrupted` if the run does not wait for it.
 
         Raises:
-            DecisionError: from inside a tool, a hook or a model: only the host decides (I13).
+            DecisionError: inside a tool, a hook or a model: only the host application decides.
 
         """
         refuse_inside_run()
@@ -164,7 +165,10 @@ class AgentRef(pykka.ActorRef[AgentActor]):
         return future
 
     def extract(self, tool: UntilTool, input: UserInput, **options: Any) -> Future[Any]:
-        """Run until `tool` succeeds; the future brings the value that it returned (U7)."""
+        """Run until `tool` succeeds; the future brings the value that it returned.
+
+        The future raises `NotExtracted` if the run ends without it.
+        """
         future = self.run(input, until_tool_success=tool, **options)
 
         def value(outcome: Outcome) -> Any:
@@ -177,52 +181,60 @@ class AgentRef(pykka.ActorRef[AgentActor]):
     # -------------------------------------------------------------------- steering
 
     def cancel(self, message: str = "cancelled") -> Future[Outcome | None]:
-        """Stop the run that goes on, or stands, at once; None if there is none (P7).
+        """Stop the current run at once; the future brings its outcome, or None if there is no run.
 
-        What had finished is kept, a call in the middle is in doubt, the rest is marked as not run.
+        Finished calls are kept, a call under way is in doubt, the others are marked as not run.
         """
         future: Future[Outcome | None] = Future()
         self._post(Cancel(StopSignal(StopReason.USER_REQUESTED, message, source="cancel"), future))
         return future
 
     def pause(self, reason: str = "pause") -> Future[None]:
-        """Hold the run after its next model reply, before the tools that it asks for (R7)."""
+        """Pause the run after its next model reply, before the tool calls in that reply.
+
+        Raises:
+            UsageError: if `reason` is empty or no text.
+
+        """
         if not isinstance(reason, str) or not reason:
-            raise UsageError(f"pause takes a reason as text, not {reason!r}")
+            raise UsageError(f"`reason` must be text and not empty, got {reason!r}")
         future: Future[None] = Future()
         self._post(Pause(reason, future))
         return future
 
     def unpause(self) -> Future[None]:
-        """Let a paused run go on where it stands."""
+        """Continue a paused run where it is."""
         future: Future[None] = Future()
         self._post(Unpause(future))
         return future
 
     def retry(self) -> Future[Outcome]:
-        """Release a quarantined run; the future brings its outcome (J10)."""
+        """Release a quarantined run and continue it; the future brings its outcome.
+
+        The future raises `NotInterrupted` if no run is quarantined.
+        """
         future: Future[Outcome] = Future()
         self._post(Retry(future))
         return future
 
     def outcome(self) -> Future[Outcome | None]:
-        """The outcome of the run that goes on, stands or was the last; None if there was none.
+        """The outcome of the current run, or of the last one; None if there was none.
 
-        For a host that did not start it: after `runtime.recover()`, or after `send`.
+        For a caller that did not start the run: after `runtime.recover()`, or after `send`.
         """
         future: Future[Outcome | None] = Future()
         self._post(WaitOutcome(future))
         return future
 
     def notify(self, middleware: str, message: Any) -> Future[None]:
-        """Hand a message to a middleware of the agent, also while it runs (A7).
+        """Pass a message to a middleware of the agent, also during a run.
 
-        Its hook `on_message` is called, and the values that it returns are merged into the
-        agent's. The future settles when they are recorded.
+        Its hook `on_message` is called, and the values that it returns are merged into those of the
+        agent's state. The future settles when they are recorded.
 
         Args:
-            middleware: its name, by default that of its class.
-            message: anything; it is not stored.
+            middleware: its name; by default that is its class's name.
+            message: any object; it is not stored.
 
         """
         future: Future[None] = Future()
@@ -230,10 +242,10 @@ class AgentRef(pykka.ActorRef[AgentActor]):
         return future
 
     def compact(self) -> Future[None]:
-        """Replace the agent's records by a snapshot of its state, so that it loads fast (J17).
+        """Replace the agent's records by a snapshot of its state, so that it loads fast.
 
-        What happened before cannot be told again afterwards: `events(after=0)` begins with a
-        `Gap`. Waits until no run is going on.
+        The events so far cannot be read afterwards: `events(after=0)` begins with a `Gap`. Waits
+        until no run is under way.
         """
         future: Future[None] = Future()
         self._post(Compact(future))
@@ -242,33 +254,44 @@ class AgentRef(pykka.ActorRef[AgentActor]):
     # --------------------------------------------------------------------- looking
 
     def status(self) -> Status:
-        """How the agent stands, now. Never waits, and wakes nobody."""
+        """The agent's status, now. Never waits, and does not activate the agent."""
         return self._slot.status
 
     def state(self) -> Future[AgentState]:
-        """The agent's state, between two records."""
-        return self._look(lambda activation: activation.state.copied())
+        """A copy of the agent's state."""
+        return self._query(lambda activation: activation.state.copied())
 
     def decisions(self) -> Future[list[DecisionRecord]]:
-        """The audit: every answer ever given, oldest first (I14)."""
-        return self._look(
+        """The audit: every decision ever recorded, oldest first."""
+        return self._query(
             lambda activation: [d for s in activation.state.tree for d in s.decisions]
         )
 
     def events(self, after: int = 0) -> Subscription:
-        """What happened after event number `after`, then what happens, to iterate (A6)."""
+        """Iterate over the events after number `after`, then over those to come.
+
+        Raises:
+            UsageError: if `after` is no number.
+
+        """
         if not isinstance(after, int) or isinstance(after, bool):
-            raise UsageError(f"after is the number of an event, not {after!r}")
+            raise UsageError(f"`after` must be the number of an event, got {after!r}")
         return self._slot.subscribe(after)
 
     def revoke(self, tool: str) -> Future[None]:
-        """Take back an answer that was given with `always=True` (I3)."""
+        """Revoke the sticky decision about a tool, which was given with `always=True`.
+
+        The future raises `UsageError` if there is none.
+        """
         future: Future[None] = Future()
         self._post(RecordFact(Revoked(tool_name=tool), future))
         return future
 
     def settle(self, call_key: str, *, how: str) -> Future[None]:
-        """Somebody found out what a call in doubt did: the doubt is gone (J4)."""
+        """Settle the doubt about a call: `how` says what was found out about it.
+
+        The future raises `UsageError` if there is no such doubt.
+        """
         future: Future[None] = Future()
         self._post(RecordFact(Settled(call_key=call_key, how=how), future))
         return future
@@ -288,18 +311,21 @@ class AgentRef(pykka.ActorRef[AgentActor]):
         """Refused: an agent changes by its records alone.
 
         Raises:
-            UsageError: always; the ref has a method for each thing an agent can be asked.
+            UsageError: always. The ref has a method for everything that an agent can be asked.
 
         """
         raise UsageError(f"{self!r} has no proxy: use its own methods, such as run() and state()")
 
     def stop(self, *, block: bool = True, timeout: float | None = None) -> Any:
-        """Put the agent to rest, once the step in progress is recorded (A5). Nothing is lost.
+        """Passivate the agent, once the step in progress is recorded. Nothing is lost.
 
-        The next message wakes it, and it goes on where it stood.
+        The next message activates it, and its run continues.
 
         Returns:
-            With `block` True if it was awake, else the future of that.
+            True if it was in memory; with `block=False` the future of that.
+
+        Raises:
+            WouldDeadlock: with `block` inside the agent's own run, or where an event loop runs.
 
         """
         if block:
@@ -313,7 +339,7 @@ class AgentRef(pykka.ActorRef[AgentActor]):
             future.set(False)
         return future.get(timeout=timeout) if block else future
 
-    def _look(self, what: Any) -> Future[Any]:
+    def _query(self, what: Any) -> Future[Any]:
         future: Future[Any] = Future()
         self._post(Query(future, what))
         return future
@@ -326,4 +352,4 @@ class AgentRef(pykka.ActorRef[AgentActor]):
 
 def _check_message_id(given: object) -> None:
     if given is not None and (not isinstance(given, str) or not given):
-        raise UsageError(f"message_id is text, not {given!r}")
+        raise UsageError(f"`message_id` must be text and not empty, got {given!r}")

@@ -1,7 +1,7 @@
 """`AgentSlot`: what belongs to an agent's id and outlives its actor.
 
-Its inbox, its subscribers, its status; and, while it is in memory, its state and the run that is
-being driven. An actor that is restarted finds all of it here.
+Its phase, its inbox, its subscriptions, its status; while it is in memory, its activation. An actor
+that is restarted finds all of it here.
 """
 
 from __future__ import annotations
@@ -10,33 +10,30 @@ import asyncio
 import contextvars
 import logging
 from collections.abc import Coroutine, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from understudy.actors.activation import Activation, DetachedWaiters
+from understudy.actors.activation import Activation, DetachedWaiters, RunTaskResult
 from understudy.actors.agent_events import (
     AgentEvent,
-    CameBefore,
     EventLog,
+    OnEventsRead,
     Status,
     StatusChanged,
     Subscription,
-    told_by,
+    agent_events_of,
 )
 from understudy.actors.messages import AgentMessage
+from understudy.actors.phase import NEXT_PHASES, Phase
 from understudy.actors.services import RuntimeServices
 from understudy.agent.agent import Agent
 from understudy.agent.runner import RunEnvironment
 from understudy.errors import UnknownAgent
 from understudy.loop_actors.future import refuse
 from understudy.loop_actors.monitor import Down
+from understudy.loop_actors.ref import LoopActorRef
 from understudy.outcomes import Outcome
 from understudy.state.agent_state import AgentState
 from understudy.state.records import Record, Snapshot, StatusNoted
-
-if TYPE_CHECKING:
-    from understudy.loop_actors.ref import LoopActorRef
-
-__all__ = ["AgentSlot", "running_agents"]
 
 logger = logging.getLogger(__name__)
 
@@ -47,24 +44,29 @@ running_agents: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar
 
 
 class AgentSlot:
-    """Everything of one agent id but its actor."""
+    """Everything of one agent id except its actor.
+
+    Agent messages wait in `inbox` alone, whether there is an actor or not. The mailbox of the actor
+    holds no agent message: it carries the signal to look at the inbox, and Pykka's own messages
+    (to stop, to answer a supervisor), which are for that one actor and end with it.
+    """
 
     __slots__ = (
         "__weakref__",
         "activation",
         "actor_ref",
         "agent",
-        "changing",
+        "change",
         "deps",
+        "detached_waiters",
         "id",
         "inbox",
-        "is_supervised",
         "log",
         "on_progress",
+        "phase",
         "services",
         "status",
         "values",
-        "waiting",
     )
 
     def __init__(
@@ -78,23 +80,25 @@ class AgentSlot:
     ) -> None:
         self.id = id
         self.agent = agent
-        """What it is; None until it is read back from the store."""
+        """Its definition; None until it is read from the store."""
         self.services = services
         self.deps = deps
         self.values = values
-        """What a new agent begins with."""
-        self.inbox: list[AgentMessage] = []  # a deque takes 0.7 KB, though it is empty
+        """The values that a new agent's state begins with."""
+        self.phase = Phase.PASSIVE
+        """Changed by `enter` alone."""
+        self.inbox: list[AgentMessage] = []  # an empty deque takes 0.7 KB
         self.status = Status.PASSIVE
         self.log = EventLog(id, services.lock)
         self.activation: Activation | None = None
-        self.waiting: DetachedWaiters | None = None
-        """Who went on waiting when it lay down."""
-        self.changing = 0
-        """Its actor is about to be started, or it is being put away."""
-        self.is_supervised = False
+        self.detached_waiters: DetachedWaiters | None = None
+        """Who goes on waiting while the agent is passive."""
+        self.change: asyncio.Task[None] | None = None
+        """Starts or releases the actor. A second change waits for the first one."""
         self.actor_ref: LoopActorRef[Any] | None = None
+        """Of its actor; of the one before while the supervisor restarts a crashed one."""
         self.on_progress: asyncio.Event | None = None
-        """Set when it gets further, or ends: for whoever recovers it."""
+        """Set when the run gets further, or ends: recovery waits for it."""
 
     def __repr__(self) -> str:
         what = f" of agent {self.agent.name!r}" if self.agent is not None else ""
@@ -105,18 +109,18 @@ class AgentSlot:
     def post(self, message: AgentMessage) -> None:
         """Put a message into the inbox."""
         self.inbox.append(message)
-        self.services.wake(self)
+        self.services.check_inbox(self)
 
     def subscribe(self, after: int) -> Subscription:
         """Its events after a number, then those to come."""
-        return self.log.subscribe(after, self._read_back, keeps=self)
+        return self.log.subscribe(after, self._read_events, keeps=self)
 
-    def _read_back(self, after: int, came_before: CameBefore) -> None:
+    def _read_events(self, after: int, on_read: OnEventsRead) -> None:
         async def read() -> None:
             try:
-                came_before(await self._told_before(after))
-            except Exception as error:  # the subscriber's to know
-                came_before(error)
+                on_read(await self._stored_events(after))
+            except Exception as error:  # raised to the subscriber
+                on_read(error)
 
         def begin() -> None:
             task = loop.create_task(read(), name=f"events of {self.id}")
@@ -126,41 +130,56 @@ class AgentSlot:
         loop, reading = self.services.loop, self.services.tasks
         try:
             loop.call_soon_threadsafe(begin)
-        except RuntimeError:  # the runtime has stopped, and its loop with it
-            came_before([])
+        except RuntimeError:  # the runtime has stopped, and its loop is closed
+            on_read([])
 
-    async def _told_before(self, after: int) -> list[AgentEvent]:
+    async def _stored_events(self, after: int) -> list[AgentEvent]:
         loaded = await self.services.store.load(self.id, max(after, 0))
         if loaded is None:
             return []
         path = (loaded.agent.agent,)
         numbered = enumerate(loaded.records, loaded.first_seq)
-        known = after > 0 and loaded.agent.floor <= after
-        if known and loaded.records and isinstance(loaded.records[0], Snapshot):
-            next(numbered)  # whoever asks has read all that it stands for: no gap (J17)
-        return [told for seq, record in numbered for told in told_by(seq, record, self.id, path)]
+        is_known = after > 0 and loaded.agent.floor <= after
+        if is_known and loaded.records and isinstance(loaded.records[0], Snapshot):
+            next(numbered)  # the subscriber has read all that it stands for: no gap
+        return [
+            event
+            for seq, record in numbered
+            for event in agent_events_of(seq, record, self.id, path)
+        ]
 
     # ------------------------------------------------------------------- on the loop
 
+    def enter(self, phase: Phase) -> None:
+        """Change the phase."""
+        before = self.phase
+        assert phase in NEXT_PHASES[before], f"{self!r}: {before.name} -> {phase.name}"
+        self.phase = phase
+
+    @property
+    def current(self) -> Activation:
+        """The activation of an agent that is in memory."""
+        assert self.activation is not None, f"{self!r} is not in memory"
+        return self.activation
+
     @property
     def state(self) -> AgentState:
-        assert self.activation is not None, "only asked for while it is awake"
-        return self.activation.ledger.state
+        return self.current.ledger.state
 
-    def tell_fact(self, seq: int, record: Record) -> None:
-        """A durable fact: tell subscribers, and whoever wants to know that it gets further."""
-        if self.log.is_followed():
-            assert self.agent is not None, "it is known from the first record on"
-            self.log.tell_fact(seq, record, (self.agent.name,))
+    def emit_record(self, seq: int, record: Record) -> None:
+        """A record is durable: emit its events, and let recovery know of progress."""
+        if self.log.has_subscribers():
+            assert self.agent is not None, "the definition is known from the first record on"
+            self.log.emit_record(seq, record, (self.agent.name,))
         if self.on_progress is not None and self.activation is not None:
             run = self.activation.state.run
             if run is None or run.over or run.fruitless == 0:
                 self.on_progress.set()
 
     def set_status(self, status: Status, *, runs: int | None = None) -> None:
-        """Change the status and tell it; what led to it is recorded before (A1).
+        """Change the status and emit it; what led to it is recorded before.
 
-        A status that came of a run is recorded itself; waking up and lying down are not.
+        A status that follows from a run is recorded itself. Activation and passivation are not.
         """
         if status is self.status and runs is None:
             return
@@ -171,19 +190,19 @@ class AgentSlot:
             or status is Status.PASSIVE
             or status.value == activation.state.status
         ):
-            self.log.tell(StatusChanged(status=status))
+            self.log.emit(StatusChanged(status=status))
         else:
             activation.ledger.record(StatusNoted(status=status.value, runs=runs))
 
     def environment(self) -> RunEnvironment:
-        """What surrounds the next drive."""
+        """The environment of a run that begins."""
         deps = self.deps
         if deps is None and self.services.deps_for is not None:
             deps = self.services.deps_for(self.id)
         return self._environment(deps)
 
     def environment_to_continue(self) -> RunEnvironment:
-        """What surrounds a run that goes on: what was given to it, or it stands still (J12)."""
+        """The environment of a run that continues. Without the deps that it had, it is paused."""
         try:
             return self.environment()
         except Exception:
@@ -191,92 +210,104 @@ class AgentSlot:
             return self._environment(None)
 
     def _environment(self, deps: Any) -> RunEnvironment:
-        services, activation = self.services, self.activation
-        assert activation is not None, "only an agent that is awake is driven"
+        services, activation = self.services, self.current
         return RunEnvironment(
             deps=deps,
             clock=services.clock,
             new_id=services.new_id,
-            emit=self.log.tell,
-            streaming=self.log.is_followed,
+            emit=self.log.emit,
+            streaming=self.log.has_subscribers,
             agent_id=self.id,
-            halting=lambda: activation.halting,
+            halting=lambda: activation.is_to_halt,
             pause_requested=lambda: activation.pause_reason,
             threads=services.threads,
         )
 
-    def ended(self, down: Down) -> None:
-        """The actor has ended. By request it is passive; of a failure another one is started."""
+    def run_task_ended(self, result: RunTaskResult) -> None:
+        """The run task has ended: leave its result for an actor to look at."""
+        activation = self.current
+        activation.task = None
+        if self.phase is not Phase.PASSIVATING:
+            activation.result = result
+            self.enter(Phase.ENDED)
+            self.services.check_inbox(self)
+        elif self.actor_ref is None:
+            self.release()  # the actor has stopped before its cancelled task had ended
+
+    def actor_ended(self, down: Down) -> None:
+        """The actor has ended: if it was stopped the agent is released, if not it is restarted."""
         if down.reason is not None:
             return
         self.actor_ref = None
-        activation = self.activation
-        if activation is None or activation.task is None:
-            self.passivate()
-        if self.inbox:  # while the runtime stops, they are told that it does
-            self.services.wake(self)
+        if self.phase is Phase.ENDED:  # stopped from outside: the next actor looks at the result
+            self.services.check_inbox(self)
+        elif self.activation is None or self.activation.task is None:
+            self.release()
+        if self.inbox:  # where the runtime is stopping, this answers the messages
+            self.services.check_inbox(self)
 
-    def passivate(self) -> None:
-        """Out of memory: all that was recorded is in the store."""
+    def release(self) -> None:
+        """End the activation. All that was recorded is in the store."""
+        self.enter(Phase.RELEASING)
         activation, self.activation = self.activation, None
+        self.detached_waiters = None
         if activation is not None:
             activation.ledger.outlives_run = False
-        self.waiting = activation.detach_waiters() if activation is not None else None
+            self.detached_waiters = activation.detach_waiters()
         self.set_status(Status.PASSIVE)
         if self.on_progress is not None:
             self.on_progress.set()
-        self.services.passivated(self, activation)
+        self.services.release(self, activation)
 
-    def keep(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Do something in a task of its own, which the runtime waits for when it stops."""
+    def start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run something in a task of its own, which the runtime waits for when it stops."""
         task = self.services.loop.create_task(work)
         self.services.tasks.add(task)
         task.add_done_callback(self.services.tasks.discard)
         return task
 
-    def settle(self, outcome: Outcome) -> None:
-        """Answer everybody who waits for the run."""
-        activation = self.activation
-        assert activation is not None, "only the run of an agent that is awake ends"
-        outcome_futures, activation.outcome_futures = activation.outcome_futures, ()
-        for waiter in outcome_futures:
-            if not waiter.done():
-                waiter.set(outcome)
+    # ------------------------------------------------------------------- answering waiters
+
+    def answer(self, outcome: Outcome) -> None:
+        """Give the outcome to the waiters of the current run."""
+        activation = self.current
+        futures, activation.outcome_futures = activation.outcome_futures, ()
+        for future in futures:
+            if not future.done():
+                future.set(outcome)
 
     def refuse(self, error: BaseException) -> None:
-        """Answer with an error whoever waits for the run that could not begin, or go on."""
-        activation = self.activation
-        outcome_futures = activation.outcome_futures if activation is not None else ()
-        if activation is not None:
-            activation.outcome_futures = ()
-        for waiter in outcome_futures:
-            refuse(waiter, error)
+        """Give an error to the waiters of the current run, which could not begin or continue."""
+        activation = self.current
+        futures, activation.outcome_futures = activation.outcome_futures, ()
+        for future in futures:
+            refuse(future, error)
 
-    def refuse_waiting(self, error: BaseException) -> None:
-        """Answer with an error whoever waits for a run, now or later."""
-        futures = self.activation.take_futures() if self.activation is not None else []
-        if self.waiting is not None:
-            futures += self.waiting.futures
-            self.waiting = None
+    def refuse_waiters(self, error: BaseException) -> None:
+        """Give an error to the waiters of the current run and of queued ones."""
+        futures = self.activation.take_waiters() if self.activation is not None else []
+        if self.detached_waiters is not None:
+            futures += self.detached_waiters.futures
+            self.detached_waiters = None
         for future in futures:
             refuse(future, error)
 
     def refuse_all(self, error: BaseException) -> None:
-        """Answer everybody with an error, also those whose message nobody has looked at."""
-        while self.inbox:  # the list stays: another thread may be about to put something into it
+        """Give an error to all waiters, and to all messages in the inbox."""
+        while self.inbox:  # the list stays: another thread may be about to append to it
             refuse(self.inbox.pop(0).future, error)
-        self.refuse_waiting(error)
+        self.refuse_waiters(error)
 
     def abandon(self, error: BaseException) -> None:
-        """Answer everybody with an error: the runtime is gone."""
+        """Give an error to everything that waits: the runtime has stopped."""
         self.refuse_all(error)
         if self.activation is not None:
-            self.activation.passivated(error)
+            self.activation.answer_released(error)
         self.log.close()
 
     def forget(self) -> None:
-        """The agent of this id is deleted; another one may begin under it."""
+        """The agent of this id is deleted; another one may be created under it."""
         self.agent = self.deps = self.values = None
-        self.refuse_waiting(UnknownAgent(agent_id=self.id))
+        self.refuse_waiters(UnknownAgent(agent_id=self.id))
         log, self.log = self.log, EventLog(self.id, self.services.lock)
         log.close()

@@ -1,4 +1,4 @@
-"""An agent as data: taken out of one store, put into another (J5, J7)."""
+"""Export and import: an agent as data, moved from one store to another."""
 
 from __future__ import annotations
 
@@ -19,18 +19,16 @@ from understudy.journal import IndexStatus, Store, index_status_of
 from understudy.state.fold import replay
 from understudy.state.records import Imported, Record, record_from_dict, record_to_dict
 
-__all__ = ["export", "import_", "mark_restored"]
-
 logger = logging.getLogger(__name__)
 
 EXPORT_VERSION = 1
 
 
 async def export(store: Store, agent_id: str) -> dict[str, Any]:
-    """All that an agent recorded, as JSON-able data.
+    """All records of an agent, as JSON-able data.
 
     Raises:
-        UnknownAgent: if there is none of this id.
+        UnknownAgent: if there is no agent of this id.
 
     """
     loaded = await store.load(agent_id)
@@ -47,33 +45,36 @@ async def export(store: Store, agent_id: str) -> dict[str, Any]:
 
 
 async def import_(store: Store, data: Mapping[str, Any], agent_id: str | None, clock: Clock) -> str:
-    """Put an exported agent into a store, in a new incarnation; its id.
+    """Put an exported agent into a store, as a new incarnation; its id.
 
     Raises:
-        UsageError: if there is an agent of this id, or the data is no export.
+        UsageError: if there is an agent of this id, or the data is not an export.
+        SchemaVersionError: if a newer version exported it.
 
     """
     version = data.get("export_version") if isinstance(data, Mapping) else None
     if version is None:
-        raise UsageError("This is no exported agent: it has no 'export_version'.")
+        raise UsageError("This is not an exported agent: it has no 'export_version'")
     if version != EXPORT_VERSION:
         raise SchemaVersionError(version=version, known=EXPORT_VERSION, what="export")
     try:
         records: list[Record] = [record_from_dict(record) for record in data["records"]]
         name, before = str(data["agent"]), str(data["agent_id"])
         imported = Imported(at=clock.now(), agent_id=before, incarnation=int(data["incarnation"]))
-        replay([*records, imported])  # before anything is written: they fit together
+        replay([*records, imported])  # checked before anything is written
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(f"This exported agent is damaged: {error!r}") from error
     id = checked_id(before if agent_id is None else agent_id)
     if await store.load(id) is not None:
-        raise UsageError(f"There is an agent {id!r}: import it under another id, or delete that")
+        raise UsageError(
+            f"There is an agent {id!r} already: import this one under another id, or delete it"
+        )
     await _append(store, id, name, [*records, imported])
     return id
 
 
 async def mark_restored(store: Store, clock: Clock) -> None:
-    """A store that is a copy from earlier: whatever stood open in it may have gone on since."""
+    """Mark the open agents of a store that is an older copy: they may have continued since."""
     if not getattr(store, "restored", False):
         return
     open_ones = {IndexStatus.OPEN, IndexStatus.SUSPECT, IndexStatus.WAITS, IndexStatus.QUARANTINED}
@@ -81,13 +82,13 @@ async def mark_restored(store: Store, clock: Clock) -> None:
         marked = Imported(at=clock.now(), agent_id=stored.agent_id, incarnation=stored.incarnation)
         try:
             await _append(store, stored.agent_id, stored.agent, [marked])
-        except (SchemaVersionError, StoreDamaged) as error:  # nobody can wake this one, either
+        except (SchemaVersionError, StoreDamaged) as error:  # nothing can activate it, either
             logger.error("agent %r of a restored store cannot be read: %s", stored.agent_id, error)
 
 
 async def _append(store: Store, agent_id: str, agent: str, records: list[Record]) -> None:
     owned = await store.claim(agent_id, agent)
-    assert owned is not None, "claimed by a name"
+    assert owned is not None, "a claim with a definition creates the agent where there is none"
     try:
         loaded = await store.load(agent_id) if owned.last_seq else None
         state = replay([*(loaded.records if loaded is not None else ()), *records])
@@ -98,7 +99,7 @@ async def _append(store: Store, agent_id: str, agent: str, records: list[Record]
         await journal.durable()
         owned = journal.owned
     except JournalFailed:
-        if not owned.last_seq:  # nothing of it is there: the id stays free
+        if not owned.last_seq:  # nothing was written: the id stays free
             await store.delete(agent_id)
         raise
     finally:

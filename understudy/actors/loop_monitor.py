@@ -1,7 +1,7 @@
-"""`LoopMonitor`: notices when something holds the event loop up, and says where (DESIGN §5).
+"""`LoopMonitor`: notices that something blocks an event loop, and where.
 
-One blocking call on the loop stops every agent on it, and nothing on the loop can tell: so a
-thread looks from outside.
+One blocking call on the loop stops every agent on it, and code on the loop cannot notice. So a
+thread watches from outside.
 """
 
 from __future__ import annotations
@@ -16,22 +16,20 @@ from collections.abc import Callable
 from understudy._base.clock import Clock
 from understudy._base.event_loops import call_soon_on
 
-__all__ = ["LoopMonitor"]
-
 logger = logging.getLogger(__name__)
 
 LIMIT = 1.0
-"""Seconds without a turn of the loop, after which it counts as blocked."""
+"""Seconds without an iteration of the loop, after which it counts as blocked."""
 
 
 class LoopMonitor:
-    """Looks whether an event loop goes round.
+    """Watches an event loop from a thread.
 
     Args:
-        loop: it runs in the thread that makes this.
-        clock: by which the time is told.
-        on_blocked: called on the loop when it goes round again, with the seconds that it stood, and
-            the function that stood there.
+        loop: runs in the thread that creates the monitor.
+        clock: measures the time.
+        on_blocked: called on the loop when it runs again, with the seconds that it was blocked, and
+            the function that blocked it.
 
     """
 
@@ -46,14 +44,16 @@ class LoopMonitor:
         self._on_blocked = on_blocked
         self._loops_thread = threading.get_ident()
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="understudy-watch", daemon=True)
+        self._thread = threading.Thread(
+            target=self._watch, name="understudy-loop-monitor", daemon=True
+        )
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Look no more."""
+        """End the thread."""
         self._stopped.set()
 
     def _watch(self) -> None:
@@ -66,7 +66,7 @@ class LoopMonitor:
             if ticked.wait(LIMIT) or self._stopped.is_set():
                 continue
             where = self._where()
-            logger.warning("the event loop is blocked in %s: all of its agents wait", where)
+            logger.warning("the event loop is blocked in %s: all agents on it wait", where)
             while not ticked.wait(LIMIT):
                 if self._stopped.is_set():
                     return
@@ -74,7 +74,7 @@ class LoopMonitor:
             call_soon_on(self._loop, self._on_blocked, seconds, where)
 
     def _where(self) -> str:
-        """The innermost function on the loop's stack that is no part of the interpreter."""
+        """The innermost function on the loop's stack that is not asyncio's or ours."""
         frame = sys._current_frames().get(self._loops_thread)
         stack = traceback.extract_stack(frame) if frame is not None else []
         for entry in reversed(stack):

@@ -1,4 +1,4 @@
-"""What an agent's actor may be asked, by its ref."""
+"""The messages that an agent's actor handles. `AgentRef` puts them into the agent's inbox."""
 
 from __future__ import annotations
 
@@ -8,61 +8,56 @@ from typing import Any
 
 from pydantic_ai.messages import ModelRequest
 
-from understudy.agent.runner import Decisions
+from understudy.agent.agent import Agent
+from understudy.agent.runner import Decisions, RunOptions
 from understudy.loop_actors.future import Future
 from understudy.outcomes import Outcome
 from understudy.run.until_tool import UntilTool
 from understudy.state.records import Revoked, Settled
 from understudy.stopping import StopSignal
 
-__all__ = [
-    "AgentMessage",
-    "Cancel",
-    "Compact",
-    "Delete",
-    "Notify",
-    "Passivate",
-    "Pause",
-    "Query",
-    "RecordFact",
-    "Resume",
-    "Retry",
-    "RunChoices",
-    "RunRequest",
-    "Send",
-    "Unpause",
-    "WaitOutcome",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunChoices:
-    """How a run was asked to end; checked against the agent's definition where that is known."""
+    """The options of a run as the caller gave them."""
 
     until_tool: UntilTool | None = None
     until_tool_success: UntilTool | None = None
     max_runs: int | None = None
     deadline: float | None = None
 
+    def options_for(self, agent: Agent) -> RunOptions:
+        """The options, checked against the agent's definition.
+
+        Raises:
+            UsageError: as `Agent.execute` does.
+
+        """
+        return agent.run_options(
+            self.until_tool, self.until_tool_success, self.max_runs, self.deadline
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
-    """Somebody wants a run and waits for its outcome."""
+    """Run the agent; the future brings the outcome."""
 
     message: ModelRequest | None
-    """None where the message stands in the queue already."""
+    """None if the message is in the queue already."""
     choices: RunChoices
+    options: RunOptions | None
+    """The checked `choices`; None while the agent's definition is not known."""
     future: Future[Outcome]
     message_id: str | None
-    """Given by the caller: a repeat attaches to this run (J14)."""
+    """Given by the caller: a second request with the same id waits for the first one's run."""
     refuse_if_interrupted: bool = False
     callers: tuple[str, ...] = ()
-    """The agents in whose runs it was wanted: none of them can answer meanwhile."""
+    """The ids of the agents in whose runs this was requested. They wait for this run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Queue a message, and run it when its turn comes."""
+    """Queue a message."""
 
     message: ModelRequest
     message_id: str
@@ -73,7 +68,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Answer requests."""
+    """Record decisions, and continue the run."""
 
     decisions: Decisions
     future: Future[Outcome]
@@ -81,14 +76,14 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class WaitOutcome:
-    """Wait for the outcome of the run that goes on; one that stands or is over has its own."""
+    """Wait for the outcome of the current or the last run."""
 
     future: Future[Outcome | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """End the run that goes on, or stands."""
+    """Stop the current run."""
 
     signal: StopSignal
     future: Future[Outcome | None]
@@ -96,7 +91,7 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Hold the run after the next model reply."""
+    """Pause the run after its next model reply."""
 
     reason: str
     future: Future[None]
@@ -104,21 +99,21 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Unpause:
-    """Let it go on."""
+    """Continue a paused run."""
 
     future: Future[None]
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Release a quarantined run."""
+    """Release a quarantined run, and continue it."""
 
     future: Future[Outcome]
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Read something of the agent between two messages."""
+    """Read something of the activation between two messages."""
 
     future: Future[Any]
     what: Callable[[Any], Any]
@@ -126,7 +121,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Notify:
-    """Hand a message to a middleware of the agent (A7)."""
+    """Pass a message to a middleware of the agent."""
 
     middleware: str
     message: Any
@@ -135,21 +130,21 @@ class Notify:
 
 @dataclass(frozen=True, slots=True)
 class Passivate:
-    """Lie down, once the step in progress is recorded."""
+    """Passivate the agent once the step in progress is recorded."""
 
     future: Future[bool]
 
 
 @dataclass(frozen=True, slots=True)
 class Compact:
-    """Put a snapshot down in place of all records so far."""
+    """Passivate the agent, and replace its records by a snapshot."""
 
     future: Future[None]
 
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """End whatever goes on, and delete the agent."""
+    """Cancel the current run, passivate the agent, and delete it from the store."""
 
     signal: StopSignal
     future: Future[bool]
@@ -157,7 +152,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class RecordFact:
-    """Record that a standing answer, or a doubt, is over."""
+    """Record that a sticky decision is revoked, or a doubt settled."""
 
     fact: Revoked | Settled
     future: Future[None]

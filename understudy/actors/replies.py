@@ -1,4 +1,4 @@
-"""What an agent's actor answers, and when: nothing visible precedes its commit (J16)."""
+"""What an agent's actor answers, and when: no answer precedes the commit of what it tells of."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from understudy._base.json_values import checked_json
 from understudy.actors.activation import Activation
 from understudy.actors.agent_events import Status
 from understudy.actors.agent_slot import AgentSlot
-from understudy.actors.messages import Notify, RunChoices
-from understudy.agent.agent import Agent
-from understudy.agent.runner import RunOptions
+from understudy.actors.messages import Notify
 from understudy.errors import Quarantined, UsageError
 from understudy.loop_actors.future import Future, refuse
 from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Paused, Stopped
@@ -23,55 +21,29 @@ from understudy.state.agent_state import AgentState
 from understudy.state.records import Revoked, Settled, ValuesMerged
 from understudy.stopping import StopReason
 
-__all__ = [
-    "answer_when_durable",
-    "answer_with",
-    "check_known",
-    "is_refused",
-    "mirror",
-    "notify",
-    "options_of",
-    "quarantine_outcome",
-    "status_after",
-]
-
 T = TypeVar("T")
 
 
-def options_of(agent: Agent, choices: RunChoices) -> RunOptions:
-    """The options of a run, checked against the agent's definition.
-
-    Raises:
-        UsageError: as `Agent.execute` does.
-
-    """
-    return agent.run_options(
-        choices.until_tool, choices.until_tool_success, choices.max_runs, choices.deadline
-    )
-
-
 def answer_when_durable(slot: AgentSlot, future: Future[T], value: T) -> None:
-    """Answer as soon as all that was recorded is durable; with the store's error if it fails."""
-    activation = slot.activation
-    assert activation is not None, "only an agent that is awake answers"
-    ledger = activation.ledger
+    """Answer as soon as everything recorded is durable; with the store's error if it fails."""
+    ledger = slot.current.ledger
     if not ledger.has_unflushed:
         future.set(value)
         return
 
-    async def answer() -> T:
+    async def durable_value() -> T:
         await ledger.durable()
         return value
 
-    answer_with(slot, future, answer)
+    answer_with(slot, future, durable_value)
 
 
 def answer_with(
     slot: AgentSlot, future: Future[T], work: Callable[[], Awaitable[T]]
 ) -> asyncio.Task[None]:
-    """Answer, in a task, with what it brings; whatever becomes of it, the future is settled."""
+    """Answer, in a task, with what `work` returns or raises. The future always settles."""
 
-    async def answered() -> None:
+    async def answer() -> None:
         try:
             future.set(await work())
         except HookFailed as failed:
@@ -81,24 +53,29 @@ def answer_with(
 
     def ended(_: asyncio.Task[None]) -> None:
         if not future.done():
-            refuse(future, pykka.ActorDeadError(f"agent {slot.id!r}: its runtime has stopped"))
+            refuse(future, runtime_stopped(slot.id))
 
-    task = slot.keep(answered())
+    task = slot.start_task(answer())
     task.add_done_callback(ended)
     return task
 
 
-def mirror(slot: AgentSlot, first: Future[Outcome], second: Future[Outcome]) -> None:
-    """Give the second what the first gets."""
+def runtime_stopped(agent_id: str) -> pykka.ActorDeadError:
+    """The error of every call that the end of the runtime leaves without an answer."""
+    return pykka.ActorDeadError(f"agent {agent_id!r}: its runtime has stopped")
 
-    async def mirrored() -> Outcome:
+
+def mirror(slot: AgentSlot, first: Future[Outcome], second: Future[Outcome]) -> None:
+    """Settle the second future as the first one is settled."""
+
+    async def outcome() -> Outcome:
         return await first
 
-    answer_with(slot, second, mirrored)
+    answer_with(slot, second, outcome)
 
 
 def is_refused(future: Future[Outcome]) -> bool:
-    """Whether the run under this future never began: its message id is free again."""
+    """Whether the run of this future never began: its message id is free again."""
     if not future.done():
         return False
     try:
@@ -109,41 +86,42 @@ def is_refused(future: Future[Outcome]) -> bool:
 
 
 def notify(slot: AgentSlot, message: Notify) -> None:
-    """Hand a message to a middleware; the values that it returns are merged, also mid-run (A7)."""
-    activation = slot.activation
-    assert activation is not None, "only an agent that is awake is told something"
-    named = [
-        hook
-        for hook in activation.agent.definition.hooks.on_message
-        if hook.middleware == message.middleware
-    ]
-    if not named:
-        known = [hook.middleware for hook in activation.agent.definition.hooks.on_message]
-        there = ", ".join(map(repr, known)) or "none"
+    """Pass a message to a middleware, and merge the values that its hooks return.
+
+    Raises:
+        UsageError: if no middleware of this name takes messages.
+
+    """
+    activation = slot.current
+    all_hooks = activation.agent.definition.hooks.on_message
+    hooks = [hook for hook in all_hooks if hook.middleware == message.middleware]
+    if not hooks:
+        known = ", ".join(repr(hook.middleware) for hook in all_hooks) or "none"
         raise UsageError(
             f"Agent {slot.id!r} has no middleware {message.middleware!r} that takes messages; "
-            f"there are: {there}"
+            f"there are: {known}"
         )
 
-    async def told() -> None:
+    async def call_hooks() -> None:
         view = activation.agent.runner.view(activation.ledger, slot.environment())
-        for hook in named:
+        for hook in hooks:
             delta = await hook(slot.services.threads, view, message.message)
             if delta is not None:
                 changes = checked_json(delta, what=f"{hook.middleware}.on_message")
                 activation.ledger.record(ValuesMerged(delta=changes, source=hook.middleware))
         await activation.ledger.durable()
 
-    def heard(task: asyncio.Task[None]) -> None:
-        activation.told = tuple(other for other in activation.told if other is not task)
+    def ended(task: asyncio.Task[None]) -> None:
+        others = tuple(other for other in activation.notify_tasks if other is not task)
+        activation.notify_tasks = others
 
-    task = answer_with(slot, message.future, told)
-    activation.told += (task,)
-    task.add_done_callback(heard)
+    task = answer_with(slot, message.future, call_hooks)
+    activation.notify_tasks += (task,)
+    task.add_done_callback(ended)
 
 
 def quarantine_outcome(activation: Activation) -> Failed:
-    """What everybody gets who wants something of a quarantined run (J10)."""
+    """The outcome of a quarantined run."""
     run = activation.state.run
     assert run is not None, "what is quarantined is a run"
     assert run.quarantined is not None, "only called for a quarantined run"
@@ -153,20 +131,24 @@ def quarantine_outcome(activation: Activation) -> Failed:
 
 
 def check_known(agent_id: str, state: AgentState, fact: Revoked | Settled) -> None:
-    """Raise a `UsageError` where there is nothing to forget."""
+    """Check that there is something to revoke or to settle.
+
+    Raises:
+        UsageError: if there is not; it lists what there is.
+
+    """
     known: dict[str, Any]
-    known, wanted = (
-        (dict(state.sticky), fact.tool_name)
-        if isinstance(fact, Revoked)
-        else (dict(state.doubts), fact.call_key)
-    )
+    if isinstance(fact, Revoked):
+        known, wanted, what = dict(state.sticky), fact.tool_name, "sticky decision for tool"
+    else:
+        known, wanted, what = dict(state.doubts), fact.call_key, "doubt about call"
     if wanted not in known:
         there = ", ".join(map(repr, known)) or "none"
-        raise UsageError(f"Agent {agent_id!r} has nothing standing for {wanted!r}; it has: {there}")
+        raise UsageError(f"Agent {agent_id!r} has no {what} {wanted!r}; there are: {there}")
 
 
 def status_after(outcome: Outcome) -> Status:
-    """How the agent stands after this outcome (A1)."""
+    """The status of an agent whose run ended or was suspended with this outcome."""
     match outcome:
         case Completed():
             return Status.IDLE
@@ -178,5 +160,5 @@ def status_after(outcome: Outcome) -> Status:
             return Status.FAILED
         case Stopped(signals=signals):
             highest = signals.highest
-            asked = highest is not None and highest.reason is StopReason.USER_REQUESTED
-            return Status.CANCELLED if asked else Status.IDLE
+            by_user = highest is not None and highest.reason is StopReason.USER_REQUESTED
+            return Status.CANCELLED if by_user else Status.IDLE

@@ -1,159 +1,141 @@
-"""`AgentRuns`: how an agent's actor begins runs, and what it does when a drive is over."""
+"""`RunDriver`: starts and continues an agent's runs, and decides what follows when one ends."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any
 
 from pydantic_ai.messages import ModelRequest
 
-from understudy.actors.activation import Activation, RunTaskResult
+from understudy.actors.activation import Activation, QueuedRun
 from understudy.actors.agent_events import Status
-from understudy.actors.agent_slot import AgentSlot, running_agents
-from understudy.actors.messages import RunRequest, Send
+from understudy.actors.agent_slot import AgentSlot
+from understudy.actors.messages import Cancel, Resume, RunRequest, Send
+from understudy.actors.phase import Phase
 from understudy.actors.replies import (
     answer_when_durable,
     is_refused,
     mirror,
-    options_of,
     quarantine_outcome,
     status_after,
 )
-from understudy.agent.runner import RunOptions
-from understudy.errors import (
-    JournalFailed,
-    NotInterrupted,
-    RecordRefused,
-    StoreError,
-    UnderstudyError,
-)
+from understudy.actors.run_task import start_run_task
+from understudy.agent.runner import RunOptions, decide, unpause
+from understudy.errors import JournalFailed, NotInterrupted, RecordRefused, UnderstudyError
 from understudy.journal import is_busy, rest_status
 from understudy.loop_actors.future import Future
-from understudy.loop_actors.loop_actor import LoopActor
 from understudy.outcomes import Completed, Outcome
-from understudy.run.run import Halted
 from understudy.state.agent_state import QueuedMessage
-from understudy.state.records import MessageQueued, Quarantined
+from understudy.state.records import CancelRequested, MessageQueued, Quarantined, Released
+from understudy.state.run_state import RunState
 from understudy.stopping import StopSignal
 
-logger = logging.getLogger(__name__)
-
-MAX_SELF_RUNS = 10
-"""So many runs in a row may an agent start by messages to itself (A4)."""
-BEGINNING = 1024
-"""Bytes that the first record of a run has beside its message."""
-MAX_FRUITLESS = 3
-"""So many times may a run be cut off without any progress; then it is quarantined (J10)."""
+MAX_SELF_STARTED_RUNS = 10
+"""How many runs in a row an agent may start by messages to itself."""
+RUN_STARTED_BYTES = 1024
+"""The size of a run's first record without its message, rounded up."""
+MAX_ATTEMPTS_WITHOUT_PROGRESS = 3
+"""How often a run may be cut off without getting further; then it is quarantined."""
 
 
-class AgentRuns(LoopActor):
-    """What an agent's actor knows of runs. How it is asked for them is the actor's own matter."""
+class RunCrashed(UnderstudyError):
+    """A run task crashed, so its actor does: the supervisor starts another, which continues."""
+
+    agent_id: str
+
+    def __init__(self, agent_id: str) -> None:
+        super().__init__(f"the run of agent {agent_id!r} crashed", agent_id=agent_id)
+
+
+class RunDriver:
+    """The runs of one agent that is in memory. Called by its actor, on the loop.
+
+    Every method may raise a `JournalFailed`: then the actor passivates the agent.
+    """
 
     def __init__(self, slot: AgentSlot) -> None:
-        super().__init__()
         self._slot = slot
-        self._passivating = False
 
     @property
     def _activation(self) -> Activation:
-        activation = self._slot.activation
-        assert activation is not None, "an actor handles messages when its agent is in memory"
-        return activation
+        return self._slot.current
 
-    # ------------------------------------------------------------------ beginning runs
+    @property
+    def _open_run(self) -> RunState | None:
+        """The run that is not over, if there is one."""
+        run = self._activation.state.run
+        return run if run is not None and not run.over else None
 
-    def _want(self, wanted: RunRequest) -> None:
+    # ------------------------------------------------------------------ what callers ask for
+
+    def request(self, request: RunRequest) -> None:
+        """Start a run, queue it behind others, or wait for the one that its message id names."""
         slot, activation = self._slot, self._activation
-        options_of(
-            activation.agent, wanted.choices
-        )  # raises for what does not fit, before it waits
-        run = activation.state.run
-        if run is not None and run.quarantined is not None and not run.over:
-            answer_when_durable(slot, wanted.future, quarantine_outcome(activation))
+        options = request.options or request.choices.options_for(activation.agent)
+        if self._answer_if_quarantined(request.future):
             return
-        name = wanted.message_id
-        first = (
-            activation.asked.get(name)
-            if activation.asked is not None and name is not None
-            else None
-        )
+        message_id = request.message_id
+        first = None
+        if message_id is not None:
+            first = (activation.runs_by_message_id or {}).get(message_id)
         if first is not None and not is_refused(first):
-            mirror(slot, first, wanted.future)
+            mirror(slot, first, request.future)
             return
-        if first is None and name in activation.state.message_ids:
-            self._attach(wanted)
+        if first is None and message_id in activation.state.message_ids:
+            self._wait_for_run_of(message_id, request, options)
             return
-        stands = run is not None and not run.over and activation.task is None
-        if stands and wanted.refuse_if_interrupted:
+        is_suspended = self._open_run is not None and not slot.phase.has_run_task
+        if is_suspended and request.refuse_if_interrupted:
             raise NotInterrupted(
                 f"Agent {slot.id!r} waits for a person: answer its requests first, or leave "
                 "if_interrupted='withdraw'"
             )
-        activation.self_runs = 0
-        if name is not None:
-            activation.asked = {**(activation.asked or {}), name: wanted.future}
-        if stands:
-            activation.pause_reason = None  # it held the run that this one withdraws
-        activation.wait_turn(wanted)
-        if activation.task is None:
-            self._start_next()
+        activation.self_started_runs = 0
+        if message_id is not None:
+            known = activation.runs_by_message_id or {}
+            activation.runs_by_message_id = {**known, message_id: request.future}
+        if is_suspended:
+            activation.pause_reason = None  # it was for the run that this one withdraws
+        activation.queue_run(request, options)
+        self.start_next()
 
-    def _attach(self, wanted: RunRequest) -> None:
-        """The message was sent before: its run is this one's, whenever it comes (J14)."""
-        activation, state = self._activation, self._activation.state
-        name = wanted.message_id
-        assert name is not None, "only a message with an id is known from before"
-        run, its_run = state.run, state.message_ids[name]
-        if its_run is None:  # it still stands in the queue
-            activation.wait_turn(replace(wanted, message=None))
-            if activation.task is None:
-                self._start_next()
-        elif run is None or run.run_id != its_run:
+    def _wait_for_run_of(self, message_id: str, request: RunRequest, options: RunOptions) -> None:
+        """The message was accepted by an earlier activation: its run answers this request, too."""
+        activation = self._activation
+        run, run_id = activation.state.run, activation.state.message_ids[message_id]
+        if run_id is None:  # still in the queue
+            activation.queue_run(replace(request, message=None), options)
+            self.start_next()
+        elif run is None or run.run_id != run_id:
             raise NotInterrupted(
-                f"The run of message {name!r} is over, and others came after it: its reply is in "
-                "the history"
+                f"The run of message {message_id!r} is over, and others came after it: its reply "
+                "is in the history"
             )
         else:
-            self._await(wanted.future)
+            self.wait_outcome(request.future)
 
-    def _await(self, future: Future[Any]) -> None:
-        """The outcome of the run that goes on, stands, or was the last."""
-        activation = self._activation
-        run = activation.state.run
-        if activation.task is None and not activation.waiting and (run is None or run.over):
-            future.set(activation.agent.runner.ended(activation.state) if run is not None else None)
+    def wait_outcome(self, future: Future[Any]) -> None:
+        """Answer with the outcome of the current run, or of the last one; None without any."""
+        activation, phase = self._activation, self._slot.phase
+        runner, state = activation.agent.runner, activation.state
+        if self._open_run is None and not phase.has_run_task and not activation.queued_runs:
+            future.set(runner.ended(state) if state.run is not None else None)
             return
-        if run is not None and run.quarantined is not None and not run.over:
-            answer_when_durable(self._slot, future, quarantine_outcome(activation))
+        if self._answer_if_quarantined(future):
             return
-        suspended_outcome = (
-            activation.agent.runner.suspended_outcome(activation.state)
-            if activation.task is None
-            else None
-        )
-        if suspended_outcome is not None:
-            future.set(suspended_outcome)
+        suspended = None if phase.has_run_task else runner.suspended_outcome(state)
+        if suspended is not None:
+            future.set(suspended)
             return
         activation.outcome_futures += (future,)
-        if activation.task is None:
-            self._drive_on()
+        if not phase.has_run_task:
+            self.continue_run()
 
-    def _drive_on(self) -> None:
-        """Drive the run that is open from where it stands."""
+    def send(self, sent: Send) -> None:
+        """Record a message in the queue, and start a run if the agent is free for one."""
         slot, activation = self._slot, self._activation
-        self._drive(
-            activation.agent.runner.go_on(
-                activation.ledger, environment=slot.environment_to_continue()
-            )
-        )
-
-    def _send(self, sent: Send) -> None:
-        slot, activation = self._slot, self._activation
-        state = activation.state
-        if sent.message_id in state.message_ids:
+        if sent.message_id in activation.state.message_ids:
             answer_when_durable(slot, sent.future, sent.message_id)
             return
         queued = MessageQueued(
@@ -162,63 +144,154 @@ class AgentRuns(LoopActor):
             steer=sent.steer,
             self_sent=sent.self_sent,
         )
-        activation.ledger.check(queued, spare=BEGINNING)
+        activation.ledger.check(queued, spare=RUN_STARTED_BYTES)
         activation.ledger.record(queued)
         answer_when_durable(slot, sent.future, sent.message_id)
         if not sent.self_sent:
-            activation.self_runs = 0
-        run = state.run
-        stands = run is not None and not run.over
-        quarantined = stands and run is not None and run.quarantined is not None
-        if activation.task is None and not quarantined and not (sent.self_sent and stands):
-            self._start_next()
+            activation.self_started_runs = 0
+        run = self._open_run
+        if run is None or not (sent.self_sent or run.quarantined is not None):
+            self.start_next()
 
-    def _start_next(self) -> None:
-        """The run that waits longest, with what was queued before it; else all of the queue."""
-        activation = self._activation
-        queue = tuple(activation.state.queue)
-        wanted, ahead = activation.waiting.pop(0) if activation.waiting else (None, queue)
-        self._start_run(wanted, ahead)
+    def resume(self, resume: Resume) -> None:
+        """Record decisions and continue the run.
 
-    def _start_run(self, wanted: RunRequest | None, ahead: tuple[str, ...]) -> None:
-        """Start a run with what is queued and, last, what somebody waits for (A2)."""
+        Raises:
+            DecisionError: if a decision does not fit its request.
+            NotInterrupted: if nothing waits for an answer.
+
+        """
         slot, activation = self._slot, self._activation
-        queued = [item for key, item in activation.state.queue.items() if key in ahead]
-        if wanted is not None and queued and not self._fit(queued, wanted.message):
-            activation.waiting.insert(0, (wanted, ahead))  # its turn comes when the queue was run
-            wanted = None
-        while len(queued) > 1 and not self._fit(queued, None):
-            queued.pop()
-        parts = [part for item in queued for part in item.message.parts]
-        options = RunOptions(max_runs=activation.agent.definition.max_runs)
-        ids = [item.message_id for item in queued]
-        if wanted is not None:
-            options = options_of(activation.agent, wanted.choices)
-            if wanted.message is not None:
-                parts += wanted.message.parts
-                ids += [wanted.message_id] if wanted.message_id is not None else []
-            activation.outcome_futures += (wanted.future,)
-        message = ModelRequest(parts=parts, timestamp=slot.services.clock.now())
-        callers = wanted.callers if wanted is not None else ()
-        activation.is_beginning = True
-        self._drive(self._run_begun(message, options, tuple(ids)), callers)
+        runner, state = activation.agent.runner, activation.state
+        if state.run is None:
+            raise NotInterrupted(f"Agent {slot.id!r} has had no run: there is nothing to answer")
+        new = runner.check_decisions(state, resume.decisions, slot.services.clock)
+        if self._answer_if_quarantined(resume.future):
+            return
+        if state.run.over:
+            resume.future.set(runner.ended(state))
+            return
+        if slot.phase.has_run_task:
+            if new:
+                raise NotInterrupted(
+                    f"Agent {slot.id!r} is running: nothing waits for this answer yet"
+                )
+        else:
+            decide(activation.ledger, new, slot.services.clock)
+            self.continue_run()
+        activation.outcome_futures += (resume.future,)
 
-    def _fit(self, queued: list[QueuedMessage], last: ModelRequest | None) -> bool:
-        """Whether these messages can be the first record of one run (J16)."""
+    def cancel(self, cancel: Cancel) -> None:
+        """Stop the current run."""
+        slot, activation = self._slot, self._activation
+        activation.pause_reason = None
+        if slot.phase is Phase.BEGINNING:
+            # Closes the race of a cancel with the first record of the run that it is for: a run
+            # that was open before is withdrawn by this one, and must not take the signal.
+            # tests: test_a_cancel_before_a_run_begins_over_a_standing_one_is_for_the_new_run
+            activation.early_cancel = cancel.signal
+            activation.outcome_futures += (cancel.future,)
+            return
+        run = self._open_run
+        if run is None:
+            cancel.future.set(None)
+            return
+        if run.cancelled is None:
+            activation.ledger.record(CancelRequested(signal=cancel.signal.to_dict()))
+        if activation.task is not None:
+            activation.task.cancel()
+        else:
+            self._stop_run(cancel.signal)
+        activation.outcome_futures += (cancel.future,)
+
+    def unpause(self) -> None:
+        """Continue a paused run."""
+        slot, activation = self._slot, self._activation
+        activation.pause_reason = None
+        run = self._open_run
+        if run is None or run.quarantined is not None or slot.phase.has_run_task:
+            return
+        # A run that lacks its deps is paused too, though no record says so.
+        if activation.state.pause is not None or slot.status is Status.PAUSED:
+            unpause(activation.ledger)
+            self.continue_run()
+
+    def retry(self, future: Future[Outcome]) -> None:
+        """Release a quarantined run, and continue it.
+
+        Raises:
+            NotInterrupted: if no run is quarantined.
+
+        """
+        slot, activation = self._slot, self._activation
+        run = self._open_run
+        if run is None or run.quarantined is None:
+            raise NotInterrupted(f"Agent {slot.id!r} is not quarantined: there is nothing to retry")
+        activation.ledger.record(Released())
+        self.continue_run()
+        activation.outcome_futures += (future,)
+
+    def _answer_if_quarantined(self, future: Future[Any]) -> bool:
+        run = self._open_run
+        if run is None or run.quarantined is None:
+            return False
+        answer_when_durable(self._slot, future, quarantine_outcome(self._activation))
+        return True
+
+    # ------------------------------------------------------------------ starting runs
+
+    def start_next(self) -> None:
+        """Unless a run task is under way, start the next queued run, or one of the queue alone."""
+        if self._slot.phase.has_run_task:
+            return
+        activation = self._activation
+        if activation.queued_runs:
+            next_run = activation.queued_runs.pop(0)
+            self._start_run(next_run, next_run.messages_ahead)
+        else:
+            self._start_run(None, tuple(activation.state.queue))
+
+    def _start_run(self, queued_run: QueuedRun | None, messages_ahead: tuple[str, ...]) -> None:
+        """Start a run with the messages that were queued before it and, last, its own message."""
+        activation = self._activation
+        messages = [m for key, m in activation.state.queue.items() if key in messages_ahead]
+        if queued_run is not None and messages:
+            own = queued_run.request.message
+            if not self._fit_one_record(messages, own):
+                activation.queued_runs.insert(0, queued_run)  # after a run of the messages ahead
+                queued_run = None
+        while len(messages) > 1 and not self._fit_one_record(messages, None):
+            messages.pop()
+        parts = [part for queued in messages for part in queued.message.parts]
+        ids = [queued.message_id for queued in messages]
+        options = activation.agent.run_options()
+        callers: tuple[str, ...] = ()
+        if queued_run is not None:
+            request, options = queued_run.request, queued_run.options
+            callers = request.callers
+            if request.message is not None:
+                parts += request.message.parts
+                ids += [request.message_id] if request.message_id is not None else []
+            activation.outcome_futures += (request.future,)
+        message = ModelRequest(parts=parts, timestamp=self._slot.services.clock.now())
+        self._run(Phase.BEGINNING, self._begin(message, options, tuple(ids)), callers)
+
+    def _fit_one_record(self, queued: list[QueuedMessage], last: ModelRequest | None) -> bool:
+        """Whether these messages together are small enough for the first record of one run."""
         messages = [item.message for item in queued] + ([last] if last is not None else [])
         if len(messages) == 1:
-            return True  # it was checked when it was accepted
+            return True  # checked when it was accepted
         merged = ModelRequest(parts=[part for message in messages for part in message.parts])
         ids = "".join(item.message_id for item in queued)
+        record = MessageQueued(message_id=ids, message=merged, steer=False, self_sent=False)
         try:
-            record = MessageQueued(message_id=ids, message=merged, steer=False, self_sent=False)
-            self._activation.ledger.check(record, spare=BEGINNING + 8 * len(queued))
+            self._activation.ledger.check(record, spare=RUN_STARTED_BYTES + 8 * len(queued))
         except RecordRefused:
             return False
         return True
 
-    async def _run_begun(
-        self, message: ModelRequest, options: RunOptions, ids: tuple[str, ...]
+    async def _begin(
+        self, message: ModelRequest, options: RunOptions, message_ids: tuple[str, ...]
     ) -> Outcome:
         activation = self._activation
         runner = activation.agent.runner
@@ -228,255 +301,174 @@ class AgentRuns(LoopActor):
             message,
             options=options,
             environment=self._slot.environment(),
-            message_ids=ids,
-            signal=self._early_cancel,
+            message_ids=message_ids,
+            signal=self._run_recorded,
         )
 
-    def _early_cancel(self) -> StopSignal | None:
-        """Asked when the run is recorded: a cancel that came before it is for this run (P7)."""
+    def _run_recorded(self) -> StopSignal | None:
+        """Called when the run's first record is made; the cancel that came before it, if any."""
+        if self._slot.phase is Phase.BEGINNING:
+            self._slot.enter(Phase.RUNNING)
         activation = self._activation
-        activation.is_beginning = False
         signal, activation.early_cancel = activation.early_cancel, None
         return signal
 
-    def _take_up(self) -> None:
-        """Go on with a run that is open and neither asks nor stands still."""
-        slot, activation = self._slot, self._activation
-        state = activation.state
-        run = state.run
-        if slot.services.closing or run is None or run.over:
-            self._rest_as(Status(rest_status(state)))
-            if state.queue and not slot.services.closing and slot.status is Status.IDLE:
-                self._start_next()
-        elif run.quarantined is not None:
-            slot.set_status(Status.FAILED)
-        elif run.cancelled is not None:
-            signal = StopSignal.from_dict(run.cancelled)
-            self._drive(
-                activation.agent.runner.stop(
-                    activation.ledger, signal, environment=slot.environment_to_continue()
-                )
-            )
-        elif state.requests and not activation.outcome_futures and not is_busy(state):
-            slot.set_status(Status.INTERRUPTED)
-        elif state.pause is not None and not activation.outcome_futures:
-            slot.set_status(Status.PAUSED)
-        elif run.fruitless >= MAX_FRUITLESS:
-            self._quarantine("the process went away")
-        else:
-            self._drive_on()
+    def continue_run(self) -> None:
+        """Continue the open run where it is."""
+        runner, ledger = self._activation.agent.runner, self._activation.ledger
+        environment = self._slot.environment_to_continue()
+        self._run(Phase.RUNNING, runner.go_on(ledger, environment=environment))
 
-    def _rest_as(self, status: Status) -> None:
-        at_rest = (Status.IDLE, Status.FAILED, Status.CANCELLED)
-        self._slot.set_status(status if status in at_rest else Status.IDLE)
+    def _stop_run(self, signal: StopSignal) -> None:
+        runner, ledger = self._activation.agent.runner, self._activation.ledger
+        environment = self._slot.environment_to_continue()
+        self._run(Phase.RUNNING, runner.stop(ledger, signal, environment=environment))
 
-    def _drive(
-        self, coroutine: Coroutine[Any, Any, Outcome], callers: tuple[str, ...] = ()
+    def _run(
+        self,
+        phase: Phase,
+        coroutine: Coroutine[Any, Any, Outcome],
+        callers: tuple[str, ...] = (),
     ) -> None:
-        self._activation.halting = False
         try:
             self._slot.set_status(Status.RUNNING)
         except JournalFailed:
             coroutine.close()
             raise
-        begin_drive(self._slot, coroutine, callers)
+        self._slot.enter(phase)
+        start_run_task(self._slot, coroutine, callers)
 
-    # ------------------------------------------------------------------ after a drive
+    # ------------------------------------------------------------------ what follows
 
-    def _after_drive(self, *, starting: bool = False) -> None:
-        """A drive is over: tell what came of it, then do what waits."""
+    def recover(self) -> None:
+        """After activation or a crash: continue a run that is open and neither asks nor pauses."""
+        slot, state = self._slot, self._activation.state
+        run = self._open_run
+        if slot.services.closing:
+            return
+        if run is None:
+            if state.queue and self._status_without_run() is Status.IDLE:
+                self.start_next()
+        elif run.quarantined is not None:
+            return
+        elif run.cancelled is not None:
+            self._stop_run(StopSignal.from_dict(run.cancelled))
+        elif self._suspended_status() is not None and not self._activation.outcome_futures:
+            return
+        elif run.fruitless >= MAX_ATTEMPTS_WITHOUT_PROGRESS:
+            self._quarantine("the process went away")
+        else:
+            self.continue_run()
+
+    def settle_status(self) -> None:
+        """Set the status of an agent that was activated, or crashed, and that nothing runs now.
+
+        Called when the inbox is empty: an agent that is activated for a run is never seen idle
+        before it.
+        """
+        slot, run = self._slot, self._open_run
+        if slot.phase is not Phase.IDLE or slot.status not in (Status.PASSIVE, Status.RUNNING):
+            return
+        if run is None or slot.services.closing:
+            slot.set_status(self._status_without_run())
+        elif run.quarantined is not None:
+            slot.set_status(Status.FAILED)
+        else:
+            slot.set_status(self._suspended_status() or self._status_without_run())
+
+    def _suspended_status(self) -> Status | None:
+        """The status of a run that waits for a person or is paused."""
+        state = self._activation.state
+        if state.requests and not is_busy(state):
+            return Status.INTERRUPTED
+        return Status.PAUSED if state.pause is not None else None
+
+    def _status_without_run(self) -> Status:
+        return Status(rest_status(self._activation.state))
+
+    def after_run_task(self, *, activating: bool = False) -> None:
+        """A run task has ended: answer its waiters, then start what is queued.
+
+        Args:
+            activating: this actor has just started, perhaps because of this crash.
+
+        Raises:
+            RunCrashed: if the task crashed; it ends the actor, and the next one recovers.
+
+        """
         slot, activation = self._slot, self._activation
-        finished, activation.finished = activation.finished, None
-        activation.is_beginning, activation.early_cancel = False, None
-        assert finished is not None, "only called with a drive that ended"
-        if finished.crash is not None:
-            self._after_crash(finished.crash, starting=starting)
-            return
-        outcome = finished.outcome
-        if outcome is None:  # halted between two steps
-            self._passivate()
-            return
-        more = self._has_more(clean=isinstance(outcome, Completed))
+        result, activation.result = activation.result, None
+        activation.early_cancel = None
+        assert result is not None, "a run task that has ended leaves its result"
+        slot.enter(Phase.IDLE)
+        if result.crash is not None:
+            self._after_crash(result.crash, activating=activating)
+        elif result.outcome is not None:  # else it was halted between two steps
+            self._after_outcome(result.outcome)
+
+    def _after_outcome(self, outcome: Outcome) -> None:
+        slot, activation = self._slot, self._activation
+        has_next = self._has_next(clean=isinstance(outcome, Completed))
         try:
-            if not more:
+            if not has_next:
                 slot.set_status(status_after(outcome))
         finally:
-            slot.settle(outcome)  # it is recorded, whatever becomes of the status
-        lies_down = activation.passivate_futures or activation.delete_futures
-        if lies_down or (activation.compact_futures and not more):
-            self._passivate()
-        elif more:
-            self._start_next()
+            slot.answer(outcome)  # it is recorded, whatever becomes of the status
+        if has_next and not activation.is_to_halt:
+            self.start_next()
 
-    def _has_more(self, *, clean: bool) -> bool:
-        """Whether another run follows at once, without an idle moment between (A2, A4)."""
+    def _has_next(self, *, clean: bool) -> bool:
+        """Whether another run follows at once, without an idle status in between."""
         activation = self._activation
-        run, queue = activation.state.run, activation.state.queue
-        if (run is not None and not run.over) or activation.delete_futures:
-            return False  # it asks, or stands still: all else waits
-        if activation.waiting:
+        queue = activation.state.queue
+        if self._open_run is not None or activation.delete_futures:
+            return False  # a suspended run: everything else waits
+        if activation.queued_runs:
             return True
         if not clean or not queue:
             return False
         if all(item.self_sent for item in queue.values()):
-            activation.self_runs += 1
-            if activation.self_runs > MAX_SELF_RUNS:
-                self._slot.set_status(Status.IDLE, runs=MAX_SELF_RUNS)
+            activation.self_started_runs += 1
+            if activation.self_started_runs > MAX_SELF_STARTED_RUNS:
+                self._slot.set_status(Status.IDLE, runs=MAX_SELF_STARTED_RUNS)
                 return False
         return True
 
-    def _after_crash(self, crash: BaseException, *, starting: bool) -> None:
-        """Die of it, so that the supervisor starts a new actor, which goes on (A3)."""
-        slot, activation = self._slot, self._activation
-        run = activation.state.run
-        if slot.services.closing:
-            self._passivate()
-        elif isinstance(crash, RecordRefused):
-            self._refuse_begin(crash)
-        elif isinstance(crash, JournalFailed):
-            self._lose_store(crash)
-        elif run is None or run.over:
-            self._refuse_begin(crash)
+    def _after_crash(self, crash: BaseException, *, activating: bool) -> None:
+        if self._slot.services.closing:
+            return
+        if isinstance(crash, JournalFailed) and not isinstance(crash, RecordRefused):
+            raise crash
+        run = self._open_run
+        if run is None or isinstance(crash, RecordRefused):
+            self._refuse_run(crash)
         elif run.cancelled is not None:
-            self._take_up()  # cancelled before its first step
-        elif run.fruitless >= MAX_FRUITLESS:
+            self.recover()  # cancelled before its first step
+        elif run.fruitless >= MAX_ATTEMPTS_WITHOUT_PROGRESS:
             self._quarantine(f"{type(crash).__name__}: {crash}")
-        elif starting:
-            self._take_up()
+        elif activating:
+            self.recover()
         else:
-            raise RunCrashed(slot.id) from crash
+            raise RunCrashed(self._slot.id) from crash
 
-    def _refuse_begin(self, crash: BaseException) -> None:
-        """A run could not begin: whoever waits is told; if nobody does, the status tells."""
-        slot = self._slot
-        activation = self._activation
-        told = bool(activation.outcome_futures)
-        suspended_outcome = activation.agent.runner.suspended_outcome(activation.state)
-        if suspended_outcome is not None:
-            slot.set_status(status_after(suspended_outcome))
+    def _refuse_run(self, error: BaseException) -> None:
+        """A run could not begin: its waiters get the error; without any, the status shows it."""
+        slot, activation = self._slot, self._activation
+        suspended = activation.agent.runner.suspended_outcome(activation.state)
+        if suspended is not None:
+            slot.set_status(status_after(suspended))
+        elif activation.outcome_futures:
+            slot.set_status(self._status_without_run())
         else:
-            self._rest_as(Status(rest_status(activation.state)) if told else Status.FAILED)
-        slot.refuse(crash)
-        if self._activation.waiting:
-            self._start_next()
-
-    def _lose_store(self, error: JournalFailed) -> None:
-        """What is in memory may be ahead of the store: drop it, tell who waits for it (J16, J6).
-
-        No failure of the actor: nobody restarts it. The next message, also one that waits in the
-        inbox already, reads the agent back, and it goes on from what the store has.
-        """
-        logger.error("agent %r is put out of memory: %s", self._slot.id, error)
-        self._slot.refuse_waiting(error)
-        activation = self._activation
-        activation.journal.fence("its store failed")
-        if activation.task is not None:
-            activation.task.cancel()  # whatever it does cannot be recorded
-        self._passivating = True
-        self.stop()
+            slot.set_status(Status.FAILED)
+        slot.refuse(error)
+        if activation.queued_runs:
+            self.start_next()
 
     def _quarantine(self, cause: str) -> None:
         activation = self._activation
         activation.ledger.record(Quarantined(cause=cause))
         self._slot.set_status(Status.FAILED)
         outcome = quarantine_outcome(activation)
-        for future in activation.take_futures():
+        for future in activation.take_waiters():
             answer_when_durable(self._slot, future, outcome)
-
-    def _passivate(self) -> None:
-        """Stop, once all is durable. What is in the inbox stays there for the next actor."""
-        self._passivating = True
-        activation = self._activation
-        activation.ledger.outlives_run = False
-        if not activation.ledger.has_unflushed and not activation.told:
-            self.stop()
-            return
-
-        async def settle_down() -> None:
-            try:
-                await asyncio.gather(*activation.told, return_exceptions=True)
-                await activation.ledger.durable()
-            except JournalFailed as error:
-                logger.error("agent %r lies down unrecorded: %s", self._slot.id, error)
-            self.actor_ref.stop(block=False)
-
-        self._slot.keep(settle_down())
-
-
-class RunCrashed(UnderstudyError):
-    """A run's task died, so its actor does: the supervisor starts another one, which goes on."""
-
-    agent_id: str
-
-    def __init__(self, agent_id: str) -> None:
-        super().__init__(f"the run of agent {agent_id!r} crashed", agent_id=agent_id)
-
-
-def begin_drive(
-    slot: AgentSlot, coroutine: Coroutine[Any, Any, Outcome], callers: tuple[str, ...]
-) -> None:
-    """Drive in a task; what comes of it is left with the agent, and its actor is woken.
-
-    An actor that is restarted meanwhile finds the task still there: the calls in it live on (J9).
-    """
-    activation = slot.activation
-    assert activation is not None, "only an agent that is awake is driven"
-    task = slot.services.loop.create_task(
-        _driven(slot, activation, coroutine, callers), name=f"agent {slot.id}"
-    )
-    activation.task = task
-    task.add_done_callback(lambda _: _never_driven(slot, activation, task, coroutine))
-
-
-async def _driven(
-    slot: AgentSlot,
-    activation: Activation,
-    coroutine: Coroutine[Any, Any, Outcome],
-    callers: tuple[str, ...],
-) -> None:
-    """Drive to an outcome. Nothing escapes: it would end the loop."""
-    running_agents.set((*callers, slot.id))
-    try:
-        finished = RunTaskResult(outcome=await coroutine)
-    except Halted:
-        finished = RunTaskResult()
-    except asyncio.CancelledError as error:
-        finished = await _cancelled(slot, activation, error)
-    except BaseException as error:
-        logger.warning("the run of agent %r crashed: %r", slot.id, error)
-        finished = RunTaskResult(crash=error)
-    activation.task, activation.finished = None, finished
-    slot.services.wake(slot)
-
-
-async def _cancelled(
-    slot: AgentSlot, activation: Activation, error: BaseException
-) -> RunTaskResult:
-    """Only a recorded wish makes a run cancelled; any other cancellation is a crash (J13)."""
-    try:
-        activation.journal.check_owner()
-        run = activation.state.run
-        if run is None or run.cancelled is None:
-            return RunTaskResult(crash=error)
-        if run.over:
-            return RunTaskResult(outcome=activation.agent.runner.ended(activation.state))
-        signal = StopSignal.from_dict(run.cancelled)
-        runner = activation.agent.runner
-        return RunTaskResult(
-            outcome=await runner.stop(activation.ledger, signal, environment=slot.environment())
-        )
-    except StoreError as failed:  # fenced, or the end could not be recorded
-        return RunTaskResult(crash=failed)
-
-
-def _never_driven(
-    slot: AgentSlot,
-    activation: Activation,
-    task: asyncio.Task[None],
-    coroutine: Coroutine[Any, Any, Outcome],
-) -> None:
-    """Cancelled before its first step, so nothing of `_driven` ran."""
-    if activation.task is task:
-        coroutine.close()
-        activation.task, activation.finished = None, RunTaskResult(crash=asyncio.CancelledError())
-        slot.services.wake(slot)

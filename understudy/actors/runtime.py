@@ -1,4 +1,4 @@
-"""`Runtime`: the home of agents. One event loop, a tree of supervisors, and the agents by id."""
+"""`Runtime`: hosts agents. One event loop, a supervisor, and the agents by id."""
 
 from __future__ import annotations
 
@@ -26,8 +26,6 @@ from understudy.loop_actors.future import Future, refuse, refuse_on_a_loop
 from understudy.loop_actors.loop_thread import LoopThread
 from understudy.loop_actors.supervisor import SupervisorTree
 
-__all__ = ["Runtime", "RuntimeStatus"]
-
 T = TypeVar("T")
 
 IDLE_TIMEOUT = 300.0
@@ -35,35 +33,36 @@ IDLE_TIMEOUT = 300.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeStatus:
-    """How the runtime is."""
+    """Counts of a runtime, at one moment."""
 
     agents: int
-    """In memory: awake, or spawned with deps, or not in the store yet."""
+    """In memory: activated, or spawned with deps, or not in the store yet."""
     running: int
     abandoned_threads: int
-    """Plain tools that nobody waits for any more and that still run."""
+    """Threads of plain tools that still run though no call waits for them any more."""
 
 
 class Runtime:
     """Spawns agents, supervises them, and finds them by id.
 
-    `with Runtime(...)` starts an event loop in a thread of its own; `async with Runtime(...)` lives
-    on the loop that runs there, so that async tools may use its connections.
+    `with Runtime(...)` starts an event loop in a thread of its own; `async with Runtime(...)` uses
+    the running loop, so that async tools may use the connections of the host application.
 
     Args:
         agents: definitions that can be spawned by name.
         store: where agents are kept: `"memory:"` while the process lives, `"sqlite:///path"` for
             one runtime, `"postgresql://..."` for many; or a `Store` of your own.
-        durability: what a recorded fact survives. `"full"`: a power loss. `"normal"` and `"off"`:
-            the end of the process, but not of the machine.
+        durability: what a record survives. `"full"`: a power loss. `"normal"` and `"off"`: the end
+            of the process, but not of the machine.
         deps_for: gives `deps` to an agent by its id, where none were given to `spawn`.
-        idle_timeout: seconds after which an idle agent is put out of memory; None = never (A5).
-        stop_timeout: seconds that steps in progress have when the runtime stops; None waits.
-        max_threads: of the pool in which plain tools and hooks run.
-        clock, new_id: where time and ids come from.
+        idle_timeout: seconds after which an idle agent is passivated; None = never.
+        stop_timeout: seconds that steps in progress may take when the runtime stops; None = no
+            limit.
+        max_threads: the size of the pool in which plain tools and hooks run.
+        clock, new_id: the source of times and ids.
 
     Raises:
-        UsageError: naming what is wrong.
+        UsageError: if an argument is wrong; it names the argument.
 
     """
 
@@ -83,7 +82,9 @@ class Runtime:
         if idle_timeout is not None and (
             not isinstance(idle_timeout, (int, float)) or idle_timeout <= 0
         ):
-            raise UsageError(f"idle_timeout is seconds above 0, or None; not {idle_timeout!r}")
+            raise UsageError(
+                f"`idle_timeout` must be seconds above 0, or None, got {idle_timeout!r}"
+            )
         self._agent_host = AgentHost(
             agents,
             store=open_store(store, durability=durability),
@@ -98,7 +99,7 @@ class Runtime:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._process = os.getpid()
 
-    # -------------------------------------------------------------------- life
+    # -------------------------------------------------------------------- life cycle
 
     def __enter__(self) -> Self:
         self._refuse_twice()
@@ -133,12 +134,12 @@ class Runtime:
         await self._close(self._stop_timeout)
 
     def stop(self, timeout: float | None = None) -> None:
-        """Stop all agents, each after the step in progress is recorded, then the loop (A5).
+        """Passivate all agents, each after the step in progress is recorded, then end the loop.
 
-        Whoever still waits gets an `ActorDeadError`. Inside `async with` leave the block instead.
+        Calls that still wait get an `ActorDeadError`. Inside `async with` leave the block instead.
 
         Args:
-            timeout: seconds for the steps in progress; then they are cut off, as by a crash.
+            timeout: seconds for the steps in progress; then they are cancelled, as by a crash.
 
         """
         if running_agents.get():
@@ -146,7 +147,9 @@ class Runtime:
         thread, loop = self._thread, self._loop
         if thread is None:
             if loop is not None:
-                raise UsageError("this runtime lives on the host's loop: leave its `async with`")
+                raise UsageError(
+                    "this runtime uses the host's event loop: leave its `async with` instead"
+                )
             return
         if self._process != os.getpid():
             return  # the loop's thread is the parent's
@@ -158,8 +161,8 @@ class Runtime:
         self._thread = None
 
     def _refuse_twice(self) -> None:
-        if self._loop is not None or self._agent_host.alive.is_set():
-            raise UsageError("a Runtime is entered once: make another one")
+        if self._loop is not None or self._agent_host.lifetime.is_set():
+            raise UsageError("a Runtime is entered once: create another one")
 
     async def _open(self) -> None:
         loop = asyncio.get_running_loop()
@@ -182,29 +185,30 @@ class Runtime:
         deps: Any = None,
         values: Mapping[str, Any] | None = None,
     ) -> AgentRef:
-        """The ref of a new agent, or of the one that has this id already. No waiting, no I/O.
+        """The ref of a new agent, or of the one that has this id. Never waits, and does no I/O.
 
         Args:
-            agent: a definition or the name of one.
-            id: without `/`; a new one by default.
-            deps: handed to its tools; never stored.
-            values: what a new agent's state begins with: `{key}` in instructions reads them.
+            agent: a definition or its name.
+            id: text without `/`; a new id by default.
+            deps: passed to its tools; never stored.
+            values: the values that a new agent's state begins with: instructions read them by
+                `{key}`.
 
         Raises:
-            UsageError: for an unknown name, a bad id, or an id that another definition has. Where
-                only the store knows that, the first future of the ref brings it.
+            UsageError: for an unknown name, a bad id, or the id of an agent with another
+                definition. Where only the store knows that, the first future of the ref raises it.
 
         """
         self._running_loop()
         return self._agent_host.directory.spawn(agent, id, deps=deps, values=values)
 
     def get(self, id: str) -> AgentRef:
-        """The ref of the agent of this id, in memory or in the store. No waiting, no I/O.
+        """The ref of the agent of this id, in memory or stored. Never waits, and does no I/O.
 
-        If there is none, the first future of the ref brings an `UnknownAgent`.
+        If there is no such agent, the first future of the ref raises `UnknownAgent`.
 
         Raises:
-            UsageError: for what is no id.
+            UsageError: for a bad id.
 
         """
         self._running_loop()
@@ -215,31 +219,35 @@ class Runtime:
         return self._call(self._agent_host.agents)
 
     def pending(self) -> Future[list[PendingRequest]]:
-        """What persons are asked now, across all agents, awake or not (I10)."""
+        """The requests of all agents that wait for a person, in memory or stored."""
         return self._call(self._agent_host.pending)
 
     def recover(self, *, at_once: int = 32) -> Future[list[AgentRef]]:
-        """Go on with every run that was cut off, and start what is queued (J10).
+        """Continue every run that was cut off, and start what is queued.
 
         Agents that wait for a person are left alone: see `pending()`. Those that were cut off
-        before without having got further come last, one by one.
+        before without progress come last, one by one.
 
         Args:
-            at_once: how many are driven at a time until they get further.
+            at_once: how many agents run at a time until each makes progress.
 
         Returns:
-            Their refs, as soon as it is known which they are; `await ref.outcome()` waits.
+            The future of their refs. It settles when they are known; `await ref.outcome()` waits
+            for a run.
+
+        Raises:
+            UsageError: if `at_once` is not at least 1.
 
         """
         if not isinstance(at_once, int) or isinstance(at_once, bool) or at_once < 1:
-            raise UsageError(f"recover(at_once=) is a number from 1 on, not {at_once!r}")
+            raise UsageError(f"`at_once` must be at least 1, got {at_once!r}")
         return self._call(lambda: recover(self._agent_host, at_once))
 
     def delete(self, id: str) -> Future[bool]:
-        """Delete an agent and all that it recorded; a run that goes on is cancelled first.
+        """Delete an agent and all its records; a run that is under way is cancelled first.
 
-        Its id may be used again; nothing of the old agent reaches the new one (J7). The future
-        brings whether there was such an agent.
+        Its id may be used again: nothing of the old agent reaches the new one. The future brings
+        whether there was such an agent.
         """
         checked_id(id)
         return self._call(lambda: self._agent_host.activator.delete(id))
@@ -249,22 +257,23 @@ class Runtime:
         return self.get(id).compact()
 
     def export(self, id: str) -> Future[dict[str, Any]]:
-        """All that an agent recorded, as JSON-able data for `import_`. It is not changed."""
+        """All records of an agent, as JSON-able data for `import_`. The agent is not changed."""
         checked_id(id)
         return self._call(lambda: export(self._agent_host.services.store, id))
 
     def import_(self, data: Mapping[str, Any], id: str | None = None) -> Future[AgentRef]:
-        """Put an exported agent into this store, in a new incarnation.
+        """Put an exported agent into this store, as a new incarnation.
 
-        Whatever stood open in it may have gone on elsewhere: every call that was started and is
-        not finished is in doubt, and what a person was asked is asked anew (J5, J7).
+        An open run in it may have continued elsewhere: every call that was started and is not
+        finished is in doubt, and people are asked their requests anew.
 
         Args:
-            data: what `export` gave.
-            id: another id than it had.
+            data: what `export` returned.
+            id: another id than the one in the data.
 
         Raises:
-            UsageError: if there is an agent of this id, or the data is no export.
+            UsageError: for a bad id. The future raises it if there is an agent of this id, or the
+                data is not an export.
 
         """
         if id is not None:
@@ -277,12 +286,12 @@ class Runtime:
         return self._call(imported)
 
     def tree(self) -> SupervisorTree:
-        """The supervisors and actors as they are now, with the sub-agents of each; `print` it."""
+        """The supervisor and the actors as they are now, with the nested runs; `print` it."""
         self._running_loop()
         return self._agent_host.tree()
 
     def status(self) -> RuntimeStatus:
-        """How the runtime is, now."""
+        """How many agents are in memory, and how many of them run, now."""
         slots = self._agent_host.directory.slots()
         return RuntimeStatus(
             agents=len(slots),
@@ -295,19 +304,19 @@ class Runtime:
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         if self._process != os.getpid():
             raise ForkedRuntime
-        if self._agent_host.alive.is_set():
-            raise UsageError("this runtime has stopped: make another one")
+        if self._agent_host.lifetime.is_set():
+            raise UsageError("this runtime has stopped: create another one")
         if self._loop is None:
-            raise UsageError("this runtime does not run: use it in `with` or `async with`")
+            raise UsageError("this runtime is not started: use it in `with` or `async with`")
         return self._loop
 
     def _call(self, function: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
-        """Run it on the loop; the future brings what it returns."""
+        """Call it on the loop; the future brings what it returns or raises."""
         future: Future[T] = Future()
 
         async def go() -> None:
             try:
-                if self._agent_host.alive.is_set():
+                if self._agent_host.lifetime.is_set():
                     raise gone
                 value = await function()
             except Exception as error:
@@ -319,7 +328,9 @@ class Runtime:
         loop = self._running_loop()
 
         def begin() -> None:
-            self._agent_host.activator.keep(go()).add_done_callback(lambda _: refuse(future, gone))
+            self._agent_host.activator.start_task(go()).add_done_callback(
+                lambda _: refuse(future, gone)
+            )
 
         loop.call_soon_threadsafe(begin)
         return future

@@ -13,18 +13,16 @@ from understudy._base.worker_threads import WorkerThreads
 from understudy.agent.agent import Agent
 from understudy.journal import Store
 
-__all__ = ["RuntimeServices"]
-
-
-C = TypeVar("C")
+S = TypeVar("S")
 A = TypeVar("A")
 
 
 @dataclass(slots=True, eq=False)
-class RuntimeServices(Generic[C, A]):
-    """What all agents of a runtime share, and what they ask of it.
+class RuntimeServices(Generic[S, A]):
+    """What all agents of a runtime share, and what they ask of the runtime.
 
-    `C` is what an agent's id keeps, `A` what the agent is while it is awake: both know of this.
+    `S` is an agent's slot and `A` its activation. Both use these services, so they are parameters
+    here: an import of their modules would be a circle.
     """
 
     clock: Clock
@@ -32,22 +30,23 @@ class RuntimeServices(Generic[C, A]):
     threads: WorkerThreads
     store: Store
     idle_timeout: float | None
+    """Seconds after which an idle agent is passivated; None = never."""
     deps_for: Callable[[str], Any] | None
     definition: Callable[[str], Agent]
-    """The agent of this name; a `UsageError` names those that there are."""
-    wake: Callable[[C], None]
-    """Has an agent look into its inbox, from any thread."""
-    passivated: Callable[[C, A | None], None]
-    """An agent lies passive: it need not be kept in memory, and may be claimed elsewhere.
+    """The agent definition of this name; raises a `UsageError` that lists the known names."""
+    check_inbox: Callable[[S], None]
+    """Has an agent's actor look at its inbox, and activates the agent if need be. Thread-safe."""
+    release: Callable[[S, A | None], None]
+    """Gives an agent back to the store once its actor has stopped. Called on the loop.
 
-    Given what it was in memory; None where it could not be read.
+    It gets the activation that ended; None where the agent could not be read.
     """
-    ref_of: Callable[[C], Any]
+    ref_of: Callable[[S], Any]
     """The ref of an agent."""
     loop: asyncio.AbstractEventLoop
     lock: threading.Lock = field(default_factory=threading.Lock)
-    """Guards the lists of subscribers."""
+    """Guards the lists of subscriptions."""
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)
-    """What goes on for the runtime besides drives."""
+    """What the runtime waits for when it stops, besides run tasks."""
     closing: bool = False
-    """The runtime stops: no new drive begins."""
+    """The runtime is stopping: no new run task begins."""

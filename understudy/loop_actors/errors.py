@@ -1,4 +1,4 @@
-"""What the asker of an actor may be told, beside the handler's own exception."""
+"""The error with which an ask fails when the actor dies before it has answered."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ import pykka
 
 from understudy.errors import UnderstudyError
 
-__all__ = ["ActorDied"]
-
 
 class ActorDied(UnderstudyError, pykka.ActorDeadError):
-    """The actor died of something else than this message's own exception.
+    """The actor died before it answered, and not of an exception of this message's handler.
 
-    Its `__cause__` in this process is what killed it, if anything did. An actor that was dead
-    before the message was sent, or stopped on request before it came to the message, gives a
-    plain `pykka.ActorDeadError` instead.
+    In this process its `__cause__` is the exception that killed the actor, if there was one. An
+    actor that was dead before the message was sent, or that stopped on request before it handled
+    the message, gives a plain `pykka.ActorDeadError` instead.
     """
 
     actor_urn: str

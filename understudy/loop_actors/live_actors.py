@@ -1,7 +1,9 @@
-"""Which actors live on which event loop: they are held strongly until they stop.
+"""The live actors of each event loop: held strongly until they have ended.
 
-When a loop shuts down (the end of `asyncio.run`, of a `LoopThread`), the actors still on it are
-ended, so that no ask of theirs stays without an answer and none is held for ever.
+This is no second registry. An actor leaves the registry when it takes no more messages, or when a
+caller unregisters it; it leaves here when its last hook has returned. What is here when its loop
+shuts down (the end of `asyncio.run`, or of a `LoopThread`) is ended, so that every ask is answered
+and nothing is held for ever.
 """
 
 from __future__ import annotations
@@ -12,76 +14,76 @@ import threading
 from collections.abc import AsyncGenerator
 from typing import Protocol
 
-__all__ = ["Resident", "move_in", "move_out", "residents", "watch_running_loop"]
+
+class LiveActor(Protocol):
+    """An actor that has started and not ended."""
+
+    def _loop_closed(self) -> None:
+        """End the actor: its loop shuts down."""
 
 
-class Resident(Protocol):
-    """What a loop's end asks of an actor."""
-
-    def _lose_loop(self) -> None: ...
-
-
-class _House:
+class _LoopActors:
     __slots__ = ("actors", "guard")
 
     def __init__(self) -> None:
-        self.actors: set[Resident] = set()
+        self.actors: set[LiveActor] = set()
         self.guard: AsyncGenerator[None] | None = None
 
 
 _lock = threading.RLock()
-_houses: dict[asyncio.AbstractEventLoop, _House] = {}
+_by_loop: dict[asyncio.AbstractEventLoop, _LoopActors] = {}
 
 
-def move_in(actor: Resident, loop: asyncio.AbstractEventLoop) -> None:
-    house = _houses.get(loop)
-    if house is None:
-        _clear_closed_loops()
-        with _lock:
-            house = _houses.setdefault(loop, _House())
-    house.actors.add(actor)
+def register(actor: LiveActor, loop: asyncio.AbstractEventLoop) -> None:
+    if loop not in _by_loop:
+        end_actors_of_closed_loops()
+    # With `_end_actors_on`: another thread may shut the loop down at this moment. The actor is
+    # either in the entry that is removed there, or in a new one, never in one already removed.
+    with _lock:
+        here = _by_loop.get(loop)
+        if here is None:
+            here = _by_loop[loop] = _LoopActors()
+        here.actors.add(actor)
 
 
-def move_out(actor: Resident, loop: asyncio.AbstractEventLoop) -> None:
-    house = _houses.get(loop)
-    if house is not None:
-        house.actors.discard(actor)
-
-
-def residents(loop: asyncio.AbstractEventLoop) -> int:
-    """How many started actors live on `loop`."""
-    house = _houses.get(loop)
-    return 0 if house is None else len(house.actors)
+def unregister(actor: LiveActor, loop: asyncio.AbstractEventLoop) -> None:
+    here = _by_loop.get(loop)
+    if here is not None:
+        here.actors.discard(actor)
 
 
 def watch_running_loop(loop: asyncio.AbstractEventLoop) -> None:
-    """Have the actors of `loop`, which runs here, ended when it shuts down.
+    """Have the actors of `loop`, which runs in this thread, ended when it shuts down.
 
-    A loop tells nobody of its end, but it closes the asynchronous generators that began on it:
-    so one that waits for nothing else begins here.
+    asyncio has no callback for that, but a loop that shuts down closes the asynchronous
+    generators that were first iterated on it. So one that only waits is first iterated here.
     """
-    house = _houses.get(loop)
-    if house is None or house.guard is not None:
+    here = _by_loop.get(loop)
+    if here is None or here.guard is not None:
         return
-    house.guard = _guard(loop)
-    with contextlib.suppress(StopIteration):  # it has come to its `yield`
-        house.guard.__anext__().send(None)
+    here.guard = _guard(loop)
+    with contextlib.suppress(StopIteration):  # raised by its `yield`
+        here.guard.__anext__().send(None)
+
+
+def end_actors_of_closed_loops() -> None:
+    """End the actors that the end of their loop missed: they were started while it shut down.
+
+    A loop that was closed without `shutdown_asyncgens` missed all of its actors.
+    """
+    for loop in [loop for loop in list(_by_loop) if loop.is_closed()]:
+        _end_actors_on(loop)
 
 
 async def _guard(loop: asyncio.AbstractEventLoop) -> AsyncGenerator[None]:
     try:
         yield
     finally:
-        _clear(loop)
+        _end_actors_on(loop)
 
 
-def _clear_closed_loops() -> None:
-    for loop in [loop for loop in list(_houses) if loop.is_closed()]:
-        _clear(loop)
-
-
-def _clear(loop: asyncio.AbstractEventLoop) -> None:
+def _end_actors_on(loop: asyncio.AbstractEventLoop) -> None:
     with _lock:
-        house = _houses.pop(loop, None)
-    for actor in list(house.actors) if house is not None else ():
-        actor._lose_loop()
+        here = _by_loop.pop(loop, None)
+    for actor in list(here.actors) if here is not None else ():
+        actor._loop_closed()

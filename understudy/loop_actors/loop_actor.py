@@ -1,13 +1,11 @@
-"""Pykka's actor on an event loop: one message at a time, no thread, no task while idle."""
+"""`LoopActor`: Pykka's actor on an event loop, without a thread, and without a task while idle."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 import inspect
 import logging
-import queue
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
@@ -20,46 +18,45 @@ from pykka.messages import ProxyGetAttr, _ActorStop
 
 from understudy._base.event_loops import call_on
 from understudy.errors import UsageError
+from understudy.loop_actors import live_actors
 from understudy.loop_actors.errors import ActorDied
 from understudy.loop_actors.future import Future
-from understudy.loop_actors.live_actors import move_in, move_out, watch_running_loop
 from understudy.loop_actors.loop_thread import shared_loop
 from understudy.loop_actors.mailbox import Mailbox
 from understudy.loop_actors.monitor import Lifetime
 from understudy.loop_actors.ref import LoopActorRef
-
-__all__ = ["LoopActor", "async_hook", "loop_for_start"]
+from understudy.loop_actors.registry import LoopActorRegistry
 
 logger = logging.getLogger(__name__)
-pykka_logger = logging.getLogger("pykka")  # what Pykka logs, under Pykka's name
+pykka_logger = logging.getLogger("pykka")  # for what Pykka logs of its actors, too
 
 P = ParamSpec("P")
 
 MESSAGES_PER_TURN = 64
-"""After so many messages without a pause, an actor lets the rest of its loop have a turn."""
+"""After so many messages without a pause, an actor lets its loop run other callbacks."""
 
 loop_for_start: contextvars.ContextVar[asyncio.AbstractEventLoop | None] = contextvars.ContextVar(
     "loop_for_start", default=None
 )
-"""The loop on which actors started in this context run; None: see `LoopActor.start`."""
+"""The loop for actors that are started in this context; None: see `LoopActor.start`."""
 
 
 def async_hook(hook: Callable[P, Coroutine[Any, Any, None]], /) -> Callable[P, Any]:
-    """Let an async `on_start`, `on_stop` or `on_failure` stand where Pykka declares a plain one.
+    """Declare an async `on_start`, `on_stop` or `on_failure` where Pykka declares a plain one.
 
         class Clerk(LoopActor):
             @async_hook
             async def on_start(self) -> None: ...
 
-    For type checkers that compare a method with all base classes, as mypy does; to the actor it
-    makes no difference, it awaits an async hook with or without. The function is returned as it is.
+    It is for type checkers that compare a method with all base classes, as mypy does. The function
+    is returned unchanged, and the actor awaits an async hook with or without it.
 
     Raises:
-        UsageError: if it is no `async def`.
+        UsageError: if `hook` is no `async def`.
 
     """
     if not inspect.iscoroutinefunction(hook):
-        raise UsageError(f"async_hook is for an `async def`, and this is {hook!r}: leave it out")
+        raise UsageError(f"async_hook takes an `async def`, got {hook!r}: leave it out there")
     return hook
 
 
@@ -67,15 +64,16 @@ class LoopActor(pykka.Actor):
     """Pykka's actor, scheduled on an event loop.
 
     `on_receive`, `on_start`, `on_stop`, `on_failure` and the methods called through a proxy may be
-    plain or async. It handles one message at a time, in order: the next one waits while an async
-    handler awaits. A plain handler runs on the loop and must not block it.
+    plain or async. The actor handles one message at a time, in order: the next one waits while an
+    async handler awaits. A plain handler runs on the loop and must not block it.
 
-    Where it differs from Pykka's `ThreadingActor`:
+    Differences from Pykka's `ThreadingActor`:
 
-    - Whatever kills it (`SystemExit`, a cancellation, ...) stops this actor alone.
-    - `on_failure` is called for these too; `on_stop` only when it stops on request.
-    - All asks of it are answered before `on_stop` or `on_failure` is called, but those to stop it.
-    - It is held strongly from `start()` until it stops, or its loop shuts down.
+    - An exception that is no `Exception` (`SystemExit`, a cancellation) stops this actor alone.
+    - `on_failure` is called for these too; `on_stop` only when the actor stops on request.
+    - Every ask of it is answered before `on_stop` or `on_failure` is called; stop requests after.
+    - It is held strongly from `start()` until it has ended, at the latest when its loop shuts down.
+    - It is registered in `LoopActorRegistry`, not in `pykka.ActorRegistry`.
     """
 
     actor_inbox: Mailbox
@@ -83,28 +81,33 @@ class LoopActor(pykka.Actor):
     loop: asyncio.AbstractEventLoop
     """The loop it runs on, from its start."""
 
-    # Class attributes, so that an idle actor is small.
-    _begun = False
-    _left = 0
+    # Class attributes, so that an idle instance holds only what differs from them.
+    _started = False
+    _messages_left = 0  # in this turn of the loop
     _task: asyncio.Task[None] | None = None
-    _work: _Work | None = None
-    _stoppers: tuple[Envelope[Any], ...] = ()
+    _async_call: _AsyncCall | None = None  # in progress
+    _stop_requests: tuple[Envelope[Any], ...] = ()  # to answer at the end
 
     @classmethod
     def start(cls, *args: Any, **kwargs: Any) -> LoopActorRef[Self]:
-        """Start an actor, giving the arguments to its constructor. Never waits.
+        """Start an actor with these arguments of its constructor. Never waits.
 
-        1. `__init__` runs, here; the ref, the mailbox and the urn are there once Pykka's part of
-           it has run.
-        2. The actor is registered in `pykka.ActorRegistry`.
-        3. Its loop is chosen: that of `loop_for_start`, else the one that runs here, else one
-           shared by all actors started where none runs, in a daemon thread.
+        1. `__init__` runs in this thread. `super().__init__()` makes the ref, the mailbox and the
+           urn.
+        2. The actor is registered in `LoopActorRegistry`.
+        3. Its loop is chosen: that of `loop_for_start`, else the one that runs in this thread, else
+           the loop, in a daemon thread, that all actors share that are started where none runs.
         4. On that loop, in a copy of this context, `on_start` is called, then messages are handled.
+
+        Raises:
+            UsageError: if the loop is closed.
+
         """
-        # Pykka's steps; theirs leave an actor registered for ever that could not be started.
+        # Not Pykka's `start`: it registers in Pykka's registry, and an actor that could not be
+        # started would stay registered. test_the_context_may_choose_the_loop
         actor = cls(*args, **kwargs)
         ref = actor.actor_ref
-        pykka.ActorRegistry.register(ref)
+        LoopActorRegistry.register(ref)
         pykka_logger.debug("Starting %s", actor)
         try:
             actor._start_actor_loop()
@@ -114,7 +117,7 @@ class LoopActor(pykka.Actor):
         return ref
 
     def __init__(self, *_args: Any, **_kwargs: Any) -> None:
-        # Not Pykka's __init__, which makes a threading.Event (1.2 KB) and a plain ActorRef.
+        # Not Pykka's __init__: it makes a threading.Event (1.2 KB) and a plain ActorRef.
         self.actor_urn = uuid.uuid4().urn
         self.actor_inbox = self._create_actor_inbox()
         self.actor_stopped = Lifetime()
@@ -125,14 +128,14 @@ class LoopActor(pykka.Actor):
         """The reference to this actor."""
         return cast("LoopActorRef[Self]", self._actor_ref)
 
-    # An async hook is as good as a plain one, so these promise less than Pykka's.
+    # These may be async, so they declare less than Pykka's do.
 
     def on_start(self) -> Awaitable[None] | None:  # type: ignore[override]  # may be async
-        """Called on the loop before the first message. What it raises stops the actor."""
+        """Called on the loop before the first message. An exception stops the actor."""
         return None
 
     def on_stop(self) -> Awaitable[None] | None:  # type: ignore[override]  # may be async
-        """Called when the actor stops on request. What it raises is logged and told to monitors."""
+        """Called when the actor stops on request. An exception is logged, and is `Down.reason`."""
         return None
 
     def on_failure(  # type: ignore[override]  # may be async
@@ -141,7 +144,7 @@ class LoopActor(pykka.Actor):
         exception_value: BaseException | None,
         traceback: TracebackType | None,
     ) -> Awaitable[None] | None:
-        """Called when something killed the actor. What it raises is logged."""
+        """Called when an exception killed the actor. An exception that it raises is logged."""
         return None
 
     # Pykka's extension points
@@ -159,204 +162,218 @@ class LoopActor(pykka.Actor):
         if loop.is_closed():
             raise UsageError("the event loop to start this actor on is closed: choose another one")
         self.loop = loop
-        move_in(self, loop)
+        live_actors.register(self, loop)
         self.actor_inbox.open_on(loop, self, contextvars.copy_context())
 
     # Setup
 
-    def _begin(self) -> _Work | None:
-        self._begun = True
-        if self.actor_stopped.ended:
+    def _set_up(self) -> _AsyncCall | None:
+        self._started = True
+        if self.actor_stopped.ended:  # by stop_now, before this first turn of the loop
             return None
-        watch_running_loop(self.loop)
-        return self._call(self.on_start, (), _nothing, self._die_at_start)
+        live_actors.watch_running_loop(self.loop)
+        return self._call_hook(self.on_start, (), lambda _: None, self._start_failed)
 
-    def _die_at_start(self, error: BaseException) -> None:
-        if self.actor_stopped.ended:  # by stop_now
+    def _start_failed(self, error: BaseException) -> None:
+        if self.actor_stopped.ended:  # by stop_now, which cancelled on_start
             return
-        # As Pykka's: on_failure is not called.
-        self._leave(error)
-        self._handle_failure(type(error), error, error.__traceback__)
+        # As with Pykka, on_failure is not called.
+        self._close(error)
+        self._log_failure(error)
         self._end(error)
 
-    # Running. A handler that is plain is done with in `_drain`, a loop callback, without a task.
-    # The first one that is async makes a task, which goes on with the mailbox until it is empty.
-    # Neither lets any exception out: SystemExit in a callback or a task would end the loop.
+    # Running. `_drain` is a callback of the loop, and handles messages without a task as long as
+    # their handlers are plain. The first async one makes a task, which goes on with the mailbox
+    # until that is empty. Neither lets an exception out: a SystemExit would end the loop.
 
     def _drain(self) -> None:
         try:
-            self._left = MESSAGES_PER_TURN
-            work = None if self._begun else self._begin()
-            if work is None:
-                work = self._handle_some()
-            if work is not None:
-                self._work = work
+            self._messages_left = MESSAGES_PER_TURN
+            call = None if self._started else self._set_up()
+            if call is None:
+                call = self._handle_messages()
+            if call is not None:
+                self._async_call = call
                 # Not loop.create_task: an eager task factory would enter this context twice.
                 self._task = asyncio.Task(
-                    self._go_on(),
+                    self._run_task(),
                     loop=self.loop,
                     name=type(self).__name__,
                     context=self.actor_inbox.context,
                 )
-                self._task.add_done_callback(self._after_task)
-        except BaseException as error:  # nothing above should raise; the loop must not end of it
+                self._task.add_done_callback(self._task_done)
+        except BaseException as error:  # a logging handler of the host, for instance
             self._crash(error)
 
-    def _handle_some(self) -> _Work | None:
-        """Handle messages until one leaves something to await, or none is left, or it is enough."""
-        while self._left > 0:
+    def _handle_messages(self) -> _AsyncCall | None:
+        """Handle messages until one is to be awaited, none is left, or this turn has had enough."""
+        while self._messages_left > 0:
             envelope = self.actor_inbox.take()
             if envelope is None:
                 return None
-            self._left -= 1
-            work = self._receive(envelope)
-            if work is not None:
-                return work
+            self._messages_left -= 1
+            call = self._receive(envelope)
+            if call is not None:
+                return call
         self.actor_inbox.reschedule()
         return None
 
-    async def _go_on(self) -> None:
-        # It awaits nothing but handlers and hooks, so a cancellation always meets one of these.
+    async def _run_task(self) -> None:
+        # It awaits handlers and hooks alone, so a cancellation is always raised in one of them.
         try:
-            while (work := self._work) is not None:
+            while (call := self._async_call) is not None:
                 try:
-                    value = await work.coroutine
+                    value = await call.coroutine
                 except BaseException as error:
                     if isinstance(error, GeneratorExit) and self.loop.is_closed():
-                        raise  # it is this coroutine that is thrown away
-                    more = work.failed(error)
+                        raise  # this coroutine is being finalized
+                    following = call.failed(error)
                 else:
-                    more = work.then(value)
-                self._work = more
-                if more is None:
-                    self._work = self._handle_some()
+                    following = call.then(value)
+                self._async_call = following
+                if following is None:
+                    self._async_call = self._handle_messages()
             self._task = None
-        except BaseException as error:  # see `_drain`
+        except BaseException as error:  # as in `_drain`
             self._crash(error)
 
-    def _after_task(self, task: asyncio.Task[None]) -> None:
-        work = self._work
-        if not task.cancelled() or work is None:
+    def _task_done(self, task: asyncio.Task[None]) -> None:
+        """Handle the one end that `_run_task` cannot: cancelled before its first step.
+
+        test_cancelling_its_task_kills_the_actor_and_answers_what_waits
+        """
+        call = self._async_call
+        if not task.cancelled() or call is None:
             return
-        # Cancelled before its first step, so `_go_on` never ran, nor did its work.
-        work.coroutine.close()
+        call.coroutine.close()
         error = asyncio.CancelledError()
         try:
-            self._work = more = work.failed(error)
-            if more is not None:  # an async on_failure, but whoever cancels all tasks is leaving
-                more.coroutine.close()
+            self._async_call = following = call.failed(error)
+            if following is not None:  # an async on_failure; what cancels all tasks ends the loop
+                following.coroutine.close()
                 self._crash(error)
         except BaseException as raised:
             self._crash(raised)
 
-    def _receive(self, envelope: Envelope[Any]) -> _Work | None:
-        """Handle a message; what is left to await, if its handler is async."""
-        message, reply_to = envelope.message, envelope.reply_to
+    def _receive(self, envelope: Envelope[Any]) -> _AsyncCall | None:
+        """Handle a message; the call to await, if its handler is async."""
+        message = envelope.message
+        reply_to: Any = envelope.reply_to  # a future that `_create_future` made, or None
         if type(message) is _ActorStop:
-            return self._stop_for(envelope)
+            return self._stop_on_request(envelope)
         try:
             value = self._handle_receive(message)
         except BaseException as error:
             return self._failed(reply_to, error)
         if asyncio.iscoroutine(value) and type(message) is not ProxyGetAttr:
-            return _Work(
+            return _AsyncCall(
                 value, partial(_reply, reply_to), partial(self._failed, reply_to), reply_to
             )
         if reply_to is not None:
             _reply(reply_to, value)
         return None
 
-    def _failed(self, reply_to: pykka.Future[Any] | None, error: BaseException) -> _Work | None:
+    def _failed(self, reply_to: Future[Any] | None, error: BaseException) -> _AsyncCall | None:
         if self.actor_stopped.ended:  # by stop_now, which has answered the ask
             return None
         fatal = not isinstance(error, Exception) or isinstance(error, MemoryError)
         if reply_to is None:
             return self._die(error)
         if fatal:
-            _refuse(reply_to, self._died(error))
+            reply_to._fail(self._died(error))
             return self._die(error)
         try:
             pykka_logger.info("Exception returned from %s to caller:", self, exc_info=error)
-        finally:  # whatever the log's own handlers do
-            _refuse(reply_to, error)
+        finally:  # also if a logging handler raises
+            reply_to._fail(error)
         return None
 
-    def _call(
+    def _call_hook(
         self,
-        function: Callable[..., Any],
+        hook: Callable[..., Any],
         args: tuple[Any, ...],
-        then: Callable[[Any], _Work | None],
-        failed: Callable[[BaseException], _Work | None],
-    ) -> _Work | None:
+        then: Callable[[Any], _AsyncCall | None],
+        failed: Callable[[BaseException], _AsyncCall | None],
+    ) -> _AsyncCall | None:
         try:
-            value = function(*args)
+            value = hook(*args)
         except BaseException as error:
             return failed(error)
         if asyncio.iscoroutine(value):
-            return _Work(value, then, failed, None)
+            return _AsyncCall(value, then, failed, None)
         return then(value)
 
-    # Teardown: take no more messages, answer those that wait, call the hook, tell the watchers
+    # Teardown: take no more messages, answer those that wait, call the hook, notify the watchers
 
-    def _stop_for(self, envelope: Envelope[Any]) -> _Work | None:
-        self._stoppers += (envelope,)
-        self._leave(None)
+    def _stop_on_request(self, envelope: Envelope[Any]) -> _AsyncCall | None:
+        self._stop_requests += (envelope,)
+        self._close(None)
         pykka_logger.debug("Stopped %s", self)
-        return self._call(self.on_stop, (), lambda _: self._end(None), self._hook_failed)
+        return self._call_hook(self.on_stop, (), lambda _: self._end(None), self._hook_failed)
 
-    def _die(self, error: BaseException) -> _Work | None:
-        self._leave(error)
-        self._handle_failure(type(error), error, error.__traceback__)
-        return self._call(
+    def _die(self, error: BaseException) -> _AsyncCall | None:
+        self._close(error)
+        self._log_failure(error)
+        return self._call_hook(
             self.on_failure,
             (type(error), error, error.__traceback__),
             lambda _: self._end(error),
-            partial(self._hook_failed, because=error),
+            partial(self._hook_failed, reason=error),
         )
 
-    def _hook_failed(self, error: BaseException, because: BaseException | None = None) -> None:
-        if not self.actor_stopped.ended:  # else cancelled by stop_now
-            self._handle_failure(type(error), error, error.__traceback__)
-        self._end(because or error)
+    def _hook_failed(self, error: BaseException, reason: BaseException | None = None) -> None:
+        if not self.actor_stopped.ended:  # else stop_now has cancelled the hook
+            self._log_failure(error)
+        self._end(reason or error)
 
-    def _leave(self, reason: BaseException | None) -> None:
-        self._stoppers += self._close(reason)
+    def _log_failure(self, error: BaseException) -> None:
+        # Not Pykka's `_handle_failure`, which goes to Pykka's registry.
+        pykka_logger.error("Unhandled exception in %s:", self, exc_info=error)
 
-    def _close(self, reason: BaseException | None) -> tuple[Envelope[Any], ...]:
-        """Close the mailbox and answer the asks in it, but those to stop: these are returned.
+    def _close(self, reason: BaseException | None) -> None:
+        """Close the mailbox; answer the asks in it, and keep the stop requests for the end."""
+        self._stop_requests += self._close_mailbox(reason)
 
-        From any thread; the first one does it, for the others there is nothing left.
+    def _close_mailbox(self, reason: BaseException | None) -> tuple[Envelope[Any], ...]:
+        """Close the mailbox and answer the asks in it; return the stop requests.
+
+        From any thread. The mailbox lets one caller close it; for the others nothing is left, so
+        no ask is answered twice. test_stop_now_from_a_thread_stops_at_once_what_waits
         """
-        left = self.actor_inbox.close()
-        if left is None:
+        remaining = self.actor_inbox.close()
+        if remaining is None:
             return ()
         self.actor_stopped.set()
-        pykka.ActorRegistry.unregister(self.actor_ref)
-        for envelope in left:
-            if envelope.reply_to is None or type(envelope.message) is _ActorStop:
-                continue
-            error: Exception = (
-                pykka.ActorDeadError(f"{self.actor_ref} stopped before handling the message")
-                if reason is None
-                else self._died(reason)
-            )
-            _refuse(envelope.reply_to, error)
-        return tuple(envelope for envelope in left if type(envelope.message) is _ActorStop)
+        LoopActorRegistry.unregister(self.actor_ref)
+        stop_requests = []
+        for envelope in remaining:
+            if type(envelope.message) is _ActorStop:
+                stop_requests.append(envelope)
+            elif envelope.reply_to is not None:
+                error: Exception = (
+                    pykka.ActorDeadError(f"{self.actor_ref} stopped before handling the message")
+                    if reason is None
+                    else self._died(reason)
+                )
+                cast("Future[Any]", envelope.reply_to)._fail(error)
+        return tuple(stop_requests)
 
     def _end(self, reason: BaseException | None) -> None:
-        """The end of this actor's life: it is let go of."""
+        """Drop what holds the actor, answer the stop requests, and notify the watchers."""
         if self.actor_stopped.ended:
             return
         self.actor_inbox.release()
-        move_out(self, self.loop)
-        for envelope in self._stoppers:
-            _reply(envelope.reply_to, None)
-        self._stoppers = ()
+        live_actors.unregister(self, self.loop)
+        for envelope in self._stop_requests:
+            _reply(cast("Future[Any] | None", envelope.reply_to), None)
+        self._stop_requests = ()
         self.actor_stopped.end(reason)
 
     def _stop_now(self, reason: BaseException | None, done: Future[bool]) -> None:
-        stoppers = self._close(reason)
-        abort = partial(self._abort, reason, done, stoppers)
+        # The mailbox is closed in this thread, so nothing is accepted after the call. All else is
+        # done on the loop, where no handler or hook of this actor runs at the same time.
+        stop_requests = self._close_mailbox(reason)
+        abort = partial(self._abort, reason, done, stop_requests)
         if not call_on(self.loop, abort):
             abort()
 
@@ -364,77 +381,62 @@ class LoopActor(pykka.Actor):
         self,
         reason: BaseException | None,
         done: Future[bool] | None = None,
-        stoppers: tuple[Envelope[Any], ...] = (),
+        stop_requests: tuple[Envelope[Any], ...] = (),
     ) -> None:
-        """End at once, on the loop, or anywhere when that is closed."""
-        self._stoppers += stoppers
-        stopped_now = not self.actor_stopped.ended
-        work, task = self._work, self._task
-        if work is not None and work.reply_to is not None:
-            _refuse(work.reply_to, self._died(reason))
+        """End at once: on the loop, or in any thread if that is closed."""
+        self._stop_requests += stop_requests
+        ended_before = self.actor_stopped.ended
+        call, task = self._async_call, self._task
+        if call is not None and call.reply_to is not None:
+            call.reply_to._fail(self._died(reason))
         self._end(reason)
-        if stopped_now and task is not None and not task.done() and not self.loop.is_closed():
+        if not ended_before and task is not None and not task.done() and not self.loop.is_closed():
             task.cancel()
         if done is not None:
-            done._answer(stopped_now)
+            done._answer(not ended_before)
 
     def _crash(self, error: BaseException) -> None:
-        """What is left to do when even the way to report a failure failed."""
+        """End at once, for the regular way to end has raised."""
         if self.actor_stopped.ended:
             return
         logger.error("%s crashed", type(self).__name__, exc_info=error)
-        self._leave(error)
+        self._close(error)
         self._abort(error)
 
-    def _lose_loop(self) -> None:
+    def _loop_closed(self) -> None:
         error = self._died(None, "its event loop was closed")
-        self._leave(error)
+        self._close(error)
         self._abort(error)
 
     def _died(self, error: BaseException | None, cause: str | None = None) -> ActorDied:
         died = ActorDied(
             actor_urn=self.actor_urn,
             actor_class=type(self).__name__,
-            cause=cause or _told(error),
+            cause=cause or _cause(error),
         )
         died.__cause__ = error
         return died
 
 
-class _Work(NamedTuple):
-    """What is left of a step when its handler is async: await it, then do the one or the other."""
+class _AsyncCall(NamedTuple):
+    """An async handler or hook to await, and what to do with its value or its exception."""
 
     coroutine: Coroutine[Any, Any, Any]
-    then: Callable[[Any], _Work | None]
-    failed: Callable[[BaseException], _Work | None]
-    reply_to: pykka.Future[Any] | None
+    then: Callable[[Any], _AsyncCall | None]
+    failed: Callable[[BaseException], _AsyncCall | None]
+    reply_to: Future[Any] | None
 
 
-def _told(error: BaseException | None) -> str:
+def _cause(error: BaseException | None) -> str:
     if error is None:
         return "it was stopped"
     try:
         return repr(error)
-    except BaseException:  # a faulty __repr__ must not cost the asker the answer
+    except BaseException:  # a faulty __repr__ must not leave the ask without an answer
         return type(error).__name__
 
 
-def _nothing(_value: object) -> None:
-    return None
-
-
-def _reply(reply_to: pykka.Future[Any] | None, value: Any) -> None:
-    """Answer an ask that may have been answered already: by `stop_now`, or by its own asker."""
-    if isinstance(reply_to, Future):
+def _reply(reply_to: Future[Any] | None, value: Any) -> None:
+    """Answer an ask, unless it is answered: by `stop_now`, or by the caller that set its future."""
+    if reply_to is not None:
         reply_to._answer(value)
-    elif reply_to is not None:
-        with contextlib.suppress(queue.Full):
-            reply_to.set(value)
-
-
-def _refuse(reply_to: pykka.Future[Any], error: BaseException) -> None:
-    if isinstance(reply_to, Future):
-        reply_to._fail(error)
-    else:
-        with contextlib.suppress(queue.Full):
-            reply_to.set_exception((type(error), error, error.__traceback__))

@@ -1,4 +1,4 @@
-"""An event loop in a daemon thread of its own, and the one shared by actors without a loop."""
+"""An event loop in a daemon thread, and the one that actors started without a loop share."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import os
 import threading
 
 from understudy.errors import UsageError
-
-__all__ = ["LoopThread", "shared_loop"]
+from understudy.loop_actors.live_actors import end_actors_of_closed_loops
 
 
 class LoopThread:
@@ -23,18 +22,18 @@ class LoopThread:
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop, which runs from `start()` to `stop()`.
+        """The loop that runs from `start()` to `stop()`.
 
         Raises:
             UsageError: if the thread is not started, or stopped.
 
         """
         if self._loop is None:
-            raise UsageError("this loop thread does not run: call start() first")
+            raise UsageError("this LoopThread does not run: call start() first")
         return self._loop
 
     def start(self) -> asyncio.AbstractEventLoop:
-        """Start the thread, wait until its loop runs, and return the loop; again: the same loop."""
+        """Start the thread if it does not run, wait until its loop runs, and return the loop."""
         with self._lock:
             if self._loop is None:
                 running = threading.Event()
@@ -46,9 +45,9 @@ class LoopThread:
             return self.loop
 
     def stop(self, timeout: float | None = None) -> bool:
-        """End the loop: its tasks are cancelled, its actors end, the loop is closed.
+        """Cancel the tasks of the loop, end its actors, and close it.
 
-        Called on the loop itself it only asks for the end. Stopping twice is no error.
+        Called on the loop itself it requests this and returns at once. To stop twice is no error.
 
         Args:
             timeout: seconds to wait for the thread; None waits for ever.
@@ -58,6 +57,8 @@ class LoopThread:
 
         """
         with self._lock:
+            # Taken in one step, so one of two threads that stop it sends the request, and a start
+            # after this makes a new thread.
             thread, loop, stopping = self._thread, self._loop, self._stopping
             self._loop = None
         if loop is not None and stopping is not None:
@@ -72,6 +73,9 @@ class LoopThread:
     def _run(self, running: threading.Event) -> None:
         with asyncio.Runner() as runner:
             runner.run(self._wait(running))
+        # Another thread may have started actors while the loop shut down, after its own had ended:
+        # test_an_actor_that_is_started_while_it_stops_is_ended_with_it
+        end_actors_of_closed_loops()
 
     async def _wait(self, running: threading.Event) -> None:
         self._stopping = asyncio.Event()
@@ -85,7 +89,7 @@ _shared: LoopThread | None = None
 
 
 def shared_loop() -> asyncio.AbstractEventLoop:
-    """The loop of actors that were started where no loop runs; its thread starts on demand."""
+    """The loop of actors that are started where no loop runs; its thread starts on demand."""
     global _shared
     with _lock:
         if _shared is None:
@@ -94,10 +98,11 @@ def shared_loop() -> asyncio.AbstractEventLoop:
 
 
 def _forget_after_fork() -> None:
-    """The child of a fork has no thread that runs the loop: it gets a new one on demand."""
+    """Let the child of a fork start a thread of its own: the parent's does not run there."""
     global _lock, _shared
     _lock = threading.Lock()
     _shared = None
 
 
-os.register_at_fork(after_in_child=_forget_after_fork)
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_forget_after_fork)

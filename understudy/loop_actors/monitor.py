@@ -1,4 +1,4 @@
-"""One-way watching: a watcher of an actor gets one `Down` when it ends."""
+"""Monitors: a watcher of an actor gets one `Down` when the actor ends."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ from typing import Any, TypeAlias
 
 import pykka
 
-__all__ = ["Down", "Lifetime", "Watcher"]
-
 logger = logging.getLogger(__name__)
 
-# One lock for all actors: it is held for moments, at the rare events of an actor's life.
+# One lock for all actors saves memory: it is taken seldom in the life of an actor, and held for a
+# few assignments. Re-entrant, for a finalizer may stop an actor while its thread holds the lock.
 _lock = threading.RLock()
 
 
 @dataclass(frozen=True, slots=True)
 class Down:
-    """An actor has ended: its last hook has returned and every ask of it is answered."""
+    """An actor has ended: its last hook has returned, and every ask of it is answered."""
 
     ref: pykka.ActorRef[Any]
     """The actor that ended."""
 
     reason: BaseException | None
-    """What killed it; None if it stopped on request."""
+    """The exception that killed it; None if it stopped on request."""
 
 
 Watcher: TypeAlias = pykka.ActorRef[Any] | Callable[[Down], object]
-"""An actor, told by a message, or a plain function, called on the loop of the actor that ended."""
+"""An actor, which gets the `Down` as a message, or a function, called on the ended actor's loop."""
 
 
 class Lifetime(threading.Event):
     """Pykka's `actor_stopped` flag, the watchers of the actor, and how it ended.
 
-    The flag says that it takes no more messages; it has ended when its last hook has returned.
-    It is 1.1 KB smaller than `threading.Event`, whose condition is made when first waited for.
+    The flag is set when the actor takes no more messages; it has ended when its last hook has
+    returned. A `threading.Event` takes 1.1 KB more for its condition, which the first wait makes
+    here.
     """
 
     _set = False
@@ -56,12 +56,12 @@ class Lifetime(threading.Event):
 
     @property
     def ended(self) -> bool:
-        """True when the last hook has returned and `Down` goes out."""
+        """True when the last hook has returned and `Down` is being delivered."""
         return self._ended
 
     @property
     def reason(self) -> BaseException | None:
-        """What killed the actor, once it has ended."""
+        """The exception that killed the actor, once it has ended."""
         return self._reason
 
     def is_set(self) -> bool:
@@ -80,6 +80,8 @@ class Lifetime(threading.Event):
             self._set = False
 
     def wait(self, timeout: float | None = None) -> bool:
+        # With `set`, which reads the condition under the lock: this wait sees the flag, or `set`
+        # sees its condition. test_actor_stopped_is_waited_for_as_an_event
         with _lock:
             if self._set:
                 return True
@@ -91,7 +93,9 @@ class Lifetime(threading.Event):
             return self._set
 
     def watch(self, watcher: Watcher, ref: pykka.ActorRef[Any]) -> None:
-        """Give `watcher` one `Down(ref, reason)` at the end: at once, if that was before."""
+        """Give `watcher` one `Down(ref, reason)` at the end; at once, if it has ended already."""
+        # With `end`, which takes the watchers and sets the flag in one step: this watcher is among
+        # them, or gets its `Down` here. test_threads_that_monitor_while_it_stops_get_one_down_each
         with _lock:
             if not self._ended:
                 if self._watchers is None:
@@ -101,12 +105,12 @@ class Lifetime(threading.Event):
         _deliver(watcher, Down(ref, self._reason))
 
     def unwatch(self, watcher: Watcher) -> bool:
-        """True if `watcher` will get no `Down` from here; False if it did, or never watched."""
+        """True if this removed `watcher`; False if it got its `Down`, or never watched."""
         with _lock:
             return self._watchers is not None and self._watchers.pop(watcher, None) is not None
 
     def end(self, reason: BaseException | None) -> bool:
-        """Deliver the `Down`s; False if that was done before."""
+        """Deliver `Down` to each watcher; False if that was done before."""
         with _lock:
             if self._ended:
                 return False
@@ -125,6 +129,6 @@ def _deliver(watcher: Watcher, down: Down) -> None:
         else:
             watcher(down)
     except pykka.ActorDeadError:
-        logger.debug("%s ended, and so had its watcher %r", down.ref, watcher)
-    except BaseException:  # a faulty watcher stops neither the others nor the loop
+        logger.debug("%s ended, but its watcher %r had ended before", down.ref, watcher)
+    except BaseException:  # a faulty watcher must stop neither the other ones nor the loop
         logger.exception("a watcher of %s raised", down.ref)

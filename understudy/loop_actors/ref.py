@@ -1,8 +1,8 @@
-"""The reference through which everybody else speaks to an actor."""
+"""The reference to an actor: the way to send to it, stop it and watch it."""
 
 from __future__ import annotations
 
-from typing import Any, Literal, Protocol, TypeVar, cast, overload
+from typing import Any, Literal, TypeVar, cast, overload
 
 import pykka
 from pykka._envelope import Envelope
@@ -12,25 +12,17 @@ from understudy.loop_actors.future import Future, refuse_on_a_loop
 from understudy.loop_actors.mailbox import Mailbox
 from understudy.loop_actors.monitor import Lifetime, Watcher
 
-__all__ = ["LoopActorRef"]
-
 A = TypeVar("A", bound=pykka.Actor)
 
 
-class _Stops(Protocol):
-    """What the ref asks of its actor beside Pykka's calls."""
-
-    def _stop_now(self, reason: BaseException | None, done: Future[bool]) -> None: ...
-
-
 class LoopActorRef(pykka.ActorRef[A]):
-    """A reference to a `LoopActor`: Pykka's, with futures to await, and monitors."""
+    """Pykka's reference, for a `LoopActor`: its futures can be awaited, and it has monitors."""
 
     actor_inbox: Mailbox
     actor_stopped: Lifetime
 
     def tell(self, message: Any) -> None:
-        """Send a message without waiting for anything.
+        """Send a message; never waits.
 
         Raises:
             pykka.ActorDeadError: if the actor takes no more messages; this one is not sent.
@@ -54,17 +46,17 @@ class LoopActorRef(pykka.ActorRef[A]):
     ) -> Any | Future[Any]:
         """Send a message and wait for the reply, or with `block=False` return its future at once.
 
-        The future always settles: with the reply, with what the handler raised, with
-        `pykka.ActorDeadError` if the actor takes no more messages or stops before this one, or
-        with `ActorDied`, one of these, if something kills the actor before it has answered.
+        The future always settles: with the reply; with the exception of the handler; with
+        `pykka.ActorDeadError` if the actor takes no more messages, or stops before this one; or
+        with `ActorDied`, a subclass of it, if something kills the actor before it has answered.
 
         Args:
-            message: what to send.
+            message: any object.
             block: wait in this thread.
             timeout: seconds to wait; None waits for ever.
 
         Raises:
-            WouldDeadlock: if it is to block where an event loop runs; nothing is sent.
+            WouldDeadlock: if `block` is true where an event loop runs; nothing is sent.
             pykka.Timeout: if `timeout` passes; the message may still be handled.
 
         """
@@ -82,33 +74,33 @@ class LoopActorRef(pykka.ActorRef[A]):
     @overload
     def stop(self, *, block: bool = True, timeout: float | None = None) -> bool | Future[bool]: ...
     def stop(self, *, block: bool = True, timeout: float | None = None) -> bool | Future[bool]:
-        """Ask the actor to stop when it has handled what it was sent before.
+        """Ask the actor to stop when it has handled the messages sent before.
 
         Returns:
-            True once it has stopped, `on_stop` included; False if it was dead already. With
-            `block=False` the future of this.
+            True once it has stopped and `on_stop` has returned; False if it was dead already. With
+            `block=False` a future of this.
 
         Raises:
-            WouldDeadlock: if it is to block where an event loop runs; nothing is sent.
+            WouldDeadlock: if `block` is true where an event loop runs; nothing is sent.
             pykka.Timeout: if `timeout` passes; the actor will still stop.
 
         """
         if block:
             refuse_on_a_loop("stop", "await stop(block=False)")
-        future = _Stopped()
+        future = _StopReply()
         if not self.actor_inbox.offer(Envelope(_ActorStop(), reply_to=future)):
             future._answer(False)
         return future.get(timeout=timeout) if block else future
 
     def stop_now(self, reason: BaseException | None = None) -> Future[bool]:
-        """Stop the actor without waiting for its mailbox, nor for the handler in progress.
+        """Stop the actor without waiting for its mailbox or for the handler in progress.
 
-        In this order: it takes no more messages; every ask of it is answered, by `ActorDied` if
-        it was in progress; watchers get `Down(ref, reason)`; the handler or hook in progress is
-        cancelled, and unwinds on its own time. No hook is called.
+        In this order: it takes no more messages; every ask of it is answered, one in progress by
+        `ActorDied`; watchers get `Down(ref, reason)`; the handler or hook in progress is cancelled,
+        and nothing waits until it has unwound. No hook is called.
 
         Returns:
-            The future of True once this is done; of False if the actor had ended before.
+            A future of True once this is done; of False if the actor had ended before.
 
         """
         future: Future[bool] = Future()
@@ -116,24 +108,24 @@ class LoopActorRef(pykka.ActorRef[A]):
         if actor is None:
             future.set(False)
         else:
-            cast("_Stops", actor)._stop_now(reason, future)
+            cast("Any", actor)._stop_now(reason, future)
         return future
 
     def monitor(self, watcher: Watcher) -> None:
-        """Give `watcher` one `Down` when the actor ends: at once, if it has ended already.
+        """Give `watcher` one `Down` when the actor ends; at once, if it has ended already.
 
-        An actor gets it as a message; a function is called on the actor's loop, or here if the
-        actor has ended already. Monitoring again changes nothing while the first one stands.
+        An actor gets it as a message. A function is called on the actor's loop, or in this thread
+        if the actor has ended already. To monitor again before that changes nothing.
         """
         self.actor_stopped.watch(watcher, self)
 
     def demonitor(self, watcher: Watcher) -> bool:
-        """End a monitor. True: no `Down` will come of it; False: it came, or there was none."""
+        """End a monitor. True: no `Down` will come; False: it came, or there was no monitor."""
         return self.actor_stopped.unwatch(watcher)
 
 
-class _Stopped(Future[bool]):
-    """The reply to a stop request: whatever the actor says to it, it has stopped."""
+class _StopReply(Future[bool]):
+    """The reply to a stop request: the actor answers None, as Pykka's does, and that is True."""
 
     def _answer(self, value: object) -> bool:
         return super()._answer(value is not False)

@@ -1,69 +1,121 @@
-"""Pykka's registry with registering and unregistering in constant time.
-
-Pykka keeps a list, so stopping an actor walks past all the others: with 100,000 actors that is
-most of the time that stopping takes.
-"""
+"""The registry of running `LoopActor`s: to find them, to send to many, and to stop them all."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any, cast, overload
+import contextlib
+import logging
+from typing import Any, ClassVar, Literal, TypeVar, cast, overload
 
 import pykka
 
-__all__ = ["RefTable", "install"]
+from understudy.loop_actors.future import Future
+from understudy.loop_actors.ref import LoopActorRef
+
+pykka_logger = logging.getLogger("pykka")
+
+A = TypeVar("A", bound=pykka.Actor)
 
 
-class RefTable:
-    """What `ActorRegistry` uses of a list, keyed by actor URN, in the order of registration.
+class LoopActorRegistry:
+    """All running `LoopActor`s of this process, with the methods of `pykka.ActorRegistry`.
 
-    It has no lock of its own: the registry holds its lock around each use.
+    `start()` registers an actor; it is unregistered when it takes no more messages. The two
+    registries are independent: `pykka.ActorRegistry` holds no `LoopActor`, and this one holds no
+    other actor, so `stop_all` of the one leaves the actors of the other alive.
+
+    Every method may be called from any thread. To register, to unregister and to find by urn take
+    constant time.
     """
 
-    __slots__ = ("_refs",)
+    # In start order. Each method uses it by one operation of a dict with string keys, which is
+    # atomic. So there is no lock that a signal handler or a finalizer could find taken.
+    _refs: ClassVar[dict[str, LoopActorRef[Any]]] = {}
 
-    def __init__(self, refs: Iterable[pykka.ActorRef[Any]] = ()) -> None:
-        self._refs = {ref.actor_urn: ref for ref in refs}
+    @classmethod
+    def broadcast(cls, message: Any, target_class: str | type[pykka.Actor] | None = None) -> None:
+        """Send `message` to all running actors of `target_class`, which is a class or its name.
 
-    def append(self, ref: pykka.ActorRef[Any]) -> None:
-        self._refs[ref.actor_urn] = ref
+        Without a `target_class`: to all. An actor that stops at the same time does not get it.
+        """
+        if isinstance(target_class, str):
+            targets = cls.get_by_class_name(target_class)
+        elif target_class is not None:
+            targets = cls.get_by_class(target_class)
+        else:
+            targets = cls.get_all()
+        for ref in targets:
+            with contextlib.suppress(pykka.ActorDeadError):
+                ref.tell(message)
 
-    def remove(self, ref: pykka.ActorRef[Any]) -> None:
-        if ref not in self:
-            raise ValueError(f"{ref} is not registered")
-        del self._refs[ref.actor_urn]
+    @classmethod
+    def get_all(cls) -> list[LoopActorRef[Any]]:
+        """All running actors, in start order."""
+        return list(cls._refs.values())
 
-    def clear(self) -> None:
-        self._refs.clear()
+    @classmethod
+    def get_by_class(cls, actor_class: type[A]) -> list[LoopActorRef[A]]:
+        """The running actors of this class or of a subclass, in start order."""
+        return [ref for ref in cls.get_all() if issubclass(ref.actor_class, actor_class)]
 
-    def __contains__(self, ref: object) -> bool:
-        return isinstance(ref, pykka.ActorRef) and ref.actor_urn in self._refs
+    @classmethod
+    def get_by_class_name(cls, actor_class_name: str) -> list[LoopActorRef[Any]]:
+        """The running actors whose class has exactly this name, in start order."""
+        return [ref for ref in cls.get_all() if ref.actor_class.__name__ == actor_class_name]
 
-    def __iter__(self) -> Iterator[pykka.ActorRef[Any]]:
-        return iter(self._refs.values())
+    @classmethod
+    def get_by_urn(cls, actor_urn: str) -> LoopActorRef[Any] | None:
+        """The running actor with this urn."""
+        return cls._refs.get(actor_urn)
 
-    def __reversed__(self) -> Iterator[pykka.ActorRef[Any]]:
-        return reversed(self._refs.values())
-
-    def __len__(self) -> int:
-        return len(self._refs)
+    @classmethod
+    def register(cls, actor_ref: LoopActorRef[Any]) -> None:
+        """Add an actor; `LoopActor.start` does this."""
+        cls._refs[actor_ref.actor_urn] = actor_ref
+        pykka_logger.debug("Registered %s", actor_ref)
 
     @overload
-    def __getitem__(self, index: int) -> pykka.ActorRef[Any]: ...
+    @classmethod
+    def stop_all(cls, *, block: Literal[True], timeout: float | None = ...) -> list[bool]: ...
     @overload
-    def __getitem__(self, index: slice) -> list[pykka.ActorRef[Any]]: ...
-    def __getitem__(self, index: int | slice) -> Any:
-        return list(self._refs.values())[index]
+    @classmethod
+    def stop_all(
+        cls, *, block: Literal[False], timeout: float | None = ...
+    ) -> list[Future[bool]]: ...
+    @overload
+    @classmethod
+    def stop_all(
+        cls, *, block: bool = True, timeout: float | None = None
+    ) -> list[bool] | list[Future[bool]]: ...
+    @classmethod
+    def stop_all(
+        cls, *, block: bool = True, timeout: float | None = None
+    ) -> list[bool] | list[Future[bool]]:
+        """Stop all running actors, the last started first.
 
-    def __eq__(self, other: object) -> bool:
-        return list(self) == (list(other) if isinstance(other, RefTable) else other)
+        Args:
+            block: wait in this thread for each actor before the next one is asked to stop.
+            timeout: seconds to wait for each actor; None waits for ever.
 
-    __hash__ = None  # type: ignore[assignment]  # as a list: it changes
+        Returns:
+            What `LoopActorRef.stop` returns for each of them.
 
+        Raises:
+            WouldDeadlock: if `block` is true where an event loop runs; no actor is stopped.
+            pykka.Timeout: if an actor takes longer than `timeout`; those started before it are
+                not asked to stop.
 
-def install() -> None:
-    """Put a `RefTable` in the place of the registry's list, once, keeping what is in it."""
-    registry = pykka.ActorRegistry
-    with registry._actor_refs_lock:
-        if not isinstance(registry._actor_refs, RefTable):
-            registry._actor_refs = cast("list[pykka.ActorRef[Any]]", RefTable(registry._actor_refs))
+        """
+        stopped = [ref.stop(block=block, timeout=timeout) for ref in reversed(cls.get_all())]
+        return cast("list[bool] | list[Future[bool]]", stopped)
+
+    @classmethod
+    def unregister(cls, actor_ref: LoopActorRef[Any]) -> None:
+        """Remove an actor, which runs on; no error if it is not registered.
+
+        An actor that stops does this itself.
+        """
+        found = cls._refs.pop(actor_ref.actor_urn, None)
+        pykka_logger.debug(
+            "Unregistered %s" if found is not None else "Unregistered %s (not found in registry)",
+            actor_ref,
+        )

@@ -1,6 +1,6 @@
-"""Models and messages: all that touches Pydantic AI's own layer.
+"""Models and messages: everything on top of Pydantic AI's model layer.
 
-Any model of Pydantic AI serves, by its name or as an object; `ScriptedModel` is the one for tests.
+An agent takes any model of Pydantic AI, by its name or as an object. `ScriptedModel` is for tests.
 """
 
 from understudy.models.model_names import resolve_model

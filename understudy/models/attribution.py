@@ -1,7 +1,7 @@
-"""Who said what in a conversation of several agents, and what each of them is shown of it (W5).
+"""The authors of messages in a workflow's conversation, and each agent's view of it.
 
-What an agent of a workflow says enters the conversation with its name on it. To itself it is shown
-as its own; to the others as something that they are told, marked with the author.
+A message of an agent carries the agent's name in its metadata. In the view of that agent it is the
+model's own message; in the view of another agent it is a user prompt that names the author.
 """
 
 from __future__ import annotations
@@ -23,65 +23,64 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-__all__ = ["author_of", "for_itself", "from_user", "is_for_itself", "signed", "view_for"]
-
-_KEY = "author"
-_OWN = "for_itself"
+_AUTHOR = "author"
+_FOR_ITSELF = "for_itself"
 
 GO_ON = "Go on with your part, as your instructions say."
-"""Said where an agent would answer itself: models answer others."""
+"""The prompt where a reply of the agent's own would be the last message: models need a prompt."""
 
 
 def author_of(message: ModelMessage) -> str | None:
-    """The agent of a workflow that said it; None for the user, and outside of workflows."""
-    author = (message.metadata or {}).get(_KEY)
+    """The name of the agent that is the author; None for the user, and outside of workflows."""
+    author = (message.metadata or {}).get(_AUTHOR)
     return author if isinstance(author, str) else None
 
 
-def signed(message: ModelMessage, author: str) -> ModelMessage:
-    """The message with its author on it, unless it is known already whose it is."""
-    if message.metadata and _KEY in message.metadata:
+def with_author(message: ModelMessage, author: str) -> ModelMessage:
+    """The message with its author in the metadata, unless these name one already."""
+    if message.metadata and _AUTHOR in message.metadata:
         return message
-    return replace(message, metadata={**(message.metadata or {}), _KEY: author})
+    return replace(message, metadata={**(message.metadata or {}), _AUTHOR: author})
 
 
 def from_user(message: ModelRequest) -> ModelRequest:
-    """The message as one of the user, wherever in a workflow it arrives."""
-    return replace(message, metadata={**(message.metadata or {}), _KEY: None})
+    """The message with the user as its author, whichever agent of a workflow it is sent to."""
+    return replace(message, metadata={**(message.metadata or {}), _AUTHOR: None})
 
 
 def for_itself(message: ModelRequest) -> ModelRequest:
-    """The message as one that holds for this run of this agent alone (P8).
+    """The message marked as one for this run of this agent alone.
 
-    It does not enter the conversation of a workflow: "call no tools, answer now" is meant neither
-    for the others nor for the agent's next part.
+    It does not become part of a workflow's conversation: "call no tools, answer now" applies
+    neither to other agents nor to the agent's next run.
     """
-    return replace(message, metadata={**(message.metadata or {}), _OWN: True})
+    return replace(message, metadata={**(message.metadata or {}), _FOR_ITSELF: True})
 
 
 def is_for_itself(message: ModelMessage) -> bool:
-    """Whether `for_itself` made it."""
-    return _OWN in (message.metadata or {})
+    """Whether `for_itself` marked it."""
+    return _FOR_ITSELF in (message.metadata or {})
 
 
 def view_for(
     name: str, messages: Sequence[ModelMessage], *, at: datetime, latest: bool, raw: bool
 ) -> list[ModelMessage]:
-    """The conversation as the agent of this name is shown it when its turn comes.
+    """A workflow's conversation as the agent of this name gets it when its run starts.
 
     Args:
-        name: the agent; what it said itself is left as it is.
+        name: of the agent; its own messages are left as they are.
         messages: the whole conversation.
-        at: when its turn came, for what is said to it in between.
-        latest: only the latest turn by somebody else.
-        raw: as it is, for a workflow: its agents are shown it, not itself.
+        at: when the run starts, for the prompts that are inserted.
+        latest: only the latest turn of another author.
+        raw: leave all messages as they are, for an agent that is a workflow itself: its own agents
+            get a view each.
 
     """
-    told = _latest_by_others(name, messages) if latest else messages
+    visible = _latest_by_others(name, messages) if latest else messages
     if raw:
-        return list(told)
+        return list(visible)
     view: list[ModelMessage] = []
-    for message in _shown(name, told, at):
+    for message in _as_prompts(name, visible, at):
         if view and isinstance(view[-1], ModelResponse) and isinstance(message, ModelResponse):
             view.append(_prompt(GO_ON, at))
         view.append(message)
@@ -96,23 +95,26 @@ def _latest_by_others(name: str, messages: Sequence[ModelMessage]) -> Sequence[M
         author = author_of(messages[index])
         if author == name:
             continue
-        whole = index
+        start = index
         if author is not None:
-            while isinstance(messages[whole], ModelRequest) and whole > 0:
-                if author_of(messages[whole - 1]) != author:
+            while isinstance(messages[start], ModelRequest) and start > 0:
+                if author_of(messages[start - 1]) != author:
                     break
-                whole -= 1
-        return list(messages[whole : index + 1])
+                start -= 1
+        return list(messages[start : index + 1])
     return messages
 
 
-def _shown(name: str, messages: Sequence[ModelMessage], at: datetime) -> Iterator[ModelMessage]:
+def _as_prompts(
+    name: str, messages: Sequence[ModelMessage], at: datetime
+) -> Iterator[ModelMessage]:
+    """The messages, with those of other agents as user prompts."""
     for message in messages:
         author = author_of(message)
         if author is None or author == name:
             yield message
             continue
-        content = _told(author, message)
+        content = _in_words(author, message)
         if content:
             yield _prompt(content, message.timestamp or at)
 
@@ -121,8 +123,8 @@ def _prompt(content: str | list[UserContent], at: datetime) -> ModelRequest:
     return ModelRequest(parts=[UserPromptPart(content, timestamp=at)], timestamp=at)
 
 
-def _told(author: str, message: ModelMessage) -> str | list[UserContent]:
-    """What another agent said and did, in words; files as they are."""
+def _in_words(author: str, message: ModelMessage) -> str | list[UserContent]:
+    """A message of another agent as text; files as they are."""
     lines: list[str] = []
     files: list[UserContent] = []
     for part in message.parts:
@@ -139,7 +141,7 @@ def _told(author: str, message: ModelMessage) -> str | list[UserContent]:
                 lines.append(f"[{author}] was told: {_text(content)}")
                 files += [item for item in content if not isinstance(item, str)]
             case _:
-                pass  # thoughts and what only one provider understands are nobody else's
+                pass  # thinking, and parts that only one provider understands
     text = "\n".join(lines)
     return [text, *files] if files else text
 

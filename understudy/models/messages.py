@@ -1,8 +1,8 @@
-"""The conversation: Pydantic AI's messages, in a list that is shared and only grows.
+"""The conversation: Pydantic AI's messages in an append-only list that views share.
 
-A `Messages` is a view: a shared list and a length. Appending through the newest view is O(1);
-appending through an older one copies what that view shows first, so two runs that start from
-one state never see each other's messages.
+A `Messages` is a view: a shared list and a length. Appending through the newest view is O(1).
+Appending through an older one copies its messages first, so two runs that start from one state
+never see each other's messages.
 """
 
 from __future__ import annotations
@@ -31,33 +31,25 @@ from pydantic_ai.messages import (
 
 from understudy.errors import UsageError
 
-__all__ = [
-    "Messages",
-    "UserInput",
-    "messages_from_dicts",
-    "messages_to_dicts",
-    "user_message",
-]
-
 UserInput = str | Sequence[UserContent]
-"""What a person may send: text, or text with images, documents and the like."""
+"""What a user may send: text, or a list of text, images, documents and the like."""
 
 _ALWAYS_PLAIN = frozenset({TextPart, ThinkingPart, ToolCallPart})
 _NO_FILES = frozenset({str, int, float, bool, dict, type(None)})
-"""What most tools return, told at a glance."""
+"""Types of content that hold no files, and that most tools return."""
 _UNSET_BUT_REQUIRED = {"instruction-delta": ("content", "id")}
-"""Fields of parts that may be None and have no default; `content` may be, of any part."""
+"""By the kind of part, fields that may be None and have no default; otherwise only `content`."""
 
 
 class _Log:
     """What views share: the messages, and the tool call ids that occur in them."""
 
-    __slots__ = ("call_ids", "items", "lent")
+    __slots__ = ("borrows", "call_ids", "items")
 
     def __init__(self, items: list[ModelMessage]) -> None:
         self.items = items
-        self.lent = 0
-        """How many model calls read the list now: meanwhile nobody may append to it."""
+        self.borrows = 0
+        """The number of model calls that read the list now: meanwhile nothing is appended to it."""
         self.call_ids: set[str] = set()
         for message in items:
             self.note_call_ids(message)
@@ -75,11 +67,10 @@ class Messages(Sequence[ModelMessage]):
     __slots__ = ("_length", "_log", "plain")
 
     plain: bool
-    """Whether every model takes all of it as it is.
+    """Whether any model can be sent these messages without its `prepare_messages`.
 
-    Files, system prompts in the middle and the like are not plain: the model's own
-    `prepare_messages` must see them before they are sent. It walks the whole history, so text and
-    tool calls go without.
+    That walks the whole history. Text and tool calls do not need it; files, system prompts in the
+    middle and the like do.
     """
 
     def __init__(self, messages: Iterable[ModelMessage] = ()) -> None:
@@ -103,7 +94,7 @@ class Messages(Sequence[ModelMessage]):
         return self._log.items[position]
 
     def __iter__(self) -> Iterator[ModelMessage]:
-        # An index, not the list's iterator: the list may grow while this view is read.
+        # By index, as the list may grow while this view is read.
         for index in range(self._length):
             yield self._log.items[index]
 
@@ -118,9 +109,9 @@ class Messages(Sequence[ModelMessage]):
         return f"Messages({self[:]!r})"
 
     def appending(self, *messages: ModelMessage) -> Messages:
-        """The view with `messages` at its end: O(1), unless another view grew past this one."""
+        """A view with `messages` at its end. O(1), unless another view has appended already."""
         log = self._log
-        if len(log.items) != self._length or log.lent:
+        if len(log.items) != self._length or log.borrows:
             log = _Log(log.items[: self._length])
         plain = self.plain
         for message in messages:
@@ -132,25 +123,25 @@ class Messages(Sequence[ModelMessage]):
         return view
 
     def has_call_id(self, tool_call_id: str) -> bool:
-        """Whether a tool call of this id occurs (or occurs in a longer view of the same list)."""
+        """Whether a tool call has this id, in this view or in a longer one of the same list."""
         return tool_call_id in self._log.call_ids
 
-    def lent(self) -> _Lent:
-        """The messages as the list that a model takes, while it is asked: `with view.lent() as x`.
+    def borrowed(self) -> _Borrowed:
+        """The messages as a list for a model call: `with view.borrowed() as messages`.
 
-        Where this is the newest view it is the shared list itself, so a model call costs the same
-        at message 10 and at message 1,000: read it, and copy what you keep. Meanwhile an append by
-        anybody goes to a copy.
+        The newest view gives the shared list itself, so a model call costs the same at message 10
+        and at message 1,000. Read it, and copy what is kept. Until the block is left, views append
+        to a copy of the list.
 
         Raises:
-            RuntimeError: on leaving, if somebody appended to the list; that is taken back.
+            RuntimeError: on leaving, if the list has grown; what was added is removed.
 
         """
-        return _Lent(self._log, self._length)
+        return _Borrowed(self._log, self._length)
 
 
-class _Lent:
-    """What `Messages.lent` gives. A generator with `contextmanager` takes 3 times as long."""
+class _Borrowed:
+    """The context manager of `Messages.borrowed`; one by `contextmanager` takes 3 times as long."""
 
     __slots__ = ("_is_newest", "_length", "_log")
 
@@ -162,7 +153,7 @@ class _Lent:
     def __enter__(self) -> list[ModelMessage]:
         if not self._is_newest:
             return self._log.items[: self._length]
-        self._log.lent += 1
+        self._log.borrows += 1
         return self._log.items
 
     def __exit__(
@@ -171,11 +162,13 @@ class _Lent:
         if not self._is_newest:
             return
         items = self._log.items
-        self._log.lent -= 1
+        self._log.borrows -= 1
         changed = len(items) != self._length
         del items[self._length :]
         if changed and error is None:
-            raise RuntimeError("it changed the conversation that it was given: it must copy it")
+            raise RuntimeError(
+                "a model call changed the list of messages that it got: copy it before changing it"
+            )
 
 
 def _is_plain(message: ModelMessage, *, first: bool) -> bool:
@@ -201,26 +194,26 @@ def _holds_files(content: Any) -> bool:
 
 
 def normalised(messages: Iterable[ModelMessage]) -> list[ModelMessage]:
-    """An imported history made valid for any provider, once, on entry.
+    """An imported history, made valid for any provider.
 
-    Dangling tool calls get a result that says so, orphaned results go.
+    Tool calls without a result get one that says so; results without a call are removed.
     """
     repaired = repair_messages(list(messages))
     return [_without_instructions(message) for message in repaired]
 
 
 def _without_instructions(message: ModelMessage) -> ModelMessage:
-    """Less the system prompt of whoever recorded it: ours is built fresh for each call (R3)."""
+    """The message without the instructions that it was recorded with: each call adds its own."""
     if isinstance(message, ModelRequest) and message.instructions is not None:
         return replace(message, instructions=None)
     return message
 
 
 def user_message(given: object, *, at: datetime) -> ModelRequest:
-    """What a user says, as it enters the conversation.
+    """The message of a user's input.
 
     Raises:
-        UsageError: if it is empty or cannot be sent.
+        UsageError: if the input is empty or cannot be sent.
 
     """
     return ModelRequest(parts=[UserPromptPart(_checked_input(given), timestamp=at)], timestamp=at)
@@ -239,17 +232,19 @@ def _checked_input(given: object) -> UserInput:
         except ValueError as error:
             raise UsageError(f"The input cannot be sent: {error}") from error
         return list(given)
-    raise UsageError(f"The input is text, or a list of text, images and the like; not {given!r}")
+    raise UsageError(
+        f"The input must be text, or a list of text, images and the like, got {given!r}"
+    )
 
 
 def messages_to_dicts(messages: Iterable[ModelMessage]) -> list[dict[str, Any]]:
-    """Messages as JSON-able dicts in Pydantic AI's own format, less the fields that are unset."""
+    """Messages as JSON-able dicts in Pydantic AI's own format, without the fields that are None."""
     dumped = ModelMessagesTypeAdapter.dump_python(list(messages), mode="json")
     return [_without_unset(message) for message in cast("list[dict[str, Any]]", dumped)]
 
 
 def messages_from_dicts(data: Sequence[dict[str, Any]]) -> list[ModelMessage]:
-    """The messages that `messages_to_dicts` told."""
+    """The messages from their `messages_to_dicts`."""
     return ModelMessagesTypeAdapter.validate_python(list(data))
 
 
@@ -266,28 +261,29 @@ def _without_unset(message: dict[str, Any]) -> dict[str, Any]:
     return slim
 
 
-def _read_one(data: Any) -> Any:
+def _load_message(data: Any) -> Any:
     return messages_from_dicts([data])[0] if isinstance(data, dict) else data
 
 
-def _tell_one(message: ModelMessage) -> dict[str, Any]:
+def _dump_message(message: ModelMessage) -> dict[str, Any]:
     return messages_to_dicts([message])[0]
 
 
-def _read_part(data: Any) -> Any:
+def _load_part(data: Any) -> Any:
     if not isinstance(data, dict):
         return data
     return messages_from_dicts([{"kind": "request", "parts": [data]}])[0].parts[0]
 
 
-def _tell_part(part: ToolReturnPart) -> dict[str, Any]:
-    told = messages_to_dicts([ModelRequest(parts=[part])])[0]["parts"][0]
-    return cast("dict[str, Any]", told)
+def _dump_part(part: ToolReturnPart) -> dict[str, Any]:
+    dumped = messages_to_dicts([ModelRequest(parts=[part])])[0]["parts"][0]
+    return cast("dict[str, Any]", dumped)
 
 
-StoredRequest = Annotated[ModelRequest, PlainValidator(_read_one), PlainSerializer(_tell_one)]
-StoredResponse = Annotated[ModelResponse, PlainValidator(_read_one), PlainSerializer(_tell_one)]
-StoredMessage = Annotated[ModelMessage, PlainValidator(_read_one), PlainSerializer(_tell_one)]
+_load, _dump = PlainValidator(_load_message), PlainSerializer(_dump_message)
+StoredRequest = Annotated[ModelRequest, _load, _dump]
+StoredResponse = Annotated[ModelResponse, _load, _dump]
+StoredMessage = Annotated[ModelMessage, _load, _dump]
 StoredToolReturn = Annotated[
-    ToolReturnPart, PlainValidator(_read_part), PlainSerializer(_tell_part)
+    ToolReturnPart, PlainValidator(_load_part), PlainSerializer(_dump_part)
 ]

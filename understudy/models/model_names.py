@@ -1,4 +1,4 @@
-"""Which model a name means, and what a model needs of us beside its own interface."""
+"""The model of a name, and what a model needs before a call."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from understudy.errors import UsageError
 
 
 def resolve_model(model: str | Model) -> Model:
-    """The model of this name, with its provider's client loaded.
+    """The model of this name, with its provider's client loaded; a model object as it is.
 
     Raises:
-        UsageError: if the name is unknown, its package is not installed or its API key not set.
+        UsageError: if the name is unknown, its package not installed, or its API key not set.
 
     """
     if isinstance(model, Model):
@@ -24,18 +24,19 @@ def resolve_model(model: str | Model) -> Model:
 
 
 def refresh_client(model: Model) -> None:
-    """Let the provider replace an HTTP client that belongs to an event loop that is gone.
+    """Let the provider replace an HTTP client whose event loop is closed.
 
-    Pydantic AI's own agent does this at the start of each run, by the same name, which is private:
+    Pydantic AI's agent calls this private method at the start of each run, too.
     `tests/test_contracts.py` fails when it changes.
     """
     model._refresh_http_client()
 
 
 def needs_preparation(model: Model) -> bool:
-    """Whether this model must prepare even plain messages: its ids are short, or its tokens loose.
+    """Whether this model's `prepare_messages` changes even plain messages.
 
-    Preparing walks the whole history, so a model that does not need it is spared.
+    It does where the model limits the length of tool call ids, or may read special tokens in
+    content. Preparing walks the whole history, so it is skipped for other models.
     """
     profile = model.profile
     return bool(

@@ -1,4 +1,4 @@
-"""What becomes of an agent's final text: a value of a type, under a key of the values (W4)."""
+"""An agent's final text as a value of a type, and its key in the agent's values."""
 
 from __future__ import annotations
 
@@ -13,46 +13,44 @@ from pydantic_core import PydanticSerializationError
 
 from understudy.errors import UsageError
 
-__all__ = ["InvalidOutput", "Output"]
-
 _FENCED = re.compile(r"\s*```(?:json)?\s*\n(.*?)\n?\s*```\s*", re.DOTALL | re.IGNORECASE)
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
 
 class InvalidOutput(Exception):
-    """The final text is no value of the output type; what the model is told is its text."""
+    """The final text is no value of the output type. The message is for the model."""
 
 
 class Output:
-    """The final text of an agent's run, as somebody wants it.
+    """How the final text of an agent's run is read, and where it is put.
 
     Args:
-        key: where in `state.values` it is put, or None.
-        type: what the text is read as: JSON that Pydantic accepts as this type. None, and `str`,
-            take the text as it is.
-        agent: whose it is, for errors.
+        key: of `state.values`, where the text or its value is put; None for nowhere.
+        type: of the value, which Pydantic validates from the text as JSON. None and `str` take the
+            text as it is.
+        agent: the agent's name, for errors.
 
     Raises:
-        UsageError: for a key that no `{key}` could read, or a type that has no JSON schema.
+        UsageError: for a key that `{key}` cannot read, or a type without a JSON schema.
 
     """
 
     def __init__(self, *, key: str | None, type: Any, agent: str) -> None:
         if key is not None and (not isinstance(key, str) or not _KEY.fullmatch(key)):
             raise UsageError(
-                f"Agent {agent!r}: output_key is a name that {{key}} can read, made of letters, "
-                f"digits, _, . and -; not {key!r}"
+                f"Agent {agent!r}: `output_key` must be a name that {{key}} can read, made of "
+                f"letters, digits, _, . and -, got {key!r}"
             )
         self.key = key
         self.type = type
         self._adapter: TypeAdapter[Any] | None = None
         self.instructions = ""
-        """What the model is told of the type, after all other instructions."""
+        """The instructions that describe the type, after all others; empty for text."""
         if type is None or type is str:
             return
         try:
             if inspect.isroutine(type):
-                raise TypeError("a function is no type")
+                raise TypeError("it is a function")
             self._adapter = TypeAdapter(type)
             schema = self._adapter.json_schema()
         except (
@@ -62,8 +60,8 @@ class Output:
             NameError,
         ) as error:
             raise UsageError(
-                f"Agent {agent!r}: output_type is a type that Pydantic can validate from JSON, "
-                f"such as a BaseModel; not {type!r} ({error})"
+                f"Agent {agent!r}: `output_type` must be a type that Pydantic can validate from "
+                f"JSON, such as a BaseModel, got {type!r} ({error})"
             ) from error
         self.instructions = (
             "Your final answer is JSON that fits this schema, and nothing else, no Markdown "
@@ -72,14 +70,14 @@ class Output:
 
     @property
     def typed(self) -> bool:
-        """Whether the text is read as something else."""
+        """Whether the text is read as another type than `str`."""
         return self._adapter is not None
 
     def read(self, text: str) -> Any:
         """The value of this text, as JSON.
 
         Raises:
-            InvalidOutput: saying what is wrong, for the model to mend.
+            InvalidOutput: if it is none; the message tells the model what to correct.
 
         """
         adapter = self._adapter
@@ -90,14 +88,12 @@ class Output:
             value = adapter.validate_json(fenced.group(1) if fenced else text)
             return adapter.dump_python(value, mode="json")
         except ValidationError as error:
-            raise InvalidOutput(
-                _told(error.errors(include_url=False, include_context=False))
-            ) from error
+            raise InvalidOutput(_error_text(error)) from error
         except PydanticSerializationError as error:
             raise InvalidOutput(str(error)) from error
 
     def load(self, data: Any) -> Any:
-        """The value that `read` told as JSON.
+        """The value from the JSON that `read` returned.
 
         Raises:
             ValueError: if the type does not accept it any more.
@@ -106,8 +102,8 @@ class Output:
         return data if self._adapter is None else self._adapter.validate_python(data)
 
 
-def _told(errors: list[Any]) -> str:
+def _error_text(error: ValidationError) -> str:
     return "\n".join(
-        f"{'.'.join(str(place) for place in error['loc']) or 'answer'}: {error['msg']}"
-        for error in errors
+        f"{'.'.join(str(part) for part in detail['loc']) or 'answer'}: {detail['msg']}"
+        for detail in error.errors(include_url=False, include_context=False)
     )

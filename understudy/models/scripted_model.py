@@ -1,4 +1,4 @@
-"""Models: any of Pydantic AI's, found by name, and a scripted one for tests."""
+"""`ScriptedModel`: a model that answers from a list, for tests and demos."""
 
 from __future__ import annotations
 
@@ -23,8 +23,6 @@ from pydantic_ai.usage import RequestUsage
 
 from understudy._base.clock import SystemClock
 
-__all__ = ["ScriptExhausted", "ScriptedModel", "ScriptedRequest", "call"]
-
 
 @dataclass(frozen=True, slots=True)
 class ScriptedCall:
@@ -44,7 +42,7 @@ def call(
 
 @dataclass(frozen=True, slots=True)
 class ScriptedRequest:
-    """What a `ScriptedModel` was asked."""
+    """One request to a `ScriptedModel`."""
 
     messages: tuple[ModelMessage, ...]
     instructions: str
@@ -64,7 +62,7 @@ class ScriptedRequest:
 
 
 class ScriptExhausted(Exception):
-    """The model was asked more often than its script has replies."""
+    """The model got more requests than its script has replies."""
 
 
 _Piece = str | ScriptedCall | BaseException
@@ -81,7 +79,8 @@ class ScriptedModel(Model):
             `ModelResponse`, an exception (raised), or a function of the request that returns any
             of those. A single function instead of a list answers every request. An exception in
             a list breaks a stream at that place.
-        delta_size: streamed text comes in pieces of so many characters.
+        name: the model's name.
+        delta_size: the number of characters of each piece of streamed text.
 
     """
 
@@ -94,11 +93,11 @@ class ScriptedModel(Model):
     ) -> None:
         super().__init__()
         self._name = name
-        self._every = replies if callable(replies) else None
+        self._answer_all = replies if callable(replies) else None
         self._replies: list[_Reply] = [] if callable(replies) else list(replies)
         self._delta_size = delta_size
         self.requests: list[ScriptedRequest] = []
-        """What it was asked so far, oldest first."""
+        """The requests so far, oldest first."""
 
     @property
     def model_name(self) -> str:
@@ -147,13 +146,14 @@ class ScriptedModel(Model):
         )
         index = len(self.requests)
         self.requests.append(request)
-        if self._every is not None:
-            reply: Any = self._every
+        if self._answer_all is not None:
+            reply: Any = self._answer_all
         elif index < len(self._replies):
             reply = self._replies[index]
         else:
             raise ScriptExhausted(
-                f"{self._name!r} has {len(self._replies)} replies and was asked {index + 1} times"
+                f"{self._name!r} has {len(self._replies)} replies and was called {index + 1} times:"
+                " add a reply"
             )
         if callable(reply) and not isinstance(reply, BaseException):
             reply = reply(request)
@@ -181,7 +181,7 @@ class ScriptedModel(Model):
                 error = piece
                 break
             else:
-                raise TypeError(f"{piece!r} is no scripted reply: give text or call(...)")
+                raise TypeError(f"{piece!r} is no scripted reply: use text or call(...)")
         response = ModelResponse(
             parts=parts,
             usage=RequestUsage(input_tokens=1, output_tokens=1),
@@ -192,7 +192,7 @@ class ScriptedModel(Model):
 
 @dataclass
 class _ScriptedStream(StreamedResponse):
-    """Plays a finished response as a stream."""
+    """Streams a finished response."""
 
     _response: ModelResponse
     _delta_size: int

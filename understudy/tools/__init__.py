@@ -1,4 +1,4 @@
-"""Tools: functions that a model may call, and what they may say beside their value."""
+"""Tools: functions that a model may call, their context and their results."""
 
 from understudy.tools.context import ToolContext
 from understudy.tools.function_tool import Tool, exit_loop, tool

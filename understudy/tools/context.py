@@ -1,4 +1,4 @@
-"""`ToolContext`: what a tool may know of its call."""
+"""`ToolContext`: what a tool can read and do in its call."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from typing import Any
 
 from understudy.state.agent_state import AgentState
 
-__all__ = ["ToolContext"]
-
 
 class ToolContext:
-    """What a tool may know of its call. Annotate the first parameter with it to get one (T3)."""
+    """What a tool can read and do in its call: the first parameter, where it is annotated so."""
 
     __slots__ = (
         "_emit",
@@ -31,16 +29,16 @@ class ToolContext:
 
     agent_id: str
     agent_path: tuple[str, ...]
-    """Names of the agents from the root down to this one."""
+    """The names of the agents from the root to this one."""
     run_id: str
     call_key: str
-    """The same whenever this very call runs: hand it to the target as its idempotency key."""
+    """The same in every attempt of this call: send it to a target as the idempotency key."""
     tool_call_id: str
     tool_name: str
     deps: Any
-    """What the host gave to the run: connections, settings, a user. Never stored."""
+    """What the run was given as `deps`: connections, settings, a user. Never stored."""
     resumed: bool
-    """Whether the `Interrupt` that this call raised before was answered."""
+    """Whether this call raised `Interrupt` before and has an answer now."""
     resume_value: Any
     """That answer, or None."""
 
@@ -76,28 +74,29 @@ class ToolContext:
 
     @property
     def state(self) -> AgentState:
-        """The agent's state, to read: a copy, made when first asked for in this call."""
+        """A copy of the agent's state, made at the first access in this call."""
         if self._state is None:
             self._state = self._read_state()
         return self._state
 
     async def run_agent(self, agent: Any, input: Any, *, max_depth: int = 5) -> Any:
-        """Run another agent inside this call, and give its outcome (T3).
+        """Run another agent inside this call, and return its outcome.
 
-        If it waits for a person, so does this call: afterwards the tool runs again from its
-        start, and the agent goes on where it was. Its requests, usage and events are this run's.
+        If it waits for a person, so does this call. After the decision the tool runs again from
+        its start, and the agent continues where it stopped. Its requests, usage and events are
+        part of this run.
 
         Args:
             agent: an `Agent`, or the name of one that a `SubAgent` of this agent offers.
-            input: what it is told.
-            max_depth: how deep agents may nest, the root counted (S7).
+            input: its input.
+            max_depth: how many levels of agents may nest, including the root.
 
         Raises:
-            UsageError: for what is no agent, an empty input, or one level too deep.
+            UsageError: if `agent` is no agent, `input` is empty, or the nesting is too deep.
 
         """
         return await self._run_agent(agent, input, max_depth)
 
     def emit(self, data: Any) -> None:
-        """Tell the run's subscribers something: they get a `ToolEmitted` event with `data`."""
+        """Emit a `ToolEmitted` event with `data` to the run's subscribers."""
         self._emit(self, data)

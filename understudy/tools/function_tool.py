@@ -1,7 +1,7 @@
-"""Tools: functions that a model may call.
+"""`Tool` and `@tool`: functions that a model may call.
 
-The schema comes from the signature and the docstring (Pydantic AI makes it). We call the function
-ourselves, so that a call has a key, a record and a person's answer behind it.
+Pydantic AI generates the schema from the signature and the docstring. The function itself is called
+by the pipeline, which gives each call a key, records and approvals.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 from pydantic_ai.tools import ToolDefinition
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
-from understudy._base.json_values import digest, is_time_span
+from understudy._base.json_values import checked_seconds, digest
 from understudy.errors import UsageError
 from understudy.tools.result import InvalidArguments, ToolResult
 from understudy.tools.schema import (
+    error_text,
     hints_of,
     is_async,
     return_type,
     schema_tool,
     takes_context,
-    told,
 )
 
 R = TypeVar("R")
@@ -34,23 +34,25 @@ OnUnknown = Literal["ask", "tell"]
 
 
 class Tool(Generic[R]):
-    """A function with its schema. Make one with `@tool`; it is still callable as the function.
+    """A function with its schema. Create one with `@tool`; it is still callable as the function.
 
     Args:
         function: async or plain. Plain ones run in worker threads.
         name: for the model; the function's name by default.
         description: for the model; the docstring by default.
-        sequential: run alone, not beside its siblings of the same reply (T1).
+        sequential: run alone, not concurrently with the other calls of the same reply.
         idempotent: running it again with the same `ctx.call_key` has no second effect, so a call
-            that was cut off may run again (J4).
-        timeout: seconds; after it an idempotent tool gets an error, any other is in doubt (T6).
+            that was cut off may run again.
+        timeout: seconds after which the result is an error, or the call is in doubt where the tool
+            is not idempotent.
         inline: run a plain function on the event loop itself. Only for fast ones.
         on_unknown: who settles a call in doubt: `ask` a person, or `tell` the model that the
-            outcome is unknown. By default gated tools ask.
-        version: part of what an approval is bound to; change it when the tool's meaning does (I12).
+            outcome is unknown. By default tools that need approval ask.
+        version: part of what an approval is bound to; change it when the tool's meaning changes.
 
     Raises:
-        UsageError: if the function has a parameter without annotation, or no schema can be made.
+        UsageError: for a parameter without annotation, options that do not fit together, or a
+            signature that has no schema.
 
     """
 
@@ -68,7 +70,7 @@ class Tool(Generic[R]):
         version: str = "",
     ) -> None:
         if not callable(function):
-            raise UsageError(f"A tool is a function, not {function!r}")
+            raise UsageError(f"A tool must be a function, got {function!r}")
         self.function = function
         self.name: str = name or str(getattr(function, "__name__", type(function).__name__))
         _check_options(self.name, timeout=timeout, on_unknown=on_unknown)
@@ -82,7 +84,7 @@ class Tool(Generic[R]):
         if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
             raise UsageError(f"Tool {self.name!r} is a generator: return one value instead")
         if inline and timeout is not None:
-            raise UsageError(f"Tool {self.name!r}: what runs inline cannot be timed out")
+            raise UsageError(f"Tool {self.name!r}: use `timeout` or `inline`, not both")
         if inline and self.is_async:
             raise UsageError(
                 f"Tool {self.name!r} is async: it runs on the loop without inline=True"
@@ -121,7 +123,7 @@ class Tool(Generic[R]):
         """The keyword arguments for the function, converted to its types, defaults filled in.
 
         Raises:
-            InvalidArguments: with a text that tells the model what to mend.
+            InvalidArguments: if they do not fit; the message tells the model what to correct.
 
         """
         try:
@@ -130,30 +132,40 @@ class Tool(Generic[R]):
             else:
                 checked = self._validator.validate_python(dict(arguments or {}))
         except ValidationError as error:
-            raise InvalidArguments(told(error)) from None
+            raise InvalidArguments(error_text(error)) from None
         return cast("dict[str, Any]", checked)
 
     def revalidate(self, canonical: Mapping[str, Any]) -> dict[str, Any]:
-        """The keyword arguments that canonical arguments stand for."""
+        """The keyword arguments from canonical arguments.
+
+        Raises:
+            InvalidArguments: if they do not fit the function's parameters.
+
+        """
         try:
             return self.validate(to_json(canonical).decode())
         except PydanticSerializationError as error:
             raise InvalidArguments(f"The arguments cannot be written as JSON: {error}") from error
 
     def canonical(self, checked: Mapping[str, Any]) -> dict[str, Any]:
-        """Validated arguments as JSON, in the shape of the tool's schema."""
+        """Validated arguments as JSON, in the form of the tool's schema.
+
+        Raises:
+            InvalidArguments: if they cannot be written as JSON.
+
+        """
         single = self._schema.single_arg_name
-        shown = checked[single] if single is not None else checked
+        arguments = checked[single] if single is not None else checked
         try:
-            canonical = to_jsonable_python(_ordered(shown))
-            to_json(canonical)  # finds text that no encoding takes
-            json.dumps(canonical, allow_nan=False)  # finds numbers that JSON lacks
+            canonical = to_jsonable_python(_ordered(arguments))
+            to_json(canonical)  # raises for text that UTF-8 cannot encode
+            json.dumps(canonical, allow_nan=False)  # raises for NaN and infinity
             return cast("dict[str, Any]", canonical)
         except (PydanticSerializationError, ValueError) as error:
             raise InvalidArguments(f"The arguments cannot be written as JSON: {error}") from error
 
     def bind(self, checked: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """How to pass validated arguments to the function, less the context."""
+        """Validated arguments as positional and keyword arguments, without the context."""
         keywords = dict(checked)
         positional = [keywords.pop(name) for name in self._schema.positional_fields]
         if self._schema.var_positional_field is not None:
@@ -163,7 +175,7 @@ class Tool(Generic[R]):
     # --------------------------------------------------------------------- values
 
     def dump_value(self, value: Any) -> Any:
-        """A return value as JSON, through the return annotation (J18).
+        """A return value as JSON, through the return annotation.
 
         Raises:
             ValueError: if it cannot be serialised.
@@ -180,7 +192,7 @@ class Tool(Generic[R]):
             raise ValueError(str(error)) from error
 
     def load_value(self, data: Any) -> Any:
-        """The return value that `dump_value` wrote.
+        """The return value from its `dump_value`.
 
         Raises:
             ValueError: if the annotation does not accept it any more.
@@ -195,7 +207,7 @@ class Tool(Generic[R]):
         try:
             return TypeAdapter(self._return_type)
         except (PydanticSchemaGenerationError, PydanticUserError):
-            return None  # a type Pydantic cannot describe: its values are tried as JSON
+            return None  # Pydantic cannot describe the type: values are serialised as they are
 
 
 class ToolDecorator(Protocol):
@@ -226,14 +238,14 @@ def tool(
 def tool(
     function: Callable[..., Any] | None = None, /, **options: Any
 ) -> Tool[Any] | ToolDecorator:
-    """Make a `Tool` of a function: `@tool`, or `@tool(timeout=30, ...)`. See `Tool` for options."""
+    """Create a `Tool` from a function: `@tool`, or `@tool(timeout=30, ...)` with its options."""
     if function is not None:
         return Tool(function)
     return cast("ToolDecorator", functools.partial(Tool, **options))
 
 
 def _ordered(value: Any) -> Any:
-    """The value with each set in it as a sorted list, so that its JSON is the same anywhere."""
+    """The value with each set as a sorted list, so that its JSON is the same in every process."""
     if isinstance(value, dict):
         return {key: _ordered(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -244,19 +256,24 @@ def _ordered(value: Any) -> Any:
 
 
 def as_tool(given: object) -> Tool[Any]:
-    """`given` if it is a `Tool`, or one made of it."""
+    """`given` if it is a `Tool`, or a new one for a function.
+
+    Raises:
+        UsageError: for anything else.
+
+    """
     if isinstance(given, Tool):
         return given
     if callable(given) and not isinstance(given, type):
         return Tool(given)
-    raise UsageError(f"tools=[...] takes functions and @tool functions, not {given!r}")
+    raise UsageError(f"tools=[...] takes functions and @tool functions, got {given!r}")
 
 
 def _check_options(name: str, *, timeout: float | None, on_unknown: str | None) -> None:
-    if timeout is not None and not is_time_span(timeout):
-        raise UsageError(f"Tool {name!r}: timeout must be seconds above 0, not {timeout!r}")
+    if timeout is not None:
+        checked_seconds(timeout, what=f"Tool {name!r}: `timeout`")
     if on_unknown not in (None, "ask", "tell"):
-        raise UsageError(f"Tool {name!r}: on_unknown must be 'ask' or 'tell', not {on_unknown!r}")
+        raise UsageError(f"Tool {name!r}: `on_unknown` must be 'ask' or 'tell', got {on_unknown!r}")
 
 
 def _exit_loop() -> ToolResult[str]:
@@ -265,4 +282,4 @@ def _exit_loop() -> ToolResult[str]:
 
 
 exit_loop = Tool(_exit_loop, name="exit_loop", inline=True, idempotent=True)
-"""Ends the nearest loop around the agent that calls it, and that agent's own run (W3)."""
+"""Ends the nearest loop around the agent that calls it, and that agent's own run."""

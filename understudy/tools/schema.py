@@ -1,4 +1,4 @@
-"""From a function's signature and docstring to what the model is told of it."""
+"""The schema of a tool, from the function's signature and docstring."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ from understudy.errors import UsageError
 from understudy.tools.context import ToolContext
 from understudy.tools.result import ToolResult
 
-__all__ = ["hints_of", "is_async", "return_type", "schema_tool", "takes_context", "told"]
-
 
 def is_async(function: Callable[..., Any]) -> bool:
+    """Whether a call of `function`, also a partial or a callable object, returns a coroutine."""
     while isinstance(function, functools.partial):
         function = function.func
     return inspect.iscoroutinefunction(function) or (
@@ -32,6 +31,7 @@ def is_async(function: Callable[..., Any]) -> bool:
 
 
 def hints_of(function: Callable[..., Any], name: str) -> tuple[dict[str, Any], inspect.Signature]:
+    """The type hints and the signature of the function of the tool `name`."""
     target: Any = function
     while isinstance(target, functools.partial):
         target = target.func
@@ -47,15 +47,16 @@ def hints_of(function: Callable[..., Any], name: str) -> tuple[dict[str, Any], i
 
 
 def takes_context(name: str, signature: inspect.Signature, hints: Mapping[str, Any]) -> bool:
+    """Whether the first parameter is a `ToolContext`; all parameters must have annotations."""
     takes = False
     for index, parameter in enumerate(signature.parameters.values()):
         if parameter.name not in hints:
             raise UsageError(
                 f"Tool {name!r}: parameter {parameter.name!r} has no annotation. "
                 + (
-                    "Make a tool of the bound method instead: tool(thing.method)."
+                    "Create the tool from the bound method instead: tool(thing.method)."
                     if parameter.name == "self"
-                    else "Annotate it, so that the model is told what to give."
+                    else "Annotate it: the annotation becomes part of the tool's schema."
                 )
             )
         if hints[parameter.name] is ToolContext:
@@ -69,6 +70,7 @@ def takes_context(name: str, signature: inspect.Signature, hints: Mapping[str, A
 
 
 def return_type(annotation: Any) -> Any:
+    """The type of the value for the program."""
     if get_origin(annotation) is ToolResult:
         return get_args(annotation)[0]
     return Any if annotation is ToolResult else annotation
@@ -84,41 +86,42 @@ def schema_tool(
     sequential: bool,
     context: bool,
 ) -> SchemaTool[Any]:
-    """Pydantic AI's tool over a stand-in whose signature lacks the context parameter.
+    """Pydantic AI's tool for a placeholder function without the context parameter.
 
-    It makes the schema and the validator, and is never called.
+    It has the schema and the validator; the placeholder is never called.
     """
     parameters = list(signature.parameters.values())[1 if context else 0 :]
     annotations = {p.name: hints[p.name] for p in parameters}
 
-    def stand_in() -> None:
-        raise AssertionError("the stand-in for a tool's schema was called")
+    def placeholder() -> None:
+        raise AssertionError("the placeholder for a tool's schema was called")
 
-    stand_in.__name__ = stand_in.__qualname__ = name
-    stand_in.__doc__ = (
+    placeholder.__name__ = placeholder.__qualname__ = name
+    placeholder.__doc__ = (
         inspect.getdoc(function)
         if isinstance(function, (FunctionType, functools.partial)) or inspect.ismethod(function)
         else inspect.getdoc(type(function))
     )
-    stand_in.__module__ = getattr(function, "__module__", __name__)
-    stand_in.__annotations__ = annotations
-    stand_in.__signature__ = signature.replace(  # type: ignore[attr-defined]
+    placeholder.__module__ = getattr(function, "__module__", __name__)
+    placeholder.__annotations__ = annotations
+    placeholder.__signature__ = signature.replace(  # type: ignore[attr-defined]
         parameters=[p.replace(annotation=annotations[p.name]) for p in parameters],
         return_annotation=inspect.Signature.empty,
     )
     try:
         return SchemaTool(
-            stand_in,
+            placeholder,
             takes_ctx=False,
             name=name,
             description=description,
             sequential=sequential,
         )
     except (SchemaError, PydanticSchemaGenerationError, PydanticUserError) as error:
-        raise UsageError(f"Tool {name!r}: no schema can be made: {error}") from error
+        raise UsageError(f"Tool {name!r}: no schema can be generated: {error}") from error
 
 
-def told(error: ValidationError) -> str:
+def error_text(error: ValidationError) -> str:
+    """What is wrong with arguments, for the model."""
     lines = []
     for detail in error.errors(include_url=False, include_context=False):
         where = ".".join(str(part) for part in detail["loc"]) or "arguments"

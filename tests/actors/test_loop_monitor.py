@@ -1,0 +1,51 @@
+"""A blocked event loop is noticed, and what blocks it is named (DESIGN §5)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import pytest
+
+from tests.support.loops import play, soon
+from understudy import Agent, Runtime, ScriptedModel, call, tool
+from understudy.actors import LoopBlocked
+
+
+def test_whoever_holds_the_loop_up_is_named_in_the_log_and_to_subscribers(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    noticed = threading.Event()
+
+    class Notice(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "blocked" in record.getMessage():
+                noticed.set()
+
+    @tool
+    async def holds_the_loop() -> str:
+        """Block, as an async tool must not."""
+        assert noticed.wait(10)
+        return "done"
+
+    async def main() -> None:
+        model = ScriptedModel([call("holds_the_loop"), "done"])
+        async with Runtime([Agent("a", model, tools=[holds_the_loop])]) as runtime:
+            ref = runtime.spawn("a")
+            events = ref.events()
+            await soon(ref.run("go"))
+            async for told in events:
+                if isinstance(told.event, LoopBlocked):
+                    assert told.seq is None
+                    assert told.event.where.startswith("wait")  # the innermost: of the event
+                    assert told.event.seconds >= 1
+                    break
+
+    logger = logging.getLogger("understudy.actors.loop_monitor")
+    handler = Notice()
+    logger.addHandler(handler)
+    try:
+        play(main, seconds=15)
+    finally:
+        logger.removeHandler(handler)
+    assert "the event loop is blocked in wait" in caplog.text

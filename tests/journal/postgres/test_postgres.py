@@ -1,0 +1,926 @@
+"""What a store in PostgreSQL does beyond the contract: many hosts, leases, a server that goes."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TypeVar
+
+import psycopg
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.support.postgres import Cutter, Hosts, Server
+from understudy.errors import (
+    Fenced,
+    OwnedElsewhere,
+    RecordRefused,
+    SchemaVersionError,
+    StoreBroken,
+    StoreConflict,
+    StoreDamaged,
+    StoreError,
+    StoreUnavailable,
+    UsageError,
+)
+from understudy.journal.codec import EncodedRecord
+from understudy.journal.contracts import Batch, IndexStatus, Owned
+from understudy.journal.postgres import sql as postgres_sql
+from understudy.journal.postgres.backend import PostgresBackend
+
+T = TypeVar("T")
+OPEN = IndexStatus.OPEN
+
+
+def record(text: str = "x") -> EncodedRecord:
+    return EncodedRecord("once", 1, text.encode())
+
+
+def batch(
+    owned: Owned, *texts: str, seq: int | None = None, index_status: IndexStatus = OPEN
+) -> Batch:
+    return Batch(
+        agent_id=owned.agent_id,
+        incarnation=owned.incarnation,
+        epoch=owned.epoch,
+        first_seq=owned.last_seq + 1 if seq is None else seq,
+        records=tuple(map(record, texts)),
+        index_status=index_status,
+    )
+
+
+@contextmanager
+def commit(backend: PostgresBackend) -> Iterator[None]:
+    backend.begin()
+    yield
+    backend.commit()
+
+
+def claim(backend: PostgresBackend, agent_id: str = "x") -> Owned:
+    with commit(backend):
+        owned = backend.claim(agent_id, "support")
+    assert owned is not None
+    return owned
+
+
+def append(backend: PostgresBackend, added: Batch) -> None:
+    with commit(backend):
+        backend.append(added)
+
+
+def texts(backend: PostgresBackend, agent_id: str = "x") -> list[str]:
+    found = backend.load(agent_id, 0)
+    assert found is not None
+    return [each.payload.decode() for each in found.records]
+
+
+def refused(backend: PostgresBackend, change: Callable[[], object]) -> type[Exception]:
+    """The error of a change; the rest of its transaction goes on."""
+    backend.begin()
+    with pytest.raises(StoreError) as caught:
+        change()
+    backend.commit()
+    return caught.type
+
+
+@contextmanager
+def meanwhile(work: Callable[[], T]) -> Iterator[Future[T]]:
+    """Do it in a thread of its own."""
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit(work)
+
+
+# ------------------------------------------------------------------- leases and takeover
+
+
+def test_an_agent_is_taken_over_when_the_lease_of_its_owner_has_ended(hosts: Hosts) -> None:
+    """J6."""
+    a, b = hosts.open("a"), hosts.open("b")
+    owned = claim(a)
+    append(a, batch(owned, "one"))
+    with pytest.raises(OwnedElsewhere, match="'a'"):
+        claim(b)
+    b.rollback()
+    hosts.end_lease("a")
+    taken = claim(b)
+    assert (taken.epoch, taken.last_seq) == (owned.epoch + 1, 1)
+    assert refused(a, lambda: a.append(batch(owned, "late", seq=2))) is Fenced
+    assert texts(b) == ["one"]
+
+
+def test_a_short_lease_ends_by_itself(hosts: Hosts) -> None:
+    """J6, J8: by the database's clock."""
+    a, b = hosts.open("a", lease=0.3), hosts.open("b")
+    claim(a)
+    refusals = 0
+    while True:
+        try:
+            taken = claim(b)
+        except OwnedElsewhere:
+            b.rollback()
+            refusals += 1
+        else:
+            break
+    assert taken.epoch == 2
+    with pytest.raises(Fenced):
+        a.renew()
+    assert refusals > 0
+
+
+def test_a_renewed_lease_is_as_long_as_a_new_one(hosts: Hosts) -> None:
+    a = hosts.open("a", lease=60)
+    hosts.sql("UPDATE hosts SET lease_until = clock_timestamp() + interval '1 s'")
+    assert 59 < a.renew() <= 60
+
+
+def test_an_owner_that_was_paused_is_fenced_when_it_comes_back(hosts: Hosts) -> None:
+    """J8."""
+    a, b = hosts.open("a"), hosts.open("b")
+    owned = claim(a)
+    hosts.end_lease("a")
+    with pytest.raises(Fenced, match="the lease of 'a' ended"):
+        a.renew()
+    assert refused(a, lambda: a.claim("x", None)) is Fenced
+    assert refused(a, lambda: a.claim("y", "support")) is Fenced
+    assert refused(a, lambda: a.delete("x")) is Fenced
+    claim(b)
+    assert refused(a, lambda: a.append(batch(owned, "late"))) is Fenced
+    assert [(agent.agent_id, agent.host) for agent in b.agents(None, "", 9)] == [("x", "b")]
+
+
+def test_a_fenced_host_that_is_opened_again_is_a_new_host(hosts: Hosts) -> None:
+    a = hosts.open("a")
+    owned = claim(a)
+    hosts.end_lease("a")
+    a.open()
+    assert a.renew() > 0
+    assert refused(a, lambda: a.append(batch(owned, "late"))) is Fenced
+    assert claim(a).epoch == owned.epoch + 1
+
+
+def test_a_fenced_host_becomes_a_new_one_at_its_next_renewal(hosts: Hosts) -> None:
+    """It owns nothing yet: others may have taken its agents."""
+    a, b = hosts.open("a", lease=30), hosts.open("b")
+    owned, lost = claim(a, "x"), claim(a, "lost")
+    hosts.end_lease("a")
+    claim(b, "lost")
+    with pytest.raises(Fenced):
+        a.renew()
+    assert 29 < a.renew() <= 30
+    assert 29 < a.renew() <= 30
+    assert refused(a, lambda: a.append(batch(owned, "late"))) is Fenced
+    assert refused(a, lambda: a.append(batch(lost, "late"))) is Fenced
+    assert refused(a, lambda: a.claim("lost", None)) is OwnedElsewhere
+    append(a, batch(claim(a, "x"), "one"))
+    assert texts(b, "x") == ["one"]
+
+
+def test_a_lease_that_ended_owns_nothing_even_before_it_is_taken_over(hosts: Hosts) -> None:
+    a, b = hosts.open("a"), hosts.open("b")
+    claim(a)
+    hosts.end_lease("a")
+    assert [agent.host for agent in b.agents(None, "", 9)] == [None]
+    with commit(b):
+        assert b.delete("x")
+
+
+def test_a_host_judged_dead_stays_dead_though_the_clock_be_set_back(hosts: Hosts) -> None:
+    """J6: as if the end of the lease had come back into the future."""
+    a, b = hosts.open("a"), hosts.open("b")
+    claim(a)
+    hosts.end_lease("a")
+    claim(b)
+    hosts.sql("UPDATE hosts SET lease_until = lease_until + interval '1 hour' WHERE name = 'a'")
+    with pytest.raises(Fenced):
+        a.renew()
+
+
+# ------------------------------------------------------------- two at the same moment
+
+
+def test_a_claim_waits_for_a_renewal_that_is_under_way_and_believes_it(hosts: Hosts) -> None:
+    """J6: else both would win."""
+    a, b = hosts.open("a"), hosts.open("b")
+    claim(a)
+    hosts.end_lease("a")
+    b.begin()
+    with hosts.connection() as heart:
+        heart.execute("BEGIN")
+        heart.execute("UPDATE hosts SET lease_until = clock_timestamp() + interval '60 s'")
+        with meanwhile(lambda: b.claim("x", None)) as claimed:
+            hosts.wait_for_a_lock()
+            heart.execute("COMMIT")
+    assert isinstance(claimed.exception(), OwnedElsewhere)
+    b.commit()
+    assert a.renew() > 0
+
+
+def test_a_renewal_under_way_that_fails_leaves_the_agent_to_the_claim(hosts: Hosts) -> None:
+    a, b = hosts.open("a"), hosts.open("b")
+    claim(a)
+    hosts.end_lease("a")
+    b.begin()
+    with hosts.connection() as heart:
+        heart.execute("BEGIN")
+        heart.execute("UPDATE hosts SET lease_until = clock_timestamp() + interval '60 s'")
+        with meanwhile(lambda: b.claim("x", None)) as claimed:
+            hosts.wait_for_a_lock()
+            heart.execute("ROLLBACK")
+    assert claimed.exception() is None
+    b.commit()
+    with pytest.raises(Fenced):
+        a.renew()
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("ends", ["commit", "rollback"])
+def test_of_two_claims_at_once_one_wins(hosts: Hosts, ends: str, *, known: bool) -> None:
+    """J6."""
+    a, b, c = (hosts.open(name) for name in "abc")
+    if known:
+        owned = claim(c)
+        with commit(c):
+            c.release(owned)
+    a.begin()
+    a.claim("x", "support")
+    b.begin()
+    with meanwhile(lambda: b.claim("x", "support")) as claimed:
+        hosts.wait_for_a_lock()
+        a.commit() if ends == "commit" else a.rollback()
+    if ends == "commit":
+        assert isinstance(claimed.exception(), OwnedElsewhere)
+    else:
+        assert claimed.exception() is None
+    b.commit()
+    (agent,) = c.agents(None, "", 9)
+    assert (agent.host, agent.epoch) == ("a" if ends == "commit" else "b", 2 if known else 1)
+
+
+def test_a_takeover_waits_for_a_commit_under_way_and_goes_on_behind_it(hosts: Hosts) -> None:
+    """J7: neither a gap nor a lost record."""
+    a, b = hosts.open("a"), hosts.open("b")
+    owned = claim(a)
+    a.begin()
+    a.append(batch(owned, "one", "two"))
+    hosts.end_lease("a")
+    b.begin()
+    with meanwhile(lambda: b.claim("x", None)) as claimed:
+        hosts.wait_for_a_lock()
+        a.commit()
+    taken = claimed.result()
+    assert taken is not None
+    b.append(batch(taken, "three"))
+    b.commit()
+    assert texts(b) == ["one", "two", "three"]
+
+
+def test_a_commit_waits_for_a_takeover_under_way_and_is_fenced(hosts: Hosts) -> None:
+    """J7."""
+    a, b = hosts.open("a"), hosts.open("b")
+    owned = claim(a)
+    hosts.end_lease("a")
+    b.begin()
+    b.claim("x", None)
+    a.begin()
+    with meanwhile(lambda: a.append(batch(owned, "late"))) as added:
+        hosts.wait_for_a_lock()
+        b.commit()
+    assert isinstance(added.exception(), Fenced)
+    a.commit()
+    assert texts(b) == []
+
+
+def test_a_deletion_takes_what_was_committed_while_it_waited(hosts: Hosts) -> None:
+    a, b = hosts.open("a"), hosts.open("b")
+    owned = claim(a)
+    a.begin()
+    a.append(batch(owned, "one"))
+    hosts.end_lease("a")
+    b.begin()
+    with meanwhile(lambda: b.delete("x")) as deleted:
+        hosts.wait_for_a_lock()
+        a.commit()
+    assert deleted.result()
+    b.commit()
+    assert claim(b).last_seq == 0
+    assert texts(b) == []
+
+
+def test_a_refused_claim_holds_up_neither_the_owner_nor_its_heartbeat(hosts: Hosts) -> None:
+    a, b = hosts.open("a"), hosts.open("b")
+    owned = claim(a)
+    b.begin()
+    with pytest.raises(OwnedElsewhere):
+        b.claim("x", None)
+    with pytest.raises(OwnedElsewhere):
+        b.delete("x")
+    append(a, batch(owned, "one"))  # a lock would make it wait, and then fail
+    assert a.renew() > 0
+    b.commit()
+
+
+def test_a_host_suspended_in_the_middle_of_a_commit_does_not_keep_agents_locked(
+    hosts: Hosts,
+) -> None:
+    a, b = hosts.open("a", lease=1), hosts.open("b")
+    claim(a)
+    a.begin()
+    a.claim("x", None)
+    hosts.end_lease("a")
+    assert claim(b).epoch == 2  # waits until the server has thrown the first one out
+    with pytest.raises(StoreUnavailable):
+        a.commit()
+    a.rollback()
+    a.reconnect()
+    assert refused(a, lambda: a.claim("x", None)) is Fenced
+
+
+class Fighter(threading.Thread):
+    """A host that claims, writes, gives up, dies and comes back as chance will have it."""
+
+    def __init__(self, hosts: Hosts, name: str, agents: list[str], rounds: int) -> None:
+        super().__init__(name=name)
+        self.hosts, self.agents, self.rounds = hosts, agents, rounds
+        self.backend = hosts.open(name)
+        self.chance = random.Random(name)
+        self.owned: dict[str, tuple[Owned, int]] = {}
+        self.written: dict[str, list[str]] = {agent: [] for agent in agents}
+        self.fenced = self.takeovers = 0
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            for number in range(self.rounds):
+                self.round(number)
+        except BaseException as error:
+            self.error = error
+
+    def round(self, number: int) -> None:
+        if self.chance.random() < 0.1:  # it writes on, for it does not know yet
+            self.hosts.end_lease(self.name)
+        chosen = sorted(self.chance.sample(self.agents, 2))  # in order: no deadlocks here
+        news: dict[str, tuple[Owned, int]] = {}
+        written: dict[str, str] = {}
+        self.backend.begin()
+        for agent in chosen:
+            try:
+                news[agent] = owned, seq = self.owned.get(agent) or self.claim(agent)
+                text = f"{self.name}-{number}"
+                self.backend.append(batch(owned, text, seq=seq))
+                news[agent], written[agent] = (owned, seq + 1), text
+            except OwnedElsewhere:
+                pass
+            except Fenced:
+                news.pop(agent, None)
+                self.owned.pop(agent, None)
+                self.fenced += 1
+        self.backend.commit()
+        self.owned.update(news)
+        for agent, text in written.items():
+            self.written[agent].append(text)
+        try:
+            self.backend.renew()
+        except Fenced:
+            if self.chance.random() < 0.5:  # else it stays a ghost for a while
+                self.backend.open()
+                # What it had is still in its hand: a stale writer if there ever was one.
+
+    def claim(self, agent: str) -> tuple[Owned, int]:
+        owned = self.backend.claim(agent, "support")
+        assert owned is not None
+        self.takeovers += 1
+        return owned, owned.last_seq + 1
+
+
+def test_hosts_that_fight_for_agents_never_write_in_a_stale_epoch(hosts: Hosts) -> None:
+    """J6, J7."""
+    agents = [f"agent-{n}" for n in range(4)]
+    fighters = [Fighter(hosts, name, agents, 150) for name in ("a", "b", "c")]
+    for fighter in fighters:
+        fighter.start()
+    for fighter in fighters:
+        fighter.join(60)
+        assert fighter.error is None, repr(fighter.error)
+    for agent in agents:
+        rows = hosts.sql(
+            "SELECT seq, r.epoch, convert_from(payload, 'UTF8') FROM records r"
+            " JOIN agents a ON a.key = r.agent WHERE agent_id = %s ORDER BY seq",
+            agent,
+        )
+        assert [row[0] for row in rows] == list(range(1, len(rows) + 1))
+        epochs = [row[1] for row in rows]
+        assert epochs == sorted(epochs)  # type: ignore[type-var]  # rows are untyped
+        writers = {(epoch, str(text)[0]) for _, epoch, text in rows}
+        assert len(writers) == len({epoch for epoch, _ in writers})  # one host an epoch
+        for fighter in fighters:
+            wrote = [text for _, _, text in rows if str(text).startswith(f"{fighter.name}-")]
+            assert wrote == fighter.written[agent]
+    assert sum(fighter.fenced for fighter in fighters) > 20
+    assert sum(fighter.takeovers for fighter in fighters) > 20
+
+
+# ------------------------------------------------------------------ many in one statement
+
+
+def test_many_batches_are_added_at_once_and_each_gets_its_own_answer(hosts: Hosts) -> None:
+    a, b = hosts.open("a"), hosts.open("b")
+    x, y, z, stolen = (claim(a, agent_id) for agent_id in ("x", "y", "z", "stolen"))
+    hosts.end_lease("a")
+    claim(b, "stolen")
+    with commit(a):
+        answers = a.append_all(
+            [
+                batch(stolen, "late"),
+                batch(y, "one", seq=7),
+                batch(x, "one", "two"),
+                batch(z, "one"),
+                batch(x, "three", seq=3, index_status=IndexStatus.WAITS),
+                batch(z, index_status=IndexStatus.REST, seq=2),
+            ]
+        )
+    kinds = [type(answer) for answer in answers]
+    assert kinds == [Fenced, StoreConflict, *[type(None)] * 4]
+    assert [texts(a, agent_id) for agent_id in "xyz"] == [["one", "two", "three"], [], ["one"]]
+    assert [agent.index_status.value for agent in a.agents(None, "x", 9)] == ["rest", "rest"]
+    assert [agent.agent_id for agent in a.agents([IndexStatus.WAITS], "", 9)] == ["x"]
+
+
+def test_adding_nothing_needs_no_agent(hosts: Hosts) -> None:
+    a = hosts.open()
+    with commit(a):
+        assert a.append_all([]) == []
+
+
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["p", "q", "r"]),
+            st.integers(1, 4),
+            st.integers(1, 2),
+            st.integers(0, 3),
+        ),
+        max_size=8,
+    )
+)
+def test_batches_added_at_once_fare_as_if_added_one_by_one(
+    hosts: Hosts, given: list[tuple[str, int, int, int]]
+) -> None:
+    """J7."""
+    a = hosts.open()
+    found = []
+    for way in ("one", "all"):
+        for agent_id in "pqr":
+            with commit(a):
+                a.delete(f"{way}-{agent_id}")
+            claim(a, f"{way}-{agent_id}")
+        epochs = {agent.agent_id: agent for agent in a.agents(None, "", 9)}
+        batches = [
+            Batch(
+                agent_id=f"{way}-{agent_id}",
+                incarnation=epochs[f"{way}-{agent_id}"].incarnation,
+                epoch=epochs[f"{way}-{agent_id}"].epoch - 1 + epoch,
+                first_seq=seq,
+                records=tuple(record(f"{n}-{k}") for k in range(count)),
+                index_status=OPEN,
+            )
+            for n, (agent_id, seq, epoch, count) in enumerate(given)
+        ]
+        answers: list[str] = []
+        with commit(a):
+            if way == "all":
+                answers = [type(answer).__name__ for answer in a.append_all(batches)]
+            else:
+                for each in batches:
+                    try:
+                        a.append(each)
+                        answers.append("NoneType")
+                    except (Fenced, StoreConflict) as error:
+                        answers.append(type(error).__name__)
+        found.append((answers, [texts(a, f"{way}-{agent_id}") for agent_id in "pqr"]))
+    a.close()
+    assert found[0] == found[1]
+
+
+# ----------------------------------------------------------- a server that goes and comes
+
+
+def test_a_crash_of_the_server_loses_nothing_that_was_committed(postgres_server: Server) -> None:
+    """J16."""
+    hosts = Hosts(postgres_server.url)
+    a, lazy = hosts.open("a"), hosts.open("lazy", durability="off")
+    owned = claim(a)
+    kept, lost = batch(owned, "one"), batch(owned, "two", seq=2)
+    append(a, kept)
+    a.begin()
+    a.append(lost)
+    epoch = claim(lazy, "y").epoch
+    postgres_server.crash()
+    for change in (a.commit, a.reconnect, a.renew, lambda: a.load("x", 0)):
+        with pytest.raises(StoreUnavailable):
+            change()
+    a.rollback()
+    postgres_server.start()
+    assert texts(a) == ["one"]  # the reader connects anew by itself, and so does the heart
+    assert a.renew() > 0
+    a.reconnect()
+    assert (a.is_committed(kept), a.is_committed(lost)) == (True, False)
+    append(a, lost)
+    assert texts(a) == ["one", "two"]
+    lazy.reconnect()
+    # J7: an epoch that was given away is never given again, though commits may be lost.
+    assert claim(lazy, "y").epoch == epoch + 1
+    hosts.close()
+
+
+def test_closing_raises_nothing_though_the_server_is_gone(postgres_server: Server) -> None:
+    hosts = Hosts(postgres_server.url)
+    a = hosts.open("a")
+    owned = claim(a)
+    a.begin()
+    a.append(batch(owned, "one"))
+    postgres_server.crash()
+    try:
+        a.close()
+    finally:
+        postgres_server.start()
+    hosts.close()
+
+
+def test_a_commit_whose_answer_was_lost_is_known_to_be_made(hosts: Hosts, cutter: Cutter) -> None:
+    """J16."""
+    a = hosts.open("a", url=cutter.url)
+    added = batch(claim(a), "one")
+    a.begin()
+    a.append(added)
+    cutter.lose_the_next_answer()
+    with pytest.raises(StoreUnavailable):
+        a.commit()
+    a.rollback()
+    a.reconnect()
+    assert a.is_committed(added)
+    assert refused(a, lambda: a.append(added)) is StoreConflict
+
+
+def test_a_change_whose_answer_was_lost_is_known_to_be_undone(hosts: Hosts, cutter: Cutter) -> None:
+    """J16."""
+    a = hosts.open("a", url=cutter.url)
+    added = batch(claim(a), "one")
+    a.begin()
+    cutter.lose_the_next_answer()
+    with pytest.raises(StoreUnavailable):
+        a.append(added)
+    a.rollback()
+    a.reconnect()
+    assert not a.is_committed(added)
+    append(a, added)
+    assert texts(a) == ["one"]
+
+
+def test_reading_back_waits_for_a_transaction_that_is_not_settled(hosts: Hosts) -> None:
+    """J16: else it would be denied, and made a moment later."""
+    a, b = hosts.open("a"), hosts.open("b")
+    added = batch(claim(a), "one")
+    a.begin()
+    a.append(added)
+    with meanwhile(lambda: b.is_committed(added)) as told:
+        hosts.wait_for_a_lock()
+        a.commit()
+    assert told.result() is True
+
+
+@pytest.mark.parametrize("whose", ["writer", "heart", "reader"])
+def test_a_server_that_freezes_is_unavailable_and_can_be_used_when_it_thaws(
+    postgres_server: Server, whose: str
+) -> None:
+    hosts = Hosts(postgres_server.url)
+    a = hosts.open("a", patience=0.1, lease=2)
+    owned = claim(a)
+    a.load("x", 0)
+    a.renew()
+    act: Callable[[], object] = {
+        "writer": lambda: append(a, batch(owned, "one")),
+        "heart": a.renew,
+        "reader": lambda: a.load("x", 0),
+    }[whose]
+    with postgres_server.frozen("understudy a"):
+        if whose == "writer":
+            with pytest.raises(StoreUnavailable):
+                act()
+            a.rollback()
+            a.reconnect()
+        act()  # the others connect anew by themselves
+    assert texts(a) == (["one"] if whose == "writer" else [])
+    hosts.close()
+
+
+def test_connections_that_the_server_ends_are_made_anew(hosts: Hosts) -> None:
+    a = hosts.open("a")
+    owned = claim(a)
+    end = (
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+        " AND application_name = 'understudy a' AND datname = current_database()"
+    )
+    assert len(hosts.sql(end)) == 3
+    assert a.renew() > 0
+    assert texts(a) == []
+    a.begin()
+    with pytest.raises(StoreUnavailable):
+        a.append(batch(owned, "one"))
+    a.rollback()
+    a.reconnect()
+    append(a, batch(owned, "one"))
+    assert texts(a) == ["one"]
+
+
+def test_closing_gives_up_all_at_once_even_on_a_connection_that_was_lost(hosts: Hosts) -> None:
+    a, b = hosts.open("a"), hosts.open("b")
+    claim(a)
+    hosts.sql(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE application_name = 'understudy a'"
+    )
+    a.close()
+    assert claim(b).epoch == 2
+
+
+# ------------------------------------------------------------------------------- opening
+
+
+def test_several_hosts_may_open_a_new_store_at_once(hosts: Hosts) -> None:
+    backends = [hosts.new(f"host-{n}") for n in range(6)]
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(lambda backend: backend.open(), backends))
+    for n, backend in enumerate(backends):
+        claim(backend, f"agent-{n}")
+    assert [agent.host for agent in backends[0].agents(None, "", 9)] == [
+        f"host-{n}" for n in range(6)
+    ]
+
+
+def test_hosts_that_ended_long_ago_are_forgotten_and_own_nothing(hosts: Hosts) -> None:
+    a = hosts.open("a")
+    claim(a)
+    hosts.sql("UPDATE hosts SET lease_until = clock_timestamp() - interval '2 days'")
+    b = hosts.open("b")
+    assert hosts.sql("SELECT name FROM hosts") == [("b",)]
+    assert claim(b).epoch == 2
+    with pytest.raises(Fenced):
+        a.renew()
+
+
+def test_tables_of_a_newer_version_are_left_alone(hosts: Hosts) -> None:
+    hosts.open("a").close()
+    hosts.sql("UPDATE schema_version SET version = 99")
+    with pytest.raises(SchemaVersionError, match="99"):
+        hosts.open("b")
+
+
+def test_tables_of_an_older_version_are_upgraded_with_what_they_hold(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a = hosts.open("a")
+    append(a, batch(claim(a), "one"))
+    steps = (*postgres_sql.UPGRADES, ("ALTER TABLE agents ADD COLUMN note text DEFAULT 'old'",))
+    monkeypatch.setattr(postgres_sql, "UPGRADES", steps)
+    b = hosts.open("b")
+    assert hosts.sql("SELECT agent_id, note FROM agents") == [("x", "old")]
+    assert texts(b) == ["one"]
+    b.close()
+    b.open()
+    monkeypatch.undo()
+    with pytest.raises(SchemaVersionError):
+        hosts.open("c")
+
+
+def test_an_upgrade_that_fails_leaves_the_tables_as_they_were(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a = hosts.open("a")
+    steps = (*postgres_sql.UPGRADES, ("ALTER TABLE agents ADD COLUMN note text", "SELECT 1/0"))
+    monkeypatch.setattr(postgres_sql, "UPGRADES", steps)
+    with pytest.raises(StoreBroken, match="division by zero"):
+        hosts.open("b")
+    monkeypatch.undo()
+    claim(hosts.open("c"))
+    claim(a, "y")
+    assert hosts.sql("SELECT version FROM schema_version") == [(1,)]
+
+
+# -------------------------------------------------------------------------------- errors
+
+TROUBLE = {
+    "53100": (StoreBroken, "Free space"),
+    "25006": (StoreBroken, "primary"),
+    "42501": (StoreBroken, "rights"),
+    "XX001": (StoreBroken, "restore it from a copy"),
+    "XX002": (StoreBroken, "REINDEX"),
+    "58030": (StoreBroken, "I/O error"),
+    "22000": (StoreBroken, "report it"),
+    "40001": (StoreUnavailable, "40001"),
+    "40P01": (StoreUnavailable, "40P01"),
+    "53200": (StoreUnavailable, "53200"),
+    "55P03": (StoreUnavailable, "55P03"),
+    "57014": (StoreUnavailable, "57014"),
+}
+
+
+@pytest.mark.parametrize("code", TROUBLE)
+def test_trouble_in_the_server_is_told_with_its_remedy(hosts: Hosts, code: str) -> None:
+    """J16."""
+    a = hosts.open("a")
+    owned = claim(a)
+    hosts.sql(
+        "CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS"
+        f" $$BEGIN RAISE EXCEPTION 'trouble' USING ERRCODE = '{code}'; END$$"
+    )
+    hosts.sql("CREATE TRIGGER fail BEFORE INSERT ON records EXECUTE FUNCTION fail()")
+    kind, words = TROUBLE[code]
+    a.begin()
+    with pytest.raises(StoreError, match=words) as caught:
+        a.append(batch(owned, "one"))
+    assert caught.type is kind
+    assert "trouble" in str(caught.value)
+    a.rollback()
+    hosts.sql("DROP TRIGGER fail ON records")
+    append(a, batch(owned, "one"))
+    assert texts(a) == ["one"]
+
+
+def test_a_transaction_that_failed_is_never_told_to_be_committed(hosts: Hosts) -> None:
+    a = hosts.open("a")
+    owned = claim(a)
+    hosts.sql("ALTER TABLE records RENAME TO elsewhere")
+    a.begin()
+    with pytest.raises(StoreBroken, match="dropped or renamed"):
+        a.append(batch(owned, "one"))
+    with pytest.raises(StoreUnavailable, match="ROLLBACK"):
+        a.commit()
+
+
+def test_a_real_deadlock_is_a_reason_to_try_again(hosts: Hosts) -> None:
+    a, b = hosts.open("a"), hosts.open("b")
+    x, y = claim(a, "x"), claim(b, "y")
+    a.begin()
+    b.begin()
+    a.append(batch(x, "one"))
+    b.append(batch(y, "one"))
+    hosts.end_lease("a")
+    with meanwhile(lambda: a.is_committed(batch(y, "one"))) as crossed:
+        hosts.wait_for_a_lock()
+        failures = [crossed.exception(timeout=0.0)] if crossed.done() else []
+        with meanwhile(lambda: b.is_committed(batch(x, "one"))) as other:
+            failures += [crossed.exception(), other.exception()]
+            a.rollback()
+    assert [type(each) for each in failures if each is not None] == [StoreUnavailable]
+
+
+def test_a_database_that_takes_no_writes_says_so_at_the_opening(hosts: Hosts) -> None:
+    url = (
+        f"{hosts.url}{'&' if '?' in hosts.url else '?'}options=-cdefault_transaction_read_only%3Don"
+    )
+    with pytest.raises(StoreBroken, match="read-only"):
+        hosts.open("a", url=url)
+
+
+def _elsewhere(hosts: Hosts, **parts: str) -> str:
+    """The URL with another user or database."""
+    found = psycopg.conninfo.conninfo_to_dict(hosts.url, **parts)
+    query = "&".join(f"{name}={value}" for name, value in found.items() if value)
+    return f"postgresql:///?{query}"
+
+
+def test_a_missing_database_is_told_with_its_remedy(hosts: Hosts) -> None:
+    with pytest.raises(StoreBroken, match="Create the database"):
+        hosts.open("a", url=_elsewhere(hosts, dbname="no_such_database"))
+
+
+def test_a_user_unknown_to_the_server_is_told_with_its_remedy(hosts: Hosts) -> None:
+    with pytest.raises(StoreBroken, match="user and password"):
+        hosts.open("a", url=_elsewhere(hosts, user="nobody_at_all"))
+
+
+def test_a_user_without_rights_is_told_so_and_needs_none_to_create_what_exists(
+    hosts: Hosts,
+) -> None:
+    user = f"{hosts.schema}_user"
+    hosts.sql(f"CREATE ROLE {user} LOGIN PASSWORD 'secret'")
+    try:
+        url = _elsewhere(hosts, user=user, password="secret")
+        with pytest.raises(StoreBroken, match="rights"):
+            hosts.open("a", url=url)
+        hosts.sql(f"CREATE SCHEMA {hosts.schema} AUTHORIZATION {user}")
+        claim(hosts.open("a", url=url))
+    finally:
+        hosts.close()
+        hosts.sql(f"DROP ROLE {user}")
+
+
+def test_a_database_that_cannot_keep_every_text_is_refused(hosts: Hosts) -> None:
+    name = f"{hosts.schema}_ascii"
+    hosts.sql(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'SQL_ASCII' LOCALE 'C'")
+    try:
+        with pytest.raises(StoreBroken, match="ENCODING 'UTF8'"):
+            hosts.open("a", url=_elsewhere(hosts, dbname=name))
+    finally:
+        hosts.sql(f"DROP DATABASE {name}")
+
+
+def test_a_server_that_is_not_there_is_unavailable() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        nobody = PostgresBackend(f"postgresql:///x?host={folder}", host="a")
+        with pytest.raises(StoreUnavailable):
+            nobody.open()
+        with pytest.raises(StoreUnavailable):
+            nobody.load("x", 0)
+        with pytest.raises(StoreUnavailable):
+            nobody.reconnect()
+        nobody.close()
+
+
+def test_a_gap_in_the_records_is_told_as_damage(hosts: Hosts) -> None:
+    a = hosts.open("a")
+    append(a, batch(claim(a), "one", "two", "three"))
+    hosts.sql("DELETE FROM records WHERE seq = 2")
+    with pytest.raises(StoreDamaged, match="'x'"):
+        a.load("x", 0)
+    claim(a, "y")
+    assert texts(a, "y") == []
+
+
+@pytest.mark.parametrize("name", ["a\0b", "\ud800", "ä" * 1001])
+def test_an_id_that_cannot_be_kept_concerns_nobody_else(hosts: Hosts, name: str) -> None:
+    """J16."""
+    a = hosts.open("a")
+    a.begin()
+    with pytest.raises(RecordRefused):
+        a.claim(name, "support")
+    assert a.claim(name, None) is None
+    assert a.delete(name) is False
+    a.claim("ä" * 1000, "support")
+    a.commit()
+    assert a.load(name, 0) is None
+    assert [agent.agent_id for agent in a.agents(None, "", 9)] == ["ä" * 1000]
+
+
+# ----------------------------------------------------------------- what cannot be right
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "support.db",
+        "sqlite:///support.db",
+        "postgresql+psycopg://u:hunter2@server/db",
+        "mysql://u:hunter2@server/db",
+        "postgresql://u:hunter2%zz@server/db",
+        "postgresql://u:hunter2@server/db?sslmod=require",
+        "postgresql://u@server/db?password=hunter2&nonsense",
+        "postgresql://u:hunter2@server:port:5432/db?x=y",
+    ],
+)
+def test_what_is_no_url_of_a_database_is_refused_without_telling_the_password(url: str) -> None:
+    with pytest.raises(UsageError, match="postgresql://user:password@server") as caught:
+        PostgresBackend(url, host="a")
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"durability": "most"}, "'full', 'normal', 'off', got 'most'"),
+        ({"lease": 0}, "`lease` must be"),
+        ({"lease": float("nan")}, "`lease` must be"),
+        ({"patience": 0}, "`patience` must be"),
+        ({"schema": "Robert'); --"}, "`schema` must be"),
+        ({"schema": "pg_mine"}, "`schema` must be"),
+    ],
+)
+def test_an_option_that_cannot_be_right_is_refused(wrong: dict[str, object], words: str) -> None:
+    options: dict[str, object] = {"host": "a", **wrong}
+    with pytest.raises(UsageError, match=words):
+        PostgresBackend("postgresql://server/db", **options)  # type: ignore[arg-type]  # wrong
+
+
+def test_psycopg_is_loaded_only_for_a_postgresql_store_and_missed_with_a_remedy() -> None:
+    code = (
+        "import sys, understudy, understudy.journal.postgres as postgres\n"
+        "print('psycopg' in sys.modules)\n"
+        "sys.modules['psycopg'] = None\n"
+        "try: postgres.PostgresBackend('postgresql://server/db', host='a')\n"
+        "except understudy.errors.UsageError as error: print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded, error = done.stdout.strip().split("\n")
+    assert loaded == "False"
+    assert "pip install 'understudy[postgres]'" in error

@@ -1,0 +1,253 @@
+"""`Messages`: views of one list that only grows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+
+from understudy import Agent, AgentState, Completed, Failed, Interrupted, ScriptedModel, call
+from understudy.models.messages import Messages
+
+
+def asked(text: str) -> ModelRequest:
+    return ModelRequest(parts=[UserPromptPart(text)])
+
+
+def said(text: str) -> ModelResponse:
+    return ModelResponse(parts=[TextPart(text)])
+
+
+A, B, C, D = asked("a"), said("b"), asked("c"), said("d")
+
+
+def note(text: str) -> str:
+    return f"noted {text}"
+
+
+# ------------------------------------------------------------------------- growing
+
+
+def listed(view: Messages) -> list[ModelMessage]:
+    """The list that a model would get."""
+    with view.borrowed() as messages:
+        return messages
+
+
+def test_appending_gives_a_longer_view_and_leaves_the_view_as_it_was() -> None:
+    one = Messages([A])
+    two = one.appending(B)
+    assert list(one) == [A]
+    assert list(two) == [A, B]
+    assert list(two.appending(C, D)) == [A, B, C, D]
+
+
+def test_appending_to_the_newest_view_shares_the_list() -> None:
+    """DESIGN 3: O(1), nothing is copied."""
+    one = Messages([A])
+    shared = listed(one)
+    two = one.appending(B)
+    three = two.appending(C)
+    assert listed(two) is not shared, "no longer the newest"
+    assert listed(three) is shared
+    assert shared == [A, B, C]
+
+
+def test_appending_through_an_older_view_forks() -> None:
+    """DESIGN 3: neither line sees the other's messages."""
+    base = Messages([A])
+    left = base.appending(B)
+    right = base.appending(C)
+    assert list(base) == [A]
+    assert list(left) == [A, B]
+    assert list(right) == [A, C]
+    assert listed(right) is not listed(left)
+    assert list(left.appending(D)) == [A, B, D]
+    assert list(right.appending(D)) == [A, C, D]
+    assert list(left) == [A, B]
+
+
+def test_a_fork_forgets_the_call_ids_of_the_line_it_left() -> None:
+    """T7: `has_call_id` of a fork speaks of the fork."""
+    base = Messages([A])
+    left = base.appending(ModelResponse(parts=[ToolCallPart("note", {}, tool_call_id="c-1")]))
+    right = base.appending(B)
+    assert left.has_call_id("c-1")
+    assert not right.has_call_id("c-1")
+
+
+def test_the_list_that_views_are_made_of_is_a_copy() -> None:
+    given: list[ModelMessage] = [A]
+    view = Messages(given)
+    given.append(B)
+    assert list(view) == [A]
+
+
+def test_a_view_is_read_to_its_own_end_while_the_list_grows() -> None:
+    view = Messages([A, B])
+    seen = []
+    grown = view
+    for message in view:
+        seen.append(message)
+        grown = grown.appending(C)
+    assert seen == [A, B]
+    assert len(grown) == 4
+
+
+def test_two_runs_from_one_state_never_see_each_others_messages() -> None:
+    """DESIGN 3."""
+    model = ScriptedModel(lambda request: f"{len(request.messages)} messages")
+    agent = Agent("a", model)
+    base = agent.execute_sync("base").state
+    left = agent.execute_sync("left", state=base)
+    right = agent.execute_sync("right", state=base)
+    assert isinstance(left, Completed)
+    assert isinstance(right, Completed)
+    assert left.text == right.text == "3 messages"
+    assert len(base.messages) == 2
+    assert [model.requests[n].prompt for n in (1, 2)] == ["left", "right"]
+    assert "left" not in str(right.state.messages)
+    assert "right" not in str(left.state.messages)
+
+
+# ------------------------------------------------------------------------- reading
+
+
+@pytest.mark.parametrize(
+    "index",
+    [0, 1, 2, -1, -3, slice(None), slice(1, None), slice(-2, None), slice(None, None, -1),
+     slice(0, 99), slice(5, 9), slice(None, -1, 2)],
+)  # fmt: skip
+def test_indexing_and_slicing_are_those_of_a_list_of_the_views_length(index: Any) -> None:
+    view = Messages([A, B, C])
+    view.appending(D)
+    assert view[index] == [A, B, C][index]
+
+
+@pytest.mark.parametrize("index", [3, -4])
+def test_an_index_beyond_the_view_is_an_error_though_the_list_is_longer(index: int) -> None:
+    view = Messages([A, B, C])
+    view.appending(D)
+    with pytest.raises(IndexError):
+        view[index]
+
+
+def test_a_view_is_a_sequence() -> None:
+    view = Messages([A, B, C])
+    assert len(view) == 3
+    assert B in view
+    assert D not in view
+    assert view.index(C) == 2
+    assert list(reversed(view)) == [C, B, A]
+    assert not Messages()
+
+
+def test_views_are_equal_by_content() -> None:
+    base = Messages([A])
+    assert base.appending(B) == Messages([A, B])
+    assert base == Messages([A])
+    assert base != Messages([B])
+    assert base != Messages([A, B])
+    assert base != [A]
+    with pytest.raises(TypeError):
+        hash(base)
+
+
+def test_a_view_cannot_be_written_to() -> None:
+    view: Any = Messages([A])
+    with pytest.raises(TypeError):
+        view[0] = B
+    with pytest.raises(AttributeError):
+        view.append(B)
+
+
+def test_a_model_that_appends_to_the_conversation_it_was_given_does_not_change_it() -> None:
+    """The list is shared, so that a call costs the same at message 10 and 1,000."""
+
+    class Greedy(ScriptedModel):
+        async def request(self, messages: list[ModelMessage], *args: Any) -> ModelResponse:
+            messages.append(D)
+            return await super().request(messages, *args)
+
+    outcome = Agent("a", Greedy(["done"], name="greedy")).execute_sync("go")
+    assert isinstance(outcome, Failed)
+    assert "greedy" in str(outcome.error)
+    assert "copy" in str(outcome.error)
+    assert len(outcome.state.messages) == 1
+
+
+# ------------------------------------------------------------------------- imported histories
+
+
+def calling(*ids: str) -> ModelResponse:
+    return ModelResponse(parts=[ToolCallPart("note", {"text": i}, tool_call_id=i) for i in ids])
+
+
+def answering(*ids: str) -> ModelRequest:
+    return ModelRequest(parts=[ToolReturnPart("note", "ok", tool_call_id=i) for i in ids])
+
+
+def unanswered(messages: Any) -> set[str]:
+    """Ids of calls without a result and of results without a call."""
+    calls, results = set(), set()
+    for message in messages:
+        for part in message.parts:
+            if isinstance(part, ToolCallPart):
+                calls.add(part.tool_call_id)
+            elif isinstance(part, ToolReturnPart):
+                results.add(part.tool_call_id)
+    return calls ^ results
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        [A, calling("c-1")],
+        [A, calling("c-1", "c-2"), answering("c-2"), D],
+        [A, answering("c-9"), B],
+    ],
+)
+def test_an_imported_history_is_made_valid_on_entry(history: list[ModelMessage]) -> None:
+    """DESIGN 7: dangling calls get a result, orphaned results go."""
+    state = AgentState(messages=history)
+    assert unanswered(state.messages) == set()
+    model = ScriptedModel(["done"])
+    Agent("a", model, tools=[note]).execute_sync("go", state=state)
+    assert unanswered(model.requests[0].messages) == set()
+
+
+def test_a_valid_history_is_taken_as_it_is() -> None:
+    """DESIGN 7."""
+    history: list[ModelMessage] = [A, calling("c-1"), answering("c-1"), D]
+    given = list(history)
+    assert list(AgentState(messages=history).messages) == given
+    assert history == given
+
+
+def test_messages_of_an_interrupted_state_are_made_valid_like_any_other_history() -> None:
+    """DESIGN 7: a new state knows nothing of the question that the old one waits for."""
+    model = ScriptedModel([call("note", {"text": "x"}, id="c-1"), "done"])
+    agent = Agent("a", model, tools=[note], interrupt_on={"note": True})
+    interrupted = agent.execute_sync("go")
+    assert isinstance(interrupted, Interrupted)
+    fresh = AgentState(messages=interrupted.state.messages)
+    assert unanswered(fresh.messages) == set()
+    agent.execute_sync("something else", state=fresh)
+    assert unanswered(model.requests[1].messages) == set()
+
+
+def test_messages_go_through_json_without_loss() -> None:
+    model = ScriptedModel([call("note", {"text": "x"}), "done"])
+    state = Agent("a", model, tools=[note]).execute_sync("go").state
+    again = AgentState.from_dict(state.to_dict())
+    assert again.messages == state.messages
+    assert again == state

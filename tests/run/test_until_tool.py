@@ -1,0 +1,490 @@
+"""Runs that end by a tool: `until_tool`, `until_tool_success` and `extract` (U1-U7)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from pydantic_ai.messages import ToolReturnPart
+
+from understudy import (
+    Agent,
+    AgentState,
+    Completed,
+    Failed,
+    Interrupt,
+    Interrupted,
+    NotExtracted,
+    Outcome,
+    Run,
+    ScriptedModel,
+    ToolContext,
+    ToolResult,
+    UntilToolNotCalled,
+    UsageError,
+    approve,
+    call,
+    edit,
+    reject,
+    respond,
+    tool,
+)
+from understudy.middleware import Middleware
+from understudy.modes import collapse_until_tool
+
+
+class Report(BaseModel):
+    title: str
+    pages: int = 1
+
+
+@dataclass(frozen=True)
+class Point:
+    x: int
+    y: int
+
+
+def finish(title: str) -> Report:
+    return Report(title=title)
+
+
+def other(text: str = "") -> str:
+    return f"other {text}"
+
+
+@tool
+def broken(text: str) -> str:
+    raise ValueError(text)
+
+
+def ended_by(outcome: Outcome) -> Any:
+    assert isinstance(outcome, Completed), outcome
+    assert outcome.tool_result is not None
+    return outcome.tool_result
+
+
+def returns(outcome: Outcome) -> list[ToolReturnPart]:
+    return [
+        part
+        for message in outcome.state.messages
+        for part in message.parts
+        if isinstance(part, ToolReturnPart)
+    ]
+
+
+def only(option: str, given: Any) -> dict[str, Any]:
+    return {option: given}
+
+
+BOTH_WAYS = pytest.mark.parametrize("option", ["until_tool", "until_tool_success"])
+
+
+# ------------------------------------------------------------------------- U1
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("given", ["finish", ["finish"], ("other", "finish"), finish, tool(finish)])
+def test_the_run_ends_as_soon_as_the_tool_has_a_result(option: str, given: Any) -> None:
+    """U1: a name, a tool, or a list of them; no further model call."""
+    model = ScriptedModel([call("finish", {"title": "x"})])
+    outcome = Agent("a", model, tools=[finish, other]).execute_sync("go", **only(option, given))
+    assert ended_by(outcome).tool_name == "finish"
+    assert len(model.requests) == 1
+
+
+@BOTH_WAYS
+def test_another_tool_does_not_end_the_run(option: str) -> None:
+    """U1."""
+    model = ScriptedModel([call("other"), call("finish", {"title": "x"})])
+    outcome = Agent("a", model, tools=[finish, other]).execute_sync("go", **only(option, "finish"))
+    assert ended_by(outcome).tool_name == "finish"
+    assert len(model.requests) == 2
+
+
+@pytest.mark.parametrize("arguments", [{"text": "raises"}, {"wrong": "arguments"}])
+def test_an_error_of_an_until_tool_ends_the_run(arguments: dict[str, str]) -> None:
+    """U1."""
+    model = ScriptedModel([call("broken", arguments)])
+    result = ended_by(Agent("a", model, tools=[broken]).execute_sync("go", until_tool="broken"))
+    assert result.is_error
+    assert result.arguments == arguments
+    assert len(model.requests) == 1
+
+
+def test_with_success_required_an_error_goes_back_to_the_model() -> None:
+    """U1."""
+    model = ScriptedModel([call("finish", {"headline": "x"}), call("finish", {"title": "y"})])
+    outcome = Agent("a", model, tools=[finish]).execute_sync("go", until_tool_success="finish")
+    result = ended_by(outcome)
+    assert not result.is_error
+    assert result.value == Report(title="y")
+    assert len(model.requests) == 2
+    assert [part.outcome for part in returns(outcome)] == ["failed", "success"]
+
+
+def test_without_an_until_tool_no_tool_ends_the_run() -> None:
+    model = ScriptedModel([call("finish", {"title": "x"}), "done"])
+    outcome = Agent("a", model, tools=[finish]).execute_sync("go")
+    assert isinstance(outcome, Completed)
+    assert outcome.tool_result is None
+    assert outcome.text == "done"
+
+
+def test_the_until_pair_is_of_one_run_and_lives_in_its_state() -> None:
+    """U1: `resume` need not be told; the next run has its own."""
+    model = ScriptedModel([call("finish", {"title": "x"}), "talk"])
+    agent = Agent("a", model, tools=[finish], interrupt_on={"finish": True})
+    interrupted = agent.execute_sync("go", until_tool="finish")
+    assert isinstance(interrupted, Interrupted)
+    stored = AgentState.from_dict(interrupted.state.to_dict())
+    first = agent.resume_sync(stored, interrupted.decide(approve()))
+    ended_by(first)
+
+    second = agent.execute_sync("and now?", state=first.state)
+    assert isinstance(second, Completed)
+    assert second.text == "talk"
+
+
+# ------------------------------------------------------------------------- U2
+
+
+def test_giving_both_variants_is_an_error_before_any_hook_or_model_call() -> None:
+    """U2."""
+    log: list[str] = []
+
+    class Watching(Middleware):
+        async def on_run_start(self, run: Run) -> None:
+            log.append("hook")
+
+    model = ScriptedModel(["done"])
+    agent = Agent("a", model, tools=[finish], middleware=[Watching()])
+    with pytest.raises(UsageError, match=r"until_tool and until_tool_success.*use "):
+        agent.execute_sync("go", until_tool="finish", until_tool_success="finish")
+    assert log == []
+    assert model.requests == []
+
+
+@pytest.mark.parametrize(
+    ("until_tool", "until_tool_success", "expected"),
+    [
+        (None, None, (None, False)),
+        ("x", None, (("x",), False)),
+        (["x", "y"], None, (("x", "y"), False)),
+        (None, "x", (("x",), True)),
+        (None, ["x", "y"], (("x", "y"), True)),
+        ("x", "y", (("y",), True)),
+        (["x"], ["y", "z"], (("y", "z"), True)),
+        (finish, None, (("finish",), False)),
+        (None, [broken, "x"], (("broken", "x"), True)),
+    ],
+)
+def test_both_options_collapse_into_names_and_whether_success_is_required(
+    until_tool: Any, until_tool_success: Any, expected: Any
+) -> None:
+    """U2: should both reach it, the success variant wins."""
+    assert collapse_until_tool(until_tool, until_tool_success) == expected
+
+
+@pytest.mark.parametrize("given", [[], (), "", 3, [3], [""], {"finish": True}])
+@BOTH_WAYS
+def test_what_names_no_tool_is_refused_before_any_model_call(option: str, given: Any) -> None:
+    """U1, R8: an empty list would never end the run."""
+    model = ScriptedModel(["done"])
+    with pytest.raises(UsageError, match=option):
+        Agent("a", model, tools=[finish]).execute_sync("go", **only(option, given))
+    assert model.requests == []
+
+
+# ------------------------------------------------------------------------- U3
+
+
+async def test_of_several_results_the_first_in_call_order_wins_not_the_first_to_finish() -> None:
+    """U3."""
+    second_is_done = asyncio.Event()
+
+    async def slow() -> str:
+        await second_is_done.wait()
+        return "slow"
+
+    async def quick() -> str:
+        second_is_done.set()
+        return "quick"
+
+    model = ScriptedModel([[call("slow"), call("quick")]])
+    # The names come the other way round: their order means nothing.
+    outcome = await Agent("a", model, tools=[slow, quick]).execute(
+        "go", until_tool=["quick", "slow"]
+    )
+    assert ended_by(outcome).value == "slow"
+
+
+def test_without_success_required_an_error_that_comes_first_wins() -> None:
+    """U3."""
+    model = ScriptedModel([[call("broken", {"text": "x"}), call("other")]])
+    outcome = Agent("a", model, tools=[broken, other]).execute_sync(
+        "go", until_tool=["other", "broken"]
+    )
+    assert ended_by(outcome).is_error
+
+
+def test_with_success_required_a_success_beats_an_earlier_error_of_the_turn() -> None:
+    """U3."""
+    model = ScriptedModel([[call("broken", {"text": "x"}), call("other", {"text": "y"})]])
+    outcome = Agent("a", model, tools=[broken, other]).execute_sync(
+        "go", until_tool_success=["broken", "other"]
+    )
+    assert ended_by(outcome).value == "other y"
+
+
+# ------------------------------------------------------------------------- U4
+
+
+def test_all_calls_of_the_reply_are_executed_before_the_run_ends() -> None:
+    """U4: a sequential one after the until tool, too."""
+    ran: list[str] = []
+
+    @tool(sequential=True)
+    def last(text: str) -> str:
+        ran.append(text)
+        return text
+
+    calls = [call("other"), call("finish", {"title": "x"}), call("last", {"text": "z"})]
+    model = ScriptedModel([calls])
+    outcome = Agent("a", model, tools=[finish, other, last]).execute_sync("go", until_tool="finish")
+    assert ended_by(outcome).tool_name == "finish"
+    assert ran == ["z"]
+    assert [part.tool_name for part in returns(outcome)] == ["other", "finish", "last"]
+
+
+@BOTH_WAYS
+def test_an_interrupt_in_the_same_reply_is_reported_first(option: str) -> None:
+    """U4: the until tool has its result already, and runs no second time."""
+    ran: list[str] = []
+
+    def mark(text: str) -> str:
+        ran.append(text)
+        return text
+
+    def ask(ctx: ToolContext) -> str:
+        if ctx.resume_value is None:
+            raise Interrupt("which one?")
+        return str(ctx.resume_value)
+
+    model = ScriptedModel([[call("mark", {"text": "x"}), call("ask")]])
+    agent = Agent("a", model, tools=[mark, ask])
+    interrupted = agent.execute_sync("go", **only(option, "mark"))
+    assert isinstance(interrupted, Interrupted)
+    assert [request.tool_name for request in interrupted.requests] == ["ask"]
+    assert ran == ["x"]
+
+    outcome = agent.resume_sync(interrupted.state, interrupted.decide(respond("this one")))
+    assert ended_by(outcome).value == "x"
+    assert ran == ["x"]
+    assert [part.content for part in returns(outcome)] == ["x", "this one"]
+
+
+def test_a_gate_on_a_sibling_is_reported_before_the_until_tool_runs() -> None:
+    """U4, I2."""
+    model = ScriptedModel([[call("finish", {"title": "x"}), call("other")]])
+    agent = Agent("a", model, tools=[finish, other], interrupt_on={"other": True})
+    interrupted = agent.execute_sync("go", until_tool="finish")
+    assert isinstance(interrupted, Interrupted)
+    outcome = agent.resume_sync(interrupted.state, interrupted.decide(reject()))
+    assert ended_by(outcome).tool_name == "finish"
+
+
+# ------------------------------------------------------------------------- U5
+
+
+@BOTH_WAYS
+def test_a_model_that_stops_without_the_tool_fails_the_run(option: str) -> None:
+    """U5."""
+    model = ScriptedModel([call("other"), "I would rather not"])
+    outcome = Agent("a", model, tools=[finish, other]).execute_sync("go", **only(option, "finish"))
+    assert isinstance(outcome, Failed)
+    assert isinstance(outcome.error, UntilToolNotCalled)
+    assert "finish" in str(outcome.error)
+    assert outcome.error.tools == ["finish"]
+
+
+def test_with_success_required_errors_alone_do_not_count() -> None:
+    """U5."""
+    model = ScriptedModel([call("broken", {"text": "x"}), "I give up"])
+    outcome = Agent("a", model, tools=[broken]).execute_sync("go", until_tool_success="broken")
+    assert isinstance(outcome, Failed)
+    assert isinstance(outcome.error, UntilToolNotCalled)
+    assert outcome.error.success_required
+
+
+# ------------------------------------------------------------------------- U6
+
+
+@BOTH_WAYS
+def test_a_target_that_a_person_approves_ends_the_run_without_another_model_call(
+    option: str,
+) -> None:
+    """U6."""
+    model = ScriptedModel([call("finish", {"title": "x"})])
+    agent = Agent("a", model, tools=[finish], interrupt_on={"finish": True})
+    interrupted = agent.execute_sync("go", **only(option, "finish"))
+    assert isinstance(interrupted, Interrupted)
+    stored = AgentState.from_dict(json.loads(json.dumps(interrupted.state.to_dict())))
+    outcome = agent.resume_sync(stored, interrupted.decide(approve()))
+    assert ended_by(outcome).value == Report(title="x")
+    assert len(model.requests) == 1
+
+
+def test_an_edited_target_brings_the_arguments_that_were_run() -> None:
+    """U6, U7."""
+    model = ScriptedModel([call("finish", {"title": "x"})])
+    agent = Agent("a", model, tools=[finish], interrupt_on={"finish": True})
+    interrupted = agent.execute_sync("go", until_tool="finish")
+    assert isinstance(interrupted, Interrupted)
+    outcome = agent.resume_sync(interrupted.state, interrupted.decide(edit({"title": "better"})))
+    result = ended_by(outcome)
+    assert result.arguments == {"title": "better"}
+    assert result.value == Report(title="better")
+
+
+# ------------------------------------------------------------------------- U7
+
+
+def test_the_result_carries_the_tools_own_value_and_the_calls_arguments() -> None:
+    """U7: the very object, not its text; defaults of the arguments are filled in."""
+    made: list[Report] = []
+
+    def report(title: str, pages: int = 3) -> Report:
+        made.append(Report(title=title, pages=pages))
+        return made[0]
+
+    model = ScriptedModel([call("report", {"title": "x"}, id="c-1")])
+    outcome = Agent("a", model, tools=[report]).execute_sync("go", until_tool="report")
+    result = ended_by(outcome)
+    assert result.value is made[0]
+    assert result.arguments == {"title": "x", "pages": 3}
+    assert result.tool_call_id == "c-1"
+    assert result.call_key == f"{outcome.run_id}.0.0"
+    assert not result.is_error
+
+
+def test_a_value_apart_from_the_content_is_what_the_result_carries() -> None:
+    """U7, T4."""
+
+    def locate() -> ToolResult[Point]:
+        return ToolResult("at home", value=Point(1, 2))
+
+    model = ScriptedModel([call("locate")])
+    outcome = Agent("a", model, tools=[locate]).execute_sync("go", until_tool="locate")
+    result = ended_by(outcome)
+    assert result.value == Point(1, 2)
+    assert result.content == "at home"
+
+
+def locate_report(title: str) -> Report:
+    return Report(title=title, pages=7)
+
+
+def locate_point(title: str) -> Point:
+    return Point(1, 2)
+
+
+def locate_points(title: str) -> dict[str, list[Point]]:
+    return {title: [Point(1, 2)]}
+
+
+def locate_result(title: str) -> ToolResult[Point]:
+    return ToolResult("told", value=Point(3, 4))
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (locate_report, Report(title="x", pages=7)),
+        (locate_point, Point(1, 2)),
+        (locate_points, {"x": [Point(1, 2)]}),
+        (locate_result, Point(3, 4)),
+    ],
+)
+def test_a_recorded_value_is_rebuilt_by_the_return_annotation(function: Any, expected: Any) -> None:
+    """U7, J18: the process that had the value itself is gone when the run ends."""
+
+    def ask(ctx: ToolContext) -> str:
+        if ctx.resume_value is None:
+            raise Interrupt("sure?")
+        return "yes"
+
+    name = function.__name__
+    model = ScriptedModel([[call(name, {"title": "x"}), call("ask")]])
+    agent = Agent("a", model, tools=[function, ask])
+    interrupted = agent.execute_sync("go", until_tool=name)
+    assert isinstance(interrupted, Interrupted)
+    stored = AgentState.from_dict(json.loads(json.dumps(interrupted.state.to_dict())))
+    outcome = agent.resume_sync(stored, interrupted.decide(respond(True)))
+    result = ended_by(outcome)
+    assert result.value == expected
+    assert type(result.value) is type(expected)
+    assert not result.value_lost
+    assert result.arguments == {"title": "x"}
+
+
+def test_an_until_tool_whose_value_cannot_be_stored_gets_an_error_and_is_not_run_again() -> None:
+    """J18, U7."""
+    ran: list[int] = []
+
+    def connect() -> Any:
+        ran.append(1)
+        return object()
+
+    model = ScriptedModel([call("connect"), "done"])
+    outcome = Agent("a", model, tools=[connect]).execute_sync("go", until_tool="connect")
+    result = ended_by(outcome)
+    assert result.is_error
+    assert "connect" in str(result.content)
+    assert "serialised" in str(result.content)
+    assert ran == [1]
+
+
+def test_extract_returns_the_value_of_the_first_success() -> None:
+    """U7."""
+    model = ScriptedModel([call("finish", {"headline": "x"}), call("finish", {"title": "y"})])
+    agent = Agent("a", model, tools=[finish])
+    for given in ("finish", finish):
+        model.requests.clear()
+        assert asyncio.run(agent.extract(given, "go")) == Report(title="y")
+
+
+def test_extract_hands_a_none_value_back() -> None:
+    """U7: None is a value as any other."""
+
+    def note(text: str) -> None: ...
+
+    model = ScriptedModel([call("note", {"text": "x"})])
+    assert asyncio.run(Agent("a", model, tools=[note]).extract("note", "go")) is None
+
+
+def test_extract_without_a_success_says_how_the_run_ended() -> None:
+    """U7: the run's own error is the cause."""
+    model = ScriptedModel([call("broken", {"text": "x"}), "I give up"])
+    with pytest.raises(NotExtracted, match="broken") as raised:
+        asyncio.run(Agent("a", model, tools=[broken]).extract("broken", "go"))
+    assert isinstance(raised.value.__cause__, UntilToolNotCalled)
+
+
+def test_extract_that_needs_a_person_says_so() -> None:
+    """U7."""
+    model = ScriptedModel([call("finish", {"title": "x"})])
+    agent = Agent("a", model, tools=[finish], interrupt_on={"finish": True})
+    with pytest.raises(NotExtracted, match="Interrupted"):
+        asyncio.run(agent.extract("finish", "go"))
+
+
+def test_extract_with_an_unknown_tool_is_an_error_before_any_model_call() -> None:
+    """R8, U7."""
+    model = ScriptedModel(["done"])
+    with pytest.raises(UsageError, match=r"'finsh'.*'finish'"):
+        asyncio.run(Agent("a", model, tools=[finish]).extract("finsh", "go"))
+    assert model.requests == []

@@ -1,0 +1,1 @@
+"""What tests share: scripted agents, stores and servers, and what plays them."""

@@ -1,0 +1,226 @@
+"""What is checked, how often, and with which broken build each check must fail."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tests.support.durability.broken import BROKEN
+from tests.support.durability.forks import Died, Forks
+
+__all__ = [
+    "CHECKS",
+    "CONTROLS",
+    "FULL",
+    "SUITE",
+    "Check",
+    "Row",
+    "Size",
+    "Stage",
+    "checked",
+    "found_out",
+]
+
+Plays = list[dict[str, Any]]
+HELD = {"named": "before commit", "hold": 0.02, "followed": True}
+"""The store stands still right before a commit: what is shown by then was shown too early."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """How much is played."""
+
+    every: int
+    """Of the points at which a process is killed, every n-th."""
+    twice: int
+    """So many pairs of points: the recovery is killed too."""
+    agents: int
+    kills: int
+    rounds: int
+    """Of the check with many agents."""
+
+
+SUITE = Size(every=19, twice=12, agents=12, kills=6, rounds=1)
+FULL = Size(every=1, twice=400, agents=100, kills=20, rounds=3)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What plays are made from: the scenario as it goes when nobody disturbs it."""
+
+    points: Sequence[str]
+    ends: Mapping[str, Any]
+    size: Size
+    random: random.Random
+
+    @classmethod
+    def of(cls, forks: Forks, size: Size, seed: int) -> Stage:
+        """Play it once.
+
+        Raises:
+            AssertionError: if even that goes wrong.
+
+        """
+        whole = forks.play("crashes", stops=[])
+        assert whole["violations"] == []
+        # A stable order, so that one seed names the same plays in each run.
+        return cls(whole["points"], whole["ends"], size, random.Random(seed))
+
+    def crashes(self, **options: Any) -> Plays:
+        """One crash at every n-th point, from a point on that the seed chooses."""
+        every = self.size.every
+        first = 1 + self.random.randrange(every)
+        stops = range(first, len(self.points) + 3, every)
+        return [{"stops": [stop], "expected": self.ends, **options} for stop in stops]
+
+    def pairs(self) -> Plays:
+        """A crash, and another one in the recovery; in some, a third one."""
+        last = len(self.points)
+        plays = []
+        for number in range(self.size.twice):
+            stops = [self.random.randint(1, last) for _ in range(2 + (number % 4 == 0))]
+            plays.append({"stops": stops, "expected": self.ends})
+        return plays
+
+    def near(self, kind: str, **options: Any) -> Plays:
+        """A crash at each of the points behind the records of this kind."""
+        found = [n for n, name in enumerate(self.points, 1) if name == f"after append {kind}"]
+        stops = [stop + more for more in range(1, 11) for stop in found]
+        return [{"stops": [stop], "expected": self.ends, **options} for stop in stops]
+
+    def crowds(self) -> Plays:
+        """Many agents, and kills at points that the seed chooses, round by round."""
+        size, plays = self.size, []
+        for _ in range(self.size.rounds):
+            most = 2 * size.agents * 160 // (size.kills + 1)
+            stops = [self.random.randint(1, most) for _ in range(size.kills)]
+            plays.append({"agents": size.agents, "steps": 10, "stops": stops})
+        return plays
+
+    def after_an_answer(self, **options: Any) -> Plays:
+        """A kill at each point behind an answer, or every second one."""
+        step = 1 if self.size.every == 1 else 4
+        return [{"stop_at": stop, **options} for stop in range(1, 50, step)]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A story, and the plays of it in which nothing may go wrong."""
+
+    what: str
+    story: str
+    plays: Callable[[Stage], Plays]
+
+
+CHECKS = (
+    Check("kill -9 at every point", "crashes", Stage.crashes),
+    Check("held before a commit, then killed", "crashes", lambda s: s.crashes(**HELD)),
+    Check("the same, with a reader of its events", "crashes", lambda s: s.crashes(followed=True)),
+    Check("the host shuts down at every point", "crashes", lambda s: s.crashes(shutdown=True)),
+    Check("the power is cut at every point", "crashes", lambda s: s.crashes(power=True)),
+    Check("killed again during the recovery", "crashes", Stage.pairs),
+    Check("many agents, killed at random", "many", Stage.crowds),
+    Check("one answer, from 8 threads, after a kill", "answered_again", Stage.after_an_answer),
+    Check(
+        "an old copy of the file comes back",
+        "came_back",
+        lambda s: s.after_an_answer(by="restore"),
+    ),
+    Check(
+        "an export comes back in another store",
+        "came_back",
+        lambda s: s.after_an_answer(by="import"),
+    ),
+    Check("a second runtime on one file", "second_runtime", lambda _: [{}]),
+    Check("an owner of long ago writes on", "stale_writer", lambda _: [{}]),
+    Check("a lease ends right before a tool", "lapsed", lambda _: [{}]),
+    Check("commits whose answer got lost", "unknown_commits", lambda _: [{}]),
+)
+
+
+def _shuffled(**options: Any) -> Callable[[Stage], Plays]:
+    def plays(stage: Stage) -> Plays:
+        last = len(stage.points)
+        stops = stage.random.sample(range(1, last), last - 1)
+        return [{"stops": [stop], "expected": stage.ends, **options} for stop in stops]
+
+    return plays
+
+
+HELD_BACK = ("crashes", _shuffled(**HELD))
+CONTROLS: dict[str, tuple[str, Callable[[Stage], Plays]]] = {
+    name: ("crashes", _shuffled()) for name in BROKEN if "PostgreSQL" not in name
+} | {
+    "J1: a run that is decided to end asks the model again": (
+        "crashes",
+        lambda s: s.near("turn_closed"),
+    ),
+    "J2: a reply is accepted before the results that it saw are durable": HELD_BACK,
+    "J14: a message is acknowledged before it is durable": HELD_BACK,
+    "J16: an outcome is told before it is durable": HELD_BACK,
+    "J16: events are told before they are durable": HELD_BACK,
+    "J5: an answer outlives the life in which it was given": (
+        "came_back",
+        lambda s: s.after_an_answer(by="restore"),
+    ),
+    "J6: whoever comes becomes the owner": ("second_runtime", lambda _: [{}]),
+    "J7: the epoch is not checked": ("stale_writer", lambda _: [{}]),
+    "J7: after an import, what was started is not in doubt": (
+        "came_back",
+        lambda s: s.after_an_answer(by="import"),
+    ),
+    "J8: nobody looks at the lease before a tool": ("lapsed", lambda _: [{}]),
+    "J13: any cancellation makes a run cancelled": ("crashes", _shuffled(shutdown=True)),
+    "J14: a repeated message is another one": (
+        "crashes",
+        lambda s: s.near("message_queued") * 3,
+    ),
+    "J16: a commit of unknown outcome is not read back": ("unknown_commits", lambda _: [{}]),
+    "a sync is dropped": ("crashes", _shuffled(power=True)),
+}
+"""Each broken build, with the plays of which one must go wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What came of a check, or of a control."""
+
+    what: str
+    plays: int
+    """How many were played; of a control, until the first one went wrong."""
+    violations: list[str]
+    seconds: float
+
+
+def checked(forks: Forks, check: Check, stage: Stage) -> Row:
+    """Play all of it."""
+    begin = time.perf_counter()
+    plays = check.plays(stage)
+    found: list[str] = []
+    for arguments, verdict in zip(plays, forks.play_all(check.story, plays), strict=True):
+        shown = {key: value for key, value in arguments.items() if key != "expected"}
+        found += [f"{shown} {verdict.get('stopped')}: {text}" for text in verdict["violations"]]
+    return Row(check.what, len(plays), found, time.perf_counter() - begin)
+
+
+def found_out(forks: Forks, broken: str, stage: Stage) -> Row:
+    """Play with this broken build until something goes wrong."""
+    begin = time.perf_counter()
+    story, make = CONTROLS[broken]
+    played = 0
+    for violations in _violations(forks, story, make(stage), broken):
+        played += 1
+        if violations:
+            return Row(broken, played, violations, time.perf_counter() - begin)
+    return Row(broken, played, [], time.perf_counter() - begin)
+
+
+def _violations(forks: Forks, story: str, plays: Plays, broken: str) -> Iterator[list[str]]:
+    for arguments in plays:
+        try:
+            yield forks.play(story, broken=broken, **arguments)["violations"]
+        except Died as died:  # a process that hangs or raises is found out, too
+            yield [str(died)[-500:]]

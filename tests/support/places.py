@@ -1,0 +1,94 @@
+"""Stores for tests of agents in them: opened again and again, and as a crash would leave them."""
+
+from __future__ import annotations
+
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.postgres import Hosts
+from understudy.journal import Store
+from understudy.journal.memory import MemoryStore
+from understudy.journal.sqlite.backend import SqliteBackend
+from understudy.journal.store import DatabaseStore
+
+__all__ = ["Place", "SqlitePlace", "place", "sqlite"]
+
+
+class Place(ABC):
+    """Where the agents of one test are kept."""
+
+    @abstractmethod
+    def store(self) -> Store:
+        """As the next runtime opens it, after the one before has stopped."""
+
+    @abstractmethod
+    def after_crash(self) -> Store:
+        """As another process finds it if this one ends now, in the middle of whatever it does."""
+
+
+class MemoryPlace(Place):
+    def __init__(self) -> None:
+        self._store = MemoryStore()
+
+    def store(self) -> Store:
+        return self._store
+
+    def after_crash(self) -> Store:
+        return self._store  # who claims an agent takes it over
+
+
+class SqlitePlace(Place):
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "store.db"
+        self._folder = folder
+        self._copies = count(1)
+
+    def backend(self, **options: Any) -> SqliteBackend:
+        return SqliteBackend(str(self.path), durability="off", host="here", **options)
+
+    def store(self) -> DatabaseStore:
+        return DatabaseStore(self.backend())
+
+    def after_crash(self) -> Store:
+        copy = SqlitePlace(self._folder / f"copy{next(self._copies)}")
+        copy.path.parent.mkdir()
+        for file in self._folder.glob(f"{self.path.name}*"):
+            if not file.name.endswith((".lock", "-shm")):
+                shutil.copy(file, copy.path.parent)
+        return copy.store()
+
+
+class PostgresPlace(Place):
+    def __init__(self, hosts: Hosts) -> None:
+        self._hosts = hosts
+        self._numbers = count(1)
+        self._newest = ""
+
+    def store(self) -> Store:
+        self._newest = f"host{next(self._numbers)}"
+        return DatabaseStore(self._hosts.new(self._newest, durability="off"))
+
+    def after_crash(self) -> Store:
+        self._hosts.end_lease(self._newest)
+        return self.store()
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    if request.param == "memory":
+        yield MemoryPlace()
+    elif request.param == "sqlite":
+        yield SqlitePlace(tmp_path)
+    else:
+        yield PostgresPlace(request.getfixturevalue("hosts"))
+
+
+@pytest.fixture
+def sqlite(tmp_path: Path) -> SqlitePlace:
+    return SqlitePlace(tmp_path)

@@ -1,0 +1,89 @@
+"""`docs/rules.md` defines each rule once, with tests that exist, and every cited id is there."""
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "rules.md"
+RULE = re.compile(r"^### (?P<id>[A-Z]\d+)$\n(?P<text>.*?)(?=^##|\Z)", re.DOTALL | re.MULTILINE)
+ID = re.compile(r"\b[RUTISPWAJ]\d{1,2}\b")
+TEST = re.compile(r"`(test_\w+)`")
+RULES = [(found["id"], found["text"]) for found in RULE.finditer(PAGE.read_text(encoding="utf-8"))]
+
+
+def sources(*folders: str) -> Iterator[Path]:
+    for folder in folders:
+        yield from sorted((ROOT / folder).rglob("*.py"))
+
+
+def pages() -> list[Path]:
+    return [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.fixture(scope="module")
+def existing() -> set[str]:
+    """The names of all test functions, read without importing them."""
+    return {
+        node.name
+        for path in sources("tests")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.name.startswith("test_")
+    }
+
+
+def strings_as_statements(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Docstrings of modules, classes and functions, and those below attributes."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Expr(value=ast.Constant(value=str(text))):
+                yield node.lineno, text
+
+
+def test_each_rule_is_defined_once() -> None:
+    defined = Counter(rule for rule, _ in RULES)
+    assert len(defined) > 80
+    assert [rule for rule, times in defined.items() if times > 1] == []
+
+
+@pytest.mark.parametrize(("rule", "text"), RULES, ids=[rule for rule, _ in RULES])
+def test_a_rule_names_tests_that_exist(rule: str, text: str, existing: set[str]) -> None:
+    said, _, tests = text.partition("\nTests: ")
+    named = TEST.findall(tests)
+    assert said.strip().startswith("**"), f"{rule} begins with what it is about"
+    assert named, f"{rule} names no test"
+    assert [name for name in named if name not in existing] == []
+
+
+def test_each_rule_that_is_cited_is_defined() -> None:
+    defined = {rule for rule, _ in RULES}
+    paths = [*sources("understudy", "tests", "examples", "benchmarks"), *pages()]
+    cited = {
+        (str(path.relative_to(ROOT)), rule)
+        for path in paths
+        for rule in ID.findall(path.read_text(encoding="utf-8"))
+    }
+    assert {place for place in cited if place[1] not in defined} == set()
+
+
+def test_each_link_to_a_rule_leads_to_one() -> None:
+    anchors = {rule.lower() for rule, _ in RULES}
+    for page in pages():
+        for anchor in re.findall(r"rules\.md#([a-z]\d+)", page.read_text(encoding="utf-8")):
+            assert anchor in anchors, f"{page.name} links to rules.md#{anchor}"
+
+
+def test_no_docstring_of_the_library_cites_a_rule() -> None:
+    """A docstring says the reason in words: its reader has no table of ids at hand."""
+    cited = [
+        f"{path.relative_to(ROOT)}:{line}: {rule}"
+        for path in sources("understudy")
+        for line, text in strings_as_statements(ast.parse(path.read_text(encoding="utf-8")))
+        for rule in ID.findall(text)
+    ]
+    assert cited == []

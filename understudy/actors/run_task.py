@@ -1,0 +1,76 @@
+"""The run task: an asyncio task that runs an agent's pipeline, beside the agent's actor."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+from understudy.actors.activation import RunTaskResult
+from understudy.actors.agent_slot import AgentSlot, running_agents
+from understudy.errors import StoreError
+from understudy.outcomes import Outcome
+from understudy.run.run import Halted
+from understudy.stopping import StopSignal
+
+logger = logging.getLogger(__name__)
+
+
+def start_run_task(
+    slot: AgentSlot, coroutine: Coroutine[Any, Any, Outcome], callers: tuple[str, ...]
+) -> None:
+    """Run the coroutine in a task. Its result is left in the activation for the actor to look at.
+
+    The task belongs to the activation: an actor that is restarted meanwhile finds it running, and
+    the tool calls in it live on.
+    """
+    activation = slot.current
+
+    def ended(task: asyncio.Task[None]) -> None:
+        # Closes the race of a cancel with the task's first step: a task that is cancelled before
+        # it has run nothing of `_run`, and nobody would learn that the run is over.
+        # tests: test_cancel_right_behind_going_on_ends_the_run
+        if activation.task is task:
+            coroutine.close()
+            slot.run_task_ended(RunTaskResult(crash=asyncio.CancelledError()))
+
+    activation.task = slot.services.loop.create_task(
+        _run(slot, coroutine, callers), name=f"agent {slot.id}"
+    )
+    activation.task.add_done_callback(ended)
+
+
+async def _run(
+    slot: AgentSlot, coroutine: Coroutine[Any, Any, Outcome], callers: tuple[str, ...]
+) -> None:
+    """Run to an outcome. Nothing is raised: a `SystemExit` in a task would end the loop."""
+    running_agents.set((*callers, slot.id))
+    try:
+        result = RunTaskResult(outcome=await coroutine)
+    except Halted:
+        result = RunTaskResult()
+    except asyncio.CancelledError as error:
+        result = await _cancelled(slot, error)
+    except BaseException as error:
+        logger.warning("the run of agent %r crashed: %r", slot.id, error)
+        result = RunTaskResult(crash=error)
+    slot.run_task_ended(result)
+
+
+async def _cancelled(slot: AgentSlot, error: BaseException) -> RunTaskResult:
+    """A run is cancelled only if that is recorded; any other cancellation is a crash."""
+    activation = slot.current
+    try:
+        activation.journal.check_owner()
+        run = activation.state.run
+        if run is None or run.cancelled is None:
+            return RunTaskResult(crash=error)
+        runner = activation.agent.runner
+        if run.over:  # its end was recorded before the cancellation came
+            return RunTaskResult(outcome=runner.ended(activation.state))
+        signal = StopSignal.from_dict(run.cancelled)
+        stopped = runner.stop(activation.ledger, signal, environment=slot.environment())
+        return RunTaskResult(outcome=await stopped)
+    except StoreError as failed:  # fenced, or the end could not be recorded
+        return RunTaskResult(crash=failed)
