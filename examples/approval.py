@@ -52,7 +52,7 @@ def main() -> None:
     # 3. The state is plain data: store it anywhere, and let this process end.
     stored = json.dumps(outcome.state.to_dict())
 
-    # 4. Later: the requests stand in the state, so a person can be asked from it alone.
+    # 4. Later: the state lists the pending requests, so a person can be asked from it alone.
     state = AgentState.from_dict(json.loads(stored))
     for request in state.requests:
         print(f"  {request.tool_name} {request.arguments}")
@@ -65,7 +65,7 @@ def main() -> None:
         third: reject("Order 19 was never paid.", by="ann"),
     }
 
-    # 6. The run goes on exactly where it stood.
+    # 6. The run continues exactly where it stopped.
     outcome = make_agent_elsewhere().resume_sync(state, decisions)
     print(outcome)
 

@@ -1,4 +1,4 @@
-"""A tool that needs to know something from a person before it can go on."""
+"""A tool that needs to know something from a person before it can continue."""
 
 import json
 
@@ -18,7 +18,7 @@ from understudy import (
 
 
 # 1. The tool raises `Interrupt` with its question. After the answer it runs again from its start,
-#    now with `ctx.resume_value`. So the question comes first, and the effect behind it.
+#    now with `ctx.resume_value`. So the question comes first, and the effect after it.
 @tool
 def deploy(ctx: ToolContext, version: str) -> str:
     """Deploy a version."""
@@ -53,7 +53,7 @@ def main() -> None:
     # 4. As with approvals, the state goes through JSON.
     state = AgentState.from_dict(json.loads(json.dumps(outcome.state.to_dict())))
 
-    # 5. Only `deploy` runs again, and the model is told what it returned.
+    # 5. Only `deploy` runs again, and the model gets what it returned.
     outcome = agent.resume_sync(state, {request.id: respond("test")})
     for part in outcome.state.messages[2].parts:
         assert isinstance(part, ToolReturnPart)

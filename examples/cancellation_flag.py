@@ -38,7 +38,7 @@ class SqliteFlags:
             database.execute("INSERT OR REPLACE INTO cancelled VALUES (?, ?)", (id, why))
 
     def reset(self, id: str) -> None:
-        """Take it down: runs that begin or go on from now on are not cancelled."""
+        """Lower the flag: runs that start or continue from now on are not cancelled."""
         with self._open() as database:
             database.execute("DELETE FROM cancelled WHERE id = ?", (id,))
 
@@ -60,12 +60,12 @@ def main() -> None:
         async def count_shelf(number: int) -> str:
             """Count what is on a shelf."""
             print(f"  ... counting shelf {number}")
-            if number == 2:  # meanwhile, somewhere else
+            if number == 2:  # at the same time, in another process
                 flags.cancel("inventory", "the shop closes")
             return f"{number} kettles"
 
-        # 2. As a middleware it goes wherever the agent goes, under a `Runtime` too. For one run
-        #    alone: `agent.execute(..., cancellation=flags)`.
+        # 2. As a middleware it is part of the agent, under a `Runtime` too. For one run alone:
+        #    `agent.execute(..., cancellation=flags)`.
         shelves = [call("count_shelf", {"number": number}) for number in (1, 2, 3)]
         agent = Agent(
             "inventory",
@@ -79,11 +79,11 @@ def main() -> None:
         assert isinstance(outcome, Stopped), outcome
         print(outcome.explain())
 
-        # 4. While it stands, no run of this agent makes a model call.
+        # 4. While the flag is raised, no run of this agent makes a model call.
         outcome = agent.execute_sync("Go on counting.", state=outcome.state)
         print(outcome.explain())
 
-        # 5. Taken down, runs go on.
+        # 5. With the flag lowered, runs work again.
         flags.reset("inventory")
         agent = Agent(
             "inventory", ScriptedModel(["3 kettles so far."]), middleware=[Cancellation(flags)]

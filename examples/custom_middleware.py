@@ -49,7 +49,7 @@ class Ration(Middleware):
             return None
         return replace(reply, parts=[*reply.parts, TextPart(f" (used up: {', '.join(gone)})")])
 
-    # 5. Around each call: run it with `next`, and add to what it brought.
+    # 5. Around each call: run it with `next`, and add to its result.
     async def wrap_tool_call(self, run: Run, call: ToolCall, next: Next) -> ToolResult[object]:
         return ToolResult(await next(call), state={"uses": {call.key: call.tool_name}})
 

@@ -4,8 +4,8 @@ from understudy import Agent, Outcome, Paused, Run, ScriptedModel, call, tool
 from understudy.modes import AgentExecution
 
 
-# 1. A step is an async function of the run. It looks at the state and returns None to go on, or
-#    an outcome to end. It keeps nothing by itself, so it is right after a pause or a crash too.
+# 1. A step is an async function of the run. It looks at the state and returns None to continue, or
+#    an outcome to end. It has no state of its own, so it is right after a pause or a crash too.
 async def within_budget(run: Run) -> Outcome | None:
     """Pause before the model call that the budget does not cover any more."""
     if run.current.turn is None and run.usage.total_tokens >= run.deps["budget"]:
@@ -41,7 +41,7 @@ def main() -> None:
     assert isinstance(outcome, Paused), outcome
     print(f"paused: {outcome.reason}, {len(model.requests)} model calls")
 
-    # 5. With more to spend, it goes on from there.
+    # 5. With a larger budget, it continues from there.
     outcome = agent.resume_sync(outcome.state, deps={"budget": 100})
     print(f"{outcome}, {len(model.requests)} model calls")
 

@@ -106,7 +106,7 @@ def _installed(module: str) -> bool:
 
 
 def scripted_desk() -> ScriptedModel:
-    """A model that looks the order up, asks to refund what was paid, and tells how it went."""
+    """A model that looks the order up, asks to refund what was paid, and reports the result."""
     return ScriptedModel(_reply, name="scripted support desk")
 
 
@@ -124,7 +124,7 @@ def _reply(request: ScriptedRequest) -> Any:
         return f"I am sorry, I cannot refund this order. {_reason(last)}".rstrip()
     if last.outcome != "success":
         return f"I am sorry, the refund did not go through: {last.content}"
-    return f"It is done: {_told(last.content)}"
+    return f"It is done: {_as_text(last.content)}"
 
 
 def _results_since_prompt(request: ScriptedRequest) -> list[ToolReturnPart]:
@@ -158,7 +158,7 @@ def _reason(denied: ToolReturnPart) -> str:
     return said.partition("\n")[0]
 
 
-def _told(content: Any) -> str:
+def _as_text(content: Any) -> str:
     if isinstance(content, Mapping) and "result" in content:  # a person changed the arguments
         content = content["result"]
     return content if isinstance(content, str) else json.dumps(content)

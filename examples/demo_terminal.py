@@ -1,4 +1,4 @@
-"""The terminal of the demos: shows what a run tells, and reads what a person decides."""
+"""The terminal of the demos: shows the events of a run, and reads a person's decisions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Terminal:
         self.console.print(Panel(Text(printable(text)), title="customer", title_align="left"))
 
     async def play(self, events: AsyncIterator[Event | Outcome]) -> Outcome:
-        """Show what `agent.stream(...)` tells; returns what comes last, the outcome."""
+        """Show what `agent.stream(...)` yields; returns the last of it, the outcome."""
         last: Event | Outcome | None = None
         try:
             async for last in events:
@@ -84,7 +84,7 @@ class Terminal:
     # ------------------------------------------------------------------------- in
 
     def ask(self, request: Request, more: int = 0) -> Decision | None:
-        """The person's answer, or None if nobody is there to give one."""
+        """The person's answer, or None where the input has ended."""
         self.console.print(self._question(request, more))
         while True:
             try:

@@ -1,7 +1,7 @@
 """A writer, then a critic and a refiner in turns, until the critic has nothing left to say.
 
 `python -m examples.document_workflow` plays a script. With `MODEL=local` a small real model on
-this machine writes (`make local` installs it): tiny, so its texts are poor, and seldom content.
+this machine writes (`make local` installs it): tiny, so its texts are poor.
 """
 
 import os
@@ -27,7 +27,7 @@ CRITIQUES = ("It boasts. Say what the kettle does.", "Say what it costs.", DONE)
 
 
 class ExitWhenDone(Middleware):
-    """Offers the tools of its agent only once the critic is content: no model can leave early."""
+    """Offers the tools of its agent only when the critic is satisfied: no model can leave early."""
 
     async def before_model(self, run: Run, request: ModelInput) -> ModelInput | None:
         return None if DONE in run.state.values["critique"] else request.replace(tools=())
@@ -42,14 +42,14 @@ class OnePrompt(Middleware):
 
 
 def refine(request: ScriptedRequest) -> Any:
-    """The scripted refiner: it leaves by the tool when it is offered."""
+    """The scripted refiner: it calls the tool when it is offered."""
     if request.tools:
         return [call("exit_loop")]
     return DRAFTS[1] if CRITIQUES[0] in request.instructions else DRAFTS[2]
 
 
 def workflow(writes: Model, criticises: Model, refines: Model, *small: Middleware) -> Agent:
-    """The agents, and how they follow each other."""
+    """The agents, and their order."""
     writer = Agent(
         "writer",
         writes,
@@ -80,7 +80,7 @@ def workflow(writes: Model, criticises: Model, refines: Model, *small: Middlewar
     return Agent("document", mode=Sequential([writer, improve]))
 
 
-def tell(event: Event) -> None:
+def show(event: Event) -> None:
     """Print who says what, and when a loop is left."""
     match event:
         case ReplyEnded(agent_path=path, response=response) if response.text:
@@ -100,7 +100,7 @@ def main() -> None:
     else:
         agent = workflow(ScriptedModel(DRAFTS[:1]), ScriptedModel(CRITIQUES), ScriptedModel(refine))
     state = AgentState(values={"product": "a kettle"})
-    outcome = agent.execute_sync("Sell it.", state=state, on_event=tell)
+    outcome = agent.execute_sync("Sell it.", state=state, on_event=show)
     assert isinstance(outcome, Completed), outcome
     print(f"\n{outcome.state.values['document'].strip()}")
     print(f"{outcome.usage.requests} model calls")

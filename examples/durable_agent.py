@@ -1,8 +1,8 @@
-"""An agent that outlives its process. Run this again and again: it goes on from where it was.
+"""An agent that outlives its process. Run this again and again: it continues where it was.
 
     python examples/durable_agent.py            it asks for a refund, and the process ends
     python examples/durable_agent.py --crash    you approve; killed in the middle of the refund
-    python examples/durable_agent.py            it goes on; the money is paid once
+    python examples/durable_agent.py            it continues; the money is paid once
 
 `--store postgresql://...` keeps the agent there instead of in the file durable_agent.db.
 """
@@ -29,9 +29,9 @@ def look_up(order_id: str) -> str:
     return f"order {order_id}: a kettle, 49.90 paid"
 
 
-# 1. `idempotent=True` says that the same call may run again after a crash. The bank sees to it that
-#    this pays once, by the key: the call has the same one whenever and wherever it runs. Without
-#    it the call would be in doubt after a crash, and nothing would repeat it without a person.
+# 1. `idempotent=True` declares that the same call may run again after a crash: the bank pays once
+#    for each key, and the call has the same key whenever and wherever it runs. Without it the call
+#    would be in doubt after a crash, and nothing would repeat it without a person.
 @tool(idempotent=True)
 def refund(ctx: ToolContext, order_id: str, amount: float) -> str:
     """Pay money back."""
@@ -45,7 +45,7 @@ def refund(ctx: ToolContext, order_id: str, amount: float) -> str:
 
 
 def clerk(request: ScriptedRequest) -> Any:
-    """Plays the model: it looks the order up, refunds it, and tells what came of that."""
+    """Plays the model: it looks the order up, refunds it, and reports the result."""
     done = [p for m in request.messages for p in m.parts if isinstance(p, ToolReturnPart)]
     if not done:
         return call("look_up", {"order_id": "17"})
@@ -66,12 +66,12 @@ def main() -> None:
     # 2. Tools are given `deps` by the agent's id, in each process anew: they are never stored.
     deps = {"crash": given.crash}
     with Runtime([support], store=given.store, deps_for=lambda agent_id: deps) as runtime:
-        # 3. First of all: go on with what was cut off. Who waits for a person is left alone.
+        # 3. First of all: continue what was cut off. Agents with pending requests are left alone.
         for ref in runtime.recover().get(timeout=SECONDS):
             print(f"{ref.id} was cut off and goes on")
             print(ref.outcome().get(timeout=SECONDS))
 
-        # 4. Then what persons are asked, by whichever process, however long ago.
+        # 4. Then the pending requests, from whatever process and however long ago.
         for pending in runtime.pending().get(timeout=SECONDS):
             print(f"you approve {pending.request.tool_name} {pending.request.arguments}")
             answer = {pending.request.id: approve(by="you")}

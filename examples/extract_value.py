@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field
 from understudy import Agent, NotExtracted, ScriptedModel, call, tool
 
 
-# 1. What we want, as a Pydantic model: the schema is told to the model, its answer is checked.
+# 1. The value, as a Pydantic model: the LLM gets its schema, and its answer is checked.
 class Invoice(BaseModel):
     number: str
     total: float = Field(gt=0)
@@ -20,7 +20,7 @@ def save(invoice: Invoice) -> Invoice:
 
 
 async def main() -> None:
-    # 2. This model gets the total wrong at first. The error goes back to it, and it mends it.
+    # 2. This model gets the total wrong at first. The error goes back to it, and it corrects it.
     model = ScriptedModel(
         [
             call("save", {"number": "A-17", "total": -49.9}),

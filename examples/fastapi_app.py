@@ -11,7 +11,7 @@
     curl -N http://127.0.0.1:8000/agents/ann/events
 
 The agents are kept in memory, or where STORE says: with `STORE=sqlite:///support.db` a server that
-was killed goes on where it stood. Several servers share a `STORE=postgresql://...`.
+was killed continues where it was. Several servers share a `STORE=postgresql://...`.
 
 A scripted model plays the agent; `make_app("openai:gpt-5-mini")` takes a real one. Who may write
 to which agent, and who may decide, is for your login to say: this example has none.
@@ -77,7 +77,7 @@ async def refund(ctx: ToolContext, order_id: str, amount: float) -> str:
 
 
 def clerk(request: ScriptedRequest) -> Any:
-    """Plays the model: it refunds what is asked for, and tells what came of it."""
+    """Plays the model: it refunds what is asked for, and reports the result."""
     last = request.messages[-1]
     results = [part for part in last.parts if isinstance(part, ToolReturnPart)]
     if isinstance(last, ModelRequest) and results:
@@ -98,8 +98,8 @@ def make_agent(model: str | Model) -> Agent:
     )
 
 
-# 2. The runtime lives as long as the server. It begins with what was cut off when the last one was
-#    killed. When the server stops, the agents come to rest after the step in progress.
+# 2. The runtime lives as long as the server. It first continues what was cut off when the last one
+#    was killed. When the server stops, the agents are passivated after the step in progress.
 
 
 def make_app(model: str | Model | None = None, store: str | None = None) -> FastAPI:
@@ -145,7 +145,7 @@ async def the_agent(agent_id: str, runtime: TheRuntime) -> AgentRef:
 TheAgent = Annotated[AgentRef, Depends(the_agent)]
 
 
-# 3. Writing to an agent. The first message makes it; `spawn` gives the one that is there already.
+# 3. Writing to an agent. The first message creates it; `spawn` gives an existing one.
 
 
 class Message(BaseModel):
@@ -161,7 +161,7 @@ async def write(agent_id: str, message: Message, runtime: TheRuntime) -> JSONRes
     return JSONResponse({"message_id": await agent.send(message.text)}, status_code=202)
 
 
-# 4. What waits for a person, over all agents, and the answers.
+# 4. The pending requests of all agents, and the answers.
 
 
 async def approvals(runtime: TheRuntime) -> list[dict[str, Any]]:
@@ -178,10 +178,10 @@ async def decide(
     wait: bool = False,
     x_user: Annotated[str | None, Header()] = None,
 ) -> JSONResponse:
-    # The header stands for your login: who decided is not for the body to say.
+    # The header takes the place of your login: the body must not say who decided.
     outcome = agent.resume({request_id: {**decision, "by": x_user}})
-    # An agent handles what it is sent in order: when its state comes, the decision is recorded,
-    # or `outcome` has the error that says why not.
+    # An agent handles its messages in order: when its state arrives, the decision is recorded, or
+    # `outcome` has the error that says why not.
     await agent.state()
     if wait or outcome.done():
         return JSONResponse(outcome_view(await outcome))
@@ -202,8 +202,8 @@ async def stopping(request: Request, error: Exception) -> JSONResponse:
     return JSONResponse({"error": "Stopping", "detail": str(error)}, status_code=503)
 
 
-# 5. Looking: how an agent stands, and everything that happens to it, as server-sent events. The
-#    browser's EventSource comes back with the last number that it saw, and misses nothing.
+# 5. Reading: the state of an agent, and its events as server-sent events. The browser's EventSource
+#    reconnects with the last number that it saw, and misses nothing.
 
 
 async def show(agent: TheAgent) -> dict[str, Any]:
@@ -220,7 +220,7 @@ async def show(agent: TheAgent) -> dict[str, Any]:
 async def watch(
     agent: TheAgent, after: int = 0, last_event_id: Annotated[int | None, Header()] = None
 ) -> EventSourceResponse:
-    async def told() -> AsyncIterator[ServerSentEvent]:
+    async def stream() -> AsyncIterator[ServerSentEvent]:
         subscription = agent.events(after if last_event_id is None else last_event_id)
         try:
             async for event in subscription:
@@ -230,27 +230,27 @@ async def watch(
                     id=None if event.seq is None else str(event.seq),
                 )
         finally:
-            subscription.close()  # the browser went away
+            subscription.close()  # the browser disconnected
 
-    return EventSourceResponse(told())
+    return EventSourceResponse(stream())
 
 
-# 6. What of it the world sees. An outcome carries the whole state, which is not for the browser.
+# 6. What clients see. An outcome carries the whole state, which is not for the browser.
 
 
 def outcome_view(outcome: Outcome) -> dict[str, Any]:
     match outcome:
         case Completed(text=text):
-            told: dict[str, Any] = {"text": text}
+            details: dict[str, Any] = {"text": text}
         case Interrupted(requests=requests):
-            told = {"requests": [request.to_dict() for request in requests]}
+            details = {"requests": [request.to_dict() for request in requests]}
         case Paused(reason=reason):
-            told = {"reason": reason}
+            details = {"reason": reason}
         case Stopped(signals=signals):
-            told = signals.to_dict()
+            details = signals.to_dict()
         case Failed(error=error):
-            told = {"error": error.to_dict()}
-    return {"outcome": type(outcome).__name__.lower(), "run_id": outcome.run_id, **told}
+            details = {"error": error.to_dict()}
+    return {"outcome": type(outcome).__name__.lower(), "run_id": outcome.run_id, **details}
 
 
 def event_view(event: AgentEvent) -> dict[str, Any]:

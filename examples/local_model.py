@@ -1,9 +1,9 @@
 """SmolLM2-135M in this process, as a Pydantic AI model: small, real, and no key needed.
 
 A model of this size cannot plan. Left to choose, it refunded an invented amount without looking the
-order up, and went on refunding afterwards. So the plan is made here: each tool once, in the order
+order up, and continued to refund afterwards. So the plan is made here: each tool once, in the order
 of the agent's list, until one fails or is denied; then the answer. What the model writes is the
-arguments, held to the tool's schema by a grammar, and the text.
+arguments, constrained to the tool's schema by a grammar, and the text.
 
 llama-cpp-python's own function calling is not used: its automatic choice can only call functions,
 never write a text, and it escapes quotes in prompts as HTML does.
@@ -130,14 +130,14 @@ def _next_step(
         tool = left[0]
         names = ", ".join(tool.parameters_json_schema.get("properties", {}))
         lines = [f"Customer: {prompt}"]
-        lines += [f"Known from {r.tool_name}: {_told(r.content)}" for r in results]
+        lines += [f"Known from {r.tool_name}: {_as_text(r.content)}" for r in results]
         lines += [f"Function: {tool.name}({names})"]
         return tool, [_message("system", TO_ARGUMENTS), _message("user", "\n".join(lines))]
     if not results:
         return None, [_message("user", prompt)]
     last = results[-1]
     text = (
-        f"Customer: {prompt}\n{last.tool_name}: {_told(last.content)}\n"
+        f"Customer: {prompt}\n{last.tool_name}: {_as_text(last.content)}\n"
         f"Summarize for the customer in one short sentence what became of the {last.tool_name}."
     )
     return None, [_message("user", text)]
@@ -160,7 +160,7 @@ def _message(role: str, content: str) -> dict[str, str]:
     return {"role": role, "content": content}
 
 
-def _told(content: Any) -> str:
+def _as_text(content: Any) -> str:
     if isinstance(content, dict) and "result" in content:  # a person changed the arguments
         content = content["result"]
     return content if isinstance(content, str) else json.dumps(content)

@@ -28,7 +28,7 @@ def main() -> None:
     assert isinstance(outcome, Completed), outcome
     print(outcome.text)
 
-    # 5. The outcome carries the whole conversation, to go on with or to store.
+    # 5. The outcome carries the whole conversation, to continue or to store.
     print(f"{len(outcome.state.messages)} messages, {outcome.usage.requests} model calls")
 
 

@@ -1,4 +1,4 @@
-"""A person approves a refund two agents down; the agents in between wait, and go on after it."""
+"""A person approves a refund of an agent two levels below; the agents in between wait for it."""
 
 import json
 from typing import Any
@@ -55,7 +55,7 @@ def make_support() -> Agent:
         description="looks up and pays",
         tools=[look_up, refund],
     )
-    # 2. An agent in the middle hands it the task.
+    # 2. An agent in the middle gives it the task.
     billing = Agent(
         "billing",
         scripted(
@@ -83,15 +83,15 @@ def main() -> None:
     outcome = make_support().execute_sync("Please refund order 17.")
     assert isinstance(outcome, Interrupted), outcome
 
-    # 5. One state holds them all, as plain data: store it, and let this process end.
+    # 5. One state contains them all, as plain data: store it, and let this process end.
     stored = json.dumps(outcome.state.to_dict())
 
-    # 6. Later, elsewhere: the request says which agent asks.
+    # 6. Later, in another process: the request says which agent asks.
     state = AgentState.from_dict(json.loads(stored))
     (request,) = state.requests
     print(f"{' > '.join(request.agent_path)} wants {request.tool_name} {request.arguments}")
 
-    # 7. The answer sinks to that agent; it goes on where it was, then the others do.
+    # 7. The answer reaches that agent; it continues where it was, then the others do.
     outcome = make_support().resume_sync(state, {request.id: approve(by="ann")})
     assert isinstance(outcome, Completed), outcome
     print(outcome.text)

@@ -43,7 +43,7 @@ def count_stock() -> str:
 
 
 def clerk(request: ScriptedRequest) -> Any:
-    """Plays the model: it calls a tool, then tells what came of it."""
+    """Plays the model: it calls a tool, then reports its result."""
     for part in request.messages[-1].parts:
         if isinstance(part, ToolReturnPart):
             return "was denied" if part.outcome == "denied" else part.model_response_str()
@@ -61,8 +61,8 @@ class Question(NamedTuple):
 def work(
     ref: AgentRef, task: str, questions: queue.Queue[Question | None], done: dict[str, Outcome]
 ) -> None:
-    # 3. Each worker blocks in its own thread until its run has an outcome. Where a person is
-    #    asked it hands the question on, and waits for what comes of the answer.
+    # 3. Each worker blocks in its own thread until its run has an outcome. If the run waits for a
+    #    person, the worker passes the question on, and waits for the outcome after the answer.
     outcome = ref.run(task).get(timeout=SECONDS)
     while isinstance(outcome, Interrupted):
         question = Question(ref, outcome, queue.SimpleQueue())
@@ -118,7 +118,7 @@ def main() -> None:
             (record,) = runtime.get(name).decisions().get(timeout=SECONDS)
             print(f"{name}: {record.decision.type} by {record.decision.by}: {done[name]}")
 
-        # 5. A wait with a limit. When it is over the run goes on, and one can wait again.
+        # 5. A wait with a timeout. When it has passed the run continues, and one can wait again.
         future = runtime.get("ann").run("How much do we have in store?")
         counting.wait(SECONDS)
         try:

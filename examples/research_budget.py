@@ -10,11 +10,11 @@ from understudy.models import ScriptedRequest
 FOUND = {
     "kettles": "Kettles are older than Rome.",
     "spouts": "Spouts came with the silversmiths.",
-    "handles": "Nobody has written about handles.",
+    "handles": "There are no books about handles.",
 }
 
 
-# 1. What it can do. A tool stops the run by itself where going on would be wrong.
+# 1. Its tool. A tool stops the run where continuing would be wrong.
 @tool
 async def search(topic: str) -> str:
     """Search the archive for a topic."""
@@ -40,7 +40,7 @@ def researcher(*topics: str) -> ScriptedModel:
     return ScriptedModel(reply)
 
 
-# 3. A guard of one's own that is overridden: the first time, somebody grants one more step.
+# 3. A middleware that overrides the limit: the first time, it grants one more step.
 class Generous(Middleware):
     async def before_step(self, run: Run) -> None:
         granted = any(override.source == "generous" for override in run.current.overrides)
@@ -52,7 +52,7 @@ class Generous(Middleware):
 def main() -> None:
     topics = ("kettles", "spouts", "handles")
 
-    # 4. The budget is looked at before each step. Used up, it lets the model answer once more,
+    # 4. The budget is checked before each step. When it is used up, the model answers once more,
     #    without tools, by what it has found so far.
     budget = Limits(max_tokens=600, on_limit="generate")
     agent = Agent("researcher", researcher(*topics), tools=[search], middleware=[budget])
@@ -62,13 +62,13 @@ def main() -> None:
     print(f"{outcome.usage.total_tokens} tokens, early: {outcome.early_stopped}")
     print(outcome.explain())
 
-    # 5. The same budget, with somebody who stretches it.
+    # 5. The same budget, with a middleware that extends it.
     stack = [budget, Generous()]
     agent = Agent("researcher", researcher(*topics), tools=[search], middleware=stack)
     outcome = agent.execute_sync("What do we know of kettles?")
     print(outcome.explain())
 
-    # 6. A budget that simply stops. What was found is in the state, and another run may go on.
+    # 6. A budget that stops the run. What was found is in the state, for another run.
     agent = Agent(
         "researcher", researcher(*topics), tools=[search], middleware=[Limits(max_tokens=600)]
     )

@@ -1,4 +1,4 @@
-"""A supervised actor that is no agent: it crashes, and comes back."""
+"""A supervised actor that is no agent: it crashes, and is restarted."""
 
 import asyncio
 import logging
@@ -23,8 +23,8 @@ class Till(LoopActor):
 
 
 async def main() -> None:
-    # 2. A supervisor starts its children from their specs, in order, and starts again what fails:
-    #    here at most 3 times within 5 seconds, and after a short wait.
+    # 2. A supervisor starts its children from their specs, in order, and restarts what fails: here
+    #    at most 3 times within 5 seconds, and after a short wait.
     shop = Supervisor.start(
         [ChildSpec("till", Till.start)],
         strategy="one_for_one",
@@ -36,23 +36,23 @@ async def main() -> None:
     till = await shop.child("till")
     print(f"paid in: {await till.ask('40', block=False)}")
 
-    # 3. Whoever wants to know of an end watches: an actor gets `Down` as a message, a function
-    #    is called.
-    gone: asyncio.Future[Down] = asyncio.get_running_loop().create_future()
-    till.monitor(gone.set_result)
+    # 3. A monitor reports the end of an actor: to another actor as a `Down` message, to a function
+    #    by calling it.
+    down: asyncio.Future[Down] = asyncio.get_running_loop().create_future()
+    till.monitor(down.set_result)
 
     # 4. A message that is no number is the end of the till ...
     till.tell("forty")
-    print(f"the till is down: {(await gone).reason}")
+    print(f"the till is down: {(await down).reason}")
     print(shop.tree())
 
-    # 5. ... but not of the shop. The ref of the old till is dead; the id leads to the new one,
-    #    which begins anew. Asked in the middle of a restart, the answer waits for its end.
+    # 5. ... but not of the shop. The ref of the old till is dead; the id gives the new one, which
+    #    starts from zero. During a restart `child` waits until it is done.
     till = await shop.child("till")
     print(f"paid in: {await till.ask('2', block=False)}")
     print(shop.tree())
 
-    # 6. A supervisor that stops takes its children along, the last first.
+    # 6. A supervisor that stops stops its children first, in reverse order.
     await shop.stop(block=False)
     print(f"the till is {'open' if till.is_alive() else 'closed'}")
 

@@ -1,4 +1,4 @@
-"""The support desk in the terminal: an agent asks before it refunds, and you decide.
+"""The support desk in the terminal: an agent needs your approval before it refunds.
 
     python -m examples.support_desk
     python -m examples.support_desk "Refund order 18, please"
@@ -58,7 +58,7 @@ OrderId = Annotated[str, Field(pattern=r"^[0-9]{1,6}$")]
 
 @dataclass
 class Shop:
-    """What the agent acts on. It stands for your database and your payment service."""
+    """What the agent acts on. It takes the place of your database and your payment service."""
 
     orders: dict[str, dict[str, Any]] = field(
         default_factory=lambda: {
@@ -138,7 +138,7 @@ class Desk:
         return self._decide(self._stream(prompt, None, None))
 
     def resume(self) -> int:
-        """Go on with a run that was saved, from where it stood."""
+        """Continue a run that was saved."""
         state = self._load()
         return self._decide(self._stream(None, state, None))
 
@@ -155,7 +155,7 @@ class Desk:
 
     def _decide(self, outcome: Outcome) -> int:
         while isinstance(outcome, Interrupted):
-            request = outcome.requests[0]  # the others stand, and are asked next
+            request = outcome.requests[0]  # the others stay pending, and are asked next
             decision = self.terminal.ask(request, more=len(outcome.requests) - 1)
             if decision is None:
                 self.terminal.say(
@@ -186,7 +186,7 @@ class Desk:
     # ------------------------------------------------------------------ saved runs
 
     def save(self) -> None:
-        """Write down where the run stands, if it began, and tell how to go on with it."""
+        """Save the state of the run, if it has started, and say how to continue it."""
         if self.journal.records:
             if self.saved is None:
                 folder = tempfile.mkdtemp(prefix="support-desk-")
@@ -220,11 +220,11 @@ def _command(saved: Path) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m examples.support_desk",
-        description="A support desk: the agent asks before it refunds, and you decide.",
+        description="A support desk: the agent needs your approval before it refunds.",
     )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("prompt", nargs="?", default=PROMPT, help="what the customer says")
-    what.add_argument("--resume", type=Path, metavar="FILE", help="go on with a saved run")
+    what.add_argument("--resume", type=Path, metavar="FILE", help="continue a saved run")
     arguments = parser.parse_args()
     terminal = Terminal()
     try:

@@ -1,9 +1,9 @@
-"""Two runtimes and one PostgreSQL database: each agent has one owner, and another one takes over.
+"""Two runtimes and one PostgreSQL database: an agent has one owner, and the other one takes over.
 
     pip install 'understudy[postgres]'
     python examples/two_hosts.py postgresql://user:password@server/database
 
-Both are in this process here, to be read at a glance; usually they are two machines.
+Both are in one process here, so that the example is short; usually they are on two machines.
 """
 
 import sys
@@ -24,7 +24,7 @@ def deploy(ctx: ToolContext, version: str) -> str:
 
 
 def engineer(request: ScriptedRequest) -> object:
-    """Plays the model: it deploys, then tells what came of it."""
+    """Plays the model: it deploys, then reports the result."""
     for part in request.messages[-1].parts:
         if isinstance(part, ToolReturnPart):
             return part.model_response_str()
@@ -39,12 +39,12 @@ def runtime_called(name: str, store: str) -> Runtime:
 
 def main(store: str) -> None:
     with runtime_called("first", store) as first, runtime_called("second", store) as second:
-        # 1. Whoever wakes an agent owns it.
+        # 1. The runtime that activates an agent owns it.
         ref = first.spawn("release")
         outcome = ref.run("Release 2.1.").get(timeout=SECONDS)
         assert isinstance(outcome, Interrupted)
 
-        # 2. The other one sees it in the store: what it asks, and who has it. It may not have it.
+        # 2. The other one sees it in the store, with its owner. It cannot activate it.
         (found,) = [agent for agent in second.agents().get(timeout=SECONDS) if agent.id == ref.id]
         print(f"release is at {found.host}, and asks for {outcome.requests[0].tool_name}")
         decisions = outcome.decide(approve(by="ann"))
@@ -53,8 +53,8 @@ def main(store: str) -> None:
         except OwnedElsewhere as error:
             print(error)
 
-        # 3. A runtime that stops gives its agents up at once. The lease of one that is killed ends
-        #    after some seconds, and then its agents are free as well.
+        # 3. A runtime that stops releases its agents at once. The lease of one that is killed
+        #    expires after some seconds, and then its agents are free as well.
         first.stop()
         print(second.get(ref.id).resume(decisions).get(timeout=SECONDS))
         second.delete(ref.id).get(timeout=SECONDS)

@@ -16,13 +16,14 @@ from pydantic_ai.usage import RunUsage
 
 from understudy.errors import DecisionError, UnderstudyError
 from understudy.interrupts import Decision, Request, checked_decision
-from understudy.state.agent_state import AgentState, RunState
+from understudy.state.agent_state import AgentState
 from understudy.state.continuation import (
     continuation_of,
     overridden_signals,
     override_requested,
     overrides_exhausted,
 )
+from understudy.state.run_state import RunState
 from understudy.state.workflow_progress import AgentResult, Progress
 from understudy.stopping import StopSignal, StopSignals
 

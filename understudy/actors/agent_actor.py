@@ -172,6 +172,7 @@ class AgentActor(LoopActor):
                 refuse(message.future, error)
                 if isinstance(error, JournalFailed) and not isinstance(error, RecordRefused):
                     self._lose_store(error)
+        self._driver.settle_status()
         self._start_idle_timer()
 
     def _check_owner(self, *, activating: bool) -> None:

@@ -26,8 +26,9 @@ from understudy.errors import JournalFailed, NotInterrupted, RecordRefused, Unde
 from understudy.journal import is_busy, rest_status
 from understudy.loop_actors.future import Future
 from understudy.outcomes import Completed, Outcome
-from understudy.state.agent_state import QueuedMessage, RunState
+from understudy.state.agent_state import QueuedMessage
 from understudy.state.records import CancelRequested, MessageQueued, Quarantined, Released
+from understudy.state.run_state import RunState
 from understudy.stopping import StopSignal
 
 MAX_SELF_STARTED_RUNS = 10
@@ -343,26 +344,47 @@ class RunDriver:
         """After activation or a crash: continue a run that is open and neither asks nor pauses."""
         slot, state = self._slot, self._activation.state
         run = self._open_run
-        if slot.services.closing or run is None:
-            self._set_status_without_run(Status(rest_status(state)))
-            if state.queue and not slot.services.closing and slot.status is Status.IDLE:
+        if slot.services.closing:
+            return
+        if run is None:
+            if state.queue and self._status_without_run() is Status.IDLE:
                 self.start_next()
         elif run.quarantined is not None:
-            slot.set_status(Status.FAILED)
+            return
         elif run.cancelled is not None:
             self._stop_run(StopSignal.from_dict(run.cancelled))
-        elif state.requests and not self._activation.outcome_futures and not is_busy(state):
-            slot.set_status(Status.INTERRUPTED)
-        elif state.pause is not None and not self._activation.outcome_futures:
-            slot.set_status(Status.PAUSED)
+        elif self._suspended_status() is not None and not self._activation.outcome_futures:
+            return
         elif run.fruitless >= MAX_ATTEMPTS_WITHOUT_PROGRESS:
             self._quarantine("the process went away")
         else:
             self.continue_run()
 
-    def _set_status_without_run(self, status: Status) -> None:
-        without_run = (Status.IDLE, Status.FAILED, Status.CANCELLED)
-        self._slot.set_status(status if status in without_run else Status.IDLE)
+    def settle_status(self) -> None:
+        """Set the status of an agent that was activated, or crashed, and that nothing runs now.
+
+        Called when the inbox is empty: an agent that is activated for a run is never seen idle
+        before it.
+        """
+        slot, run = self._slot, self._open_run
+        if slot.phase is not Phase.IDLE or slot.status not in (Status.PASSIVE, Status.RUNNING):
+            return
+        if run is None or slot.services.closing:
+            slot.set_status(self._status_without_run())
+        elif run.quarantined is not None:
+            slot.set_status(Status.FAILED)
+        else:
+            slot.set_status(self._suspended_status() or self._status_without_run())
+
+    def _suspended_status(self) -> Status | None:
+        """The status of a run that waits for a person or is paused."""
+        state = self._activation.state
+        if state.requests and not is_busy(state):
+            return Status.INTERRUPTED
+        return Status.PAUSED if state.pause is not None else None
+
+    def _status_without_run(self) -> Status:
+        return Status(rest_status(self._activation.state))
 
     def after_run_task(self, *, activating: bool = False) -> None:
         """A run task has ended: answer its waiters, then start what is queued.
@@ -436,9 +458,9 @@ class RunDriver:
         if suspended is not None:
             slot.set_status(status_after(suspended))
         elif activation.outcome_futures:
-            self._set_status_without_run(Status(rest_status(activation.state)))
+            slot.set_status(self._status_without_run())
         else:
-            self._set_status_without_run(Status.FAILED)
+            slot.set_status(Status.FAILED)
         slot.refuse(error)
         if activation.queued_runs:
             self.start_next()

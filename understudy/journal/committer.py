@@ -142,8 +142,8 @@ class Committer:
     def put(self, job: Job) -> None:
         """Add a job. The caller holds `lock`. See `flush_now`."""
         if self._ended:
-            # Race: put against `stop`. The thread is gone, so nothing else would settle the job
-            # (test_whoever_waits_when_the_runtime_stops_is_told).
+            # Race: this against `stop`. The thread has ended, so nothing else would settle the job
+            # (test_a_change_of_a_store_that_is_closed_is_refused_and_does_not_wait).
             job.loop.call_soon_threadsafe(job.settle, _closed())
             return
         self._jobs.append(job)

@@ -132,8 +132,9 @@ class DatabaseStore:
         self._max_bytes = max_record_bytes
         self._committer = Committer(backend, patience=patience)  # a new one each time it opens
         self._lease = Lease(backend)
+        # The term in which each agent was claimed that has no journal yet: the lease may end before
+        # it has one (test_what_was_claimed_under_a_lease_that_ended_meanwhile_is_lost).
         self._terms: dict[str, int] = {}
-        """The term of the lease in which each agent was claimed that has no journal yet."""
         # `run_in_executor` with a ThreadPoolExecutor(1) takes 1.10 to 1.17 times as long for a
         # read, and the interpreter joins its thread at exit, so a read that hangs would hang it.
         self._reader = WorkerThreads(1)
@@ -175,8 +176,9 @@ class DatabaseStore:
         await self._opener.run(end)
 
     async def claim(self, agent_id: str, agent: str | None) -> Owned | None:
-        # Before the claim: a lease that ends while the claim is under way takes the claim with it
-        # (test_what_was_claimed_under_a_lease_that_ended_meanwhile_is_lost).
+        # Race: this against the end of the lease. The term from before the claim: a lease that ends
+        # while the claim is under way takes the claim with it
+        # (test_a_lease_that_ends_while_a_claim_is_under_way_takes_the_claim_with_it).
         term = self._lease.term
         owned = await self._change(lambda backend: backend.claim(agent_id, agent))
         if owned is not None:

@@ -1,1 +1,1 @@
-"""What a run is made of: the facts that are recorded, their fold, and the state that it gives."""
+"""The records of a run, their fold, and the state that it gives."""

@@ -7,8 +7,8 @@ boundary n has a signal, the signal was overridden.
 
 from __future__ import annotations
 
-from understudy.state.agent_state import RunState
 from understudy.state.records import Signalled
+from understudy.state.run_state import RunState
 from understudy.stopping import ExecutionContinuation, StopSignal, StopSignals
 
 
@@ -43,7 +43,7 @@ def overrides_exhausted(run: RunState) -> list[str]:
     return sorted(exhausted)
 
 
-def wants_answer(run: RunState) -> bool:
+def allows_answer(run: RunState) -> bool:
     """Whether every active signal lets the model answer once more before the run ends.
 
     A run with an until tool cannot end by an answer.

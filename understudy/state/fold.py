@@ -1,6 +1,6 @@
-"""How each record changes the state. Applying one never walks the history.
+"""How each record changes the state. None walks the history.
 
-Every function here is deterministic: it reads no clock and makes no id, so the same records give
+Every function here is deterministic: it reads no clock and creates no id, so the same records give
 the same state in any process.
 """
 
@@ -17,14 +17,13 @@ from understudy.interrupts import DecisionRecord, DoubtfulCall, Sticky
 from understudy.models.attribution import from_user
 from understudy.models.messages import Messages
 from understudy.state import records as r
-from understudy.state.agent_state import AgentState, Call, QueuedMessage, RunState, Turn, belongs
+from understudy.state.agent_state import AgentState, QueuedMessage, is_child_of
+from understudy.state.run_state import Call, RunState, Turn
 from understudy.state.workflow_progress import Progress, Shared
-from understudy.state.workflow_sharing import new_child, note_end, take_back
+from understudy.state.workflow_sharing import add_result, merge_child, new_child
 
-__all__ = ["apply", "replay"]
-
-_LONG_AGO = datetime(1970, 1, 1, tzinfo=timezone.utc)
-"""The time of messages that nobody will read: of a child whose call is over."""
+_UNREAD = datetime(1970, 1, 1, tzinfo=timezone.utc)
+"""The time of the last message of a child whose call is over: its conversation is discarded."""
 
 NOT_RUN = "Not run: the run ended before this call was started."
 IN_DOUBT = (
@@ -40,14 +39,14 @@ def apply(state: AgentState, record: r.Record) -> None:
     kind = type(record)
     _APPLY[kind](state, record)
     while kind is r.ChildRecord:
-        record = record.record  # type: ignore[union-attr]  # of the kind that was just asked for
+        record = record.record  # type: ignore[union-attr]  # it is a ChildRecord
         kind = type(record)
     if kind in _PROGRESS and state.run is not None:
         state.run.fruitless = 0
 
 
 def replay(records: Iterable[r.Record]) -> AgentState:
-    """The state that these records add up to, from an agent's first record on."""
+    """The fold of an agent's records, from the first one on."""
     state = AgentState()
     for record in records:
         apply(state, record)
@@ -55,17 +54,22 @@ def replay(records: Iterable[r.Record]) -> AgentState:
 
 
 def open_run(state: AgentState) -> RunState:
-    """The run that records of a run belong to."""
+    """The run in progress.
+
+    Raises:
+        UsageError: if there is none, so the records do not fit together.
+
+    """
     run = state.run
     if run is None or run.end is not None:
-        raise UsageError("These records do not fit together: no run is open here.")
+        raise UsageError("These records do not fit together: no run is in progress")
     return run
 
 
 def open_turn(state: AgentState) -> Turn:
     turn = open_run(state).turn
     if turn is None:
-        raise UsageError("These records do not fit together: no turn is open here.")
+        raise UsageError("These records do not fit together: no turn is open")
     return turn
 
 
@@ -73,21 +77,17 @@ def find_call(state: AgentState, key: str) -> Call:
     return open_turn(state).calls[key]
 
 
-def find_asked(state: AgentState, request_id: str) -> Call:
+def call_of_request(state: AgentState, request_id: str) -> Call:
     for call in open_turn(state).calls.values():
         if request_id in call.requests:
             return call
-    raise UsageError(f"These records do not fit together: nobody asked {request_id!r}.")
+    raise UsageError(f"These records do not fit together: there is no request {request_id!r}")
 
 
 def _snapshot(state: AgentState, record: r.Snapshot) -> None:
     stored = AgentState.from_dict(record.state)
-    state.messages, state.run = stored.messages, stored.run
-    state._values = dict(stored.values)
-    state.decisions, state.sticky, state.doubts = stored.decisions, stored.sticky, stored.doubts
-    state.queue, state.message_ids = stored.queue, stored.message_ids
-    state.status = stored.status
-    state.children = stored.children
+    for name in AgentState.__slots__:
+        setattr(state, name, getattr(stored, name))
 
 
 def _agent_created(state: AgentState, record: r.AgentCreated) -> None:
@@ -95,22 +95,25 @@ def _agent_created(state: AgentState, record: r.AgentCreated) -> None:
 
 
 def _imported(state: AgentState, record: r.Imported) -> None:
-    for place in state.tree:
-        turn = place.run.turn if place.run is not None and not place.run.over else None
+    for each in state.tree:
+        turn = each.run.turn if each.run is not None and not each.run.over else None
         if turn is None:
             continue
         turn.interrupts_checked = False
         for call in turn.calls.values():
             if call.result is None:
-                _forget_answers(place, call)
+                _reset_imported(each, call)
 
 
-def _forget_answers(state: AgentState, call: Call) -> None:
-    """What was asked and answered belongs to the other life; what was started is in doubt."""
+def _reset_imported(state: AgentState, call: Call) -> None:
+    """Drop requests and decisions, which hold only where the agent was exported.
+
+    A started call is in doubt. One that runs agents is not: they continue here.
+    """
     if any(request.kind == "doubt" for request in call.requests.values()):
         call.running = True
     call.requests, call.decisions = {}, {}
-    runs_agents = any(belongs(key, call.key) for key in state.children)
+    runs_agents = any(is_child_of(key, call.key) for key in state.children)
     call.copied_from = call.running and not runs_agents
 
 
@@ -261,7 +264,7 @@ def _decided(state: AgentState, record: r.Decided) -> None:
         open_run(state).dismissed = True
         state.decisions.append(DecisionRecord(request=halt, decision=record.decision, at=record.at))
         return
-    call = find_asked(state, record.request_id)
+    call = call_of_request(state, record.request_id)
     request, decision = call.requests[record.request_id], record.decision
     call.decisions[record.request_id] = decision
     state.decisions.append(
@@ -302,23 +305,23 @@ def _result(state: AgentState, record: r.Result) -> None:
     if record.signal is not None:
         run = open_run(state)
         run.signals.append(r.Signalled(turn=run.turns, signal=record.signal))
-    for request in call.pending_requests:  # a late result answers the question what the call did
+    for request in call.pending_requests:  # a late result answers a request about the doubt
         call.requests.pop(request.id)
     if record.doubt is not None:
-        state.doubts[call.key] = doubtful(call, record.doubt)
+        state.doubts[call.key] = doubtful_call(call, record.doubt)
     elif record.part.outcome == "success":
         open_run(state).usage.tool_calls += 1
 
 
 def _end_children(state: AgentState, call_key: str) -> None:
-    """The call is over, and with it the agents that it ran: what outlives them is kept here."""
-    for key in [key for key in state.children if belongs(key, call_key)]:
+    """End the agents that the call ran; their usage, decisions and doubts are kept."""
+    for key in [key for key in state.children if is_child_of(key, call_key)]:
         child = state.children.pop(key)
         if child.run is None:
             continue
         usage = child.run.usage
         if not child.run.over:
-            _run_ended(child, r.RunEnded(end=r.End(outcome="withdrawn"), at=_LONG_AGO))
+            _run_ended(child, r.RunEnded(end=r.End(outcome="withdrawn"), at=_UNREAD))
         open_run(state).usage.incr(usage)
         state.decisions.extend(child.decisions)
         state.doubts.update(child.doubts)
@@ -336,27 +339,28 @@ def _child_record(state: AgentState, record: r.ChildRecord) -> None:
     run = child.run
     if run is None:
         return
-    if run.halt is not None:  # a halt anywhere is one of everybody above (I11)
+    if run.halt is not None:  # a halt holds for all agents above, too
         open_run(state).halt = run.halt
     inner = record.record
     while isinstance(inner, r.ChildRecord):
         inner = inner.record
-    if isinstance(inner, r.UserMessage):  # it may have waited here
+    if isinstance(inner, r.UserMessage):  # it may have been in the queue of this agent
         _dequeue(state, inner.message_ids)
 
 
-def doubtful(call: Call, reason: str) -> DoubtfulCall:
-    """What is told of a call in doubt to the person who decides about the next one."""
+def doubtful_call(call: Call, reason: str) -> DoubtfulCall:
+    """A call in doubt, as shown to the person who decides about the next call of the tool."""
     return DoubtfulCall(
         call_key=call.key,
         tool_name=call.part.tool_name,
         tool_call_id=call.part.tool_call_id,
-        arguments=_shown_arguments(call),
+        arguments=_last_arguments(call),
         reason=reason,
     )
 
 
-def _shown_arguments(call: Call) -> dict[str, Any]:
+def _last_arguments(call: Call) -> dict[str, Any]:
+    """Those of the latest decision or request, otherwise the model's."""
     for request in reversed(call.requests.values()):
         decision = call.decisions.get(request.id)
         if decision is not None and decision.arguments is not None:
@@ -410,15 +414,15 @@ def _put_output(state: AgentState, end: r.End) -> None:
 
 def _sub_run_ended(state: AgentState, record: r.SubRunEnded) -> None:
     child = state.children.pop(record.child)
-    note_end(open_run(state), child, record)
-    take_back(state, child)
+    add_result(open_run(state), child, record)
+    merge_child(state, child)
 
 
 def _history_replaced(state: AgentState, record: r.HistoryReplaced) -> None:
     run = state.run
     if run is not None:
         run.first_message = 0
-        if run.shared is not None:  # the workflow keeps what was said, not what it became here
+        if run.shared is not None:  # the workflow's conversation gets the original messages
             run.shared.said += state.messages[run.shared.inherited :]
             run.shared.inherited = len(record.messages)
     state.messages = Messages(record.messages)
@@ -430,10 +434,10 @@ def _once(state: AgentState, record: r.Once) -> None:
 
 def _withdrawn(state: AgentState, record: r.Withdrawn) -> None:
     for request_id in record.request_ids:
-        call = find_asked(state, request_id)
+        call = call_of_request(state, request_id)
         request = call.requests.pop(request_id)
         if request.kind == "doubt":
-            call.running = True  # it was started, and still nobody knows
+            call.running = True  # it was started, and its outcome is still unknown
         else:
             call.withdrawn = True
 
@@ -452,25 +456,25 @@ def _run_ended(state: AgentState, record: r.RunEnded) -> None:
             state.messages = state.messages.appending(message)
         run.turn = None
     for key, child in state.agents.items():
-        assert child.run is not None, "agents are children that have begun"
+        assert child.run is not None, "agents are children with a run"
         if not child.run.over:
             _run_ended(child, r.RunEnded(end=r.End(outcome="withdrawn"), at=record.at))
         del state.children[key]
-        take_back(state, child)
+        merge_child(state, child)
     run.end = record.end
     run.paused = None
 
 
 def _closing_part(state: AgentState, call: Call, record: r.RunEnded) -> ToolReturnPart:
-    """What history says of a call that the end of the run overtook."""
+    """The result part of a call that the end of the run finds open, or its own result."""
     if call.result is not None:
         return call.result.part
-    inside = any(belongs(key, call.key) for key in state.children)
+    inside = any(is_child_of(key, call.key) for key in state.children)
     if inside and (call.idempotent or not call.running):
         content, moved_on = CHILD_STOPPED, False
     elif call.running:
         reason = "the run ended before it answered"
-        state.doubts[call.key] = doubtful(call, reason)
+        state.doubts[call.key] = doubtful_call(call, reason)
         content, moved_on = IN_DOUBT.format(reason=reason), False
     else:
         moved_on = call.withdrawn

@@ -1,7 +1,7 @@
-"""The facts that a run is made of. The state is their fold, and nothing else changes it.
+"""The records of an agent. Its state is their fold, and nothing else changes it.
 
-Each record is one fact, small and frozen. `record_to_dict` and `record_from_dict` are lossless and
-JSON-able, so a journal can keep them anywhere.
+A record is one small, frozen fact. `record_to_dict` gives JSON-able data without loss, for any
+journal. Kinds and fields are stored: they are not renamed.
 """
 
 from __future__ import annotations
@@ -21,91 +21,47 @@ from understudy.models.messages import (
     StoredToolReturn,
 )
 
-__all__ = [
-    "AgentCreated",
-    "Attempt",
-    "CancelRequested",
-    "ChildRecord",
-    "Decided",
-    "EarlyStopBegun",
-    "End",
-    "HistoryReplaced",
-    "HooksRan",
-    "Imported",
-    "InterruptsChecked",
-    "MessageQueued",
-    "Once",
-    "Override",
-    "PauseChecked",
-    "Paused",
-    "Propagated",
-    "Quarantined",
-    "Record",
-    "Released",
-    "Reply",
-    "Requested",
-    "Result",
-    "Revoked",
-    "RunEnded",
-    "RunStarted",
-    "Settled",
-    "Signalled",
-    "Snapshot",
-    "Started",
-    "StatusNoted",
-    "SubRunEnded",
-    "Suspended",
-    "TimeSpent",
-    "TurnClosed",
-    "Unpaused",
-    "UserMessage",
-    "ValuesMerged",
-    "Withdrawn",
-    "record_from_dict",
-    "record_to_dict",
-]
 
-
-def _read_record(data: Any) -> Any:
+def _load_record(data: Any) -> Any:
     return record_from_dict(data) if isinstance(data, dict) else data
 
 
-def _tell_record(record: Any) -> dict[str, Any]:
+def _dump_record(record: Any) -> dict[str, Any]:
     return record_to_dict(record)
 
 
 StoredRecord = Annotated[
-    Any, pydantic.PlainValidator(_read_record), pydantic.PlainSerializer(_tell_record)
+    Any, pydantic.PlainValidator(_load_record), pydantic.PlainSerializer(_dump_record)
 ]
-"""Any record: typed so where `Record` itself is still to be defined."""
+"""Any record, for a field of a record: `Record` is defined after them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
-    """How a run ends, as data: enough to make its outcome again (J1)."""
+    """How a run ends, as data: its outcome can be rebuilt from it."""
 
     outcome: Literal["completed", "failed", "stopped", "withdrawn"]
     text: str = ""
     tool_call: str | None = None
-    """Key of the until tool's call that ended the run."""
+    """The key of the until tool's call that ended the run."""
     tool_arguments: dict[str, Any] | None = None
-    """What that call was run with."""
+    """The arguments that this call ran with."""
     error: dict[str, Any] | None = None
     signals: dict[str, Any] | None = None
-    """What stopped the run."""
+    """The signals that stopped the run."""
     early_stopped: bool = False
-    """The model had to answer before it was done (R1)."""
+    """The run reached a limit, and the model answered with what it had."""
     output: Any = None
-    """The final text as a value of the agent's `output_type`, as JSON (W4)."""
+    """The final text as a value of the agent's `output_type`, as JSON."""
     has_output: bool = False
-    """Whether there is such a value: it may be None itself."""
+    """Whether there is an `output`, which may be None itself."""
     output_key: str | None = None
-    """Where in the values the final text, or its value, is put (W4)."""
+    """The key of the agent's values under which the output, or else the text, is put."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentCreated:
-    """The agent's first fact, where it begins with values."""
+    """The first record of an agent that starts with values."""
 
     values: dict[str, Any]
     kind: Literal["agent_created"] = "agent_created"
@@ -113,31 +69,31 @@ class AgentCreated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """The agent's records were put here from a copy: what stood open may have gone on elsewhere.
+    """The agent's records were imported: the original may have continued an open run.
 
-    Calls that were started are in doubt, and what a person was asked is asked anew (J5, J7).
+    Calls that were started are in doubt, and pending requests are made again.
     """
 
     at: datetime
     agent_id: str
-    """Where it was before."""
+    """The id under which it was exported."""
     incarnation: int
     kind: Literal["imported"] = "imported"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusNoted:
-    """The agent's status is another one now, and subscribers are told so (A1)."""
+    """The agent's status changed, which is emitted to subscribers."""
 
     status: str
     runs: int | None = None
-    """So many runs in a row did the agent start by messages to itself: it waits now (A4)."""
+    """The number of runs in a row that the agent started by messages to itself, at the limit."""
     kind: Literal["status_noted"] = "status_noted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValuesMerged:
-    """A middleware changed the agent's values, on a message to it (A7)."""
+    """A middleware changed the agent's values when it got a message."""
 
     delta: dict[str, Any]
     source: str
@@ -146,7 +102,7 @@ class ValuesMerged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quarantined:
-    """The run was cut off too often in a row without getting further: nothing wakes it (J10)."""
+    """The run had too many attempts in a row without progress and is not continued."""
 
     cause: str
     kind: Literal["quarantined"] = "quarantined"
@@ -154,20 +110,20 @@ class Quarantined:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Released:
-    """Somebody mended what had cut the run off: it may be tried again (J10)."""
+    """A quarantined run may be continued again."""
 
     kind: Literal["released"] = "released"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStarted:
-    """A run begins, with all that must hold for the whole of it."""
+    """A run starts, with the options that hold for the whole run."""
 
     run_id: str
     agent: str
     at: datetime
     message: StoredRequest | None
-    """The input, as it enters the conversation; None for an agent of a workflow."""
+    """The input, as it is added to the conversation; None for an agent of a workflow."""
     until_tool: tuple[str, ...] | None
     require_tool_success: bool
     max_runs: int
@@ -176,59 +132,62 @@ class RunStarted:
     deps_given: bool
     pause_when_given: bool
     message_ids: tuple[str, ...] = ()
-    """The queued messages that went into the input: they leave the queue by this."""
+    """The queued messages that the input was made from; they leave the queue."""
     values: dict[str, Any] = field(default_factory=dict)
-    """Defaults that the middleware's `state_schema` adds."""
+    """Defaults from the `state_schema` of the middleware."""
     agent_id: str = ""
     """Of the actor that runs it; the agent's name where there is none."""
     deadline: float | None = None
-    """Seconds that the run may take, not counting the waits for people (P9)."""
+    """The seconds that the run may take, without the waits for people."""
     max_overrides: int = 3
-    """So often in a row may the signals of one guard be overridden (P4)."""
+    """How many times in a row the signals of one guard may be overridden."""
     shares: bool = False
-    """It is an agent of a workflow: it goes on with the workflow's conversation and values (W5)."""
+    """It is an agent of a workflow and shares the workflow's conversation and values."""
     contents: Literal["default", "none"] = "default"
-    """How much of the conversation it is shown."""
+    """`none`: the model gets only the run's messages and the latest turn of another author."""
     workflow: str | None = None
-    """The agents that its mode runs, where it is a workflow itself (J12)."""
+    """Of a workflow: the agents of its mode."""
     kind: Literal["run_started"] = "run_started"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """The n-th time that this run is driven: first, after an answer, after a crash."""
+    """An attempt at the run begins: at its start, at a resume, or after a crash."""
 
     number: int
+    """From 1."""
     reply_lost: bool = False
-    """The one before it may have been cut off in the middle of a reply of the model (J17)."""
+    """The attempt before it may have ended in the middle of a reply of the model."""
     kind: Literal["attempt"] = "attempt"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserMessage:
-    """A message from a user enters the conversation."""
+    """A message from a user is added to the conversation."""
 
     message: StoredRequest
     message_ids: tuple[str, ...] = ()
+    """The queued messages that it was made from; they leave the queue."""
     author: str | None = None
     kind: Literal["user_message"] = "user_message"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageQueued:
-    """A message waits: for the end of the run, or to steer the one that goes on (A2)."""
+    """A message is queued until the run ends, or until the run takes it."""
 
     message_id: str
     message: StoredRequest
     steer: bool = False
+    """The run in progress takes it, before its next model call."""
     self_sent: bool = False
-    """By a tool or hook of the agent itself, not from outside (A4, I10)."""
+    """A tool or hook of the agent itself sent it."""
     kind: Literal["message_queued"] = "message_queued"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CancelRequested:
-    """Somebody wants the run cancelled: whatever follows, it ends as stopped (J13)."""
+    """The run is cancelled: whatever follows, it ends as stopped by `signal`."""
 
     signal: dict[str, Any]
     kind: Literal["cancel_requested"] = "cancel_requested"
@@ -236,9 +195,9 @@ class CancelRequested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signalled:
-    """Somebody wants the run to stop before turn number `turn` (P3).
+    """A signal to stop the run before turn number `turn`.
 
-    It stands at that boundary alone: where the run went on nevertheless, it was overridden (P4).
+    It holds at that boundary alone. Where the run continued nevertheless, it was overridden.
     """
 
     turn: int
@@ -250,29 +209,29 @@ class Signalled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Override:
-    """Somebody wants turn number `turn` to come, whatever signals stand before it (P4)."""
+    """A request to begin turn number `turn` in spite of signals at its boundary."""
 
     turn: int
     source: str | None = None
     prompt: str | None = None
-    """What the model is told where it had no tool call to go on from."""
+    """The prompt for the model, where its reply had no tool call."""
     kind: Literal["override"] = "override"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlyStopBegun:
-    """The model is to answer now, with what it has, and without tools (R1)."""
+    """The model has to answer now, without tools."""
 
     turn: int
-    """The number of its answer."""
+    """The number of the turn with its answer."""
     message: StoredRequest
-    """What it is told."""
+    """The prompt that says so."""
     kind: Literal["early_stop_begun"] = "early_stop_begun"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeSpent:
-    """So many seconds has the run been going, all its drives together (P5)."""
+    """The seconds that the run took so far, in all attempts together."""
 
     seconds: float
     kind: Literal["time_spent"] = "time_spent"
@@ -288,20 +247,20 @@ class HooksRan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """The model's reply, after `after_model`. It opens a turn."""
+    """The model's reply, as `after_model` returned it. It opens a turn."""
 
     turn: int
     response: StoredResponse
     cut: bool = False
-    """Broken off or cut by its length: its tool calls are not to run (R6)."""
+    """It is incomplete, by a broken stream or a length limit: its tool calls do not run."""
     broken: dict[str, Any] | None = None
-    """The error that broke its stream: the run ends by it."""
+    """The error that broke its stream, and that ends the run."""
     kind: Literal["reply"] = "reply"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PauseChecked:
-    """`pause_when` was asked about this turn, and said no."""
+    """`pause_when` was called for this turn, and the run does not pause."""
 
     turn: int
     kind: Literal["pause_checked"] = "pause_checked"
@@ -309,7 +268,7 @@ class PauseChecked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paused:
-    """The run pauses in this turn, before its tools."""
+    """The run pauses in this turn, before its tool calls."""
 
     turn: int
     reason: str
@@ -318,50 +277,51 @@ class Paused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unpaused:
-    """Somebody lets the paused run go on."""
+    """The paused run continues."""
 
     kind: Literal["unpaused"] = "unpaused"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requested:
-    """A person is asked about a call: from now on only an answer or a withdrawal releases it."""
+    """A request about a call: from now on the call needs a decision or a withdrawal."""
 
     request: Request
     replaces: tuple[str, ...] = ()
-    """Requests that this one asks again, because what they showed has changed (I12)."""
+    """The requests that it replaces, because what they showed has changed."""
     kind: Literal["requested"] = "requested"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided:
-    """The answer to a request."""
+    """The decision on a request."""
 
     request_id: str
     decision: Decision
     at: datetime
     sticky: bool = False
-    """It came from an earlier `always=True`."""
+    """It comes from an earlier `always=True`."""
     kind: Literal["decided"] = "decided"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InterruptsChecked:
-    """Every middleware was asked which calls of this turn need a person, and said so, once (I7).
+    """Every middleware has said which calls of this turn need a person.
 
-    One fact, so that a crash cannot part what was asked from that it was asked.
+    One record, so that after a crash either all requests are there or all middleware is called
+    again.
     """
 
     turn: int
     requests: tuple[Request, ...] = ()
     decided: tuple[Decided, ...] = ()
-    """Answers that earlier ones with `always=True` give at once."""
+    """Decisions that earlier ones with `always=True` bring at once."""
     kind: Literal["interrupts_checked"] = "interrupts_checked"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revoked:
-    """An answer given with `always=True` holds no longer."""
+    """A decision with `always=True` holds no longer."""
 
     tool_name: str
     kind: Literal["revoked"] = "revoked"
@@ -369,48 +329,50 @@ class Revoked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """A call is about to run: durable before the tool's body is entered (J3)."""
+    """A call is about to run. The record is durable before the tool's body is entered."""
 
     call_key: str
     tool_name: str
     tool_call_id: str
     attempt: int
     idempotent: bool = False
-    """Running it again has no second effect: cut off, it is in no doubt."""
+    """Running it again has no second effect, so it is never in doubt."""
     epoch: int = 0
     kind: Literal["started"] = "started"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """Everything that a call brought."""
+    """The result of a call, with everything that follows from it."""
 
     call_key: str
     part: StoredToolReturn
     value: Any = None
-    """The tool's own return value as JSON, where it is more than the part's content (J18)."""
+    """The tool's own return value as JSON, where `value_is` is `separate`."""
     value_is: Literal["content", "separate", "given", "lost"] = "content"
-    """`given`: by a person instead of the tool; it is the content.
+    """Where the tool's own return value is.
 
-    `lost`: the value could not be serialised and is gone after a recovery.
+    `content`: it is the part's content. `separate`: in `value`. `given`: a person gave the content
+    instead of the tool. `lost`: it could not be serialised and is gone after a recovery.
     """
     state: dict[str, Any] | None = None
+    """The delta of the agent's values."""
     doubt: str | None = None
-    """Set where the outcome is unknown: why (J4)."""
+    """Set where the outcome is unknown: the reason."""
     signal: dict[str, Any] | None = None
-    """The tool raised `StopAgent` with it (P6)."""
+    """The signal of a `StopAgent` that the tool raised."""
     escalate: bool = False
-    """It ends the nearest loop around the agent (W2)."""
+    """It ends the nearest loop around the agent."""
     skip_summarization: bool = False
-    """The run ends with this turn: the model is not asked again (W3)."""
+    """The run ends with this turn, without another model call."""
     halt: Request | None = None
-    """The tool halted the whole tree of agents; a person can only dismiss it (I11)."""
+    """The request of a `Halt` that the tool raised."""
     kind: Literal["result"] = "result"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspended:
-    """The call waits for an agent that it runs, and that waits for a person (S5)."""
+    """The call waits for an agent that it runs, which waits for a person."""
 
     call_key: str
     kind: Literal["suspended"] = "suspended"
@@ -418,18 +380,19 @@ class Suspended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildRecord:
-    """A fact of an agent that a call of this one runs (S3)."""
+    """A record of an agent that this one runs, by a call or as a workflow."""
 
     child: str
-    """Its key: the call's, with a number behind it where the call runs several."""
+    """The child's key. Of a call: the call key, from its second child on with `+` and a number."""
     name: str
+    """The name of the child's agent."""
     record: StoredRecord
     kind: Literal["child_record"] = "child_record"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """What a call in doubt really did is known now, so the doubt is gone (J4)."""
+    """The outcome of a call in doubt is known now."""
 
     call_key: str
     how: str
@@ -438,7 +401,7 @@ class Settled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Propagated:
-    """The results of this turn are all there: its message is made, its deltas are merged, once."""
+    """All results of this turn are recorded: they become one message, and their deltas merge."""
 
     turn: int
     at: datetime
@@ -447,39 +410,37 @@ class Propagated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnClosed:
-    """What was decided at the end of a turn: ask the model again, or end the run so (J1)."""
+    """The end of a turn, and whether the run ends with it."""
 
     turn: int
     end: End | None = None
+    """How the run ends; None where the model is called again."""
     message: StoredRequest | None = None
-    """What the model is told before it is asked again.
-
-    Why its answer is none (W4), or to go on though it had asked for nothing (P3).
-    """
+    """A prompt before that call: why its answer was invalid, or to continue after an override."""
     kind: Literal["turn_closed"] = "turn_closed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubRunEnded:
-    """An agent of this workflow is done: what it said and changed is the workflow's now, once."""
+    """An agent of this workflow has ended: its messages and changes are now the workflow's."""
 
     child: str
     agent: str
     round: int
     index: int
-    """Its place among the workflow's agents."""
+    """The agent's index among the workflow's agents."""
     outcome: Literal["completed", "failed", "stopped"]
     escalated: bool = False
-    """One of its tools asked to end the nearest loop (W2)."""
+    """One of its tools asked to end the nearest loop."""
     passes_on: bool = False
-    """This workflow is no loop: whoever runs it is asked the same."""
+    """This workflow is no loop, so the escalation goes on to the workflow around it."""
     at: datetime
     kind: Literal["sub_run_ended"] = "sub_run_ended"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryReplaced:
-    """A middleware rewrote the conversation, for good (J15)."""
+    """A middleware replaced the conversation."""
 
     messages: tuple[StoredMessage, ...]
     kind: Literal["history_replaced"] = "history_replaced"
@@ -487,7 +448,7 @@ class HistoryReplaced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Once:
-    """A side effect of a hook is done and brought this (J15)."""
+    """A side effect of a hook, run by `run.once`, is done and returned `value`."""
 
     key: str
     value: Any
@@ -496,7 +457,7 @@ class Once:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Withdrawn:
-    """A new message from outside takes the standing requests back (I10)."""
+    """A new message from outside withdraws the pending requests."""
 
     request_ids: tuple[str, ...]
     kind: Literal["withdrawn"] = "withdrawn"
@@ -504,7 +465,7 @@ class Withdrawn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnded:
-    """The run is over. Calls of an open turn that never ran get a result that says so."""
+    """The run has ended. Calls of an open turn that did not run get a result that says so."""
 
     end: End
     at: datetime
@@ -513,7 +474,7 @@ class RunEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """A whole state, where a journal does not begin with the agent's first record."""
+    """A whole state, where a journal no longer has the agent's first records."""
 
     state: dict[str, Any]
     kind: Literal["snapshot"] = "snapshot"
@@ -566,11 +527,11 @@ def _adapter() -> pydantic.TypeAdapter[Record]:
 
 
 def record_to_dict(record: Record) -> dict[str, Any]:
-    """A record as JSON-able data; fields at their default are left out."""
+    """A record as JSON-able data, without the fields that have their default."""
     data = _adapter().dump_python(record, mode="json", exclude_defaults=True)
     return {"kind": record.kind, **cast("dict[str, Any]", data)}
 
 
 def record_from_dict(data: dict[str, Any]) -> Record:
-    """The record that `record_to_dict` told."""
+    """The record from its `record_to_dict`."""
     return _adapter().validate_python(data)

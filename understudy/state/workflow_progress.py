@@ -1,4 +1,4 @@
-"""How far a workflow is, and what an agent of it is to give back: a part of the run's state."""
+"""The parts of a run's state that only workflows and their agents have."""
 
 from __future__ import annotations
 
@@ -7,37 +7,35 @@ from typing import Any, Literal
 
 from understudy.models.messages import StoredMessage
 
-__all__ = ["AgentResult", "Progress", "Shared"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentResult:
-    """How an agent of a workflow ended its part."""
+    """How an agent of a workflow ended its run."""
 
     agent: str
-    """Its name."""
+    """The agent's name."""
     outcome: Literal["completed", "failed", "stopped"]
     text: str = ""
-    """Its final text."""
+    """The final text."""
     output: Any = None
     """The value of its `output_type`, as JSON; None without one."""
     error: dict[str, Any] | None = None
-    """Why it failed, as of `error.to_dict()`."""
+    """The `to_dict()` of the error by which it failed."""
     signals: dict[str, Any] | None = None
-    """Why it was stopped, as of `signals.to_dict()`."""
+    """The `to_dict()` of the signals that stopped it."""
     escalated: bool = False
-    """One of its tools asked to end the nearest loop (W2)."""
+    """One of its tools asked to end the nearest loop."""
 
 
 @dataclass(slots=True)
 class Progress:
-    """Which agents of a workflow are done: the next drive goes on behind them (W7)."""
+    """Which agents of a workflow have ended in this round: a resumed run continues after them."""
 
     round: int = 0
     results: dict[int, AgentResult] = field(default_factory=dict)
-    """Of this round, by their place."""
+    """Of this round, by the agent's index."""
     text: str = ""
-    """The latest that was not empty."""
+    """The latest final text that was not empty."""
 
     def copied(self) -> Progress:
         return Progress(self.round, dict(self.results), self.text)
@@ -45,14 +43,14 @@ class Progress:
 
 @dataclass(slots=True)
 class Shared:
-    """What an agent of a workflow has of it, and what it is to give back (W5)."""
+    """What an agent of a workflow adds to the workflow's conversation and values."""
 
     inherited: int = 0
-    """How many messages of its conversation were there before it."""
+    """The number of messages of its conversation that come from the workflow."""
     said: list[StoredMessage] = field(default_factory=list)
-    """What it said before a middleware of its own rewrote its conversation."""
+    """The messages that it added before a middleware of its own replaced its conversation."""
     changes: list[tuple[Literal["merge", "set"], dict[str, Any]]] = field(default_factory=list)
-    """What it did to the values."""
+    """Its changes to the values, oldest first."""
 
     def copied(self) -> Shared:
         return Shared(self.inherited, list(self.said), list(self.changes))

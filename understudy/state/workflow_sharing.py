@@ -1,21 +1,20 @@
-"""What an agent of a workflow is given of it, and what it gives back, once (W5).
+"""How the state of a workflow becomes that of its agents, and theirs becomes part of it again.
 
-Nothing of this is recorded: the conversation and the values are there already, and a copy of them
-in each agent's facts would make these grow with the square of its turns.
+None of it is recorded, as the workflow's own records hold it. A copy of the conversation in the
+records of each agent would make the journal grow with the square of the turns.
 """
 
 from __future__ import annotations
 
 from understudy.models.attribution import is_for_itself, view_for, with_author
 from understudy.state import records as r
-from understudy.state.agent_state import AgentState, RunState
+from understudy.state.agent_state import AgentState
+from understudy.state.run_state import RunState
 from understudy.state.workflow_progress import AgentResult
-
-__all__ = ["new_child", "note_end", "take_back"]
 
 
 def new_child(state: AgentState, record: r.ChildRecord) -> AgentState:
-    """The state that an agent begins with: its own, or this one's where it shares it (W5)."""
+    """The state of a new child: an empty one, or a view of `state` for an agent of a workflow."""
     start = record.record
     if not isinstance(start, r.RunStarted) or not start.shares:
         return AgentState()
@@ -32,9 +31,9 @@ def new_child(state: AgentState, record: r.ChildRecord) -> AgentState:
     return AgentState.sharing(state, messages, start.agent)
 
 
-def note_end(run: RunState, child: AgentState, record: r.SubRunEnded) -> None:
-    """Note in the workflow how far it is now (W7)."""
-    assert child.run is not None, "what ended has begun"
+def add_result(run: RunState, child: AgentState, record: r.SubRunEnded) -> None:
+    """Add the agent's result to the workflow's progress."""
+    assert child.run is not None, "a run that ended was started"
     assert run.progress is not None, "only workflows have agents that share their state"
     progress = run.progress
     if record.round != progress.round:
@@ -54,15 +53,16 @@ def note_end(run: RunState, child: AgentState, record: r.SubRunEnded) -> None:
     run.escalated = run.escalated or record.passes_on
 
 
-def take_back(state: AgentState, child: AgentState) -> None:
-    """What an agent of the workflow said, did and decided is the workflow's now, once."""
+def merge_child(state: AgentState, child: AgentState) -> None:
+    """Add an agent's messages, changes of values, usage and decisions to the workflow."""
     run = child.run
-    assert run is not None, "what ended has begun"
+    assert run is not None, "a run that ended was started"
     assert state.run is not None, "a workflow is a run"
     assert run.shared is not None, "only called for an agent of a workflow"
-    said = [*run.shared.said, *child.messages[run.shared.inherited :]]
-    told = [with_author(message, run.agent) for message in said if not is_for_itself(message)]
-    state.messages = state.messages.appending(*told)
+    added = [*run.shared.said, *child.messages[run.shared.inherited :]]
+    state.messages = state.messages.appending(
+        *(with_author(message, run.agent) for message in added if not is_for_itself(message))
+    )
     for how, values in run.shared.changes:
         if how == "set":
             state.put(values)

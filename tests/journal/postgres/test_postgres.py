@@ -898,12 +898,12 @@ def test_what_is_no_url_of_a_database_is_refused_without_telling_the_password(ur
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"durability": "most"}, "'full', 'normal' or 'off'"),
-        ({"lease": 0}, "A lease lasts"),
-        ({"lease": float("nan")}, "A lease lasts"),
-        ({"patience": 0}, "patience is"),
-        ({"schema": "Robert'); --"}, "schema's name"),
-        ({"schema": "pg_mine"}, "schema's name"),
+        ({"durability": "most"}, "'full', 'normal', 'off', got 'most'"),
+        ({"lease": 0}, "`lease` must be"),
+        ({"lease": float("nan")}, "`lease` must be"),
+        ({"patience": 0}, "`patience` must be"),
+        ({"schema": "Robert'); --"}, "`schema` must be"),
+        ({"schema": "pg_mine"}, "`schema` must be"),
     ],
 )
 def test_an_option_that_cannot_be_right_is_refused(wrong: dict[str, object], words: str) -> None:

@@ -48,8 +48,9 @@ from understudy.middleware import Haltable, Limits, Middleware
 from understudy.models.messages import Messages
 from understudy.modes import Loop, Mode, Parallel, Sequential
 from understudy.state import records as r
-from understudy.state.agent_state import AgentState, Call, QueuedMessage, RunState, Turn
+from understudy.state.agent_state import AgentState, QueuedMessage
 from understudy.state.fold import replay
+from understudy.state.run_state import Call, RunState, Turn
 from understudy.state.workflow_progress import AgentResult, Progress, Shared
 from understudy.stopping import StopReason, StopSignal, StopSignals
 

@@ -1,18 +1,17 @@
-"""A store in PostgreSQL, which many hosts share: each owns some of the agents, for as long as its
-lease lasts.
+"""A store in PostgreSQL, shared by many hosts: each owns some of the agents while its lease lasts.
 
 Needs `pip install 'understudy[postgres]'`. This module can be imported without it.
 
 What a commit survives:
 
-- `durability="full"` (`synchronous_commit = on`): a crash of the server's machine; and the loss of
-  that machine, where a synchronous standby is set up.
+- `durability="full"` (`synchronous_commit = on`): a crash of the server's machine; with a
+  synchronous standby also the loss of that machine.
 - `"normal"` (`local`): a crash of the server's machine. A standby that takes over may lack the last
   commits.
 - `"off"` (`off`): a crash of the runtime. A crash of the server may lose the commits of its last
   0.6 seconds or so: always the newest ones, never one in between.
 
-Claims and leases are never kept weaker than `local`.
+Claims and leases are always at least `local`.
 """
 
 from __future__ import annotations
@@ -20,30 +19,29 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Literal, get_args
 
 from understudy.errors import Fenced, StoreError, StoreUnavailable, UsageError
-from understudy.journal.contracts import Batch, IndexStatus, Owned, StoredAgent, StoredRecords
+from understudy.journal.contracts import (
+    Batch,
+    Durability,
+    IndexStatus,
+    Owned,
+    StoredAgent,
+    StoredRecords,
+    check_durability,
+)
 from understudy.journal.postgres import sql
-from understudy.journal.postgres.connection import Watch
 from understudy.journal.postgres.reader import PostgresReader
-from understudy.journal.postgres.writer import PostgresWriter
+from understudy.journal.postgres.writer import PostgresWriter, Refusal
 
-if TYPE_CHECKING:
-    from understudy.journal.postgres.connection import Line
-    from understudy.journal.postgres.writer import Refusal
-
-__all__ = ["Durability", "PostgresBackend"]
-
-Durability = Literal["full", "normal", "off"]
 _log = logging.getLogger(__name__)
 
 
 class PostgresBackend:
-    """A `Backend` of three connections: the writer's, the reader's and the heartbeat's.
+    """A `Backend` with three connections: the writer's, the reader's and the heartbeat's.
 
-    The reader's and the heartbeat's connect anew by themselves when they were lost; the writer's
-    does it when it is told to (`reconnect`). Where a pooler stands between, it must pool sessions.
+    The reader and the heartbeat reconnect by themselves; the writer does so in `reconnect`. A
+    pooler in between must pool sessions.
     """
 
     def __init__(
@@ -60,50 +58,56 @@ class PostgresBackend:
 
         Args:
             url: `postgresql://user:password@server:5432/database`, with any parameter of libpq.
-            host: how other runtimes are told of this one.
-            durability: what a commit survives; see the table above.
+            host: the name of this runtime, which other ones see as the owner of its agents.
+            durability: what a commit survives; see above.
             lease: seconds for which a host owns its agents after each `renew`.
-            schema: of the store's tables; it is made if there is none.
+            schema: of the store's tables. A missing one is created.
             patience: seconds that the server may take for a statement of the writer (four times as
                 many for one of the reader), before it counts as unavailable.
 
         Raises:
-            UsageError: if one of these cannot be right, or psycopg is not installed.
+            UsageError: if an argument is not valid, or psycopg is not installed.
 
         """
-        if durability not in get_args(Durability):
-            raise UsageError(f"durability is 'full', 'normal' or 'off', not {durability!r}")
+        check_durability(durability)
         if not 0.1 <= lease <= 86_400:
-            raise UsageError(f"A lease lasts between 0.1 and 86,400 seconds, not {lease!r}")
+            raise UsageError(f"`lease` must be 0.1 to 86,400 seconds, got {lease!r}")
         if not 0.1 <= patience <= 3600:
-            raise UsageError(f"patience is between 0.1 and 3,600 seconds, not {patience!r}")
+            raise UsageError(f"`patience` must be 0.1 to 3,600 seconds, got {patience!r}")
         if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", schema) or schema.startswith("pg_"):
             raise UsageError(
-                f"A schema's name is of lower-case letters, digits and '_', not {schema!r}"
+                "`schema` must be 1 to 63 lower-case letters, digits and '_', and not begin with a "
+                f"digit or 'pg_', got {schema!r}"
             )
+        try:
+            from understudy.journal.postgres.connection import Watchdog, make_connections
+        except ImportError as error:
+            raise UsageError(
+                f"A PostgreSQL store needs psycopg ({error}): pip install 'understudy[postgres]'"
+            ) from error
         self._host = host
         self._durable = durability != "off"
         self._lease = lease
         self._schema = schema
-        writer, reader, self._heart = _lines(
+        self._fenced = False
+        self._connections = make_connections(
             url, host=host, schema=schema, durability=durability, lease=lease, patience=patience
         )
-        self._fenced = False
-        self._lines = (writer, reader, self._heart)
+        writer, reader, self._heartbeat = self._connections
         self._writer = PostgresWriter(writer, name=host, keep_claims=not self._durable)
         self._reader = PostgresReader(reader)
-        self._watch = Watch(self._lines, min(1.0, lease / 4, patience / 4))
+        self._watchdog = Watchdog(self._connections, min(1.0, lease / 4, patience / 4))
 
     @property
     def host(self) -> str:
         return self._host
 
-    # ------------------------------------------------------------- coming and going
+    # ------------------------------------------------------------ opening and closing
 
     def open(self) -> None:
-        """Connect, make the tables where there are none, and become a host.
+        """Connect, create missing tables, and become a host.
 
-        What was open already is closed first: then this is a new host, which owns nothing.
+        If it is open already, it is closed first. Then this is a new host, which owns nothing.
 
         Raises:
             StoreUnavailable: if the server cannot be reached, or is not ready.
@@ -114,66 +118,67 @@ class PostgresBackend:
         from understudy.journal.postgres.schema import check_server, prepare_schema
 
         self.close()
-        self._watch.start()
+        self._watchdog.start()
         try:
-            for line in self._lines:
-                line.connect()
-            check_server(self._lines[0], durable=self._durable)
-            prepare_schema(self._lines[0], self._schema)
-            with self._heart.use() as connection:
-                connection.execute(sql.FORGET_HOSTS)
+            for each in self._connections:
+                each.connect()
+            check_server(self._connections[0], durable=self._durable)
+            prepare_schema(self._connections[0], self._schema)
+            with self._heartbeat.use() as connection:
+                connection.execute(sql.DELETE_OLD_HOSTS)
             self._become_host()
         except BaseException:
             self.close()
             raise
 
     def _become_host(self) -> float:
-        """From now on the rows of this host's agents name a new owner. Returns its lease."""
-        given = [self._host, self._lease]
-        ((found, seconds),) = self._heart.repeatable(
-            lambda connection: connection.execute(sql.BECOME_HOST, given).fetchall()
+        """Insert a new host, the owner of later claims. Returns the seconds of its lease."""
+        values = [self._host, self._lease]
+        ((host_id, seconds),) = self._heartbeat.run_repeatable(
+            lambda connection: connection.execute(sql.INSERT_HOST, values).fetchall()
         )
-        self._writer.host_id = found
+        self._writer.host_id = host_id
         self._fenced = False
         return float(seconds)
 
     def close(self) -> None:
-        """Give up what this host owns, and disconnect. Raises nothing.
+        """Release what this host owns, and disconnect. Raises nothing.
 
-        With the server out of reach, other hosts get the agents when the lease ends.
+        If the server cannot be reached, other hosts get the agents when the lease ends.
         """
         self._writer.rollback()
-        host, self._writer.host_id = self._writer.host_id, None
-        if host is not None:
+        host_id, self._writer.host_id = self._writer.host_id, None
+        if host_id is not None:
             try:
-                self._heart.repeatable(lambda connection: connection.execute(sql.LEAVE, [host]))
+                self._heartbeat.run_repeatable(
+                    lambda connection: connection.execute(sql.DELETE_HOST, [host_id])
+                )
             except StoreError as error:
-                _log.warning("Host %r did not sign off: %s", self._host, error)
+                _log.warning("Host %r did not release its agents: %s", self._host, error)
         self._writer.close()
-        for line in self._lines:
-            line.close()
-        self._watch.stop()
+        for each in self._connections:
+            each.close()
+        self._watchdog.stop()
 
     def renew(self) -> float:
-        """Prolong the lease of this host.
+        """Renew the lease of this host.
 
         Returns:
-            Seconds until it ends, from when the server prolonged it: count them from before the
-            call.
+            Seconds until it ends, from when the server renewed it: count them from before the call.
 
         Raises:
             Fenced: if it had ended already. The next call makes this a new host, which owns
                 nothing yet.
 
         """
-        host = self._writer.host_id
-        if host is None:
+        host_id = self._writer.host_id
+        if host_id is None:
             raise StoreUnavailable(cause="the store is not open")
         if self._fenced:
             return self._become_host()
-        given = [self._lease, host]
-        rows = self._heart.repeatable(
-            lambda connection: connection.execute(sql.RENEW, given).fetchall()
+        values = [self._lease, host_id]
+        rows = self._heartbeat.run_repeatable(
+            lambda connection: connection.execute(sql.RENEW, values).fetchall()
         )
         if not rows:
             self._fenced = True
@@ -185,7 +190,7 @@ class PostgresBackend:
         return float(rows[0][0])
 
     def reconnect(self) -> None:
-        """After `StoreUnavailable`: connect the writer anew, as the same host.
+        """After `StoreUnavailable`: connect the writer again, as the same host.
 
         Raises:
             StoreUnavailable: if the server still cannot be reached.
@@ -234,17 +239,3 @@ class PostgresBackend:
         self, index_statuses: Collection[IndexStatus] | None, after_id: str, limit: int
     ) -> list[StoredAgent]:
         return self._reader.agents(index_statuses, after_id, limit)
-
-
-def _lines(
-    url: str, *, host: str, schema: str, durability: Durability, lease: float, patience: float
-) -> tuple[Line, Line, Line]:
-    try:
-        from understudy.journal.postgres.connection import three_lines
-    except ImportError as error:
-        raise UsageError(
-            f"A PostgreSQL store needs psycopg ({error}): pip install 'understudy[postgres]'"
-        ) from error
-    return three_lines(
-        url, host=host, schema=schema, durability=durability, lease=lease, patience=patience
-    )

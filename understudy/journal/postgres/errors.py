@@ -1,4 +1,4 @@
-"""What PostgreSQL says went wrong, in the store's words: wait and try again, or mend it first.
+"""PostgreSQL's errors as the store's: retry, or repair first.
 
 Imported only where psycopg is installed.
 """
@@ -9,15 +9,13 @@ import psycopg
 
 from understudy.errors import StoreBroken, StoreError, StoreUnavailable
 
-__all__ = ["store_error"]
-
-# By SQLSTATE, or by the class that its first two signs are.
+# By SQLSTATE, or by its class, the first two characters.
 _REMEDIES = {
     "53100": "Free space on the database's disk.",
-    "25006": "It takes no writes: it is a standby, or was set read-only. Connect to the primary "
+    "25006": "It accepts no writes: it is a standby, or was set read-only. Connect to the primary "
     "(several hosts in the URL with target_session_attrs=read-write find it), or undo the setting.",
     "42501": "Give the user of the URL the rights to the store's schema and its tables "
-    "(or CREATE on the database, and the store makes them itself).",
+    "(or CREATE on the database: then the store makes them itself).",
     "3D000": "Create the database, or name another one in the URL.",
     "28": "Check user and password in the URL, and the server's pg_hba.conf.",
     "42P01": "Tables of the store were dropped or renamed: restore them from a copy.",
@@ -27,9 +25,9 @@ _REMEDIES = {
     "58": "The database's server had an I/O error: see its log, and check its disk.",
 }
 _TRANSIENT = frozenset({"08", "40", "53", "55", "57", "25P03", "25P04", "54001"})
-"""Lost or refused connections, serialization failures and deadlocks, no resources, locks,
+"""Lost or refused connections, serialization failures and deadlocks, missing resources, locks,
 shutdowns, timeouts."""
-# The server's answer to a connection that it refuses reaches us as text alone.
+# The answer of a server that refuses a connection comes as text alone, without a SQLSTATE.
 _REFUSALS = {
     "password authentication failed": "28",
     "no password supplied": "28",
@@ -43,10 +41,10 @@ def store_error(error: psycopg.Error, *, lost: bool) -> StoreError:
     """The store's error for one of psycopg's.
 
     Args:
-        lost: whether the connection is gone; then nothing is said about the database itself.
+        lost: whether the connection is lost; then the error says nothing about the database.
 
     """
-    cause = _told(error)
+    cause = _first_line(error)
     code = error.sqlstate or _refusal(str(error))
     remedy = _REMEDIES.get(code) or _REMEDIES.get(code[:2])
     if remedy is not None:
@@ -54,13 +52,11 @@ def store_error(error: psycopg.Error, *, lost: bool) -> StoreError:
     connecting = not code and isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
     if lost or connecting or code in _TRANSIENT or code[:2] in _TRANSIENT:
         return StoreUnavailable(cause=cause)
-    return StoreBroken(
-        cause=cause, remedy="That must not be: report it, with what the server's log says."
-    )
+    return StoreBroken(cause=cause, remedy="This is a defect: report it, with the server's log.")
 
 
-def _told(error: psycopg.Error) -> str:
-    """Its first line, with its code: what follows is the statement, or the other addresses."""
+def _first_line(error: psycopg.Error) -> str:
+    """Its first line, with its code. Further lines are the statement, or other addresses."""
     text = (str(error).strip() or type(error).__name__).splitlines()[0]
     return f"{text} [{error.sqlstate}]" if error.sqlstate else text
 

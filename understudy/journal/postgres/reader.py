@@ -1,4 +1,4 @@
-"""What the reader's thread asks of PostgreSQL."""
+"""What the reader's thread reads from PostgreSQL."""
 
 from __future__ import annotations
 
@@ -9,43 +9,41 @@ from understudy.errors import StoreDamaged
 from understudy.journal.codec import EncodedRecord
 from understudy.journal.contracts import IndexStatus, StoredAgent, StoredRecords
 from understudy.journal.postgres import sql
-from understudy.journal.postgres.writer import storable
+from understudy.journal.postgres.writer import Rows, is_storable_id
 
 if TYPE_CHECKING:
-    from understudy.journal.postgres.connection import Connection, Line
-
-__all__ = ["PostgresReader"]
-
-Rows = list[tuple[Any, ...]]
+    from understudy.journal.postgres.connection import PostgresConnection, PsycopgConnection
 
 
 class PostgresReader:
-    """A connection that is made anew by itself: to read twice does no harm."""
+    """Reads on a connection that reconnects by itself: to read twice does no harm."""
 
-    def __init__(self, line: Line) -> None:
-        self._line = line
+    def __init__(self, connection: PostgresConnection) -> None:
+        self._connection = connection
 
     def load(self, agent_id: str, after: int) -> StoredRecords | None:
-        if not storable(agent_id):
+        if not is_storable_id(agent_id):
             return None
 
-        def read(line: Connection) -> tuple[Rows, Rows]:
-            with line.pipeline():  # one moment's sight of both tables
-                line.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-                agent = line.execute(sql.STORED, [agent_id])
-                records = line.execute(sql.LOAD_RECORDS, [agent_id, after], binary=True)
-                line.execute("COMMIT")
+        def read(connection: PsycopgConnection) -> tuple[Rows, Rows]:
+            with connection.pipeline():
+                # Race: this against a compaction. Both queries see the same moment
+                # (test_what_is_read_is_of_one_moment).
+                connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                agent = connection.execute(sql.AGENT, [agent_id])
+                records = connection.execute(sql.RECORDS, [agent_id, after], binary=True)
+                connection.execute("COMMIT")
             return agent.fetchall(), records.fetchall()
 
-        agents, rows = self._line.repeatable(read)
+        agents, rows = self._connection.run_repeatable(read)
         if not agents:
             return None
-        agent = _stored(agents[0])
+        agent = _stored_agent(agents[0])
         first = max(after, agent.floor) + 1
         if len(rows) != max(0, agent.last_seq - first + 1):
             raise StoreDamaged(
                 what=f"agent {agent_id!r}",
-                cause=f"{len(rows)} records stand where {first} to {agent.last_seq} should",
+                cause=f"of the records {first} to {agent.last_seq} only {len(rows)} exist",
             )
         return StoredRecords(
             agent=agent, first_seq=first, records=tuple(EncodedRecord(*row) for row in rows)
@@ -54,17 +52,15 @@ class PostgresReader:
     def agents(
         self, index_statuses: Collection[IndexStatus] | None, after_id: str, limit: int
     ) -> list[StoredAgent]:
-        wanted = (
-            None
-            if index_statuses is None
-            else [index_status.value for index_status in index_statuses]
+        statuses = None if index_statuses is None else [status.value for status in index_statuses]
+        values = [after_id, statuses, statuses, limit]
+        rows = self._connection.run_repeatable(
+            lambda connection: connection.execute(sql.AGENTS, values).fetchall()
         )
-        given = [after_id, wanted, wanted, limit]
-        rows = self._line.repeatable(lambda line: line.execute(sql.AGENTS, given).fetchall())
-        return [_stored(row) for row in rows]
+        return [_stored_agent(row) for row in rows]
 
 
-def _stored(row: tuple[Any, ...]) -> StoredAgent:
+def _stored_agent(row: tuple[Any, ...]) -> StoredAgent:
     agent_id, agent, incarnation, epoch, last_seq, floor, index_status, host = row
     return StoredAgent(
         agent_id=agent_id,

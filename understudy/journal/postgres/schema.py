@@ -1,4 +1,4 @@
-"""The tables of the PostgreSQL store: made at the first opening, upgraded by a newer version.
+"""The tables of the PostgreSQL store: created at the first opening, upgraded by a newer version.
 
 Imported only where psycopg is installed.
 """
@@ -12,22 +12,20 @@ from understudy.errors import SchemaVersionError, StoreBroken
 from understudy.journal.postgres import sql
 
 if TYPE_CHECKING:
-    from understudy.journal.postgres.connection import Connection, Line
-
-__all__ = ["check_server", "prepare_schema"]
+    from understudy.journal.postgres.connection import PostgresConnection, PsycopgConnection
 
 _log = logging.getLogger(__name__)
 
 
-def check_server(line: Line, *, durable: bool) -> None:
-    """Whether the server can keep what is asked of it.
+def check_server(connection: PostgresConnection, *, durable: bool) -> None:
+    """Check that the database can store every text, and whether a commit can be durable.
 
     Raises:
-        StoreBroken: if it cannot keep every text.
+        StoreBroken: if its encoding is not UTF-8.
 
     """
-    with line.use() as connection:
-        ((encoding, fsync),) = connection.execute(sql.SERVER).fetchall()
+    with connection.use() as server:
+        ((encoding, fsync),) = server.execute(sql.SERVER).fetchall()
     if encoding != "UTF8":
         raise StoreBroken(
             cause=f"the database's encoding is {encoding}",
@@ -37,39 +35,41 @@ def check_server(line: Line, *, durable: bool) -> None:
         _log.warning("fsync is off on the server: a crash of its machine may lose everything")
 
 
-def prepare_schema(line: Line, schema: str) -> None:
-    """Make the tables what this version needs; of several hosts that try, one does it.
+def prepare_schema(connection: PostgresConnection, schema: str) -> None:
+    """Create or upgrade the tables. Of several hosts that try at once, one does it.
 
     Raises:
         SchemaVersionError: if a newer version of this library made them.
 
     """
-    with line.use() as connection:
-        if _version(connection, schema)[0] == len(sql.UPGRADES):
+    with connection.use() as server:
+        if _version(server, schema)[0] == len(sql.UPGRADES):
             return
-        with connection.transaction():
-            connection.execute("SET LOCAL lock_timeout = '60s'")  # while another host does it
-            connection.execute("SET LOCAL statement_timeout = 0")
-            connection.execute(sql.CREATE_LOCK)
-            _upgrade(connection, schema)
+        with server.transaction():
+            server.execute("SET LOCAL lock_timeout = '60s'")  # while another host does it
+            server.execute("SET LOCAL statement_timeout = 0")
+            server.execute(sql.LOCK_SCHEMA)
+            # Under the lock, the version is read again: another host may have upgraded meanwhile
+            # (test_several_hosts_may_open_a_new_store_at_once).
+            _upgrade(server, schema)
 
 
-def _upgrade(connection: Connection, schema: str) -> None:
-    version, has_schema = _version(connection, schema)
-    if not has_schema:  # not IF NOT EXISTS: that needs the right to create, even where it exists
-        connection.execute(f"CREATE SCHEMA {schema}")
+def _upgrade(server: PsycopgConnection, schema: str) -> None:
+    version, has_schema = _version(server, schema)
+    if not has_schema:  # IF NOT EXISTS needs the right to create even if it exists
+        server.execute(f"CREATE SCHEMA {schema}")
     for statements in sql.UPGRADES[version:]:
         for statement in statements:
-            connection.execute(statement)
-    connection.execute(sql.NOTE_VERSION, [len(sql.UPGRADES)])
+            server.execute(statement)
+    server.execute(sql.SET_VERSION, [len(sql.UPGRADES)])
 
 
-def _version(connection: Connection, schema: str) -> tuple[int, bool]:
-    """Of the tables (0: there are none), and whether there is the schema."""
-    found = connection.execute(sql.VERSION_TABLE, [schema]).fetchall()
+def _version(server: PsycopgConnection, schema: str) -> tuple[int, bool]:
+    """The version of the tables (0: there are none), and whether the schema exists."""
+    found = server.execute(sql.VERSION_TABLE, [schema]).fetchall()
     if found != [(True,)]:
         return 0, bool(found)
-    ((version,),) = connection.execute(sql.VERSION).fetchall()
+    ((version,),) = server.execute(sql.VERSION).fetchall()
     if version > len(sql.UPGRADES):
         raise SchemaVersionError(version=version, known=len(sql.UPGRADES), what="database")
     return version, True

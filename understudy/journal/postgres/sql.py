@@ -1,48 +1,17 @@
-"""What the PostgreSQL store says to its database: the tables, and the statements on them.
+"""The tables of the PostgreSQL store, and the statements on them.
 
 Every name is looked up in the store's own schema (the connection's `search_path`). Statements run
-in READ COMMITTED, where an UPDATE that had to wait for a row judges the row's newest version: a
-claim, a renewal and an append are compare-and-set because of that.
+in READ COMMITTED, where an UPDATE that had to wait for a row checks the row's newest version. That
+makes a claim, a renewal and an append a compare-and-set.
 """
 
 from __future__ import annotations
-
-__all__ = [
-    "ADD",
-    "ADD_REST",
-    "AGENTS",
-    "BECOME_HOST",
-    "BEGIN_AGENT",
-    "BURY",
-    "CREATE_LOCK",
-    "DROP_BELOW",
-    "DROP_RECORDS",
-    "END_HOST",
-    "FORGET_HOSTS",
-    "KEYS",
-    "LEAVE",
-    "LOAD_RECORDS",
-    "LOOK",
-    "LOOK_AGAIN",
-    "NOTE_VERSION",
-    "READ_BACK",
-    "RELEASE",
-    "RENEW",
-    "SERVER",
-    "SETTLED",
-    "SET_FLOOR",
-    "STORED",
-    "TAKE",
-    "UPGRADES",
-    "VERSION",
-    "VERSION_TABLE",
-]
 
 UPGRADES: tuple[tuple[str, ...], ...] = (
     (
         "CREATE TABLE schema_version (version integer NOT NULL)",
         "INSERT INTO schema_version VALUES (0)",
-        # A row is updated in place as long as its page has room: a heartbeat leaves no garbage.
+        # A row is updated in place while its page has room: a heartbeat leaves no dead rows.
         """CREATE TABLE hosts (
             id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
             name text NOT NULL,
@@ -50,7 +19,7 @@ UPGRADES: tuple[tuple[str, ...], ...] = (
             lease_until timestamptz NOT NULL
         ) WITH (fillfactor = 50)""",
         # Ids are compared by their bytes, as in the other stores, whatever the database's language.
-        # An owner whose row in `hosts` is gone is nobody: that is how a host gives up all at once.
+        # An owner without a row in `hosts` owns nothing: so a host releases all agents at once.
         """CREATE TABLE agents (
             key bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
             agent_id text COLLATE "C" NOT NULL UNIQUE,
@@ -76,70 +45,74 @@ UPGRADES: tuple[tuple[str, ...], ...] = (
         )""",
     ),
 )
-"""The n-th makes version n + 1 of the tables out of version n. Only ever add to them: hosts with
-the version before may go on writing meanwhile."""
+"""The n-th upgrades version n of the tables to n + 1. Only add to tables: hosts of the version
+before may continue to write."""
 
 SERVER = "SELECT getdatabaseencoding(), current_setting('fsync')"
-CREATE_LOCK = "SELECT pg_advisory_xact_lock(x'756e64657273'::bigint)"
-"""Held by who makes or upgrades the tables."""
+LOCK_SCHEMA = "SELECT pg_advisory_xact_lock(x'756e64657273'::bigint)"
+"""Held by the host that makes or upgrades the tables."""
 VERSION_TABLE = """
 SELECT EXISTS (
     SELECT FROM pg_class WHERE relname = 'schema_version' AND relnamespace = n.oid
 ) FROM pg_namespace n WHERE nspname = %s"""
-"""Asked of the catalogue itself: `to_regclass` and its like answer from a cache, which does not
-hear of what another host made while we waited for its lock."""
+"""Whether there is the schema (a row), and the table (its value). From the catalogue itself:
+`to_regclass` and its like read a cache, which lacks what another host made while we waited for its
+lock (test_several_hosts_may_open_a_new_store_at_once)."""
 VERSION = "SELECT version FROM schema_version"
-NOTE_VERSION = "UPDATE schema_version SET version = %s"
+SET_VERSION = "UPDATE schema_version SET version = %s"
 
-BECOME_HOST = """
+INSERT_HOST = """
 INSERT INTO hosts (name, lease_until)
 VALUES (%s, clock_timestamp() + make_interval(secs => %s))
 RETURNING id, extract(epoch FROM lease_until - clock_timestamp())::float8"""
 
-FORGET_HOSTS = "DELETE FROM hosts WHERE lease_until < clock_timestamp() - interval '1 day'"
+DELETE_OLD_HOSTS = "DELETE FROM hosts WHERE lease_until < clock_timestamp() - interval '1 day'"
 
-LEAVE = "DELETE FROM hosts WHERE id = %s"
+DELETE_HOST = "DELETE FROM hosts WHERE id = %s"
 
 RENEW = """
 UPDATE hosts SET lease_until = clock_timestamp() + make_interval(secs => %s)
 WHERE id = %s AND lease_until > clock_timestamp()
 RETURNING extract(epoch FROM lease_until - clock_timestamp())::float8"""
 
-LOOK = """
+OWNERSHIP = """
 SELECT a.incarnation, a.epoch, a.deleted, a.owner, h.name, h.lease_until > clock_timestamp(),
     EXISTS (SELECT FROM hosts WHERE id = %s AND lease_until > clock_timestamp())
-FROM (VALUES (%s::text)) AS wanted (agent_id)
+FROM (VALUES (%s::text)) AS requested (agent_id)
 LEFT JOIN agents a USING (agent_id) LEFT JOIN hosts h ON h.id = a.owner"""
-"""Who owns an agent, and whether we are alive ourselves. It locks nothing: a claim that is going to
-be refused must hold up neither the owner's writes nor its heartbeat."""
+"""Who owns an agent, and whether that lease and our own hold. It locks nothing: a claim that is
+refused must block neither the owner's writes nor its heartbeat
+(test_a_refused_claim_holds_up_neither_the_owner_nor_its_heartbeat)."""
 
-END_HOST = """
+EXPIRE_HOST = """
 UPDATE hosts SET lease_until = '-infinity'
 WHERE id = %s AND lease_until <= clock_timestamp() RETURNING id"""
-"""Declare a host dead, if its lease has ended. It waits for a renewal that is under way and then
-judges anew; and a renewal that comes later finds the host dead, even if the clock was set back."""
+"""Mark a host as expired, if its lease has ended. It waits for a renewal under way and then checks
+again. A later renewal finds the mark, even if the clock was set back
+(test_a_host_judged_dead_stays_dead_though_the_clock_be_set_back)."""
 
-BEGIN_AGENT = """
+INSERT_AGENT = """
 INSERT INTO agents (agent_id, agent, owner) VALUES (%s, %s, %s)
 ON CONFLICT (agent_id) DO NOTHING RETURNING incarnation, epoch, last_seq, agent, key"""
 
-TAKE = """
-UPDATE agents SET owner = %(me)s, epoch = epoch + 1, deleted = false,
+CLAIM = """
+UPDATE agents SET owner = %(own_id)s, epoch = epoch + 1, deleted = false,
     agent = CASE WHEN deleted THEN %(agent)s ELSE agent END,
     incarnation = incarnation + deleted::integer
 WHERE agent_id = %(agent_id)s AND epoch = %(epoch)s AND incarnation = %(incarnation)s
     AND owner IS NOT DISTINCT FROM %(owner)s AND deleted = %(deleted)s
 RETURNING incarnation, epoch, last_seq, agent, key"""
 
-BURY = """
+DELETE_AGENT = """
 UPDATE agents SET owner = NULL, deleted = true, last_seq = 0, floor = 0, standing = 'rest'
 WHERE agent_id = %(agent_id)s AND epoch = %(epoch)s AND incarnation = %(incarnation)s
     AND owner IS NOT DISTINCT FROM %(owner)s AND NOT deleted
 RETURNING key"""
-"""What is left is the tombstone. The records go by `DROP_RECORDS`: a statement of its own, so that
-it sees what was added while this one waited for the row."""
+"""The row stays as the tombstone. `DELETE_RECORDS` deletes the records: a statement of its own,
+which sees what was added while this one waited for the row
+(test_a_deletion_takes_what_was_committed_while_it_waited)."""
 
-DROP_RECORDS = "DELETE FROM records WHERE agent = %s"
+DELETE_RECORDS = "DELETE FROM records WHERE agent = %s"
 
 KEYS = "SELECT agent_id, key FROM agents WHERE agent_id = ANY(%s)"
 
@@ -165,31 +138,32 @@ WITH held AS (
     WHERE (SELECT count(*) FROM held) = cardinality(%(keys)b::int8[])
 )
 SELECT place FROM held"""  # noqa: S608 - of the constants above
-"""Which batches may be added, counted from 1; and if all may, they are. There is no join in it: a
-planner that knows neither table nor arrays would compare each with each. The rows are locked in the
-order of the keys, so two hosts with the same agents do not wait for each other in a circle.
+"""Which batches may be added, counted from 1; if all may, it adds them. Without a join: a planner
+that knows neither table nor arrays would compare each row with each. The rows are locked in the
+order of the keys, so two hosts with the same agents do not deadlock.
 
-The owner is compared too: a server that lost its last commits may have lost a claim, and then two
-hosts could hold the same epoch."""
+An append that waits for a takeover finds the new epoch
+(test_a_commit_waits_for_a_takeover_under_way_and_is_fenced). The owner is compared too: a server
+that lost its last commits may have lost a claim, and then two hosts could have the same epoch."""
 
-ADD_REST = _INSERT
-"""The records of those that may be added, where not all may."""
+ADD_RECORDS = _INSERT
+"""The records of the batches that may be added, if not all may."""
 
-LOOK_AGAIN = """
+REFUSED_AGENTS = """
 SELECT a.agent_id, a.incarnation, a.epoch, a.last_seq, a.deleted, a.owner, h.name
 FROM agents a LEFT JOIN hosts h ON h.id = a.owner WHERE a.agent_id = ANY(%s)"""
-"""Why a batch was not added."""
+"""From these rows follows why a batch was not added."""
 
 SET_FLOOR = "UPDATE agents SET floor = %s WHERE agent_id = %s RETURNING key"
-DROP_BELOW = "DELETE FROM records WHERE agent = %s AND seq < %s"
+DELETE_RECORDS_BELOW = "DELETE FROM records WHERE agent = %s AND seq < %s"
 
 RELEASE = """
 UPDATE agents SET owner = NULL
 WHERE agent_id = %s AND incarnation = %s AND epoch = %s AND owner = %s"""
 
-SETTLED = """
+SETTLED_AGENT = """
 SELECT incarnation, epoch, last_seq, standing FROM agents WHERE agent_id = %s FOR SHARE"""
-"""Waits for a transaction of ours that a lost connection left behind, until it is settled."""
+"""Waits until a transaction of ours, left behind by a lost connection, is settled."""
 
 READ_BACK = """
 SELECT r.seq, r.incarnation, r.epoch, r.kind, r.version, r.payload
@@ -201,13 +175,13 @@ SELECT a.agent_id, a.agent, a.incarnation, a.epoch, a.last_seq, a.floor, a.stand
     CASE WHEN h.lease_until > clock_timestamp() THEN h.name END
 FROM agents a LEFT JOIN hosts h ON h.id = a.owner WHERE NOT a.deleted"""
 
-STORED = f"{_COLUMNS} AND a.agent_id = %s"
+AGENT = f"{_COLUMNS} AND a.agent_id = %s"
 
 AGENTS = (
     f"{_COLUMNS} AND a.agent_id > %s AND (%s::text[] IS NULL OR a.standing = ANY(%s::text[]))"
     " ORDER BY a.agent_id LIMIT %s"
 )
 
-LOAD_RECORDS = """
+RECORDS = """
 SELECT r.kind, r.version, r.payload FROM records r JOIN agents a ON a.key = r.agent
 WHERE a.agent_id = %s AND NOT a.deleted AND r.seq > %s ORDER BY r.seq"""

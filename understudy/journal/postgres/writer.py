@@ -1,4 +1,7 @@
-"""What the writer's thread does in PostgreSQL: transactions, and the changes in them."""
+"""What the writer's thread does in PostgreSQL: transactions, and the changes in them.
+
+Batches of different agents are added by one statement, which gets them as columns.
+"""
 
 from __future__ import annotations
 
@@ -18,92 +21,101 @@ from understudy.journal.contracts import Batch, Owned
 from understudy.journal.postgres import sql
 
 if TYPE_CHECKING:
-    from understudy.journal.postgres.connection import Line
+    from understudy.journal.postgres.connection import PostgresConnection
 
-
-Rows = list[tuple[Any, ...]]
+Rows: TypeAlias = list[tuple[Any, ...]]
+Refusal: TypeAlias = Fenced | StoreConflict
 
 MAX_ID_BYTES = 2000
 """Of an agent's id: what fits into an entry of an index."""
+MAX_STATEMENT_BYTES = 32 * 1024 * 1024
+"""No further batch is added to a statement that is larger already; the protocol's limit is 1 GB."""
 _TRIES = 100
-"""A claim that is overtaken looks again: each time, another host has got further."""
+"""A claim tries again if another host changed the row first: each time, that host has succeeded."""
 _log = logging.getLogger(__name__)
 
 
 class PostgresWriter:
-    """A connection, its transaction, and what the host that writes owns.
+    """The writer's connection, its transaction, and the keys of the agents that its host owns.
 
     Args:
-        line: the connection.
-        name: of the host, for the errors.
-        keep_claims: whether a claim is to be made durable though other commits are not.
+        connection: of the writer.
+        name: of the host, for errors.
+        keep_claims: whether a claim is made durable although other commits are not.
 
     """
 
-    def __init__(self, line: Line, *, name: str, keep_claims: bool) -> None:
+    def __init__(self, connection: PostgresConnection, *, name: str, keep_claims: bool) -> None:
         self.host_id: int | None = None
-        """The row of this host; None while it is not open."""
-        self._line = line
+        """The key of this host's row; None while it is not open."""
+        self._connection = connection
         self._name = name
         self._keep_claims = keep_claims
         self._keys: dict[str, int] = {}
-        self._wanted = False
-        self._begun = False
+        self._in_transaction = False
+        self._sent_begin = False
 
     def connect(self) -> None:
-        """Connect, anew if there was a connection; what was not committed is lost."""
-        self._wanted = self._begun = False
-        self._line.connect()
+        """Connect, again if there was a connection. What was not committed is lost."""
+        self._in_transaction = self._sent_begin = False
+        self._connection.connect()
 
     def close(self) -> None:
         self._keys.clear()
-        self._line.close()
+        self._connection.close()
 
     def begin(self) -> None:
-        """Begin a transaction: the server hears of it with the first change."""
-        self._wanted, self._begun = True, False
+        """Begin a transaction. The server gets the BEGIN together with the first statement."""
+        self._in_transaction, self._sent_begin = True, False
 
     def commit(self) -> None:
-        begun, self._wanted, self._begun = self._begun, False, False
-        if begun:
-            with self._line.use() as connection:
+        sent_begin, self._in_transaction, self._sent_begin = self._sent_begin, False, False
+        if sent_begin:
+            with self._connection.use() as connection:
                 answer = connection.execute("COMMIT").statusmessage
-            if answer != "COMMIT":  # it was rolled back, since a statement of it had failed
+            # A COMMIT after a failed statement succeeds, and is answered by ROLLBACK
+            # (test_a_transaction_that_failed_is_never_told_to_be_committed).
+            if answer != "COMMIT":
                 raise StoreUnavailable(cause=f"the commit was answered by {answer}")
 
     def rollback(self) -> None:
-        begun, self._wanted, self._begun = self._begun, False, False
-        if begun and not self._line.lost:
+        sent_begin, self._in_transaction, self._sent_begin = self._sent_begin, False, False
+        if sent_begin and not self._connection.lost:
             try:
-                with self._line.use() as connection:
+                with self._connection.use() as connection:
                     connection.execute("ROLLBACK")
             except StoreError as error:
-                _log.debug("A rollback found the connection gone: %s", error)
+                _log.debug("The connection was lost before a rollback: %s", error)
 
     def claim(self, agent_id: str, agent: str | None) -> Owned | None:
-        """Become the owner of an agent, in a new epoch (J6).
+        """Become the owner of an agent, in a new epoch.
 
         Raises:
             OwnedElsewhere: if another host with an unexpired lease owns it.
             Fenced: if this host's own lease has ended.
-            RecordRefused: if the id cannot be kept: too long, or no text.
+            RecordRefused: if the id cannot be stored: too long, or not valid text.
 
         """
-        if not storable(agent_id):
+        if not is_storable_id(agent_id):
             if agent is None:
                 return None
-            why = f"it is named {agent_id[:50]!r}: at most {MAX_ID_BYTES:,} bytes of text are kept"
+            why = f"the id {agent_id[:50]!r} must be text of at most {MAX_ID_BYTES:,} bytes"
             raise RecordRefused(kind="agent", why=why)
-        if self._keep_claims:  # an epoch that was given away must never be given again
-            self._rows("SET LOCAL synchronous_commit = local")
+        if self._keep_claims:
+            # An epoch must never be given twice, also after a crash of the server
+            # (test_a_crash_of_the_server_loses_nothing_that_was_committed).
+            self._fetch("SET LOCAL synchronous_commit = local")
         for _ in range(_TRIES):
-            seen = self._free(agent_id)
-            if agent is None and (seen is None or seen["deleted"]):
+            found = self._claimable(agent_id)
+            if agent is None and (found is None or found["deleted"]):
                 return None
-            if seen is None:
-                rows = self._rows(sql.BEGIN_AGENT, [agent_id, agent, self._me])
+            # Race: this against the claim of another host. Both statements are compare-and-set: the
+            # loser waits for the winner's commit, gets no row, and looks again
+            # (test_of_two_claims_at_once_one_wins).
+            if found is None:
+                rows = self._fetch(sql.INSERT_AGENT, [agent_id, agent, self._own_id])
             else:
-                rows = self._rows(sql.TAKE, {**seen, "agent": agent, "me": self._me})
+                rows = self._fetch(sql.CLAIM, {**found, "agent": agent, "own_id": self._own_id})
             for incarnation, epoch, last_seq, name, key in rows:
                 self._keys[agent_id] = key
                 return Owned(
@@ -113,59 +125,65 @@ class PostgresWriter:
                     epoch=epoch,
                     last_seq=last_seq,
                 )
-        raise StoreUnavailable(cause=f"other hosts claim agent {agent_id!r} all the time")
+        raise _contended(agent_id)
 
     def append(self, batch: Batch) -> None:
-        refused = self.append_all([batch])[0]
+        (refused,) = self.append_all([batch])
         if refused is not None:
             raise refused
 
     def append_all(self, batches: Sequence[Batch]) -> list[Refusal | None]:
         """`append` for each of them, in one round trip to the server.
 
-        The answers stand where their batches stand: None = added, or what `append` would raise.
         Several batches of one agent are added in their order.
+
+        Returns:
+            For each batch, in the same order: None, or the error that `append` raises for it.
+
         """
         answers: list[Refusal | None] = [None] * len(batches)
-        for places in waves(batches):
-            chosen = [batches[place] for place in places]
-            for place, answer in zip(places, self._add(chosen), strict=True):
-                answers[place] = answer
+        for indexes in _split(batches):
+            refusals = self._add([batches[index] for index in indexes])
+            for index, refused in zip(indexes, refusals, strict=True):
+                answers[index] = refused
         return answers
 
     def release(self, owned: Owned) -> None:
         self._keys.pop(owned.agent_id, None)
-        given = [owned.agent_id, owned.incarnation, owned.epoch, self._me]
-        self._rows(sql.RELEASE, given)
+        values = [owned.agent_id, owned.incarnation, owned.epoch, self._own_id]
+        self._fetch(sql.RELEASE, values)
 
     def compact(self, batch: Batch) -> None:
         if len(batch.records) != 1:
-            raise ValueError(f"A snapshot is one record, not {len(batch.records)}")
+            raise ValueError(f"A snapshot must be one record, got {len(batch.records)}")
         self.append(batch)
-        ((key,),) = self._rows(sql.SET_FLOOR, [batch.first_seq - 1, batch.agent_id])
-        self._rows(sql.DROP_BELOW, [key, batch.first_seq])
+        ((key,),) = self._fetch(sql.SET_FLOOR, [batch.first_seq - 1, batch.agent_id])
+        self._fetch(sql.DELETE_RECORDS_BELOW, [key, batch.first_seq])
 
     def delete(self, agent_id: str) -> bool:
-        if not storable(agent_id):
+        if not is_storable_id(agent_id):
             return False
         for _ in range(_TRIES):
-            seen = self._free(agent_id)
-            if seen is None or seen["deleted"]:
+            found = self._claimable(agent_id)
+            if found is None or found["deleted"]:
                 return False
-            for (key,) in self._rows(sql.BURY, seen):
+            for (key,) in self._fetch(sql.DELETE_AGENT, found):
                 self._keys.pop(agent_id, None)
-                self._rows(sql.DROP_RECORDS, [key])
+                self._fetch(sql.DELETE_RECORDS, [key])
                 return True
-        raise StoreUnavailable(cause=f"other hosts claim agent {agent_id!r} all the time")
+        raise _contended(agent_id)
 
     def is_committed(self, batch: Batch) -> bool:
         first, last = batch.first_seq, batch.first_seq + len(batch.records) - 1
-        alone = not self._wanted
+        alone = not self._in_transaction
         if alone:
             self.begin()
         try:
-            agent = self._rows(sql.SETTLED, [batch.agent_id])
-            found = self._rows(sql.READ_BACK, [batch.agent_id, first, last])
+            # Race: this against the server, which may still work on the commit whose answer was
+            # lost. The first statement waits until that is settled
+            # (test_reading_back_waits_for_a_transaction_that_is_not_settled).
+            agent = self._fetch(sql.SETTLED_AGENT, [batch.agent_id])
+            found = self._fetch(sql.READ_BACK, [batch.agent_id, first, last])
         finally:
             if alone:
                 self.rollback()
@@ -176,48 +194,54 @@ class PostgresWriter:
             for seq, record in enumerate(batch.records, first)
         ]
 
-    # ------------------------------------------------------------------- within
+    # ------------------------------------------------------------------- internals
 
     @property
-    def _me(self) -> int:
+    def _own_id(self) -> int:
         if self.host_id is None:
             raise StoreUnavailable(cause="the store is not open")
         return self.host_id
 
-    def _rows(self, query: str, given: Sequence[Any] | dict[str, Any] | None = None) -> Rows:
-        """What a statement of the writer's transaction returns."""
-        with self._line.use() as connection:
-            if self._begun:
-                cursor = connection.execute(query, given, prepare=True, binary=True)
+    def _fetch(self, query: str, values: Sequence[Any] | dict[str, Any] | None = None) -> Rows:
+        """The rows of a statement in the writer's transaction."""
+        with self._connection.use() as connection:
+            if self._sent_begin:
+                cursor = connection.execute(query, values, prepare=True, binary=True)
             else:
-                assert self._wanted, "a change is made between begin and commit"
-                self._begun = True
+                assert self._in_transaction, "a change is made between begin and commit"
+                self._sent_begin = True
                 with connection.pipeline():
                     connection.execute("BEGIN", prepare=True)
-                    cursor = connection.execute(query, given, prepare=True, binary=True)
+                    cursor = connection.execute(query, values, prepare=True, binary=True)
             return cursor.fetchall() if cursor.description is not None else []
 
-    def _free(self, agent_id: str) -> dict[str, Any] | None:
-        """The agent's row, that may be claimed: an owner whose lease has ended is declared dead.
+    def _claimable(self, agent_id: str) -> dict[str, Any] | None:
+        """The agent's row, if this host may claim it; None if there is none.
+
+        An owner whose lease has ended is marked as expired.
 
         Raises:
-            OwnedElsewhere: if a host owns it that is alive.
-            Fenced: if this host is not.
+            OwnedElsewhere: if a host with an unexpired lease owns it.
+            Fenced: if this host's own lease has ended.
 
         """
         while True:
-            ((incarnation, epoch, deleted, owner, host, lives, we_live),) = self._rows(
-                sql.LOOK, [self._me, agent_id]
+            ((incarnation, epoch, deleted, owner, host, owner_holds, we_hold),) = self._fetch(
+                sql.OWNERSHIP, [self._own_id, agent_id]
             )
-            if not we_live:
-                raise self._expired(agent_id)
+            if not we_hold:
+                why = f"the lease of {self._name!r} has ended"
+                raise Fenced(agent_id=agent_id, why=why)
             if epoch is None:
                 return None
-            if host is None or owner == self._me:
+            if host is None or owner == self._own_id:
                 break
-            if lives:
+            if owner_holds:
                 raise OwnedElsewhere(agent_id=agent_id, host=host)
-            if self._rows(sql.END_HOST, [owner]):
+            # Race: this against a renewal by the owner. The statement waits for one under way; if
+            # that was in time, no row changes, and we look again
+            # (test_a_claim_waits_for_a_renewal_that_is_under_way_and_believes_it).
+            if self._fetch(sql.EXPIRE_HOST, [owner]):
                 break
         return {
             "agent_id": agent_id,
@@ -228,63 +252,67 @@ class PostgresWriter:
         }
 
     def _add(self, batches: Sequence[Batch]) -> list[Refusal | None]:
-        """Add batches of different agents."""
-        keys = self._known_keys([batch.agent_id for batch in batches])
-        held = {place for (place,) in self._rows(sql.ADD, columns(batches, keys, self._me))}
-        if len(held) == len(batches):
+        """Add batches of different agents. Returns the errors of those that were refused."""
+        keys = self._keys_of([batch.agent_id for batch in batches])
+        values = _columns(batches, keys, self._own_id)
+        accepted = {place for (place,) in self._fetch(sql.ADD, values)}
+        if len(accepted) == len(batches):
             return [None] * len(batches)
-        rest = [(b, k) for n, (b, k) in enumerate(zip(batches, keys, strict=True), 1) if n in held]
+        rest = [n for n in range(len(batches)) if n + 1 in accepted]
         if rest:
-            self._rows(sql.ADD_REST, columns([b for b, _ in rest], [k for _, k in rest], self._me))
-        rows = self._rows(sql.LOOK_AGAIN, [[batch.agent_id for batch in batches]])
+            values = _columns([batches[n] for n in rest], [keys[n] for n in rest], self._own_id)
+            self._fetch(sql.ADD_RECORDS, values)
+        rows = self._fetch(sql.REFUSED_AGENTS, [[batch.agent_id for batch in batches]])
         by_id = {row[0]: row for row in rows}
         return [
-            None if place in held else refusal(batch, by_id.get(batch.agent_id), owner=self._me)
+            None
+            if place in accepted
+            else _refusal(batch, by_id.get(batch.agent_id), own_id=self._own_id)
             for place, batch in enumerate(batches, 1)
         ]
 
-    def _known_keys(self, agent_ids: Sequence[str]) -> list[int]:
-        """The keys of the agents' rows; -1 where there is none. Those of claimed ones are known."""
+    def _keys_of(self, agent_ids: Sequence[str]) -> list[int]:
+        """The keys of the agents' rows; -1 if there is none. Those of claimed agents are cached."""
         missing = [agent_id for agent_id in agent_ids if agent_id not in self._keys]
-        found: dict[str, int] = dict(self._rows(sql.KEYS, [missing])) if missing else {}
+        found: dict[str, int] = dict(self._fetch(sql.KEYS, [missing])) if missing else {}
         return [self._keys.get(agent_id) or found.get(agent_id, -1) for agent_id in agent_ids]
 
-    def _expired(self, agent_id: str) -> Fenced:
-        return Fenced(agent_id=agent_id, why=f"the lease of {self._name!r} has ended")
 
-
-def storable(agent_id: str) -> bool:
-    """Whether a column of text can hold it; NUL and lone surrogates cannot be kept."""
+def is_storable_id(agent_id: str) -> bool:
+    """Whether a text column can store it. NUL and lone surrogates cannot be stored."""
     try:
         return "\0" not in agent_id and len(agent_id.encode()) <= MAX_ID_BYTES
     except UnicodeEncodeError:
         return False
 
 
-MAX_STATEMENT_BYTES = 32 * 1024 * 1024
-"""A statement that is larger already is given no further batch; the protocol's limit is 1 GB."""
+def _contended(agent_id: str) -> StoreUnavailable:
+    return StoreUnavailable(
+        cause=f"other hosts claimed agent {agent_id!r} first, {_TRIES} times in a row"
+    )
 
-Refusal: TypeAlias = Fenced | StoreConflict
 
+def _split(batches: Sequence[Batch]) -> list[list[int]]:
+    """The indexes of the batches, one list for each statement.
 
-def waves(batches: Sequence[Batch]) -> list[list[int]]:
-    """The places of the batches, so divided that no agent is twice in one part, nor a part huge."""
+    No list has two batches of one agent, or is much larger than `MAX_STATEMENT_BYTES`.
+    """
     parts: list[list[int]] = []
-    times: dict[str, int] = {}
-    for place, batch in enumerate(batches):
-        nth = times[batch.agent_id] = times.get(batch.agent_id, -1) + 1
+    counts: dict[str, int] = {}
+    for index, batch in enumerate(batches):
+        nth = counts[batch.agent_id] = counts.get(batch.agent_id, -1) + 1
         if nth == len(parts):
             parts.append([])
-        parts[nth].append(place)
-    return [piece for part in parts for piece in _pieces(batches, part)]
+        parts[nth].append(index)
+    return [piece for part in parts for piece in _split_by_size(batches, part)]
 
 
-def _pieces(batches: Sequence[Batch], places: Sequence[int]) -> Iterator[list[int]]:
+def _split_by_size(batches: Sequence[Batch], indexes: Sequence[int]) -> Iterator[list[int]]:
     piece: list[int] = []
     size = 0
-    for place in places:
-        piece.append(place)
-        size += sum(len(record.payload) for record in batches[place].records)
+    for index in indexes:
+        piece.append(index)
+        size += sum(len(record.payload) for record in batches[index].records)
         if size > MAX_STATEMENT_BYTES:
             yield piece
             piece, size = [], 0
@@ -292,15 +320,15 @@ def _pieces(batches: Sequence[Batch], places: Sequence[int]) -> Iterator[list[in
         yield piece
 
 
-def columns(batches: Sequence[Batch], keys: Sequence[int], owner: int) -> dict[str, Any]:
-    """What `postgres_sql.ADD` is given: the batches by column, and their records by column."""
+def _columns(batches: Sequence[Batch], keys: Sequence[int], own_id: int) -> dict[str, Any]:
+    """The parameters of `sql.ADD`: the batches by column, and their records by column."""
     rows = [
         (place, seq, record)
         for place, batch in enumerate(batches, 1)
         for seq, record in enumerate(batch.records, batch.first_seq)
     ]
     return {
-        "owner": owner,
+        "owner": own_id,
         "keys": list(keys),
         "incarnations": [batch.incarnation for batch in batches],
         "epochs": [batch.epoch for batch in batches],
@@ -315,21 +343,20 @@ def columns(batches: Sequence[Batch], keys: Sequence[int], owner: int) -> dict[s
     }
 
 
-def refusal(batch: Batch, row: tuple[Any, ...] | None, *, owner: int) -> Refusal:
-    """Why a batch was not added, by the agent's row of `postgres_sql.LOOK_AGAIN`."""
+def _refusal(batch: Batch, row: tuple[Any, ...] | None, *, own_id: int) -> Refusal:
+    """Why a batch was not added, by the agent's row of `sql.REFUSED_AGENTS`."""
     if row is None:
         return Fenced(agent_id=batch.agent_id, why="the store has no such agent")
-    _, incarnation, epoch, last_seq, deleted, owned_by, host = row
+    _, incarnation, epoch, last_seq, deleted, owner, host = row
     if deleted:
         return Fenced(agent_id=batch.agent_id, why="it was deleted")
     if incarnation != batch.incarnation:
-        why = f"it is in its incarnation {incarnation} by now, not {batch.incarnation}"
+        why = f"its incarnation is {incarnation} by now, not {batch.incarnation}"
         return Fenced(agent_id=batch.agent_id, why=why)
     if epoch != batch.epoch:
-        by = f"{host!r} has" if host is not None else "it is"
-        return Fenced(
-            agent_id=batch.agent_id, why=f"{by} claimed in epoch {epoch}, after {batch.epoch}"
-        )
-    if owned_by != owner:
-        return Fenced(agent_id=batch.agent_id, why="this runtime has given it up, or lost it")
+        by = "" if host is None else f" by {host!r}"
+        why = f"it was claimed{by} in epoch {epoch}, after epoch {batch.epoch}"
+        return Fenced(agent_id=batch.agent_id, why=why)
+    if owner != own_id:
+        return Fenced(agent_id=batch.agent_id, why="this runtime has released or lost it")
     return StoreConflict(agent_id=batch.agent_id, expected=last_seq + 1, got=batch.first_seq)

@@ -36,7 +36,8 @@ class SqliteReader:
         self._path = path
         self._lock = lock
         self._connection: sqlite3.Connection | None = None
-        # Race: `close` comes from another thread, perhaps in the middle of a read
+        # Race: `close` comes from another thread, perhaps in the middle of a read. Closing a
+        # connection that is in use crashes the process
         # (test_closing_while_another_thread_reads_disturbs_neither).
         self._busy = threading.Lock()
 

@@ -1,0 +1,126 @@
+"""The statuses that a subscriber sees, and what runs next after a cancel."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.agents import Held, told_by_users
+from tests.support.loops import soon
+from understudy import (
+    Agent,
+    Completed,
+    Interrupted,
+    Runtime,
+    ScriptedModel,
+    Status,
+    Stopped,
+    call,
+    respond,
+    tool,
+)
+from understudy.actors import AgentRef, StatusChanged, Subscription
+
+
+@tool
+def refund(order_id: str) -> str:
+    """Pay money back."""
+    return f"refunded {order_id}"
+
+
+async def statuses_until(subscription: Subscription, last: Status) -> list[Status]:
+    """The statuses up to the first `last` that follows a running one."""
+    seen: list[Status] = []
+    async for event in subscription:
+        if isinstance(event.event, StatusChanged):
+            seen.append(event.event.status)
+            if seen[-1] is last and Status.RUNNING in seen:
+                break
+    subscription.close()
+    return seen
+
+
+async def passive(ref: AgentRef) -> int:
+    """Passivate the agent; the number of its last event."""
+    await soon(ref.stop(block=False))
+    subscription, last = ref.events(), 0
+    async for event in subscription:
+        last = max(last, event.seq or 0)
+        if isinstance(event.event, StatusChanged) and event.event.status is not Status.RUNNING:
+            break
+    subscription.close()
+    return last
+
+
+async def test_an_agent_that_is_activated_for_a_run_is_never_seen_idle_before_it() -> None:
+    async with Runtime([Agent("a", ScriptedModel(lambda _: "done"))]) as runtime:
+        ref = runtime.spawn("a", "a-1")
+        await soon(ref.run("one"))
+        subscription = ref.events(after=await passive(ref))
+        await soon(ref.run("two"))
+        seen = await soon(statuses_until(subscription, Status.IDLE))
+        assert seen == [Status.RUNNING, Status.IDLE]
+
+
+async def test_an_agent_that_is_activated_for_an_answer_is_never_seen_interrupted_before_it() -> (
+    None
+):
+    model = ScriptedModel([call("refund", {"order_id": "17"}), "done"])
+    gated = Agent("a", model, tools=[refund], interrupt_on={"refund": True})
+
+    async with Runtime([gated]) as runtime:
+        ref = runtime.spawn("a", "a-1")
+        outcome = await soon(ref.run("one"))
+        assert isinstance(outcome, Interrupted)
+        subscription = ref.events(after=await passive(ref))
+        await soon(ref.resume(outcome.decide(respond("yes"))))
+        seen = await soon(statuses_until(subscription, Status.IDLE))
+        assert seen == [Status.RUNNING, Status.IDLE]
+
+
+async def test_an_agent_that_is_activated_to_be_read_gets_the_status_of_its_last_run() -> None:
+    async with Runtime([Agent("a", ScriptedModel(lambda _: "done"))]) as runtime:
+        ref = runtime.spawn("a", "a-1")
+        await soon(ref.run("one"))
+        await soon(ref.stop(block=False))
+        assert ref.status() is Status.PASSIVE
+        await soon(ref.state())
+        assert ref.status() is Status.IDLE
+
+
+@pytest.mark.parametrize("queued_first", [True, False])
+async def test_after_a_cancel_a_waiting_run_starts_and_takes_the_messages_queued_before_it(
+    queued_first: bool,
+) -> None:
+    held = Held("never")
+    model = ScriptedModel([held, "second"])
+
+    async with Runtime([Agent("a", model)]) as runtime:
+        ref = runtime.spawn("a")
+        first = ref.run("first")
+        await soon(held.entered.wait())
+        if queued_first:
+            await soon(ref.send("queued"))
+        waiting = ref.run("waiting")
+        if not queued_first:
+            await soon(ref.send("queued"))
+        assert isinstance(await soon(ref.cancel()), Stopped)
+        assert isinstance(await soon(first), Stopped)
+        assert isinstance(await soon(waiting), Completed)
+        assert ("queued" in told_by_users(model.requests[-1])) is queued_first
+
+
+async def test_after_a_cancel_messages_that_were_only_sent_wait_for_the_next_message() -> None:
+    held = Held("never")
+    model = ScriptedModel([held, "second"])
+
+    async with Runtime([Agent("a", model)]) as runtime:
+        ref = runtime.spawn("a")
+        first = ref.run("first")
+        await soon(held.entered.wait())
+        await soon(ref.send("queued"))
+        await soon(ref.cancel())
+        assert isinstance(await soon(first), Stopped)
+        assert ref.status() is Status.CANCELLED
+        assert len(model.requests) == 1
+        assert isinstance(await soon(ref.run("next")), Completed)
+        assert told_by_users(model.requests[-1])[-2:] == ["queued", "next"]

@@ -1,0 +1,77 @@
+"""A store in a database, at the moments when its lease or its life ends."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from understudy.errors import Fenced, StoreBroken
+from understudy.journal import DatabaseStore, IndexStatus, Owned
+from understudy.journal.contracts import Backend
+from understudy.journal.sqlite import SqliteBackend
+
+
+class ClaimsWhileTheLeaseEnds:
+    """A database whose answer to a claim comes when the next lease has begun."""
+
+    host = "here"
+
+    def __init__(self) -> None:
+        self._claiming = threading.Event()
+        self._next_lease = threading.Event()
+        self._renewals = 0
+
+    def renew(self) -> float:
+        self._renewals += 1
+        if self._renewals == 2:
+            assert self._claiming.wait(4)
+            raise Fenced(agent_id="*", why="the test says so")
+        if self._renewals == 3:
+            self._next_lease.set()
+        return 0.04
+
+    def claim(self, agent_id: str, agent: str | None) -> Owned:
+        self._claiming.set()
+        assert self._next_lease.wait(4)
+        return Owned(agent_id=agent_id, agent="desk", incarnation=1, epoch=1, last_seq=0)
+
+    def open(self) -> None: ...
+    def close(self) -> None: ...
+    def begin(self) -> None: ...
+    def commit(self) -> None: ...
+    def rollback(self) -> None: ...
+
+
+def test_a_lease_that_ends_while_a_claim_is_under_way_takes_the_claim_with_it() -> None:
+    async def main() -> None:
+        store = DatabaseStore(cast("Backend", ClaimsWhileTheLeaseEnds()))
+        await store.open(lambda: None)
+        try:
+            async with asyncio.timeout(8):
+                owned = await store.claim("t", "desk")
+            assert owned is not None
+            journal = store.journal(
+                owned, index_status=lambda: IndexStatus.REST, on_durable=lambda _: None
+            )
+            with pytest.raises(Fenced):
+                journal.check_owner()
+        finally:
+            await store.close()
+
+    asyncio.run(main())
+
+
+def test_a_change_of_a_store_that_is_closed_is_refused_and_does_not_wait(tmp_path: Path) -> None:
+    async def main() -> None:
+        store = DatabaseStore(SqliteBackend(str(tmp_path / "store.db"), host="here"))
+        await store.open(lambda: None)
+        await store.close()
+        async with asyncio.timeout(4):
+            with pytest.raises(StoreBroken, match="closed"):
+                await store.delete("t")
+
+    asyncio.run(main())
