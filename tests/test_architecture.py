@@ -150,10 +150,10 @@ def test_the_table_of_layers_is_the_import_contract() -> None:
 def test_the_table_of_phases_is_the_graph_of_the_code() -> None:
     rows = [[CODE.findall(cell) for cell in row] for row in table("The phases of an agent")]
 
-    told = {Phase[name]: {Phase[other] for other in others} for (name,), _, others in rows}
+    documented = {Phase[name]: {Phase[other] for other in others} for (name,), _, others in rows}
 
-    assert told == NEXT_PHASES
-    assert list(told) == list(Phase)
+    assert documented == NEXT_PHASES
+    assert list(documented) == list(Phase)
 
 
 # --------------------------------------------------------------------------- pictures
@@ -175,9 +175,9 @@ def test_every_picture_has_a_source() -> None:
 
 @pytest.mark.parametrize("source", sorted(PICTURES.glob("*.toml")), ids=lambda path: path.stem)
 def test_a_walk_of_the_page_goes_through_the_functions_of_its_picture(source: Path) -> None:
-    told = tomllib.loads(read(source))
-    drawn = [name for _, name, *_ in told["steps"] if name]
+    content = tomllib.loads(read(source))
+    drawn = [name for _, name, *_ in content["steps"] if name]
 
-    walk = re.findall(r"^(\d+)\. `([^`]+)`", section(told["title"]), re.MULTILINE)
+    walk = re.findall(r"^(\d+)\. `([^`]+)`", section(content["title"]), re.MULTILINE)
 
     assert walk == [(str(number), name) for number, name in enumerate(drawn, 1)]
