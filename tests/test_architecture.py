@@ -175,9 +175,9 @@ def test_every_picture_has_a_source() -> None:
 
 @pytest.mark.parametrize("source", sorted(PICTURES.glob("*.toml")), ids=lambda path: path.stem)
 def test_a_walk_of_the_page_goes_through_the_functions_of_its_picture(source: Path) -> None:
-    content = tomllib.loads(read(source))
-    drawn = [name for _, name, *_ in content["steps"] if name]
+    toml = tomllib.loads(read(source))
+    drawn = [name for _, name, *_ in toml["steps"] if name]
 
-    walk = re.findall(r"^(\d+)\. `([^`]+)`", section(content["title"]), re.MULTILINE)
+    walk = re.findall(r"^(\d+)\. `([^`]+)`", section(toml["title"]), re.MULTILINE)
 
     assert walk == [(str(number), name) for number, name in enumerate(drawn, 1)]
