@@ -34,9 +34,8 @@ def codes(page: Path) -> Iterator[str]:
 
 
 def section(title: str) -> str:
-    found = re.search(rf"^## {title}$(.*?)(?=^## |\Z)", read(ARCHITECTURE), re.DOTALL | re.MULTILINE)
-    assert found is not None, f"there is no section {title!r}"
-    return found[1]
+    parts = re.split(r"^## (.+)$", read(ARCHITECTURE), flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))[title]
 
 
 def table(title: str) -> list[list[str]]:
@@ -63,7 +62,7 @@ def names_in(scope: Scope) -> Iterator[tuple[str, ast.stmt]]:
 
 
 def is_defined(dotted: str) -> bool:
-    """Whether `folder.module.Class.method` is defined where it says, and not just imported there."""
+    """Whether `folder.module.Class.method` is defined where it says, and not only imported."""
     parts = dotted.split(".")
     path = PACKAGE
     while parts and (path / parts[0]).is_dir():
@@ -99,7 +98,7 @@ def words() -> set[str]:
 def wrong_names(page: Path) -> list[str]:
     def is_there(code: str) -> bool:
         if code.startswith("make "):
-            return re.search(rf"^{code.split()[1]}:", read(ROOT / "Makefile"), re.MULTILINE) is not None
+            return f"\n{code.split()[1]}:" in read(ROOT / "Makefile")
         if re.fullmatch(r"[\w.-]+(/[\w.-]+)*/?", code) and ("/" in code or (ROOT / code).exists()):
             return (ROOT / code).exists()
         return DOTTED.fullmatch(code) is None or is_defined(code)
@@ -151,10 +150,10 @@ def test_the_table_of_layers_is_the_import_contract() -> None:
 def test_the_table_of_phases_is_the_graph_of_the_code() -> None:
     rows = [[CODE.findall(cell) for cell in row] for row in table("The phases of an agent")]
 
-    told = {Phase[name]: {Phase[other] for other in others} for (name,), _, others in rows}
+    documented = {Phase[name]: {Phase[other] for other in others} for (name,), _, others in rows}
 
-    assert told == NEXT_PHASES
-    assert list(told) == list(Phase)
+    assert documented == NEXT_PHASES
+    assert list(documented) == list(Phase)
 
 
 # --------------------------------------------------------------------------- pictures
@@ -176,9 +175,9 @@ def test_every_picture_has_a_source() -> None:
 
 @pytest.mark.parametrize("source", sorted(PICTURES.glob("*.toml")), ids=lambda path: path.stem)
 def test_a_walk_of_the_page_goes_through_the_functions_of_its_picture(source: Path) -> None:
-    told = tomllib.loads(read(source))
-    drawn = [name for _, name, *_ in told["steps"] if name]
+    toml = tomllib.loads(read(source))
+    drawn = [name for _, name, *_ in toml["steps"] if name]
 
-    walk = re.findall(r"^(\d+)\. `([^`]+)`", section(told["title"]), re.MULTILINE)
+    walk = re.findall(r"^(\d+)\. `([^`]+)`", section(toml["title"]), re.MULTILINE)
 
     assert walk == [(str(number), name) for number, name in enumerate(drawn, 1)]

@@ -121,15 +121,15 @@ def short(name: str) -> str:
 
 def walk(source: Path) -> str:
     """The picture of a walk: a lane for each place, a dot for each function."""
-    told = tomllib.loads(source.read_text(encoding="utf-8"))
+    toml = tomllib.loads(source.read_text(encoding="utf-8"))
     lanes = [
-        Lane(name, COLOURS.index(colour), _x(n)) for n, (name, colour) in enumerate(told["lanes"])
+        Lane(name, COLOURS.index(colour), _x(n)) for n, (name, colour) in enumerate(toml["lanes"])
     ]
     names_at = _x(len(lanes)) + 22
-    rows = list(_rows(told["steps"], {lane.name: lane for lane in lanes}, names_at))
+    rows = list(_rows(toml["steps"], {lane.name: lane for lane in lanes}, names_at))
     end = rows[-1].y + LINE * len(rows[-1].notes) + 18
     body = [
-        *_bands(rows, told.get("band", "")),
+        *_bands(rows, toml.get("band", "")),
         *(
             text(lane.x - 4, 54 + LINE * n, lane.name, f"head f{lane.colour}")
             for n, lane in enumerate(lanes)
@@ -143,7 +143,7 @@ def walk(source: Path) -> str:
         *(line for row in rows for line in _drawn(row, names_at)),
     ]
     numbered = (f"{row.number}. {short(row.name)}" for row in rows if row.number)
-    return picture(told["title"], ", ".join(numbered), end, body)
+    return picture(toml["title"], ", ".join(numbered), end, body)
 
 
 def _x(lane: int) -> float:
@@ -277,8 +277,8 @@ def phases() -> str:
     )
     for number, line in enumerate(textwrap.wrap(legend, 56)):
         body.append(text(16, 548 + LINE * number, line, "note"))
-    told = "; ".join(f"{one.name} to {other.name}" for one, other in changes)
-    return picture("The phases of an agent", told, 596, [line for line in body if line])
+    changed = "; ".join(f"{one.name} to {other.name}" for one, other in changes)
+    return picture("The phases of an agent", changed, 596, [line for line in body if line])
 
 
 def _order(phase: Phase) -> int:
