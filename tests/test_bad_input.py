@@ -79,9 +79,9 @@ class NotPlain(Middleware):
         ("tools", [note, note], ["'note'", "two tools", "@tool(name=...)"]),
         ("middleware", Adds(), ["middleware", "list"]),
         ("middleware", 3, ["middleware", "list", "3"]),
-        ("middleware", [object()], ["object", "middleware", "instance of a subclass"]),
-        ("middleware", ["todo"], ["'todo'", "middleware", "instance of a subclass"]),
-        ("middleware", [HumanInTheLoop], ["HumanInTheLoop", "instance of a subclass"]),
+        ("middleware", [object()], ["object", "middleware", "instances of subclasses"]),
+        ("middleware", ["todo"], ["'todo'", "middleware", "instances of subclasses"]),
+        ("middleware", [HumanInTheLoop], ["HumanInTheLoop", "instances of subclasses"]),
         ("middleware", [Adds(tools=[note, note])], ["'note'", "Adds", "rename"]),
         ("middleware", [Adds(tools=note)], ["Adds", "list"]),
         ("middleware", [Adds(tools=[3])], ["3", "functions"]),
@@ -91,15 +91,15 @@ class NotPlain(Middleware):
         ("middleware", [NotPlain()], ["NotPlain.transform_display_message", "plain"]),
         ("mode", "loop", ["mode", "'loop'", "AgentExecution()"]),
         ("description", 3, ["description", "3", "text"]),
-        ("max_runs", 0, ["max_runs", "0", "from 1"]),
+        ("max_runs", 0, ["max_runs", "0", "at least 1"]),
         ("max_runs", -1, ["max_runs", "-1"]),
         ("max_runs", "5", ["max_runs", "'5'"]),
         ("max_runs", 2.0, ["max_runs", "2.0"]),
         ("max_runs", True, ["max_runs", "True"]),
         ("max_runs", None, ["max_runs", "None"]),
         ("early_stopping", "Generate", ["early_stopping", "'generate'", "'force'"]),
-        ("max_overrides", -1, ["max_overrides", "-1", "from 0 on"]),
-        ("max_overrides", True, ["max_overrides", "True", "from 0 on"]),
+        ("max_overrides", -1, ["max_overrides", "-1", "at least 0"]),
+        ("max_overrides", True, ["max_overrides", "True", "at least 0"]),
         ("early_stopping", "never", ["early_stopping", "'never'", "'force'"]),
         ("early_stopping", None, ["early_stopping", "None", "'force'"]),
         ("fallback_models", "openai:gpt-5-mini", ["fallback_models", "list"]),
@@ -451,7 +451,7 @@ def test_a_run_that_is_over_cannot_be_resumed() -> None:
     outcome = agent.execute_sync("go")
     with pytest.raises(NotInterrupted, match=r"over.*execute\("):
         agent.resume_sync(outcome.state)
-    with pytest.raises(DecisionError, match=r"'r-1'.*standing: none"):
+    with pytest.raises(DecisionError, match=r"'r-1'.*pending: none"):
         agent.resume_sync(outcome.state, {"r-1": approve()})
     assert len(model.requests) == 1
 
@@ -460,7 +460,7 @@ def test_a_paused_run_takes_no_decision() -> None:
     agent = Agent("a", ScriptedModel(["done"]), pause_when=lambda: True)
     paused = agent.execute_sync("go")
     assert isinstance(paused, Paused)
-    with pytest.raises(DecisionError, match=r"'r-1'.*standing: none"):
+    with pytest.raises(DecisionError, match=r"'r-1'.*pending: none"):
         agent.resume_sync(paused.state, {"r-1": approve()})
     assert isinstance(agent.resume_sync(paused.state), Completed)
 

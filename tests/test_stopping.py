@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic_ai.messages import ModelRequest, UserPromptPart
 
 from tests.support.agents import assert_valid_history, completed, reloaded, results
-from tests.support.loops import never
+from tests.support.loops import never, soon
 from understudy import (
     Agent,
     Completed,
@@ -25,6 +25,7 @@ from understudy import (
     Outcome,
     Paused,
     Run,
+    Runtime,
     ScriptedModel,
     Stopped,
     StopReason,
@@ -372,6 +373,45 @@ def test_a_continuation_after_a_final_reply_asks_the_model_again_with_a_user_mes
     last = model.requests[1].messages[-1]
     assert isinstance(last, ModelRequest)
     assert [part.content for part in last.parts if isinstance(part, UserPromptPart)] == ["Go on."]
+
+
+async def test_a_message_to_a_middleware_during_a_model_call_stops_the_run_after_that_step() -> (
+    None
+):
+    """P3, A7: the signal is not lost, though the step was decided about before it came."""
+
+    class Phone(Middleware):
+        async def on_message(self, run: Run, message: Any) -> None:
+            run.signal(StopSignal.user_requested(str(message), source="phone"))
+
+    entered, release = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def note() -> str:
+        return "noted"
+
+    async def reply(_request: Any) -> Any:
+        entered.set()
+        await release.wait()
+        return call("note")
+
+    model = ScriptedModel([reply, "never"])
+
+    async def main() -> Outcome:
+        agent = Agent("a", model, tools=[note], middleware=[Phone()])
+        async with Runtime(agents=[agent]) as runtime:
+            ref = runtime.spawn("a", id="one")
+            future = ref.run("go")
+            await soon(entered.wait())
+            await soon(ref.notify("Phone", "come home"))
+            release.set()
+            return await soon(future)
+
+    outcome = await main()
+    assert isinstance(outcome, Stopped), outcome
+    assert [signal.message for signal in outcome.signals] == ["come home"]
+    assert len(results(outcome.state)) == 1
+    assert len(model.requests) == 1
 
 
 def test_a_signal_stops_a_run_whose_reply_was_final() -> None:

@@ -323,7 +323,7 @@ async def test_cancel_of_an_interrupted_run_withdraws_what_was_asked() -> None:
         assert await soon(runtime.pending()) == []
         assert "success" not in [part.outcome for part in results(outcome.state)]
         assert outcome.state.doubts == {}
-        with pytest.raises(Exception, match="not stand"):
+        with pytest.raises(Exception, match="not pending"):
             await soon(ref.resume(asked.decide(approve())))
         await works_again(ref)
 

@@ -384,7 +384,7 @@ async def test_an_imported_agent_asks_anew_and_old_answers_are_stale(place: Plac
         assert [(p.agent_id, p.request) for p in await soon(elsewhere.pending())] == [
             ("u", request) for request in anew.requests
         ]
-        with pytest.raises(DecisionError, match="does not stand"):
+        with pytest.raises(DecisionError, match="is not pending"):
             await soon(ref.resume({asked.requests[1].id: approve()}))
         done = completed(await soon(ref.resume(anew.decide(approve(), approve()))))
         assert done.state.values["a"] == 1

@@ -20,12 +20,14 @@ from tests.support.agents import (
     reloaded,
     results,
 )
-from tests.support.loops import never
+from tests.support.loops import never, soon
 from understudy import (
     Agent,
     AgentState,
     DecisionError,
     Interrupt,
+    Outcome,
+    Runtime,
     ScriptedModel,
     ToolContext,
     approve,
@@ -35,6 +37,7 @@ from understudy import (
     tool,
 )
 from understudy.errors import JournalFailed
+from understudy.events import ToolEnded
 from understudy.state.fold import replay
 from understudy.state.records import Record, Started, record_from_dict, record_to_dict
 
@@ -638,6 +641,45 @@ def test_a_gated_tool_that_takes_too_long_is_put_to_a_person(stage: Stage, slow:
     end = completed(stage.resume(doubt, doubt.decide(respond("it did"))))
     assert results(end.state)[0].content == "it did"
     assert len(slow.did) == 2
+
+
+async def test_a_plain_tool_that_gets_no_thread_within_its_limit_is_not_in_doubt() -> None:
+    """T6, J4: it did not run, so the model may call it again."""
+    release = threading.Event()
+    did: list[str] = []
+
+    @tool
+    def blocks() -> str:
+        release.wait(10)
+        return "released"
+
+    @tool(timeout=0.05)
+    def limited() -> str:
+        did.append("limited")
+        return "ran"
+
+    async def main() -> Outcome:
+        model = ScriptedModel([[call("blocks"), call("limited")], "done"])
+        agent = Agent("a", model, tools=[blocks, limited])
+        async with Runtime(agents=[agent], max_threads=1) as runtime:
+            ref = runtime.spawn("a", id="one")
+            events = ref.events()
+            future = ref.run("go")
+            async for told in events:
+                if isinstance(told.event, ToolEnded) and told.event.tool_name == "limited":
+                    break
+            events.close()
+            release.set()
+            return await soon(future)
+
+    try:
+        end = completed(await main())
+    finally:
+        release.set()
+    assert did == []
+    assert [part.outcome for part in results(end.state)] == ["success", "failed"]
+    assert "no thread" in str(results(end.state)[1].content)
+    assert end.state.doubts == {}
 
 
 def test_a_sibling_that_waits_its_turn_needs_a_person_after_a_timeout(stage: Stage) -> None:

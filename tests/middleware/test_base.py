@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -436,6 +437,28 @@ def test_once_runs_a_side_effect_once_a_run_and_gives_what_it_brought(kind: str)
 
     agent.execute_sync("more", state=outcome.state)
     assert done == [1, 1], "a new run has its own"
+
+
+def test_once_runs_a_side_effect_once_for_hooks_that_run_at_the_same_time() -> None:
+    """J15: around two calls of one reply, with one key."""
+    done: list[int] = []
+    got: list[Any] = []
+
+    async def mail() -> int:
+        done.append(1)
+        await asyncio.sleep(0)  # the other hook comes here meanwhile
+        return len(done)
+
+    class Mails(Middleware):
+        async def wrap_tool_call(self, run: Run, call: ToolCall, next: Next) -> Any:
+            got.append(await run.once("mail", mail))
+            return await next(call)
+
+    model = ScriptedModel([[call("note", {"text": "1"}), call("note", {"text": "2"})], "done"])
+    outcome = Agent("a", model, tools=[note], middleware=[Mails()]).execute_sync("go")
+    assert isinstance(outcome, Completed)
+    assert done == [1]
+    assert got == [1, 1]
 
 
 def test_once_has_a_key_for_each_side_effect() -> None:

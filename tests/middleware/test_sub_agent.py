@@ -342,8 +342,8 @@ def test_a_gate_of_the_parent_holds_in_the_general_purpose_agent(ran: Ran) -> No
 
 BAD: list[tuple[Callable[[], Any], str]] = [
     (lambda: boss(options={"general_purpose": False}), "no agents"),
-    (lambda: boss(agents="searcher"), "takes a list"),
-    (lambda: boss(agents={"name": "a"}), "takes a list"),
+    (lambda: boss(agents="searcher"), "must be a list"),
+    (lambda: boss(agents={"name": "a"}), "must be a list"),
     (lambda: boss(agents=[5]), "5"),
     (lambda: boss(agents=[{}]), "name"),
     (lambda: boss(agents=[child("a"), child("a")]), "'a'"),

@@ -1,1 +1,1 @@
-"""`Agent`: builds a definition, begins a run of it, continues one."""
+"""`Agent`: builds a definition, starts runs of it, and continues them."""

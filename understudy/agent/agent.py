@@ -5,16 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import Any, Literal, TypedDict, TypeVar, Unpack, cast, overload
+from typing import Any, Literal, TypeVar, Unpack, cast, overload
 
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 from pydantic_ai.settings import ModelSettings
 from tenacity import AsyncRetrying
 
-from understudy._base.clock import Clock, NewId, SystemClock, new_random_id
-from understudy.agent.build_definition import assemble, check_deadline, check_limits
-from understudy.agent.runner import Decisions, RunEnvironment, Runner, RunOptions
+from understudy._base.clock import Clock, NewId
+from understudy.agent.build_definition import build_definition, check_deadline, check_limits
+from understudy.agent.runner import (
+    Decisions,
+    EnvironmentOptions,
+    RunEnvironment,
+    Runner,
+    RunOptions,
+)
 from understudy.agent.streaming import streamed
 from understudy.errors import NotExtracted, UsageError
 from understudy.events import Event
@@ -24,7 +30,7 @@ from understudy.middleware.human_in_the_loop import Rule
 from understudy.models.messages import UserInput
 from understudy.modes import Mode, collapse_until_tool
 from understudy.outcomes import Completed, Failed, Outcome
-from understudy.run.cancellation import CancellationSource, as_sources
+from understudy.run.cancellation import CancellationSource
 from understudy.run.definition import PauseWhen
 from understudy.run.instructions import Instructions
 from understudy.run.ledger import Ledger
@@ -33,25 +39,11 @@ from understudy.state.agent_state import AgentState
 from understudy.state.records import Revoked, Settled
 from understudy.tools import Tool, ToolResult
 
-__all__ = ["Agent"]
-
 T = TypeVar("T")
 
 
-class EnvironmentOptions(TypedDict, total=False):
-    """What `execute` and `resume` both take."""
-
-    deps: Any
-    pause_when: PauseWhen | None
-    clock: Clock | None
-    new_id: NewId | None
-    journal: Journal | None
-    on_event: Callable[[Event], None] | None
-    cancellation: CancellationSource | Sequence[CancellationSource] | None
-
-
 class ExecuteOptions(EnvironmentOptions, total=False):
-    """What `execute` takes beside the input."""
+    """The options of `execute`. A test compares its signature, and that of `resume`, with these."""
 
     state: AgentState | None
     until_tool: UntilTool | None
@@ -61,42 +53,41 @@ class ExecuteOptions(EnvironmentOptions, total=False):
 
 
 class Agent:
-    """An LLM agent: what it is, and how to run it.
+    """An LLM agent: its definition, and the ways to run it.
 
     Args:
-        name: letters, digits, `_` and `-` (T7).
-        model: any Pydantic AI model, or its name, such as `"openai:gpt-5-mini"`. A name is looked
-            up at the first run, so an agent can be defined without an API key. A workflow
-            (`mode=Sequential([...])`) takes none: its agents have their own.
-        instructions: text with `{key}` from the state's values, or a function of the state (W4).
+        name: letters, digits, `_` and `-`.
+        model: a Pydantic AI model, or the name of one, such as `"openai:gpt-5-mini"`. A name is
+            looked up at the first run, so an agent can be defined without an API key. A workflow
+            (`mode=Sequential([...])`) has none: its agents have their own.
+        instructions: a text, with `{key}` from the state's values; or a function of the state.
         tools: functions and `@tool` functions.
         middleware: wrapped around model and tool calls, in this order.
         mode: the pipeline; `AgentExecution()` by default.
-        description: what the agent is for, told to agents that may delegate to it.
-        max_runs: how many model calls one run may make (R1).
+        description: what the agent is for, shown to agents that may delegate to it.
+        max_runs: the maximum number of model calls in one run.
         early_stopping: what happens when one more is due: `"force"` fails the run; `"generate"`
-            lets the model answer once more, without tools, and completes it (R1).
-        max_overrides: how often in a row a stop signal of one guard may be overridden (P4).
-        fallback_models: asked in order when the model fails, for that call only (R5).
+            lets the model answer once more, without tools, and completes it.
+        max_overrides: how many times in a row a stop signal of one guard may be overridden.
+        fallback_models: asked in order if the model fails, for that call only.
         model_settings: Pydantic AI's, such as `{"temperature": 0}`.
         retry: Tenacity's `AsyncRetrying`, around each model call. By default only the provider's
             client retries, so that retries never multiply.
         interrupt_on: short for `middleware=[HumanInTheLoop(...)]`.
-        output_key: where in `state.values` the final text is put (or its value under
-            `output_type`), for the `{key}` of other agents. A reply with tool calls is not final,
-            and an empty one puts nothing (W4).
-        output_type: what the final text is read as: JSON that Pydantic accepts as this type. The
-            model is told the schema; an answer that does not fit goes back to it with the errors,
-            which costs a model call of the run (W4).
-        include_contents: how much of the conversation before this run the model is shown: all of
-            it, or with `"none"` only the run's input and, in a workflow, the latest turn by
-            somebody else (W5).
-        pause_when: asked after each model reply; true or a reason pauses the run (R7).
-        idle_timeout: seconds after which a `Runtime` puts the idle agent out of memory; None =
-            never; by default as the runtime says (A5).
+        output_key: the key in `state.values` for the final text (or its value, with `output_type`),
+            so that `{key}` in the instructions of other agents reads it. Text beside tool calls is
+            not final, and an empty text is not stored.
+        output_type: a type that the final text is parsed as, from JSON. The model gets the schema;
+            an answer that does not fit goes back to it with the errors, which costs a model call.
+        include_contents: how much of the conversation before this run the model sees: all of it,
+            or with `"none"` only the run's input and, in a workflow, the latest turn by another
+            author.
+        pause_when: called after each model reply; True or a reason pauses the run.
+        idle_timeout: seconds after which a `Runtime` passivates the idle agent; None = never; by
+            default the runtime's own.
 
     Raises:
-        UsageError: naming what is wrong and what would be right (R8).
+        UsageError: for an invalid option, with the remedy.
 
     """
 
@@ -123,7 +114,7 @@ class Agent:
         pause_when: PauseWhen | None = None,
         idle_timeout: float | Literal["runtime"] | None = "runtime",
     ) -> None:
-        self.definition = assemble(
+        self.definition = build_definition(
             name=name,
             model=model,
             description=description,
@@ -144,7 +135,7 @@ class Agent:
             include_contents=include_contents,
             idle_timeout=idle_timeout,
         )
-        """The frozen description, with the middleware's instructions and tools in it."""
+        """The frozen description, including the middleware's instructions and tools."""
         self.runner = Runner(self.definition)
         self._plain_options = RunOptions(max_runs=self.definition.max_runs)
 
@@ -177,39 +168,38 @@ class Agent:
     ) -> Outcome:
         """Run the agent on a message, to an outcome.
 
-        What the model or a tool does never raises: it ends in an outcome. If `state` stands in the
-        middle of a run, the new message withdraws what it waited for.
+        A failure of the model or of a tool does not raise: it is part of the outcome. If a run is
+        open in `state`, the new message ends it, and withdraws its pending requests.
 
         Args:
-            input: what the user says.
-            state: the conversation so far; an empty one by default.
-            until_tool: end the run as soon as this tool has a result (U1).
+            input: the user's message.
+            state: the conversation so far; empty by default.
+            until_tool: end the run as soon as this tool has a result.
             until_tool_success: the same, but only for a result that is no error.
             max_runs: instead of the agent's own.
-            deadline: seconds that the run may take, all its resumes together and the waits for
-                people not counted; then it stops at once, whatever it is doing (P9).
-            cancellation: one or more sources that are asked before each step whether the run is
-                cancelled (P7).
-            deps: handed to tools as `ctx.deps`; never stored.
-            pause_when: asked after each model reply, beside the agent's own (R7).
+            deadline: seconds that the run may take, over all its resumes, without the waits for
+                people. Then it stops at once, also in the middle of a call.
+            cancellation: one or more sources, called before each step, that may cancel the run.
+            deps: passed to tools as `ctx.deps`; never stored.
+            pause_when: called after each model reply, beside the agent's own.
             clock, new_id: where time and ids come from, to simulate or replay a run.
-            journal: keeps each record as it is made.
+            journal: gets each record as it is made.
             on_event: called with each event, from any thread; replies are streamed then.
 
         Raises:
-            UsageError: for what the caller did wrong, before anything runs.
+            UsageError: for a mistake of the caller, before anything runs.
             JournalFailed: if the journal refuses a record.
 
         """
         run_options = self.run_options(until_tool, until_tool_success, max_runs, deadline)
-        environment = RunEnvironment(
+        environment = RunEnvironment.of(
             deps=deps,
             pause_when=pause_when,
-            clock=clock or SystemClock(),
-            new_id=new_id or new_random_id,
+            clock=clock,
+            new_id=new_id,
             journal=journal,
-            emit=on_event,
-            cancellation=as_sources(cancellation),
+            on_event=on_event,
+            cancellation=cancellation,
         )
         return await self.runner.start(input, state, options=run_options, environment=environment)
 
@@ -223,8 +213,8 @@ class Agent:
         """The options of a run, checked, with the until pair collapsed.
 
         Raises:
-            UsageError: for both until variants, an unknown tool, or a limit that is none or that
-                would count nothing.
+            UsageError: for both until options, an unknown tool, an invalid limit, or `max_runs` of
+                a workflow.
 
         """
         given = (until_tool, until_tool_success, max_runs, deadline)
@@ -235,7 +225,7 @@ class Agent:
         definition = self.definition
         if max_runs is not None and not definition.asks_model:
             raise UsageError(
-                f"Agent {self.name!r} runs other agents by {definition.mode!r} and asks no model "
+                f"Agent {self.name!r} runs other agents by {definition.mode!r} and calls no model "
                 "itself, so max_runs would count nothing: give it to its agents, or a deadline here"
             )
         if names is not None:
@@ -250,10 +240,10 @@ class Agent:
         )
 
     def execute_sync(self, input: UserInput, **options: Unpack[ExecuteOptions]) -> Outcome:
-        """`execute` for code without an event loop; takes the same options.
+        """`execute` for code without an event loop, with the same options.
 
         Raises:
-            UsageError: inside a running event loop: `await agent.execute(...)` there.
+            UsageError: inside a running event loop: use `await agent.execute(...)` there.
 
         """
         return self._sync(lambda: self.execute(input, **options), "execute")
@@ -271,33 +261,33 @@ class Agent:
         journal: Journal | None = None,
         on_event: Callable[[Event], None] | None = None,
     ) -> Outcome:
-        """Go on with a run from where its state stands: interrupted, paused, or cut off.
+        """Continue a run that was interrupted, paused, or cut off by a crash.
 
-        A state is a value: going on twice from the same one makes two runs of it, and each runs
-        its tools. Where that must not happen let a `Runtime` keep the state.
+        A state is a value: two calls with the same one continue two copies of the run, and each
+        runs its tools. Where that must not happen, let a `Runtime` keep the state.
 
         Args:
             state: from an outcome, or from `AgentState.from_dict` in another process.
-            decisions: answers by request id; some of them are enough, the rest is asked again
-                (I4). Without them a paused run goes on.
+            decisions: by request id. Some of them are enough: the others stay pending, in a new
+                outcome. Without any, a paused run continues.
             cancellation: as in `execute`; sources are not stored, so give them again.
-            deps, pause_when: must be given again if the run had them (J12): without them it
-                stays `Paused("needs deps")`.
+            deps, pause_when: must be given again if the run had them; without them its outcome is
+                `Paused("needs deps")`.
             clock, new_id, journal, on_event: as in `execute`.
 
         Raises:
-            DecisionError: if an answer does not fit; nothing ran, a right one still works (I5).
-            NotInterrupted: if nothing waits for an answer, or it was answered differently before.
+            DecisionError: if a decision does not fit. Nothing ran, and a right one still works.
+            NotInterrupted: if no run is open, or the request was answered differently before.
 
         """
-        environment = RunEnvironment(
+        environment = RunEnvironment.of(
             deps=deps,
             pause_when=pause_when,
-            clock=clock or SystemClock(),
-            new_id=new_id or new_random_id,
+            clock=clock,
+            new_id=new_id,
             journal=journal,
-            emit=on_event,
-            cancellation=as_sources(cancellation),
+            on_event=on_event,
+            cancellation=cancellation,
         )
         return await self.runner.resume(state, decisions, environment=environment)
 
@@ -307,7 +297,7 @@ class Agent:
         decisions: Decisions | None = None,
         **options: Unpack[EnvironmentOptions],
     ) -> Outcome:
-        """`resume` for code without an event loop; takes the same options."""
+        """`resume` for code without an event loop, with the same options."""
         return self._sync(lambda: self.resume(state, decisions, **options), "resume")
 
     def stream(
@@ -317,14 +307,14 @@ class Agent:
         decisions: Decisions | None = None,
         **options: Unpack[ExecuteOptions],
     ) -> AsyncIterator[Event | Outcome]:
-        """Run and tell what happens, text as it comes; last comes the outcome.
+        """Run the agent, and iterate over its events and, last, its outcome.
 
         With a `state` and no input it resumes, with `decisions` if there are some. Takes the
-        options of `execute` and `resume`. Closing the iterator cancels the run: leave the loop
-        early inside `async with contextlib.aclosing(agent.stream(...)) as events`.
+        options of `execute` or `resume`. Closing the iterator cancels the run; to leave the loop
+        early use `async with contextlib.aclosing(agent.stream(...)) as events`.
 
         Raises:
-            UsageError: as `execute` and `resume` do, from the first step of the loop.
+            UsageError: as `execute` and `resume` do, when the iteration begins.
 
         """
 
@@ -340,7 +330,9 @@ class Agent:
                 raise UsageError("stream() takes an input, or a state to go on with")
             fixed = [name for name in options if name not in EnvironmentOptions.__annotations__]
             if fixed:
-                raise UsageError(f"stream() resumes a run: {fixed[0]} is in its state already")
+                raise UsageError(
+                    f"stream() resumes a run, whose state holds {fixed[0]} already: leave it out"
+                )
             return await self.resume(state, decisions, **cast("EnvironmentOptions", options))
 
         return streamed(begin)
@@ -366,11 +358,11 @@ class Agent:
         input: UserInput,
         **options: Unpack[ExecuteOptions],
     ) -> Any:
-        """Run until `tool` succeeds, and return the value that it returned (U7).
+        """Run until `tool` succeeds, and return its return value.
 
         Raises:
             UsageError: as `execute` does.
-            NotExtracted: if the run ended otherwise; the run's own error is its cause.
+            NotExtracted: if the run ended in another way; the run's own error is its cause.
 
         """
         for fixed in ("until_tool", "until_tool_success"):
@@ -385,7 +377,7 @@ class Agent:
         raise error from (outcome.error if isinstance(outcome, Failed) else None)
 
     def revoke(self, state: AgentState, tool: str) -> AgentState:
-        """The state without the answer that was given with `always=True` for this tool (I3).
+        """The state without the decision that was made with `always=True` for this tool.
 
         Raises:
             UsageError: if there is none.
@@ -393,33 +385,35 @@ class Agent:
         """
         if tool not in state.sticky:
             known = ", ".join(map(repr, state.sticky)) or "none"
-            raise UsageError(f"No standing answer for {tool!r}; there are: {known}")
+            raise UsageError(f"No decision with always=True for {tool!r}; there are: {known}")
         ledger = Ledger(state.copied())
         ledger.record(Revoked(tool_name=tool))
         return ledger.state
 
     def settle(self, state: AgentState, call_key: str, *, how: str) -> AgentState:
-        """The state without the doubt about this call: somebody found out what it did (J4).
+        """The state without the doubt about this call, once it is known what it did.
 
-        While a doubt stands, every call of its tool needs a person. The doubts are in
+        While a call is in doubt, each call of its tool needs a decision. The calls in doubt are in
         `state.doubts`, by call key.
 
         Args:
+            state: with the doubt.
+            call_key: the call in doubt.
             how: what was found out, for the record.
 
         Raises:
-            UsageError: if no doubt stands about this call.
+            UsageError: if this call is not in doubt.
 
         """
         if call_key not in state.doubts:
             known = ", ".join(map(repr, state.doubts)) or "none"
-            raise UsageError(f"No doubt stands about call {call_key!r}; there are: {known}")
+            raise UsageError(f"Call {call_key!r} is not in doubt; in doubt are: {known}")
         ledger = Ledger(state.copied())
         ledger.record(Settled(call_key=call_key, how=how))
         return ledger.state
 
     def display(self, messages: Sequence[ModelMessage]) -> list[ModelMessage]:
-        """The messages as a person should see them, through the middleware."""
+        """The messages as a person should see them: through `transform_display_message`."""
         shown = []
         for message in messages:
             for hook in self.definition.hooks.transform_display_message:
@@ -429,7 +423,7 @@ class Agent:
 
     def _sync(self, start: Callable[[], Coroutine[Any, Any, Outcome]], what: str) -> Outcome:
         async def go() -> Outcome:
-            # Entered, a provider closes the client that it made: its loop ends here.
+            # The event loop ends with this call. A model that was entered closes its HTTP client.
             async with AsyncExitStack() as clients:
                 for model in self.runner.all_models:
                     await clients.enter_async_context(model)
@@ -447,8 +441,8 @@ class Agent:
 def _both(
     first: Callable[[Event], None], second: Callable[[Event], None]
 ) -> Callable[[Event], None]:
-    def tell(event: Event) -> None:
+    def emit(event: Event) -> None:
         first(event)
         second(event)
 
-    return tell
+    return emit

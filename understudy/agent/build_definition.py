@@ -1,6 +1,6 @@
-"""From what a user writes to an `AgentDefinition`: every option checked, all middleware merged.
+"""From the options of an `Agent` to an `AgentDefinition`: all checked, all middleware merged.
 
-Whatever can be wrong about an agent is found here, when it is made, and named with its remedy (R8).
+Each mistake that can be found before a run is found here, and named with its remedy.
 """
 
 from __future__ import annotations
@@ -26,12 +26,10 @@ from understudy.run.instructions import check_instructions
 from understudy.run.until_tool import check_known, refuse_both
 from understudy.tools.function_tool import Tool, as_tool
 
-__all__ = ["assemble", "check_deadline", "check_limits"]
-
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 
 
-def assemble(
+def build_definition(
     *,
     tools: object,
     middleware: object,
@@ -43,10 +41,10 @@ def assemble(
     include_contents: Any = "default",
     **options: Any,
 ) -> AgentDefinition:
-    """The finished definition of an agent.
+    """The complete definition of an agent.
 
     Raises:
-        UsageError: naming what is wrong and what would be right (R8).
+        UsageError: for an invalid option, with the remedy.
 
     """
     _check_options(mode=mode, instructions=instructions, **options)
@@ -57,7 +55,8 @@ def assemble(
         checked_seconds(options["idle_timeout"], what=f"Agent {agent!r}: idle_timeout")
     if include_contents not in ("default", "none"):
         raise UsageError(
-            f"Agent {agent!r}: include_contents is 'default' or 'none', not {include_contents!r}"
+            f"Agent {agent!r}: `include_contents` must be 'default' or 'none', got "
+            f"{include_contents!r}"
         )
     output = None
     if output_key is not None or output_type is not None:
@@ -87,13 +86,13 @@ def assemble(
     _check_output(definition)
     if asks and definition.model is None:
         raise UsageError(
-            f"Agent {agent!r}: model is None, and its mode ({definition.mode.name}) asks one: give "
-            "a Pydantic AI model or its name, such as 'openai:gpt-5-mini', or as mode a workflow "
-            "of agents, such as Sequential([...])"
+            f"Agent {agent!r}: `model` is None, and its mode ({definition.mode.name}) needs one: "
+            "give a Pydantic AI model or its name, such as 'openai:gpt-5-mini'; or as `mode` a "
+            "workflow of agents, such as Sequential([...])"
         )
     if not asks and definition.tools:
         raise UsageError(
-            f"Agent {agent!r} asks no model, so nobody could call {', '.join(definition.tools)}: "
+            f"Agent {agent!r} calls no model, so nothing could call {', '.join(definition.tools)}: "
             "give the middleware with these tools to the agents that it runs"
         )
     if (
@@ -103,7 +102,7 @@ def assemble(
     ):
         raise UsageError(
             f"Agent {agent!r}: a middleware gates tools, but the mode has no step "
-            "check_interrupts: the gate would be silently off"
+            "check_interrupts, so the gate would be silently off: add the step"
         )
     for hooks, step in (
         (definition.hooks.before_step, "check_stop"),
@@ -112,7 +111,7 @@ def assemble(
         if hooks and step not in definition.mode.step_names:
             raise UsageError(
                 f"Agent {agent!r}: middleware {hooks[0].middleware} has {hooks[0].name}, but the "
-                f"mode has no step {step}: it would be silently off"
+                f"mode has no step {step}, so it would be silently off: add the step"
             )
     for item in stack:
         item.check(definition)
@@ -133,28 +132,32 @@ def _check_options(
     **_: object,
 ) -> None:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise UsageError(f"An agent's name is made of letters, digits, _ and -; not {name!r}")
+        raise UsageError(f"Agent: `name` must consist of letters, digits, _ and -, got {name!r}")
     if isinstance(fallback_models, (str, Model)) or not isinstance(fallback_models, Sequence):
-        raise UsageError(f"Agent {name!r}: fallback_models is a list, not {fallback_models!r}")
+        raise UsageError(
+            f"Agent {name!r}: `fallback_models` must be a list, got {fallback_models!r}"
+        )
     for given in (*(() if model is None else (model,)), *fallback_models):
         if not isinstance(given, (str, Model)) or not given:
             raise UsageError(
-                f"Agent {name!r}: a model is a Pydantic AI model or its name, such as "
-                f"'openai:gpt-5-mini'; not {given!r}"
+                f"Agent {name!r}: a model must be a Pydantic AI model or its name, such as "
+                f"'openai:gpt-5-mini', got {given!r}"
             )
     if not isinstance(description, str):
-        raise UsageError(f"Agent {name!r}: description is text, not {description!r}")
+        raise UsageError(f"Agent {name!r}: `description` must be a text, got {description!r}")
     if retry is not None and not isinstance(retry, AsyncRetrying):
-        raise UsageError(f"Agent {name!r}: retry is a tenacity.AsyncRetrying, not {retry!r}")
+        raise UsageError(f"Agent {name!r}: `retry` must be a tenacity.AsyncRetrying, got {retry!r}")
     if mode is not None and not isinstance(mode, Mode):
-        raise UsageError(f"Agent {name!r}: mode is a Mode, such as AgentExecution(); not {mode!r}")
+        raise UsageError(
+            f"Agent {name!r}: `mode` must be a Mode, such as AgentExecution(), got {mode!r}"
+        )
     if model_settings is not None and not isinstance(model_settings, Mapping):
         raise UsageError(
-            f"Agent {name!r}: model_settings is a dict, such as {{'temperature': 0}}; not "
+            f"Agent {name!r}: `model_settings` must be a dict, such as {{'temperature': 0}}, got "
             f"{model_settings!r}"
         )
     if pause_when is not None and not callable(pause_when):
-        raise UsageError(f"Agent {name!r}: pause_when is a function, not {pause_when!r}")
+        raise UsageError(f"Agent {name!r}: `pause_when` must be a function, got {pause_when!r}")
     check_instructions(instructions, agent=name)
 
 
@@ -169,8 +172,8 @@ def _check_output(definition: AgentDefinition) -> None:
 
 
 def _check_workflow(definition: AgentDefinition) -> None:
-    """Raise for what a workflow has no use for: it would be silently off (R8)."""
-    useless = {
+    """Raise for options that a workflow does not use: they would be silently ignored."""
+    unused = {
         "model": definition.model,
         "fallback_models": definition.fallback_models,
         "model_settings": definition.model_settings,
@@ -182,12 +185,12 @@ def _check_workflow(definition: AgentDefinition) -> None:
         "early_stopping": definition.early_stopping != AgentDefinition.early_stopping,
         "max_overrides": definition.max_overrides != AgentDefinition.max_overrides,
     }
-    for option, given in useless.items():
+    for option, given in unused.items():
         if given:
-            told = f"{option} ({', '.join(given)})" if isinstance(given, dict) else option
+            what = f"{option} ({', '.join(given)})" if isinstance(given, dict) else option
             raise UsageError(
-                f"Agent {definition.name!r} runs other agents by {definition.mode!r} and asks no "
-                f"model itself: give {told} to its agents, not to it"
+                f"Agent {definition.name!r} runs other agents by {definition.mode!r} and calls no "
+                f"model itself: give {what} to its agents, not to it"
             )
     nested = [definition.name, *_names_below(definition)]
     for name in nested:
@@ -200,7 +203,7 @@ def _check_workflow(definition: AgentDefinition) -> None:
 
 
 def _check_workflow_hooks(definition: AgentDefinition) -> None:
-    """Raise for hooks around model and tool calls; gates hold in the agents below (S5, R8)."""
+    """Raise for hooks around model and tool calls. Gates are fine: they apply to agents below."""
     hooks, gates = definition.hooks, {type(gate).__name__ for gate in definition.gates}
     for hook in (
         *hooks.before_model,
@@ -210,8 +213,8 @@ def _check_workflow_hooks(definition: AgentDefinition) -> None:
     ):
         raise UsageError(
             f"Agent {definition.name!r}: middleware {hook.middleware} has {hook.name}, but "
-            f"{definition.mode!r} asks no model and runs no tools itself: it would be silently "
-            "off. Give it to the agents of the workflow"
+            f"{definition.mode!r} calls no model and no tools itself, so it would be silently off: "
+            "give it to the agents of the workflow"
         )
 
 
@@ -224,17 +227,21 @@ def _names_below(definition: AgentDefinition) -> list[str]:
 
 def check_limits(max_runs: object, early_stopping: object, *, agent: str) -> None:
     if not isinstance(max_runs, int) or isinstance(max_runs, bool) or max_runs < 1:
-        raise UsageError(f"Agent {agent!r}: max_runs is a number from 1 on, not {max_runs!r}")
+        raise UsageError(
+            f"Agent {agent!r}: `max_runs` must be an integer of at least 1, got {max_runs!r}"
+        )
     if early_stopping not in ("force", "generate"):
         raise UsageError(
-            f"Agent {agent!r}: early_stopping is 'force' or 'generate', not {early_stopping!r}"
+            f"Agent {agent!r}: `early_stopping` must be 'force' or 'generate', got "
+            f"{early_stopping!r}"
         )
 
 
 def check_overrides(max_overrides: object, *, agent: str) -> None:
     if not isinstance(max_overrides, int) or isinstance(max_overrides, bool) or max_overrides < 0:
         raise UsageError(
-            f"Agent {agent!r}: max_overrides is a number from 0 on, not {max_overrides!r}"
+            f"Agent {agent!r}: `max_overrides` must be an integer of at least 0, got "
+            f"{max_overrides!r}"
         )
 
 
@@ -252,12 +259,12 @@ def _stack(
     middleware: object, interrupt_on: Mapping[str, Rule] | None, *, agent: str
 ) -> tuple[Middleware, ...]:
     if isinstance(middleware, Middleware) or not isinstance(middleware, Sequence):
-        raise UsageError(f"Agent {agent!r}: middleware is a list, not {middleware!r}")
+        raise UsageError(f"Agent {agent!r}: `middleware` must be a list, got {middleware!r}")
     for item in middleware:
         if not isinstance(item, Middleware):
             raise UsageError(
-                f"Agent {agent!r}: {item!r} is no middleware: give an instance of a subclass of "
-                "understudy.middleware.Middleware"
+                f"Agent {agent!r}: `middleware` must hold instances of subclasses of "
+                f"understudy.middleware.Middleware, got {item!r}"
             )
     stack = cast("tuple[Middleware, ...]", tuple(middleware))
     if interrupt_on is not None:
@@ -273,7 +280,7 @@ def _merge_tools(
     into: Mapping[str, Tool[Any]], tools: object, *, agent: str, owner: str
 ) -> dict[str, Tool[Any]]:
     if isinstance(tools, (str, Tool)) or not isinstance(tools, Sequence):
-        raise UsageError(f"Agent {agent!r}: {owner} is a list of functions, not {tools!r}")
+        raise UsageError(f"Agent {agent!r}: {owner} must be a list of functions, got {tools!r}")
     merged = dict(into)
     for given in tools:
         tool = as_tool(given)
@@ -295,7 +302,8 @@ def _schemas(stack: Sequence[Middleware], *, agent: str) -> dict[str, type[BaseM
         for key in item.state_schema.model_fields:
             if key in owners:
                 raise UsageError(
-                    f"Agent {agent!r}: {item.name} and {owners[key]} both add the value {key!r}"
+                    f"Agent {agent!r}: {item.name} and {owners[key]} both add the value {key!r}: "
+                    "rename one"
                 )
             owners[key] = item.name
         schemas[item.name] = item.state_schema
@@ -309,7 +317,7 @@ def _prepared(definition: AgentDefinition, stack: Sequence[Middleware]) -> Agent
     for item in stack:
         added = item.prepare(definition)
         if not isinstance(added, Prepared):
-            raise UsageError(f"{item.name}.prepare must return Prepared(...), not {added!r}")
+            raise UsageError(f"{item.name}.prepare must return Prepared(...), got {added!r}")
         check_instructions(added.instructions, agent=agent)
         if added.instructions:
             instructions.append(added.instructions)
@@ -317,7 +325,9 @@ def _prepared(definition: AgentDefinition, stack: Sequence[Middleware]) -> Agent
         for given in added.agents:
             child = _child(given, definition)
             if child.definition.name in children:
-                raise UsageError(f"Agent {agent!r} has two children {child.definition.name!r}")
+                raise UsageError(
+                    f"Agent {agent!r} has two children named {child.definition.name!r}: rename one"
+                )
             children[child.definition.name] = child
     gates = tuple(item for item in stack if isinstance(item, HumanInTheLoop))
     return replace(
@@ -325,7 +335,7 @@ def _prepared(definition: AgentDefinition, stack: Sequence[Middleware]) -> Agent
     )
 
 
-_CONFIG = (
+_CHILD_OPTIONS = (
     "name",
     "description",
     "instructions",
@@ -341,22 +351,24 @@ _CONFIG = (
 
 
 def _child(given: Any, parent: AgentDefinition) -> ChildAgent:
-    """A child as given, or made of its config: the second boundary of the until pair (S2)."""
+    """The child as given, or made of its options."""
     if not isinstance(given, Mapping):
         definition = getattr(given, "definition", None)
         if not isinstance(definition, AgentDefinition):
-            raise UsageError(f"Agent {parent.name!r}: {given!r} is no agent to run")
+            raise UsageError(
+                f"Agent {parent.name!r}: a child must be an Agent or a dict, got {given!r}"
+            )
         return ChildAgent(definition=definition)
-    unknown = [key for key in given if key not in _CONFIG]
+    unknown = [key for key in given if key not in _CHILD_OPTIONS]
     if unknown:
         raise UsageError(
-            f"Agent {parent.name!r}: the config of a child has {unknown[0]!r}; there are: "
-            f"{', '.join(_CONFIG)}"
+            f"Agent {parent.name!r}: a child has the option {unknown[0]!r}; options are "
+            f"{', '.join(_CHILD_OPTIONS)}"
         )
     until, until_success = given.get("until_tool"), given.get("until_tool_success")
     refuse_both(until, until_success)
     names, require_success = collapse_until_tool(until, until_success)
-    definition = assemble(
+    definition = build_definition(
         name=given.get("name"),
         model=given.get("model", parent.model),
         description=given.get("description", ""),

@@ -1,4 +1,4 @@
-"""Agents inside a run: how a child begins, or goes on, in its parent's ledger (S3)."""
+"""`NestedRuns`: agents that run inside another run, in its attempt and in its ledger."""
 
 from __future__ import annotations
 
@@ -23,11 +23,9 @@ from understudy.state.agent_state import AgentState
 from understudy.state.records import End, RunEnded, RunStarted
 from understudy.stopping import StopSignals
 
-__all__ = ["NestedChildren", "models_of", "seeds_of"]
 
-
-class NestedChildren:
-    """Runs children inside their parent's drive and ledger (S3)."""
+class NestedRuns:
+    """Runs the children of a run: the agents of its tool calls, or of its workflow."""
 
     def __init__(self) -> None:
         self._models: WeakKeyDictionary[AgentDefinition, tuple[Model, ...]] = WeakKeyDictionary()
@@ -35,7 +33,7 @@ class NestedChildren:
     async def run(
         self, parent: Run, key: str, child: ChildAgent, message: ModelRequest | None
     ) -> Outcome:
-        """Begin the child's run, or go on with the one that stands in the parent's state (J11)."""
+        """Start the child's run, or continue the one with this key in the parent's state."""
         definition = child.definition
         shares = message is None
         ledger = ChildLedger(parent.ledger, key, definition.name)
@@ -44,7 +42,7 @@ class NestedChildren:
         state = ledger.state
         if state.run is None:
             values = seeds_of(definition, parent.state)
-            if not shares:  # a copy: nothing flows back
+            if not shares:  # a copy: changes do not reach the parent
                 values = {**AgentState(values=parent.state.values).values, **values}
             ledger.record(
                 RunStarted(
@@ -90,15 +88,15 @@ class NestedChildren:
         return await run_pipeline(run, definition.mode)
 
     def stop(self, parent: Run, key: str, signals: StopSignals) -> None:
-        """Record that this child, which nobody drives now, is stopped."""
+        """Record that this child, whose pipeline does not run now, is stopped."""
         child = parent.state.children[key]
-        assert child.run is not None, "what is stopped has begun"
+        assert child.run is not None, "only a child that has begun is stopped"
         end = End(outcome="stopped", signals=signals.to_dict())
         ledger = ChildLedger(parent.ledger, key, child.run.agent)
         ledger.record(RunEnded(end=end, at=parent.clock.now()))
 
     def models_below(self, definition: AgentDefinition) -> tuple[Model, ...]:
-        """Those of the agents of this workflow, at any depth."""
+        """The models of the agents of this workflow, at any depth."""
         models: tuple[Model, ...] = ()
         for child in definition.mode.agents:
             inner = child.definition
@@ -115,20 +113,20 @@ class NestedChildren:
 
 
 def models_of(definition: AgentDefinition) -> tuple[Model, ...]:
-    """The agent's model, then its fallbacks, looked up by name."""
+    """The agent's model, then its fallbacks; names are looked up."""
     given = (definition.model, *definition.fallback_models)
     return tuple(resolve_model(model) for model in given if model is not None)
 
 
 def _pause_when(parent: Run) -> PauseWhen | None:
-    """Whatever holds a workflow after a model reply holds it after one of its agents' (R7)."""
-    asked = [ask for ask in (parent.definition.pause_when, parent.pause_when) if ask is not None]
-    if len(asked) < 2:
-        return asked[0] if asked else None
+    """For an agent of a workflow: each `pause_when` of the workflow also pauses its agents."""
+    given = [when for when in (parent.definition.pause_when, parent.pause_when) if when is not None]
+    if len(given) < 2:
+        return given[0] if given else None
 
     async def either() -> bool | str | None:
-        for ask in asked:
-            answer = ask()
+        for pause_when in given:
+            answer = pause_when()
             if inspect.isawaitable(answer):
                 answer = await answer
             if answer:
@@ -139,7 +137,12 @@ def _pause_when(parent: Run) -> PauseWhen | None:
 
 
 def seeds_of(definition: AgentDefinition, state: AgentState) -> dict[str, Any]:
-    """The defaults of the middleware's typed values that the state lacks."""
+    """The defaults of those typed values of the middleware that the state lacks.
+
+    Raises:
+        UsageError: if values in the state do not fit.
+
+    """
     seeds: dict[str, Any] = {}
     for owner, schema in definition.schemas.items():
         held = {key: state.values[key] for key in schema.model_fields if key in state.values}

@@ -1,13 +1,13 @@
-"""`Runner`: begins a run, or goes on with one, for whoever holds the state.
+"""`Runner`: starts a run of one definition, or continues one, on the state or ledger of a caller.
 
-Both are the same operation: put the new facts down, run the pipeline.
+Both are the same operation: record the new facts, then run the pipeline.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from pydantic_ai.messages import ModelRequest
 from pydantic_ai.models import Model
@@ -15,7 +15,7 @@ from pydantic_ai.models import Model
 from understudy._base.clock import Clock, NewId, SystemClock, new_random_id
 from understudy._base.json_values import checked_json
 from understudy._base.worker_threads import WorkerThreads
-from understudy.agent.nested_runs import NestedChildren, models_of, seeds_of
+from understudy.agent.nested_runs import NestedRuns, models_of, seeds_of
 from understudy.errors import DecisionError, NotInterrupted, UsageError
 from understudy.events import Event
 from understudy.interrupts import Decision, Request, checked_decision
@@ -25,35 +25,37 @@ from understudy.models.model_names import refresh_client
 from understudy.modes.pipeline import run_pipeline
 from understudy.modes.steps.run_end import outcome_of
 from understudy.outcomes import Interrupted, Outcome, Paused
-from understudy.run.cancellation import CancellationSource
+from understudy.run.cancellation import CancellationSource, as_sources
 from understudy.run.definition import AgentDefinition, PauseWhen
 from understudy.run.instructions import render
-from understudy.run.ledger import Ledger, ledgers
+from understudy.run.ledger import Ledger, ledger_tree
 from understudy.run.run import Run, inside_run
 from understudy.state.agent_state import AgentState
 from understudy.state.records import Decided, End, RunEnded, RunStarted, Unpaused, Withdrawn
 from understudy.stopping import StopSignal, StopSignals
 from understudy.tools import InvalidArguments
 
-__all__ = [
-    "Decisions",
-    "RunEnvironment",
-    "RunOptions",
-    "Runner",
-    "decide",
-    "refuse_inside_run",
-    "unpause",
-    "withdraw",
-]
-
 Decisions = Mapping[str, Decision | Mapping[str, Any]]
+"""Decisions, or their plain form such as `{"type": "approve"}`, by request id."""
 
 _THREADS = WorkerThreads()
 
 
+class EnvironmentOptions(TypedDict, total=False):
+    """The options that `Agent.execute` and `Agent.resume` have in common; none is stored."""
+
+    deps: Any
+    pause_when: PauseWhen | None
+    clock: Clock | None
+    new_id: NewId | None
+    journal: Journal | None
+    on_event: Callable[[Event], None] | None
+    cancellation: CancellationSource | Sequence[CancellationSource] | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnvironment:
-    """What surrounds one drive of a run and is never stored."""
+    """What a caller gives to one attempt at a run. None of it is stored."""
 
     deps: Any = None
     pause_when: PauseWhen | None = None
@@ -61,16 +63,32 @@ class RunEnvironment:
     new_id: NewId = new_random_id
     journal: Journal | None = None
     emit: Callable[[Event], None] | None = None
-    """Who is told events. With somebody to tell, replies are streamed."""
+    """Called with each event."""
     streaming: Callable[[], bool] | None = None
-    """Whether somebody follows the text as it comes; by default whoever is told events."""
+    """Whether replies are streamed now; by default they are if there is an `emit`."""
     agent_id: str | None = None
-    """Of the actor that runs it; the agent's name where there is none."""
+    """The id of the actor that runs the agent; None without one: then it is the agent's name."""
     halting: Callable[[], bool] | None = None
+    """Called before each step: True ends this attempt, and leaves the run open."""
     pause_requested: Callable[[], str | None] | None = None
+    """Called after each reply: a reason pauses the run."""
     threads: WorkerThreads | None = None
+    """Where plain tools and hooks run; by default a pool that the whole process shares."""
     cancellation: tuple[CancellationSource, ...] = ()
-    """Asked before each step whether the run is cancelled (P7)."""
+    """Called before each step, beside those of the agent's middleware."""
+
+    @classmethod
+    def of(cls, **options: Unpack[EnvironmentOptions]) -> RunEnvironment:
+        """The environment that these options of `execute` or `resume` describe."""
+        return cls(
+            deps=options.get("deps"),
+            pause_when=options.get("pause_when"),
+            clock=options.get("clock") or SystemClock(),
+            new_id=options.get("new_id") or new_random_id,
+            journal=options.get("journal"),
+            emit=options.get("on_event"),
+            cancellation=as_sources(options.get("cancellation")),
+        )
 
     def __post_init__(self) -> None:
         for what, function in (
@@ -79,7 +97,7 @@ class RunEnvironment:
             ("on_event", self.emit),
         ):
             if function is not None and not callable(function):
-                raise UsageError(f"{what} must be a function, not {function!r}")
+                raise UsageError(f"`{what}` must be a function, got {function!r}")
         if type(self.clock) is not SystemClock:
             _check_methods("clock", self.clock, "now", "monotonic")
         if self.journal is not None:
@@ -89,29 +107,28 @@ class RunEnvironment:
 def _check_methods(what: str, given: object, *methods: str) -> None:
     for method in methods:
         if not callable(getattr(given, method, None)):
-            raise UsageError(f"{what} has no method {method}(): {given!r} is no {what}")
+            raise UsageError(f"`{what}` must have a method {method}(), got {given!r}")
 
 
 class Runner:
-    """Runs one definition by its mode."""
+    """Starts and continues runs of one definition."""
 
     def __init__(self, definition: AgentDefinition) -> None:
         self._definition = definition
         self._fingerprint = definition.fingerprint
         self._models: tuple[Model, ...] | None = None
-        self._children = NestedChildren()
+        self._children = NestedRuns()
 
     @property
     def models(self) -> tuple[Model, ...]:
-        """The agent's model, then its fallbacks; looked up by name when first needed."""
+        """The agent's model, then its fallbacks; names are looked up at the first use."""
         if self._models is None:
-            definition = self._definition
-            self._models = models_of(definition)
+            self._models = models_of(self._definition)
         return self._models
 
     @property
     def all_models(self) -> tuple[Model, ...]:
-        """Those of the agent, and of the agents of its workflow, at any depth."""
+        """The models of the agent, and of the agents of its workflow, at any depth."""
         return (*self.models, *self._children.models_below(self._definition))
 
     async def start(
@@ -122,7 +139,7 @@ class Runner:
         options: RunOptions,
         environment: RunEnvironment,
     ) -> Outcome:
-        """Begin a run with a message; a run that stood open in `state` is withdrawn (I10)."""
+        """Start a run with a message. A run that is open in `state` is withdrawn."""
         message = user_message(input, at=environment.clock.now())
         given = _checked_state(state) if state is not None else AgentState()
         await self.check_start(given)
@@ -130,7 +147,7 @@ class Runner:
         return await self.begin(ledger, message, options=options, environment=environment)
 
     async def check_start(self, state: AgentState) -> None:
-        """Raise a `UsageError` where a run could not begin with this state (R8)."""
+        """Raise a `UsageError` if a run cannot begin with this state."""
         for model in self.all_models:
             refresh_client(model)
         seeds = seeds_of(self._definition, state)
@@ -146,7 +163,17 @@ class Runner:
         message_ids: tuple[str, ...] = (),
         signal: Callable[[], StopSignal | None] = lambda: None,
     ) -> Outcome:
-        """Begin a run in this ledger and drive it, or with a `signal` end it at once (P7)."""
+        """Record the start of a run in this ledger, and run its pipeline.
+
+        Args:
+            ledger: where the run is recorded.
+            message: the input.
+            options: of this run.
+            environment: of this attempt.
+            message_ids: the ids of the queued messages that `message` is made of.
+            signal: called once the start is recorded; a signal stops the run at once.
+
+        """
         definition = self._definition
 
         def started() -> RunStarted:
@@ -173,18 +200,22 @@ class Runner:
 
         run = ledger.state.run
         if run is not None and not run.over:
-            ledger.check(started())  # before anything is withdrawn for it (J16)
+            # A start that the journal refuses must not withdraw the open run.
+            ledger.check(started())
             withdraw(ledger, environment.clock)
         ledger.record(started())
-        wanted = signal()
-        if wanted is not None:
-            return await self.stop(ledger, wanted, environment=environment)
+        # Race: an actor may get `cancel` before the start of the run is recorded. There is no run
+        # to cancel then, so the actor keeps the signal until here
+        # (test_a_cancel_before_a_run_begins_over_a_standing_one_is_for_the_new_run).
+        stop_signal = signal()
+        if stop_signal is not None:
+            return await self.stop(ledger, stop_signal, environment=environment)
         return await run_pipeline(self._run(ledger, environment), self._definition.mode)
 
     async def resume(
         self, state: AgentState, decisions: Decisions | None, *, environment: RunEnvironment
     ) -> Outcome:
-        """Go on from where the state stands, with answers if there are some."""
+        """Continue the open run of this state, with decisions if there are some."""
         state = _checked_state(state)
         refuse_inside_run()
         current = state.run
@@ -200,7 +231,7 @@ class Runner:
                 raise NotInterrupted(
                     "The run of this state is over: use execute(input, state=...) for a new one"
                 )
-            return self.ended(state)
+            return self.ended(state)  # the same decisions again
         ledger = self._ledger(state, environment, fresh=False)
         decide(ledger, new, environment.clock)
         if decisions is None:
@@ -208,7 +239,7 @@ class Runner:
         return await self.go_on(ledger, environment=environment)
 
     async def go_on(self, ledger: Ledger, *, environment: RunEnvironment) -> Outcome:
-        """Drive the open run of this ledger from where it stands."""
+        """Continue the open run of this ledger."""
         for model in self.models:
             refresh_client(model)
         run = self._run(ledger, environment)
@@ -218,37 +249,37 @@ class Runner:
             (current.deps_given, environment.deps, "deps"),
             (current.pause_when_given, environment.pause_when, "pause_when"),
         ):
-            if given and value is None:  # it never goes on without (J12)
+            if given and value is None:  # it must not continue without
                 return replace(run.paused(f"needs {what}"), state=run.state.copied())
         return await run_pipeline(run, self._definition.mode)
 
     def ended(self, state: AgentState) -> Outcome:
-        """The outcome of the run that is over in this state."""
-        assert state.run is not None, "the run that is over"
-        assert state.run.end is not None, "the run that is over"
+        """The outcome of the last run of this state, which is over."""
+        assert state.run is not None, "only called after a run"
+        assert state.run.end is not None, "only called after its end"
         return outcome_of(state.run.end, state.copied(), self._definition, {})
 
     def suspended_outcome(self, state: AgentState) -> Interrupted | Paused | None:
-        """The outcome of the open run in this state, if it waits for a person or is paused."""
+        """The outcome of the open run of this state, if it is interrupted or paused."""
         run = state.run
         if run is None or run.over:
             return None
         state = state.copied()
         usage = state.usage
-        if state.requests:  # before a pause, as where both came up (W6)
+        if state.requests:  # they take precedence over a pause
             return Interrupted(requests=state.requests, run_id=run.run_id, state=state, usage=usage)
         if state.pause is not None:
             return Paused(reason=state.pause, run_id=run.run_id, state=state, usage=usage)
         return None
 
     def view(self, ledger: Ledger, environment: RunEnvironment) -> Run:
-        """The agent as a hook may look at it while no run goes on, or beside one."""
+        """A `Run` for hooks that are called outside the pipeline, between runs or during one."""
         return self._run(ledger, environment)
 
     async def stop(
         self, ledger: Ledger, signal: StopSignal, *, environment: RunEnvironment
     ) -> Outcome:
-        """End the open run as stopped: what had finished is kept, the rest is marked (P7)."""
+        """End the open run as stopped. Finished calls are kept, the others marked in history."""
         end = End(outcome="stopped", signals=StopSignals((signal,)).to_dict())
         ledger.record(RunEnded(end=end, at=environment.clock.now()))
         await ledger.durable()
@@ -256,7 +287,7 @@ class Runner:
 
     def _ledger(self, state: AgentState, environment: RunEnvironment, *, fresh: bool) -> Ledger:
         path = (self._definition.name,)
-        own = state if fresh else state.copied()  # a fresh one is nobody else's
+        own = state if fresh else state.copied()  # the caller's state must not change
         ledger = Ledger(own, environment.journal, agent_path=path, listener=environment.emit)
         ledger.open(fresh=fresh)
         return ledger
@@ -282,7 +313,7 @@ class Runner:
         )
 
     async def _check_instructions(self, state: AgentState, seeds: Mapping[str, Any]) -> None:
-        """Raise before anything runs where text instructions read a key that is not there (W4)."""
+        """Raise before anything runs if instructions read a key that is not in the values."""
         texts = [i for i in self._definition.instructions if isinstance(i, str) and "{" in i]
         if texts:
             seen = AgentState(values={**state.values, **seeds})
@@ -294,11 +325,17 @@ class Runner:
     def check_decisions(
         self, state: AgentState, decisions: object, clock: Clock
     ) -> dict[str, Decision]:
-        """The answers that are new; all of them fit, or a `DecisionError` names one (I5)."""
+        """The decisions that are new, checked. Those that were made before are left out.
+
+        Raises:
+            DecisionError: if one does not fit its request, or its request is unknown or stale.
+            NotInterrupted: if a request was answered before by another decision.
+
+        """
         if not isinstance(decisions, Mapping):
             raise DecisionError(
-                f"resume takes a mapping of request ids to decisions, not {decisions!r}: "
-                "interrupted.decide(approve(), ...) makes one from decisions in order"
+                f"resume takes a mapping of request ids to decisions, got {decisions!r}: "
+                "interrupted.decide(approve(), ...) makes one from decisions in request order"
             )
         if not decisions:
             raise DecisionError("resume got no decision: answer at least one request")
@@ -313,43 +350,42 @@ class Runner:
         new = {}
         for request_id, given in decisions.items():
             if request_id in pending:
-                new[request_id] = self._fitting(pending[request_id], given, clock)
+                new[request_id] = self._in_time(pending[request_id], given, clock)
             elif request_id in before:
                 earlier = before[request_id]
                 if not self._checked(earlier.request, given).same_as(earlier.decision):
                     raise NotInterrupted(
                         f"Request {request_id!r} was answered before, with "
-                        f"{earlier.decision.type!r}: that answer stands"
+                        f"{earlier.decision.type!r}: that decision cannot be changed"
                     )
             else:
                 known = ", ".join(map(repr, pending)) or "none"
                 raise DecisionError(
-                    f"Request {request_id!r} does not stand now (stale or unknown); standing: "
-                    f"{known}",
+                    f"Request {request_id!r} is not pending (stale or unknown); pending: {known}",
                     request_id=str(request_id),
                 )
         return new
 
-    def _fitting(self, request: Request, given: object, clock: Clock) -> Decision:
-        """The answer, if this request still takes one (I14)."""
+    def _in_time(self, request: Request, given: object, clock: Clock) -> Decision:
+        """The decision, checked, if the request has not expired."""
         if request.expires_at is not None and request.expires_at <= clock.now():
             raise DecisionError(
                 f"Request {request.id!r} expired at {request.expires_at.isoformat()} and counts "
-                "as rejected: resume(state) without an answer to it goes on",
+                "as rejected: call resume(state) without a decision about it",
                 request_id=request.id,
             )
         return self._checked(request, given)
 
     def _checked(self, request: Request, given: object) -> Decision:
-        """The answer as plain JSON data, with arguments that the tool takes."""
+        """The decision as plain JSON data, with arguments that the tool accepts."""
         decision = checked_decision(request, given)
         try:
             plain = checked_json({"value": decision.value}, what="respond(...)")
             arguments = decision.arguments
             if arguments is not None:
                 arguments = checked_json(arguments, what="edit(...)")
-                definition = _asking(self._definition, request)
-                if definition is not None:  # else it is checked when the call is due
+                definition = _requester(self._definition, request)
+                if definition is not None:  # else they are checked when the call is due
                     tool = definition.tools.get(request.tool_name)
                     if tool is None:
                         raise InvalidArguments(
@@ -363,8 +399,8 @@ class Runner:
             ) from error
 
 
-def _asking(definition: AgentDefinition, request: Request) -> AgentDefinition | None:
-    """The definition of the agent that asks; None where a tool brought it along."""
+def _requester(definition: AgentDefinition, request: Request) -> AgentDefinition | None:
+    """The definition of the agent that the request is of; None if only a tool knows that agent."""
     for name in request.agent_path[1:]:
         child = definition.children.get(name)
         if child is None:
@@ -374,13 +410,13 @@ def _asking(definition: AgentDefinition, request: Request) -> AgentDefinition | 
 
 
 def belongs_to_run(run_id: str, root: str) -> bool:
-    """Whether this run is `root`, or one inside it: its id begins with that of its call."""
+    """Whether this run is `root`, or one inside it: its id begins with that of the outer run."""
     return run_id == root or run_id.startswith(root + ".")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """What is fixed when a run begins; the until pair is collapsed already."""
+    """The options that are recorded when a run begins."""
 
     until_tool: tuple[str, ...] | None = None
     require_tool_success: bool = False
@@ -389,22 +425,22 @@ class RunOptions:
 
 
 def refuse_inside_run() -> None:
-    """Raise where a tool, a hook or a model wants to decide (I13)."""
+    """Raise a `DecisionError` inside a tool, hook or model: only the host may decide."""
     run = inside_run.get()
     if run is not None and not run.closed:
         raise DecisionError(
-            "resume was called from inside a tool, hook or model: only the host decides (I13)"
+            "resume was called from inside a tool, hook or model: call it from the host"
         )
 
 
 def decide(ledger: Ledger, decisions: Mapping[str, Decision], clock: Clock) -> None:
-    """Record answers that were checked, each where it was asked for (S5)."""
+    """Record decisions that were checked, each in the ledger of the agent that requested it."""
     now = clock.now()
     root = ledger.state.run
     if root is not None and root.halt is not None and root.halt.id in decisions:
         ledger.record(Decided(request_id=root.halt.id, decision=decisions[root.halt.id], at=now))
         return
-    for place in list(ledgers(ledger)):
+    for place in list(ledger_tree(ledger)):
         run = place.state.run
         turn = run.turn if run is not None and not run.over else None
         for request in turn.pending_requests if turn is not None else ():
@@ -414,8 +450,8 @@ def decide(ledger: Ledger, decisions: Mapping[str, Decision], clock: Clock) -> N
 
 
 def unpause(ledger: Ledger) -> None:
-    """Let a paused run go on."""
-    for place in list(ledgers(ledger)):
+    """Record that the run, and each paused run inside it, is no longer paused."""
+    for place in list(ledger_tree(ledger)):
         run = place.state.run
         if run is not None and not run.over and run.paused is not None:
             place.record(Unpaused())
@@ -425,16 +461,18 @@ def _checked_state(given: object) -> AgentState:
     if isinstance(given, AgentState):
         return given
     if isinstance(given, Mapping):
-        raise UsageError("state is an AgentState: read stored data with AgentState.from_dict(data)")
-    raise UsageError(f"state is an AgentState (outcome.state), not {given!r}")
+        raise UsageError(
+            "`state` must be an AgentState: read stored data with AgentState.from_dict(data)"
+        )
+    raise UsageError(f"`state` must be an AgentState, such as outcome.state, got {given!r}")
 
 
 def withdraw(ledger: Ledger, clock: Clock) -> None:
-    """A message from outside ends the run that it overtakes (I10)."""
+    """Record that the open run, if there is one, ends because of a new message."""
     state = ledger.state
     if state.run is None or state.run.over:
         return
-    for place in list(ledgers(ledger)):
+    for place in list(ledger_tree(ledger)):
         run = place.state.run
         turn = run.turn if run is not None and not run.over else None
         ids = tuple(request.id for request in turn.pending_requests) if turn is not None else ()

@@ -1,4 +1,4 @@
-"""Events as they come: a run in a task of its own, and an iterator over what it tells."""
+"""`streamed`: a run in a task of its own, and an iterator over its events."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from understudy._base.event_loops import call_on
 from understudy.events import Event
 from understudy.outcomes import Outcome
 
-__all__ = ["streamed"]
-
 
 async def streamed(
     begin: Callable[[Callable[[Event], None]], Coroutine[Any, Any, Outcome]],
 ) -> AsyncIterator[Event | Outcome]:
-    """What the run that `begin(emit)` begins tells, from any thread, in order; then its outcome."""
+    """The events of the run that `begin(emit)` starts, in order, and last its outcome.
+
+    `emit` may be called from any thread. Closing the iterator cancels the run and waits for its end
+    (`test_leaving_the_loop_early_cancels_the_run_and_leaves_no_task`).
+    """
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[Event | None] = asyncio.Queue()
 
     def emit(event: Event) -> None:
-        # When the loop is closed the events of an abandoned tool have no reader left.
+        # The thread of an abandoned tool may emit after the loop was closed: that has no reader.
         call_on(loop, queue.put_nowait, event)
 
     task = asyncio.ensure_future(begin(emit))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Literal, Protocol, get_args
+from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 from understudy.errors import Fenced, StoreConflict, UsageError
 from understudy.journal.codec import EncodedRecord
@@ -79,6 +79,21 @@ class StoredAgent:
     """The runtime that owns it now; None = it may be claimed."""
 
 
+def stored_agent(row: tuple[Any, ...]) -> StoredAgent:
+    """The agent of a database's row: its columns in the order of the fields."""
+    agent_id, agent, incarnation, epoch, last_seq, floor, index_status, host = row
+    return StoredAgent(
+        agent_id=agent_id,
+        agent=agent,
+        incarnation=incarnation,
+        epoch=epoch,
+        last_seq=last_seq,
+        floor=floor,
+        index_status=IndexStatus(index_status),
+        host=host,
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRecords:
     """The records of one agent above some number, in order, without a gap."""
@@ -99,6 +114,10 @@ class Batch:
     """Of the first of `records`: one more than the newest that the store has."""
     records: tuple[EncodedRecord, ...]
     index_status: IndexStatus
+
+
+Refusal: TypeAlias = Fenced | StoreConflict
+"""Why a batch was not added."""
 
 
 class Backend(Protocol):
@@ -177,7 +196,7 @@ class Backend(Protocol):
 
         """
 
-    def append_all(self, batches: Sequence[Batch]) -> list[Fenced | StoreConflict | None]:
+    def append_all(self, batches: Sequence[Batch]) -> list[Refusal | None]:
         """`append` for each, in order, in one round trip where the database is remote.
 
         Returns:

@@ -1,4 +1,4 @@
-"""Middleware: one concern a module, wrapped around an agent's model and tool calls."""
+"""Middleware: concerns wrapped around an agent's model and tool calls, one in each module."""
 
 from understudy.middleware.base import Middleware, Next, Prepared
 from understudy.middleware.cancellation import Cancellation

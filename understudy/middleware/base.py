@@ -1,4 +1,4 @@
-"""The middleware contract. Everything in it is optional."""
+"""`Middleware`: the contract between the pipeline and a middleware. All hooks are optional."""
 
 from __future__ import annotations
 
@@ -21,10 +21,8 @@ from understudy.run.tool_call import ToolCall
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelResponse
 
-__all__ = ["Middleware", "Next", "Prepared", "collect_hooks"]
-
 Next = Callable[[ToolCall], Awaitable[Any]]
-"""Goes on with a call: gives what the tool returned, raises what it raised."""
+"""Runs the rest of a call: returns what the tool returned, raises what it raised."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +32,7 @@ class Prepared:
     instructions: Instructions = ""
     tools: Sequence[Any] = field(default_factory=tuple)
     agents: Sequence[Any] = field(default_factory=tuple)
-    """Agents that its tools may run: each an `Agent`, or a dict of what makes one (S2)."""
+    """Agents that its tools may run: each an `Agent`, or a dict of options for one."""
 
 
 class Middleware:
@@ -42,20 +40,20 @@ class Middleware:
 
     Override what you need, async or plain (plain hooks run in worker threads). Hooks are called in
     stack order, `after_*` and `on_run_end` in reverse. A hook that raises ends the run as
-    `Failed(MiddlewareError)`. Hooks run at least once: a crash may repeat the last one, so a side
-    effect belongs into `await run.once(key, fn)` (J15).
+    `Failed(MiddlewareError)`. Hooks run at least once: after a crash the last one may run again, so
+    put a side effect into `await run.once(key, fn)`.
     """
 
     state_schema: ClassVar[type[BaseModel] | None] = None
-    """Typed values that this middleware adds to `state.values`: checked on entry and on change."""
+    """Typed values that this middleware adds to `state.values`: validated on each change."""
     stream_safe: ClassVar[bool] = False
-    """Whether text may be shown before `after_model` has seen the whole reply (J15)."""
+    """Whether text deltas may be emitted before `after_model` has seen the whole reply."""
     keeps_time: bool = False
-    """Whether it reads `run.seconds`, so that they are recorded to survive a crash (P5)."""
+    """Whether it reads `run.seconds`, so that they must be recorded to survive a crash."""
 
     @property
     def name(self) -> str:
-        """What errors call it."""
+        """Its name in errors and requests; the name of the class."""
         return type(self).__name__
 
     def prepare(self, definition: AgentDefinition) -> Prepared:
@@ -63,23 +61,23 @@ class Middleware:
         return Prepared()
 
     def check(self, definition: AgentDefinition) -> None:
-        """Raise a `UsageError` for options that do not fit the finished agent (R8)."""
+        """Raise a `UsageError` for options that do not fit the complete agent."""
 
     async def on_start(self, actor: Any) -> None:
-        """The agent is awake, for the first time or again. Only under a `Runtime`.
+        """The agent was activated, for the first time or again. Only under a `Runtime`.
 
         Args:
-            actor: the agent's ref: keep it to `send` or `notify` later.
+            actor: the agent's ref, to `send` or `notify` later.
 
         """
 
     async def on_message(self, run: Run, message: Any) -> Mapping[str, Any] | None:
-        """A host, or this middleware itself, sent `ref.notify(name, message)` (A7).
+        """A host, or this middleware itself, called `ref.notify(name, message)`.
 
-        It may come in the middle of a run, or while none goes on: read `run.state` and `run.deps`.
+        It may come during a run, or while there is none: read `run.state` and `run.deps`.
 
         Returns:
-            A delta to merge into the agent's values, as a tool's; or None.
+            A delta to merge into the agent's values, as that of a tool; or None.
 
         """
         return None
@@ -88,36 +86,36 @@ class Middleware:
         """A run begins."""
 
     async def before_step(self, run: Run) -> None:
-        """A step, a model call and its tools, is about to begin: the place for `run.signal`."""
+        """A step (a model call and its tools) is about to begin: the place for `run.signal`."""
 
     async def after_step(self, run: Run) -> None:
-        """A step is done, its reply and results are in the state; now it is decided how to go on.
+        """A step is done: its reply and results are in the state. What follows is decided next.
 
-        Not called where the run ends by its until tool.
+        Not called if the run ends by its until tool.
         """
 
     async def before_model(self, run: Run, request: ModelInput) -> ModelInput | None:
-        """The model is about to be asked `request`; return another one to ask that instead."""
+        """Before a request to the model; return another `ModelInput` to send that instead."""
 
     async def after_model(self, run: Run, reply: ModelResponse) -> ModelResponse | None:
-        """The model replied; return another reply to record that instead."""
+        """After a reply of the model; return another reply to record that instead."""
 
     async def check_tool_calls(self, run: Run, calls: Sequence[ToolCall]) -> Sequence[Request]:
-        """Which of these calls need a person: make each with `call.request(...)`."""
+        """The requests about those calls that need a decision, each made by `call.request(...)`."""
         return ()
 
     async def wrap_tool_call(self, run: Run, call: ToolCall, next: Next) -> Any:
-        """Around a tool's body. Must be async, and give what `await next(call)` gives, or other."""
+        """Around a tool's body. Must be async; returns what `await next(call)` did, or other."""
         return await next(call)
 
     async def on_resume(self, run: Run, decisions: dict[str, Decision]) -> None:
-        """A person answered; the decisions are recorded already."""
+        """Decisions were made, and are recorded. Called before the run continues."""
 
     async def on_run_end(self, run: Run, outcome: Outcome) -> None:
-        """The run is done: not interrupted, paused or failed (R4)."""
+        """The run is completed or stopped. Not called if it is interrupted, paused or failed."""
 
     def transform_display_message(self, message: ModelMessage) -> ModelMessage | None:
-        """How a person is shown a message: another one, or None for as it is."""
+        """The message to display instead of this one; None to display it as it is."""
 
 
 _REVERSED = ("after_step", "after_model", "on_run_end")
@@ -138,10 +136,10 @@ _TABLE = (
 
 
 def collect_hooks(stack: Sequence[Middleware]) -> Hooks:
-    """The hooks that these middlewares override, each in calling order.
+    """The hooks that these middleware override, each in calling order.
 
     Raises:
-        UsageError: if one that must be async is not, or the other way round.
+        UsageError: for a plain hook that must be async, or an async one that must be plain.
 
     """
     table: dict[str, tuple[Hook, ...]] = {}
@@ -157,13 +155,10 @@ def collect_hooks(stack: Sequence[Middleware]) -> Hooks:
                 raise UsageError(f"{middleware.name}.transform_display_message must be plain")
             hooks.append(hook)
         table[name] = tuple(reversed(hooks) if name in _REVERSED else hooks)
-    rewriting = [
-        m
-        for m in stack
-        if getattr(type(m), "after_model") is not Middleware.after_model  # noqa: B009
-    ]
     return Hooks(
         **table,
         keeps_time=any(m.keeps_time for m in stack),
-        streams_safely=all(m.stream_safe for m in rewriting),
+        streams_safely=all(
+            m.stream_safe for m in stack if type(m).after_model is not Middleware.after_model
+        ),
     )

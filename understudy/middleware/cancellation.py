@@ -1,6 +1,6 @@
-"""`Cancellation`: sources that may cancel any run of an agent, wherever it runs (P7).
+"""`Cancellation`: sources that may cancel any run of an agent, wherever it runs.
 
-It carries them along, and no more: they are asked by the pipeline, before every step.
+It only holds the sources. The pipeline calls them before each step. It owns no interrupts.
 """
 
 from __future__ import annotations
@@ -9,24 +9,22 @@ from understudy.errors import UsageError
 from understudy.middleware.base import Middleware
 from understudy.run.cancellation import CancellationSource, as_sources
 
-__all__ = ["Cancellation"]
-
 
 class Cancellation(Middleware):
-    """Asks these sources at the start of each run and before each of its steps.
+    """Sources that are called when a run starts, and before each of its steps.
 
-    For one run alone give them to `execute(cancellation=...)`. They are asked in the agents that
-    tools run, too, each time with the state of that agent.
+    For a single run pass them to `execute(cancellation=...)`. They are also called in the agents
+    that tools run, each time with the state of that agent.
 
     Args:
-        sources: objects with `check(state)`, async or plain.
+        sources: objects with a method `check(state)`, async or plain.
 
     Raises:
-        UsageError: for none, or one without `check`.
+        UsageError: for no source, or one without `check`.
 
     """
 
     def __init__(self, *sources: CancellationSource) -> None:
         if not sources:
-            raise UsageError("Cancellation(...) takes one source at least")
+            raise UsageError("Cancellation(...) needs at least one source")
         self.sources = as_sources(sources)

@@ -1,8 +1,8 @@
-"""`Haltable`: a tool may stop the whole run for good, and a person is told (I11).
+"""`Haltable`: a tool may end the whole run for good, and a person is informed.
 
-It says that its agent, and all agents below it, are halted in good order when a tool raises `Halt`;
-without it the run fails, for a halt is never ignored. It is no question: nothing of the run goes on
-after it, whoever answers. It owns requests of kind `halt`, which can only be dismissed.
+With it, a `Halt` raised by a tool of its agent, or of any agent below, interrupts the run in an
+orderly way. Without it the run fails, since a halt is never ignored. A halt is no question: the run
+does not continue after it. It owns requests of kind `halt`, which can only be dismissed.
 """
 
 from __future__ import annotations
@@ -11,13 +11,8 @@ from typing import ClassVar
 
 from understudy.middleware.base import Middleware
 
-__all__ = ["Haltable"]
-
 
 class Haltable(Middleware):
-    """Lets tools halt this agent, and the run that it belongs to, by raising `Halt`.
-
-    One in the outermost agent is enough for all below it.
-    """
+    """Lets tools halt the run, by raising `Halt`. One in the outermost agent is enough."""
 
     halts: ClassVar[bool] = True

@@ -1,8 +1,8 @@
 """`HumanInTheLoop`: a person decides whether a tool call runs.
 
-It asks, and no more: what an answer does to a call is the pipeline's matter, the same for every
-middleware that asks. It owns requests of kind `approval`. A gate is never silently off: an option
-that could not work is an error when the agent is made (I1).
+It only makes the requests. The pipeline carries decisions out, the same way for each middleware
+that makes requests. It owns requests of kind `approval`. A gate is never silently off: an option
+that could not work is an error when the agent is made.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall
 from understudy.tools import ToolContext
 
-__all__ = ["HumanInTheLoop", "Rule"]
-
 logger = logging.getLogger(__name__)
 
 When = Callable[[dict[str, Any], ToolContext], Any]
@@ -41,19 +39,19 @@ class _Gate:
 
 
 class HumanInTheLoop(Middleware):
-    """Asks a person before the named tools run (I1).
+    """Requests a person's decision before the named tools run.
 
     Args:
         rules: for each tool `True` (approve, edit, reject and respond are allowed), a list of the
-            decisions that are, a dict `{"allowed": [...], "when": fn, "display": fn}`, or `False`
-            for never. `when(arguments, ctx)` says whether this call needs a person; if it raises,
-            one is asked (I7). `display(arguments, ctx)` gives text or a dict to show beside the
-            arguments (I14). Both may be async.
+            decisions that are allowed, a dict `{"allowed": [...], "when": fn, "display": fn}`, or
+            `False` for no request. `when(arguments, ctx)` returns whether this call needs a
+            decision; if it raises, the call needs one. `display(arguments, ctx)` returns a text or
+            a dict to show beside the arguments. Both may be async.
         expires_after: seconds after which an unanswered request counts as rejected; None = never.
-        on_expiry: what an expired request counts as. Only `"reject"`: silence approves nothing.
+        on_expiry: what an expired request counts as. Only `"reject"` is possible.
 
     Raises:
-        UsageError: for an empty or unknown decision list, an unknown option or tool.
+        UsageError: for an empty decision list, or an unknown decision, option or tool.
 
     """
 
@@ -66,19 +64,22 @@ class HumanInTheLoop(Middleware):
     ) -> None:
         if not isinstance(rules, Mapping):
             raise UsageError(
-                f"HumanInTheLoop takes a mapping of tool names to rules, not {rules!r}"
+                f"HumanInTheLoop: `rules` must be a mapping of tool names to rules, got {rules!r}"
             )
         self._gates = {name: _gate(name, rule) for name, rule in rules.items()}
         if expires_after is not None and not is_time_span(expires_after):
-            raise UsageError(f"expires_after must be seconds above 0, not {expires_after!r}")
+            raise UsageError(
+                f"HumanInTheLoop: `expires_after` must be seconds above 0, got {expires_after!r}"
+            )
         if on_expiry != "reject":
             raise UsageError(
-                f"on_expiry must be 'reject', not {on_expiry!r}: silence approves nothing"
+                f"HumanInTheLoop: `on_expiry` must be 'reject', got {on_expiry!r}: a request that "
+                "expires must not approve the call"
             )
         self._expires_after = expires_after
 
     def covers(self, tool_name: str) -> bool | None:
-        """Whether the tool is gated; None where no rule names it. Holds in agents below (S5)."""
+        """Whether the tool is gated; None if no rule names it. Applies to the agents below, too."""
         return None if tool_name not in self._gates else self._gates[tool_name] is not None
 
     def check(self, definition: AgentDefinition) -> None:
@@ -108,7 +109,7 @@ class HumanInTheLoop(Middleware):
 
 
 def _tools_below(definition: AgentDefinition) -> set[str]:
-    """The tools of all agents that this one may run: a gate holds for them too (S5)."""
+    """The tools of all agents that this one may run: a gate applies to them too."""
     names: set[str] = set()
     for child in definition.children.values():
         names |= {*child.definition.tools, *_tools_below(child.definition)}
@@ -129,13 +130,13 @@ def _gate(name: str, rule: Rule) -> _Gate | None:
             )
         for option in ("when", "display"):
             if rule.get(option) is not None and not callable(rule[option]):
-                raise UsageError(f"{where}: {option} must be a function, not {rule[option]!r}")
+                raise UsageError(f"{where}: `{option}` must be a function, got {rule[option]!r}")
         allowed = checked_allowed(rule.get("allowed", DECISION_TYPES), what=f"{where}['allowed']")
         return _Gate(allowed, rule.get("when"), rule.get("display"))
     if isinstance(rule, Sequence):
         return _Gate(checked_allowed(rule, what=where))
     raise UsageError(
-        f"{where} is {rule!r}; give True, False, a list of decisions, or a dict of options"
+        f"{where} must be True, False, a list of decisions, or a dict of options, got {rule!r}"
     )
 
 
@@ -146,7 +147,9 @@ async def _needs_person(gate: _Gate, call: ToolCall) -> bool:
         answer = gate.when(deepcopy(call.arguments), call.context)
         return bool(await answer if inspect.isawaitable(answer) else answer)
     except Exception:
-        logger.exception("when() of the gate on %r raised: a person is asked", call.tool_name)
+        logger.exception(
+            "when() of the gate on %r raised: an approval is requested", call.tool_name
+        )
         return True
 
 

@@ -1,8 +1,7 @@
-"""`Limits`: so many steps, tokens, seconds and failed tools may a run take (P5).
+"""`Limits`: how many steps, tokens, seconds and failed tool calls a run may take.
 
-It watches, and tells the run by signals that it is to stop. Stopping is the pipeline's matter, the
-same for every signal; so each limit can be overridden by whoever asks to continue (P4). It owns
-no interrupts.
+It only emits stop signals. The pipeline stops the run, the same way for each signal, so a limit can
+be overridden by `run.request_continuation`. It owns no interrupts.
 """
 
 from __future__ import annotations
@@ -18,29 +17,27 @@ from understudy.middleware.base import Middleware
 from understudy.run.run import Run
 from understudy.stopping import StopSignal
 
-__all__ = ["Limits"]
-
 
 class Limits(Middleware):
-    """Stops a run that has used up what it may use; what it did is kept in its state.
+    """Stops a run that has reached a limit; its state keeps all that it did.
 
-    Each limit is checked before a step, with `>=`: what one step uses beyond it is used. A reply
-    that is the final answer is kept, even one that uses too much. All of them count over the run,
-    its resumes included. None means no limit.
+    Each limit is checked before a step, with `>=`: a step that is running may exceed it. A final
+    answer is kept even if it exceeds a limit. All limits count over the whole run, including its
+    resumes. None means no limit.
 
     Args:
         max_steps: model calls.
-        max_tokens: input and output tokens, with those of all agents inside.
-        max_seconds: time spent running, not that of waiting for people.
-        finish_reasons: a reply that finished so ends the run, as `Completed`, when its tools are
-            done: any of `stop`, `length`, `content_filter`, `tool_call`, `error`.
-        max_consecutive_tool_errors: results that are errors, without a success between.
+        max_tokens: input and output tokens, including those of all agents inside.
+        max_seconds: seconds spent running, without the waits for people.
+        finish_reasons: a reply with one of these reasons ends the run, as `Completed`, when its
+            tools are done: `stop`, `length`, `content_filter`, `tool_call`, `error`.
+        max_consecutive_tool_errors: results that are errors, without a success between them.
         on_limit: `"stop"` ends the run as `Stopped`. `"generate"` lets the model answer once more,
-            without tools, and ends it as `Completed(early_stopped=True)`; a run that must end by
-            an until tool is stopped nevertheless.
+            without tools, and ends it as `Completed(early_stopped=True)`; a run with an until tool
+            is stopped nevertheless.
 
     Raises:
-        UsageError: for a limit that is none, such as 0.
+        UsageError: for an invalid limit, such as 0.
 
     """
 
@@ -62,7 +59,7 @@ class Limits(Middleware):
         self._max_seconds = max_seconds
         self._finish_reasons = _reasons(finish_reasons)
         if on_limit not in ("stop", "generate"):
-            raise UsageError(f"Limits(on_limit=) is 'stop' or 'generate', not {on_limit!r}")
+            raise UsageError(f"Limits: `on_limit` must be 'stop' or 'generate', got {on_limit!r}")
         self._answer = on_limit == "generate"
         self.keeps_time = max_seconds is not None
 
@@ -71,37 +68,46 @@ class Limits(Middleware):
             run.signal(signal, answer=self._answer)
 
     def _reached(self, run: Run) -> list[StopSignal]:
-        """A signal for each limit that is reached. They tell nothing that a second look changes."""
+        """A signal for each limit that is reached.
+
+        The messages are the same each time that this is called for one state: the same signal is
+        recorded once.
+        """
         current = run.current
         found = []
         if self._max_steps is not None and current.model_calls >= self._max_steps:
-            told = f"{current.model_calls} of {self._max_steps} steps were made"
-            found.append(StopSignal.steps_limit(told, source="limits.max_steps"))
+            message = f"{current.model_calls} of {self._max_steps} steps were made"
+            found.append(StopSignal.steps_limit(message, source="limits.max_steps"))
         tokens = run.usage.total_tokens
         if self._max_tokens is not None and tokens >= self._max_tokens:
-            told = f"{tokens} of {self._max_tokens} tokens were used"
-            found.append(StopSignal.token_limit(told, source="limits.max_tokens"))
+            message = f"{tokens} of {self._max_tokens} tokens were used"
+            found.append(StopSignal.token_limit(message, source="limits.max_tokens"))
         if self._max_seconds is not None and run.seconds >= self._max_seconds:
-            told = f"its {self._max_seconds:g} seconds were over"
-            found.append(StopSignal.time_limit(told, source="limits.max_seconds"))
+            message = f"its {self._max_seconds:g} seconds were over"
+            found.append(StopSignal.time_limit(message, source="limits.max_seconds"))
         if self._max_errors is not None and current.tool_errors >= self._max_errors:
-            told = f"{current.tool_errors} tool calls failed in a row"
-            found.append(StopSignal.retry_limit(told, source="limits.max_consecutive_tool_errors"))
+            message = f"{current.tool_errors} tool calls failed in a row"
+            found.append(
+                StopSignal.retry_limit(message, source="limits.max_consecutive_tool_errors")
+            )
         return found
 
     async def after_step(self, run: Run) -> None:
         turn = run.current.turn
         reason = turn.response.finish_reason if turn is not None else None
         if reason is not None and reason in self._finish_reasons:
-            told = f"the model finished by {reason!r}"
-            run.signal(StopSignal.finish_reason(told, source="limits.finish_reasons"))
+            message = f"the model finished by {reason!r}"
+            run.signal(StopSignal.finish_reason(message, source="limits.finish_reasons"))
 
 
 def _count(given: int | None, name: str) -> int | None:
     if given is None:
         return None
     if not isinstance(given, int) or isinstance(given, bool) or given < 1:
-        raise UsageError(f"Limits({name}=) is a number from 1 on, or None for off; not {given!r}")
+        raise UsageError(
+            f"Limits: `{name}` must be an integer of at least 1, or None for no limit, got "
+            f"{given!r}"
+        )
     return given
 
 
@@ -111,12 +117,12 @@ def _reasons(given: Sequence[FinishReason] | None) -> tuple[FinishReason, ...]:
     known = get_args(FinishReason)
     if isinstance(given, str) or not isinstance(given, Sequence) or not given:
         raise UsageError(
-            f"Limits(finish_reasons=) is a list of {', '.join(known)}, or None for off; not "
-            f"{given!r}"
+            f"Limits: `finish_reasons` must be None or a non-empty list of {', '.join(known)}, "
+            f"got {given!r}"
         )
     for reason in given:
         if reason not in known:
             raise UsageError(
-                f"Limits(finish_reasons=) holds {reason!r}; there are: {', '.join(known)}"
+                f"Limits: `finish_reasons` must hold any of {', '.join(known)}, got {reason!r}"
             )
     return tuple(given)

@@ -1,8 +1,8 @@
-"""`SubAgent`: an agent hands tasks to other agents.
+"""`SubAgent`: an agent delegates tasks to other agents.
 
-It adds the tool `task(task_name, instructions)`, and no more: running a child, waiting with it for
-a person, and going on with it afterwards is the pipeline's matter, the same for `ctx.run_agent`.
-It owns no interrupts; those of its children rise through it (S5).
+It only adds the tool `task(task_name, instructions)`. The pipeline runs the child, suspends the
+call with it and continues it, the same way as for `ctx.run_agent`. It owns no interrupts; those of
+its children are listed with those of the parent.
 """
 
 from __future__ import annotations
@@ -16,27 +16,25 @@ from understudy.outcomes import Completed, Failed, Outcome, Stopped
 from understudy.run.definition import AgentDefinition
 from understudy.tools import Tool, ToolContext, ToolFailed
 
-__all__ = ["SubAgent"]
-
 GENERAL_PURPOSE = "general-purpose"
 _TOOL = "task"
 
 
 class SubAgent(Middleware):
-    """Gives the model a `task` tool that runs other agents (S1).
+    """Gives the model a `task` tool that runs other agents.
 
     Args:
         agents: each an `Agent`, or a dict with `name`, `description` and any of `instructions`,
             `tools`, `middleware`, `model` (the parent's by default), `max_runs`, `early_stopping`,
-            `max_overrides`, `until_tool` or `until_tool_success` (S2).
-        general_purpose: also offer an agent like the parent itself, less what would nest it
-            without end.
+            `max_overrides`, `until_tool` or `until_tool_success`.
+        general_purpose: also offer an agent with the parent's model, tools and middleware, without
+            its `SubAgent`.
         block_middleware: classes of the parent's middleware that the general-purpose agent does
-            not get. A gate cannot be named: it holds in every agent below (S5).
-        max_depth: how deep agents may nest, the root counted; deeper is an error result (S7).
+            not get. A gate cannot be blocked: it applies to all agents below.
+        max_depth: how deep agents may nest, the root included; a deeper task is an error result.
 
     Raises:
-        UsageError: when the agent is made, naming what is wrong.
+        UsageError: for an invalid option; for an invalid agent, when the parent is made.
 
     """
 
@@ -49,20 +47,29 @@ class SubAgent(Middleware):
         max_depth: int = 5,
     ) -> None:
         if isinstance(agents, (str, Mapping)) or not isinstance(agents, Sequence):
-            raise UsageError(f"SubAgent(agents=[...]) takes a list, not {agents!r}")
+            raise UsageError(f"SubAgent: `agents` must be a list, got {agents!r}")
         if not agents and not general_purpose:
-            raise UsageError("SubAgent has no agents to run: give some, or general_purpose=True")
+            raise UsageError(
+                "SubAgent has no agents to run: give `agents`, or general_purpose=True"
+            )
         if not isinstance(max_depth, int) or isinstance(max_depth, bool) or max_depth < 1:
-            raise UsageError(f"SubAgent(max_depth=) is a number from 1 on, not {max_depth!r}")
+            raise UsageError(
+                f"SubAgent: `max_depth` must be an integer of at least 1, got {max_depth!r}"
+            )
         if not isinstance(block_middleware, (list, tuple)):
-            raise UsageError(f"block_middleware takes a list, not {block_middleware!r}")
+            raise UsageError(
+                f"SubAgent: `block_middleware` must be a list, got {block_middleware!r}"
+            )
         for blocked in block_middleware:
             if not isinstance(blocked, type) or not issubclass(blocked, Middleware):
-                raise UsageError(f"block_middleware takes middleware classes, not {blocked!r}")
+                raise UsageError(
+                    f"SubAgent: `block_middleware` must hold middleware classes, got {blocked!r}"
+                )
             if hasattr(blocked, "covers"):
                 raise UsageError(
-                    f"block_middleware names {blocked.__name__}, a gate: it holds in every agent "
-                    "below. Let a child's own gate say False for a tool by name instead."
+                    f"SubAgent: `block_middleware` holds {blocked.__name__}, a gate, which applies "
+                    "to all agents below: give the child a gate of its own that says False for the "
+                    "tool"
                 )
         self._agents = tuple(agents)
         self._general_purpose = general_purpose
@@ -113,20 +120,20 @@ class SubAgent(Middleware):
                 )
             try:
                 outcome: Outcome = await ctx.run_agent(task_name, instructions, max_depth=max_depth)
-            except UnderstudyError as error:  # it could not even begin
+            except UnderstudyError as error:  # the child could not begin
                 raise ToolFailed(f"task {task_name!r} failed: {error}") from error
-            return _told(task_name, outcome)
+            return _result(task_name, outcome)
 
         task.__annotations__["task_name"] = Literal[names]
         task.__annotations__["instructions"] = str
         task.__annotations__["ctx"] = ToolContext
         task.__doc__ = "Hand a task to another agent and get its result."
-        # Run again after a crash or an answer: it finds its child by the call's key (J11).
+        # Idempotent: after a crash or an answer it runs again, and continues the same child.
         return Tool(task, name=_TOOL, idempotent=True)
 
 
-def _told(name: str, outcome: Outcome) -> Any:
-    """The child's result, or an error that names the task and the reason (S4)."""
+def _result(name: str, outcome: Outcome) -> Any:
+    """The child's result, or an error that names the task and the reason."""
     match outcome:
         case Completed(tool_result=None, text=text):
             return text
@@ -144,7 +151,7 @@ def _name_of(agent: Any) -> str:
     name = agent.get("name") if isinstance(agent, Mapping) else getattr(agent, "name", None)
     if not isinstance(name, str):
         raise UsageError(
-            f"SubAgent(agents=[...]) takes agents, or dicts with a name; not {agent!r}"
+            f"SubAgent: `agents` must hold agents, or dicts with a name, got {agent!r}"
         )
     return name
 

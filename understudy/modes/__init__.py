@@ -1,4 +1,4 @@
-"""The pipeline: modes, their named steps, and the driver that runs them."""
+"""The pipeline: modes, their named steps, and workflows of several agents."""
 
 from understudy.modes.agent_execution import AgentExecution
 from understudy.modes.pipeline import Mode, Step

@@ -13,11 +13,9 @@ from understudy.modes.steps.check_stop import check_stop
 from understudy.modes.steps.execute_tools import execute_tools, propagate_state
 from understudy.modes.steps.finish import check_until_tool, continue_or_finish
 
-__all__ = ["AgentExecution"]
-
 
 class AgentExecution(Mode):
-    """Ask the model, check for people, run tools, and so on until the run is done."""
+    """Ask the model, wait for decisions, run tools; again and again until the run is done."""
 
     def __init__(self) -> None:
         super().__init__(

@@ -1,8 +1,8 @@
-"""A mode is a tuple of named async steps, and the driver runs them in a circle.
+"""`Mode`: a tuple of named async steps; and `run_pipeline`, which runs them in a loop.
 
-A step gets the `Run`. It looks at the state, does what is still missing, and returns None to go on
-or an `Outcome` to end. Because every step looks before it acts, running, resuming and recovering
-are one operation: load the facts, run the pipeline.
+A step gets the `Run`. It reads the state, does what is missing in it, and returns None to continue
+or an `Outcome` to end. Each step checks the state before it acts, so running, resuming and
+recovering are one operation: load the facts, run the pipeline.
 """
 
 from __future__ import annotations
@@ -13,7 +13,12 @@ from copy import deepcopy
 from dataclasses import replace
 
 from understudy.errors import JournalFailed, RecordRefused, StepFailed, UnderstudyError, UsageError
-from understudy.modes.steps.check_stop import ask_sources, halted, time_is_over, within_deadline
+from understudy.modes.steps.check_stop import (
+    check_sources,
+    deadline_reached,
+    halted,
+    within_deadline,
+)
 from understudy.modes.steps.run_end import end_of
 from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Paused, Stopped
 from understudy.run.definition import ChildAgent, Pipeline
@@ -21,8 +26,6 @@ from understudy.run.hooks import HookFailed
 from understudy.run.run import Halted, Run, inside_run
 from understudy.state.records import Attempt, HooksRan, Once, RunEnded
 from understudy.stopping import StopSignal, StopSignals
-
-__all__ = ["Mode", "Step", "run_pipeline"]
 
 OUTCOMES = (Completed, Interrupted, Paused, Stopped, Failed)
 Step = Callable[[Run], Awaitable[Outcome | None]]
@@ -33,10 +36,10 @@ class Mode:
 
     Args:
         steps: async functions of the run; a step's name is its function's name.
-        name: what `repr` shows.
+        name: shown by `repr`; by default the name of the class.
 
     Raises:
-        UsageError: if there is no step, or two have one name.
+        UsageError: if there is no step, one is not async, or two have the same name.
 
     """
 
@@ -44,23 +47,25 @@ class Mode:
         self.steps = tuple(steps)
         self._name = name or type(self).__name__
         if not self.steps:
-            raise UsageError(f"Mode {self.name!r} has no steps: it would go round for ever")
+            raise UsageError(f"Mode {self.name!r} has no steps: give at least one")
         for step in self.steps:
             if not _is_async(step):
-                raise UsageError(f"Mode {self.name!r}: {step!r} is no step: an async function is")
+                raise UsageError(
+                    f"Mode {self.name!r}: a step must be an async function, got {step!r}"
+                )
         names = self.step_names
         for name_ in names:
             if names.count(name_) > 1:
-                raise UsageError(f"Mode {self.name!r} has two steps named {name_!r}")
+                raise UsageError(f"Mode {self.name!r} has two steps named {name_!r}: rename one")
 
     @property
     def name(self) -> str:
-        """What `repr` shows."""
+        """The name that `repr` shows."""
         return self._name
 
     @property
     def agents(self) -> tuple[ChildAgent, ...]:
-        """The agents that its steps run, as those of a workflow; mostly none."""
+        """The agents that its steps run: those of a workflow; empty for any other mode."""
         return tuple(agent for step in self.steps for agent in getattr(step, "agents", ()))
 
     @property
@@ -72,19 +77,19 @@ class Mode:
         return f"{self.name}({' → '.join(self.step_names)})"
 
     def replacing(self, name: str, step: Step) -> Mode:
-        """The mode with `step` in the place of the step `name`."""
+        """A mode with `step` in place of the step `name`."""
         index = self._index(name)
         return self._with((*self.steps[:index], step, *self.steps[index + 1 :]))
 
     def inserting(self, *, step: Step, after: str | None = None, before: str | None = None) -> Mode:
-        """The mode with `step` right after, or right before, the step of that name."""
+        """A mode with `step` directly after, or directly before, the step of that name."""
         if (after is None) is (before is None):
             raise UsageError("inserting(step=...) takes exactly one of after= and before=")
         index = self._index(after) + 1 if after is not None else self._index(before or "")
         return self._with((*self.steps[:index], step, *self.steps[index:]))
 
     def without(self, name: str) -> Mode:
-        """The mode less the step `name`."""
+        """A mode without the step `name`."""
         index = self._index(name)
         return self._with((*self.steps[:index], *self.steps[index + 1 :]))
 
@@ -100,7 +105,7 @@ class Mode:
 
 def _is_async(step: object) -> bool:
     return asyncio.iscoroutinefunction(step) or asyncio.iscoroutinefunction(
-        getattr(step, "__call__", None)  # noqa: B004  # an object may be a step, too
+        getattr(step, "__call__", None)  # noqa: B004  # a step may be an object with an async __call__
     )
 
 
@@ -109,23 +114,25 @@ def _name_of(step: Step) -> str:
 
 
 async def run_pipeline(run: Run, mode: Pipeline) -> Outcome:
-    """Run the pipeline until an outcome. A run that stood somewhere goes on from there."""
+    """Run the pipeline to an outcome. An open run continues from where its state is."""
     token = inside_run.set(run)
     try:
         current = run.current
-        run.driven()
-        asks = current.workflow is None  # a workflow has no replies of its own to lose
-        lost = asks and current.attempts > 0 and current.turn is None
-        run.record(Attempt(number=current.attempts + 1, reply_lost=lost))
+        run.begin_attempt()
+        has_replies = current.workflow is None  # a workflow's replies are in its agents' runs
+        reply_lost = has_replies and current.attempts > 0 and current.turn is None
+        run.record(Attempt(number=current.attempts + 1, reply_lost=reply_lost))
         if current.attempts > 1 or run.state.message_ids:
-            # Before anything that may bring the process down: else nobody counts it (J10).
+            # Durable before anything else: if this attempt kills the process, the next one must
+            # find it counted, or a run that kills each host would never be quarantined
+            # (test_three_attempts_without_progress_quarantine_the_run_until_retry).
             await run.durable()
         try:
             if current.deadline is None:
                 outcome = await _loop(run, mode)
             else:
                 in_time = await within_deadline(run, _loop(run, mode))
-                outcome = in_time if in_time is not None else _overtaken(run)
+                outcome = in_time if in_time is not None else _cut_off(run)
         except HookFailed as failure:
             outcome = run.failed(failure.error)
         return await _finish(run, outcome)
@@ -139,8 +146,8 @@ async def _loop(run: Run, mode: Pipeline) -> Outcome:
         return halted(run)
     if current.paused is not None:
         return run.paused(current.paused)
-    watched = bool(run.cancellation) or current.deadline is not None
-    if watched:
+    cancellable = bool(run.cancellation) or current.deadline is not None
+    if cancellable:
         await _check_cancelled(run)
         if current.cancelled is not None:
             return _cancelled(run)
@@ -150,13 +157,17 @@ async def _loop(run: Run, mode: Pipeline) -> Outcome:
         if run.definition.hooks.on_run_start:
             run.record(HooksRan())
     if run.definition.hooks.on_resume:
-        await _tell_answers(run)
+        await _call_on_resume(run)
     steps = mode.steps
     while True:
         before = run.ledger.count
-        if watched:
+        if cancellable:
             await _check_cancelled(run)
         for step in steps:
+            # Race: while a step awaits, an actor's `cancel` is recorded and the task is cancelled,
+            # but a tool or model may swallow that and return as if nothing had happened. So the
+            # state is checked before each step
+            # (test_a_tool_that_swallows_its_cancellation_does_not_save_the_run).
             if current.cancelled is not None:
                 return _cancelled(run)
             if root.halt is not None:
@@ -168,7 +179,7 @@ async def _loop(run: Run, mode: Pipeline) -> Outcome:
             try:
                 outcome = await step(run)
                 if outcome is not None and not isinstance(outcome, OUTCOMES):
-                    raise TypeError(f"a step returns None or an Outcome, not {outcome!r}")
+                    raise TypeError(f"a step returns None or an Outcome, got {outcome!r}")
             except RecordRefused as refused:
                 return run.failed(_step_error(step, refused))
             except (HookFailed, JournalFailed):
@@ -178,48 +189,53 @@ async def _loop(run: Run, mode: Pipeline) -> Outcome:
             if outcome is not None:
                 return outcome
         if run.ledger.count == before:
-            cause = f"the steps {', '.join(mode.step_names)} went round and recorded nothing"
+            cause = f"the steps {', '.join(mode.step_names)} ran and recorded nothing"
             return run.failed(StepFailed(step="pipeline", cause=cause))
 
 
 async def _check_cancelled(run: Run) -> None:
-    """Whatever else stands, a run is asked before each step whether it is cancelled (P7, P9).
+    """Call the cancellation sources and check the deadline, whatever else is signalled.
 
-    But for a halt: that beats everything else (I11).
+    Not in a halted tree: a halt takes precedence over both
+    (`test_a_halt_beats_a_cancellation_that_comes_with_it`).
     """
     if run.root.current.halt is not None:
         return
-    await ask_sources(run)
+    await check_sources(run)
     if run.current.cancelled is None and run.seconds_left == 0.0:
-        run.record(time_is_over(run))
+        run.record(deadline_reached(run))
 
 
-def _overtaken(run: Run) -> Outcome:
-    """How a run stands whose time was over in the middle of something."""
+def _cut_off(run: Run) -> Outcome:
+    """The outcome of a run that its deadline cut off.
+
+    Without a recorded cancellation a halt was recorded first, and takes precedence
+    (`test_a_halt_stands_where_the_time_is_over_before_its_siblings_are_done`).
+    """
     return halted(run) if run.current.cancelled is None else _cancelled(run)
 
 
 def _cancelled(run: Run) -> Stopped:
-    wish = run.current.cancelled
-    assert wish is not None, "what ends a drive from outside is recorded before"
-    return run.stopped(StopSignals((StopSignal.from_dict(wish),)))
+    signal = run.current.cancelled
+    assert signal is not None, "a cancellation is recorded before the run ends by it"
+    return run.stopped(StopSignals((StopSignal.from_dict(signal),)))
 
 
-async def _tell_answers(run: Run) -> None:
-    """Call `on_resume` with the answers of the open turn that it was not told of yet."""
+async def _call_on_resume(run: Run) -> None:
+    """Call `on_resume` with the decisions about the open turn that it has not seen yet."""
     current = run.current
     if current.turn is None:
         return
-    keys = {
+    decisions = {
         f"on_resume/{request_id}": (request_id, decision)
         for call in current.turn.calls.values()
         for request_id, decision in call.decisions.items()
     }
-    news = {key: pair for key, pair in keys.items() if key not in current.once}
-    if news:
+    new = {key: pair for key, pair in decisions.items() if key not in current.once}
+    if new:
         for hook in run.definition.hooks.on_resume:
-            await hook(run.threads, run, deepcopy(dict(news.values())))
-        run.record(*(Once(key=key, value=None) for key in news))
+            await hook(run.threads, run, deepcopy(dict(new.values())))
+        run.record(*(Once(key=key, value=None) for key in new))
 
 
 def _step_error(step: Step, error: Exception) -> UnderstudyError:
@@ -231,21 +247,25 @@ def _step_error(step: Step, error: Exception) -> UnderstudyError:
 
 
 async def _finish(run: Run, outcome: Outcome) -> Outcome:
-    """Record how the run stands, then tell it: nothing visible precedes its commit (J16)."""
+    """Record the end if it is one, and return the outcome with the state of that moment.
+
+    The outcome is returned only when all facts are durable: what a caller has seen must not be
+    lost in a crash (`test_nothing_is_visible_before_its_commit`).
+    """
     if run.timed:
         run.keep_time()
     if isinstance(outcome, (Completed, Stopped, Failed)):
         outcome = await _end(run, outcome)
     await run.durable()
-    run.closed = True
+    run.closed = True  # from here on `_accepts_late_result` and `Run.signal` refuse
     state = run.state.copied()
     return replace(outcome, state=state, usage=state.usage)
 
 
 async def _end(run: Run, outcome: Completed | Stopped | Failed) -> Completed | Stopped | Failed:
-    """Record the end. A failed run skips `on_run_end` (R4); one whose hook fails, failed.
+    """Call `on_run_end` and record the end. A hook that fails here fails the run.
 
-    So does one that was cancelled before its `on_run_start`.
+    `on_run_end` is not called for a failed run, nor for one that ended before `on_run_start`.
     """
     hooks = run.definition.hooks
     began = run.current.hooks_ran or not hooks.on_run_start
@@ -258,7 +278,7 @@ async def _end(run: Run, outcome: Completed | Stopped | Failed) -> Completed | S
             outcome = run.failed(failure.error)
     try:
         run.record(RunEnded(end=end_of(run, outcome), at=run.clock.now()))
-    except RecordRefused as refused:  # its error, or its signals, say too much
+    except RecordRefused as refused:  # its error, or its signals, are too large to be stored
         outcome = run.failed(refused)
         run.record(RunEnded(end=end_of(run, outcome), at=run.clock.now()))
     return outcome

@@ -1,1 +1,1 @@
-"""What a step and a hook are given: the definition, the run, its ledger, and a call of a tool."""
+"""What a step and a hook get: the definition, the run, its ledger, and a tool call."""

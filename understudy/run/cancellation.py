@@ -1,7 +1,8 @@
-"""Cancelling a run from anywhere: sources that are asked whether it is to stop (P7).
+"""Cancelling a run from anywhere: sources that say whether it is cancelled.
 
-They are cooperative: asked at the start of a run and before each of its steps, always, whatever
-else is signalled or overridden. To interrupt a model call at once use `ref.cancel()`.
+Cancellation by a source is cooperative. A source is called when a run starts and before each of its
+steps, whatever signals or overrides are active. To interrupt a model call at once, use
+`ref.cancel()`.
 """
 
 from __future__ import annotations
@@ -13,56 +14,56 @@ from understudy.errors import UsageError
 from understudy.state.agent_state import AgentState
 from understudy.stopping import StopSignal
 
-__all__ = ["CancellationSource", "InMemoryCancellation", "as_sources", "signal_of"]
-
 Answer = StopSignal | str | bool | None
-"""A signal, a message or true cancels; false, None or an empty text does not."""
+"""A signal, a message or True cancels; False, None or an empty text does not."""
 
 
 @runtime_checkable
 class CancellationSource(Protocol):
-    """Anything that can say whether a run is to be cancelled."""
+    """Anything that can say whether a run is cancelled."""
 
     def check(self, state: AgentState) -> Answer | Awaitable[Answer]:
-        """Whether this run is cancelled. Plain ones are called in a worker thread.
+        """Whether this run is cancelled. A plain method is called in a worker thread.
 
-        `state.run.agent_id` and `state.run.run_id` tell whose run it is; inside an agent that a
-        tool runs both begin with those of the agent above. A source that raises fails the run.
+        `state.run.agent_id` and `state.run.run_id` identify the run. Inside an agent that a tool
+        runs, both begin with those of the parent agent. A source that raises fails the run.
         """
 
 
 class InMemoryCancellation:
-    """A switch in this process. Thread-safe.
+    """A cancellation switch in this process. Thread-safe.
 
     Args:
-        agent_id: cancels runs of this agent alone, and of agents inside it. Outside a `Runtime` the
+        agent_id: cancels only runs of this agent, and of agents inside it. Outside a `Runtime` the
             id of an agent is its name.
-        run_id: cancels this run alone, and those inside it.
+        run_id: cancels only this run, and those inside it.
 
     Raises:
-        UsageError: for an id that is no text.
+        UsageError: for an id that is not a non-empty text.
 
     """
 
     def __init__(self, *, agent_id: str | None = None, run_id: str | None = None) -> None:
-        for what, given in (("agent_id", agent_id), ("run_id", run_id)):
+        for option, given in (("agent_id", agent_id), ("run_id", run_id)):
             if given is not None and (not isinstance(given, str) or not given):
-                raise UsageError(f"InMemoryCancellation({what}=...) is text, not {given!r}")
+                raise UsageError(
+                    f"InMemoryCancellation: `{option}` must be a non-empty text, got {given!r}"
+                )
         self._agent_id = agent_id
         self._run_id = run_id
         self._signal: StopSignal | None = None
 
     @property
     def cancelled(self) -> bool:
-        """Whether it is switched on."""
+        """Whether `cancel()` was called, and `reset()` not since."""
         return self._signal is not None
 
     def cancel(self, message: str = "cancelled") -> None:
-        """Cancel what is in scope, at its next step, until `reset()`."""
+        """Cancel each run in scope at its next step, until `reset()`."""
         self._signal = StopSignal.user_requested(message, source="cancellation")
 
     def reset(self) -> None:
-        """Arm it again: runs that begin or go on from now on are not cancelled."""
+        """Stop cancelling: runs that start or continue from now on are not cancelled."""
         self._signal = None
 
     async def check(self, state: AgentState) -> StopSignal | None:
@@ -71,8 +72,8 @@ class InMemoryCancellation:
     def _covers(self, state: AgentState) -> bool:
         run = state.run
         return run is not None and all(
-            wanted is None or given == wanted or given.startswith(wanted + end)
-            for wanted, given, end in (
+            scope is None or actual == scope or actual.startswith(scope + separator)
+            for scope, actual, separator in (
                 (self._agent_id, run.agent_id, "/"),
                 (self._run_id, run.run_id, "."),
             )
@@ -80,10 +81,10 @@ class InMemoryCancellation:
 
 
 def as_sources(given: object) -> tuple[CancellationSource, ...]:
-    """What was given as `cancellation=`: a source, a list of them, or None.
+    """The sources in a `cancellation=` option: one source, a list of them, or None.
 
     Raises:
-        UsageError: for what has no `check(state)`.
+        UsageError: for an object without a method `check(state)`.
 
     """
     if given is None:
@@ -92,17 +93,17 @@ def as_sources(given: object) -> tuple[CancellationSource, ...]:
     for source in sources:
         if isinstance(source, type) or not callable(getattr(source, "check", None)):
             raise UsageError(
-                f"cancellation takes a source with a method check(state), or a list of them; not "
-                f"{source!r}"
+                "`cancellation` must be a source with a method check(state), or a list of sources, "
+                f"got {source!r}"
             )
     return sources
 
 
 def signal_of(answer: object, source: object) -> StopSignal | None:
-    """What a source said, as a signal.
+    """The return value of a source's `check`, as a signal.
 
     Raises:
-        UsageError: for what is no answer: a cancellation must not get lost in it.
+        UsageError: for any other value: a cancellation must not get lost because of a wrong type.
 
     """
     if isinstance(answer, StopSignal):
@@ -114,4 +115,6 @@ def signal_of(answer: object, source: object) -> StopSignal | None:
         return StopSignal.user_requested("cancelled", source=name)
     if answer is None or answer is False or answer == "":
         return None
-    raise UsageError(f"{name}.check returned {answer!r}: a StopSignal, text, True, False or None")
+    raise UsageError(
+        f"{name}.check returned {answer!r}: return a StopSignal, a text, True, False or None"
+    )

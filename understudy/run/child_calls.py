@@ -1,4 +1,4 @@
-"""Agents inside tool calls: how a call runs another agent, and waits with it (S3-S7)."""
+"""Agents inside tool calls: how a call runs another agent, and is suspended together with it."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ from understudy.run.definition import AgentDefinition, ChildAgent
 from understudy.run.run import Run
 from understudy.state.run_state import Call
 
-__all__ = ["ChildWaits", "child_runs", "inner_runs_end"]
 
+class ChildSuspended(BaseException):
+    """An agent that a call runs is interrupted or paused, so the call is suspended: no result.
 
-class ChildWaits(BaseException):
-    """An agent that a call runs waits for a person, so the call does: nothing is recorded of it.
-
-    No `Exception`, so that a tool that catches everything does not take it for a failure.
+    Not an `Exception`: a tool that catches every exception must not take it for a failure
+    (`test_a_tool_that_catches_everything_does_not_take_waiting_for_a_failure`).
     """
 
 
-def child_runs(run: Run, call: Call) -> Callable[[Any, Any, int], Coroutine[Any, Any, Outcome]]:
-    """What `ctx.run_agent` of this call does; its n-th agent has the same key each time (J11)."""
+def make_run_agent(run: Run, call: Call) -> Callable[[Any, Any, int], Coroutine[Any, Any, Outcome]]:
+    """The function behind `ctx.run_agent` of this call.
+
+    The n-th agent of a call has the same key each time that the call runs. So a call that runs
+    again after a crash or an answer continues the child that it began, and starts no second one.
+    """
     count = 0
 
     async def run_agent(agent: Any, input: Any, max_depth: int) -> Outcome:
@@ -46,16 +49,21 @@ def child_runs(run: Run, call: Call) -> Callable[[Any, Any, int], Coroutine[Any,
         finally:
             running.discard(task)
         if isinstance(outcome, (Interrupted, Paused)):
-            raise ChildWaits
+            raise ChildSuspended
         return outcome
 
     return run_agent
 
 
-async def inner_runs_end(run: Run, call: Call) -> None:
-    """Wait for the other agents that the call began: none goes on behind its back (S6)."""
-    me = asyncio.current_task()
-    others = {task for task in run.inner_tasks.get(call.key, ()) if task is not me}
+async def wait_for_children(run: Run, call: Call) -> None:
+    """Wait until no other task of the call runs an agent.
+
+    Race: a tool runs several agents at once, and the first that is suspended ends the tool's body.
+    Without this wait the run would return its outcome while the others still record facts
+    (`test_one_agent_that_waits_does_not_leave_another_of_the_same_tool_running`).
+    """
+    own = asyncio.current_task()
+    others = {task for task in run.inner_tasks.get(call.key, ()) if task is not own}
     if others:
         await asyncio.wait(others)
 
@@ -69,5 +77,5 @@ def _child(run: Run, agent: Any) -> ChildAgent:
         return child
     definition = getattr(agent, "definition", None)
     if not isinstance(definition, AgentDefinition):
-        raise UsageError(f"run_agent takes an Agent or a name, not {agent!r}")
+        raise UsageError(f"run_agent takes an Agent or the name of a child, got {agent!r}")
     return ChildAgent(definition=definition)

@@ -1,4 +1,4 @@
-"""`AgentDefinition`: the frozen description of an agent. It does nothing by itself."""
+"""`AgentDefinition`: the frozen description of an agent. It has no behaviour of its own."""
 
 from __future__ import annotations
 
@@ -18,18 +18,16 @@ from understudy.run.hooks import Hooks
 from understudy.run.instructions import Instructions
 from understudy.tools import Tool
 
-__all__ = ["AgentDefinition", "PauseWhen", "Pipeline"]
-
 PauseWhen = Callable[[], bool | str | Awaitable[bool | str | None] | None]
-"""Asked after each model reply: true, or a reason, pauses the run (R7)."""
+"""Called after each model reply: True, or a reason, pauses the run."""
 
 
 class Pipeline(Protocol):
-    """What a definition knows of its mode."""
+    """What a definition needs of its `Mode`, which is defined in the layer `modes` above."""
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The name of the mode."""
 
     @property
     def steps(self) -> tuple[Any, ...]:
@@ -37,26 +35,29 @@ class Pipeline(Protocol):
 
     @property
     def step_names(self) -> tuple[str, ...]:
-        """Their names."""
+        """The names of the steps, in order."""
 
     @property
     def agents(self) -> tuple[ChildAgent, ...]:
-        """The agents that they run, if they make a workflow."""
+        """The agents that a workflow runs; empty for any other mode."""
 
 
 class Gate(Protocol):
-    """A middleware that asks persons about tools; it holds in every agent below (S5)."""
+    """What a run needs of a `HumanInTheLoop`, which is defined in the layer `middleware` above.
+
+    A gate of an agent also applies to all agents below it.
+    """
 
     def covers(self, tool_name: str) -> bool | None:
-        """Whether the tool is gated; None where nothing is said about it by name."""
+        """Whether the tool is gated; None where no rule names it."""
 
     async def check_tool_calls(self, run: Any, calls: Any) -> Any:
-        """As of a middleware."""
+        """The hook `Middleware.check_tool_calls`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChildAgent:
-    """An agent that another one may run, with how its run is to end (S2)."""
+    """An agent that another agent may run, with the until tool that ends its run."""
 
     definition: AgentDefinition
     until_tool: tuple[str, ...] | None = None
@@ -65,28 +66,28 @@ class ChildAgent:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AgentDefinition:
-    """Everything that is fixed about an agent, with its middleware's share merged in.
+    """Everything that is fixed about an agent, with what its middleware adds merged in.
 
-    Two are the same only if they are one object: what is made for one can be kept weakly by it.
+    Definitions are compared by identity, so they can be keys of a `WeakKeyDictionary`.
     """
 
     name: str
     model: str | Model | None
-    """None for a workflow, which asks none."""
+    """None for a workflow, which calls no model itself."""
     description: str = ""
     instructions: tuple[Instructions, ...] = ()
-    """The agent's own, then each middleware's in stack order (R3)."""
+    """The agent's own, then each middleware's in stack order."""
     tools: Mapping[str, Tool[Any]] = field(default_factory=dict)
     middleware: tuple[Any, ...] = ()
     gates: tuple[Gate, ...] = ()
-    """Those of the middleware that ask persons."""
+    """Those of the middleware that request approvals."""
     cancellation: tuple[CancellationSource, ...] = ()
-    """Asked whether a run is cancelled, wherever the agent runs (P7)."""
+    """Sources that may cancel any run of the agent, wherever it runs."""
     children: Mapping[str, ChildAgent] = field(default_factory=dict)
     """The agents that its tools may run, by name."""
     hooks: Hooks = field(default_factory=Hooks)
     schemas: Mapping[str, type[BaseModel]] = field(default_factory=dict)
-    """The middleware that adds typed values, by name, with its `state_schema`."""
+    """The `state_schema` of each middleware that has one, by the middleware's name."""
     mode: Pipeline
     max_runs: int = 50
     early_stopping: str = "force"
@@ -96,27 +97,27 @@ class AgentDefinition:
     retry: AsyncRetrying | None = None
     pause_when: PauseWhen | None = None
     output: Output | None = None
-    """What becomes of the final text; None where it is just told."""
+    """How the final text is parsed, and under which key it is stored; None for plain text."""
     include_contents: Literal["default", "none"] = "default"
     idle_timeout: float | Literal["runtime"] | None = "runtime"
-    """Seconds after which an actor of it is put out of memory; None = never (A5)."""
+    """Seconds after which a `Runtime` passivates the idle agent; None = never."""
     haltable: bool = False
-    """Whether a middleware of it lets tools halt it, and all below it (I11)."""
+    """Whether its middleware lets tools halt it, and all agents below it."""
 
     @property
     def asks_model(self) -> bool:
-        """Whether its mode asks a model: that of a workflow does not."""
+        """Whether its mode calls a model; a workflow's mode does not."""
         return not self.mode.agents or "call_llm" in self.mode.step_names
 
     @property
     def workflow(self) -> str | None:
-        """The agents of its mode in order, as text: they stay the same for a whole run (J12)."""
+        """The agents of its mode in order, as text: they must not change while a run is open."""
         names = [child.definition.name for child in self.mode.agents]
         return f"{self.mode.name}({', '.join(names)})" if names else None
 
     @property
     def fingerprint(self) -> str:
-        """Of what a run depends on: recorded with it, so that a change can be told (J12)."""
+        """A digest of what a run depends on, recorded with each run so that a change shows."""
         return digest(
             [
                 self.name,

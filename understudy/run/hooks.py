@@ -1,4 +1,4 @@
-"""The hooks of an agent's middleware, as a table, and the one way to call them."""
+"""The hooks of an agent's middleware, in calling order, and how a hook is called."""
 
 from __future__ import annotations
 
@@ -12,15 +12,12 @@ from typing import Any
 from understudy._base.worker_threads import WorkerThreads
 from understudy.errors import JournalFailed, MiddlewareError
 
-__all__ = ["Hook", "HookFailed", "Hooks"]
-
-
 in_hook: contextvars.ContextVar[bool] = contextvars.ContextVar("in_hook", default=False)
-"""Set while a hook runs: it may not record facts of the pipeline (I13)."""
+"""True while a hook runs: a hook must not record facts of the pipeline."""
 
 
 class HookFailed(Exception):
-    """A hook raised; the driver ends the run with `error`."""
+    """A hook raised an exception; the pipeline fails the run with `error`."""
 
     def __init__(self, error: MiddlewareError) -> None:
         super().__init__(error.message)
@@ -37,10 +34,10 @@ class Hook:
     is_async: bool
 
     async def __call__(self, threads: WorkerThreads, *args: Any) -> Any:
-        """Call it, plain ones in a thread.
+        """Call the hook; a plain function runs in a worker thread.
 
         Raises:
-            HookFailed: if it raises; the error names the middleware and the hook.
+            HookFailed: if the hook raises; the error names the middleware and the hook.
 
         """
         token = in_hook.set(True)
@@ -57,7 +54,7 @@ class Hook:
             in_hook.reset(token)
 
     def failure(self, error: BaseException) -> MiddlewareError:
-        """The error that says that this hook raised `error`."""
+        """The error to report when this hook raised `error`."""
         failure = MiddlewareError(
             middleware=self.middleware, hook=self.name, cause=f"{type(error).__name__}: {error}"
         )
@@ -77,7 +74,7 @@ class Hook:
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """Each in the order in which it is to be called; empty ones cost nothing."""
+    """The hooks of all middleware, by name, each tuple in calling order."""
 
     on_start: tuple[Hook, ...] = ()
     on_run_start: tuple[Hook, ...] = ()
@@ -92,6 +89,6 @@ class Hooks:
     before_step: tuple[Hook, ...] = ()
     after_step: tuple[Hook, ...] = ()
     keeps_time: bool = False
-    """Whether a middleware limits the run's time, so that it must be recorded (P5)."""
+    """Whether a middleware reads the run's time, so that it must be recorded."""
     streams_safely: bool = True
-    """Whether text may be shown before `after_model` has seen the whole reply (J15)."""
+    """Whether text deltas may be emitted before `after_model` has seen the whole reply."""

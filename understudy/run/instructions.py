@@ -1,4 +1,4 @@
-"""Instructions: text with `{key}` read from the agent's values, or a function."""
+"""Instructions: text with `{key}` from the agent's values, or a function of the state."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ from typing import Any
 from understudy.errors import MissingValue, UsageError
 from understudy.state.agent_state import AgentState
 
-__all__ = ["Instructions", "check_instructions", "render"]
-
 Instructions = str | Callable[[AgentState], str | Awaitable[str]]
-"""`{key}` reads the agent's values, `{key?}` may be absent, `{{` and `}}` are literal braces.
+"""A text: `{key}` is replaced by that value of the agent, and it is an error if there is none.
 
-A function of the state gives its text verbatim (W4).
+`{key?}` is empty where there is none; `{{` and `}}` are literal braces. The text that a function
+of the state returns is used verbatim.
 """
 
 _TOKEN = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z0-9_.-]*)(\?)?\}|[{}]")
 
 
 def check_instructions(given: object, *, agent: str) -> None:
-    """Raise a `UsageError` for what can never be rendered."""
+    """Raise a `UsageError` for instructions that can never be rendered."""
     if callable(given):
         return
     if not isinstance(given, str):
         raise UsageError(
-            f"Agent {agent!r}: instructions must be text or a function of the state, not {given!r}"
+            f"Agent {agent!r}: `instructions` must be a text or a function of the state, got "
+            f"{given!r}"
         )
     for match in _TOKEN.finditer(given):
         if match.group() in ("{", "}"):
             raise UsageError(
-                f"Agent {agent!r}: instructions have a lone {match.group()!r} at character "
+                f"Agent {agent!r}: `instructions` have a lone {match.group()!r} at character "
                 f"{match.start()}: write {match.group() * 2!r} for a literal brace"
             )
 
 
 async def render(given: Instructions, state: AgentState, *, agent: str) -> str:
-    """The text to send.
+    """The text to send to the model.
 
     Raises:
-        MissingValue: if it reads a key that the values lack.
+        MissingValue: if the text reads a key that is not in the values.
 
     """
     if callable(given):

@@ -1,4 +1,4 @@
-"""Where a run writes its facts: into the state, into the journal, and to whoever listens."""
+"""`Ledger`: where a run writes its facts: into the state, into the journal, and to listeners."""
 
 from __future__ import annotations
 
@@ -13,25 +13,23 @@ from understudy.state.agent_state import AgentState
 from understudy.state.fold import apply
 from understudy.state.records import ChildRecord, Record, Snapshot
 
-__all__ = ["ChildLedger", "FactListener", "Ledger", "Listener", "ledgers"]
-
 logger = logging.getLogger(__name__)
 
 Listener = Callable[[Event], None]
 FactListener = Callable[[int, Record], None]
-"""Told of a fact, with its number, once it is durable."""
+"""Called with the number of a fact and the fact, once it is durable."""
 
 
 @runtime_checkable
-class _Fenced(Protocol):
-    """What a journal under an epoch has beside its contract."""
+class _ChecksOwner(Protocol):
+    """An optional part of a journal: it writes under a lease."""
 
     def check_owner(self) -> None: ...
 
 
 @runtime_checkable
-class _Checking(Protocol):
-    """What a journal has beside its contract that does not take everything."""
+class _ChecksRecords(Protocol):
+    """An optional part of a journal: it refuses some records, because of their size say."""
 
     def check(self, record: Record, *, spare: int = 0) -> None: ...
 
@@ -39,27 +37,30 @@ class _Checking(Protocol):
 class Ledger:
     """The only writer of a state.
 
-    Without a journal the facts are only folded; with one, the same code waits for them to be
-    durable wherever the rules say so, and tells them only then (J16).
+    Without a journal, facts are only folded into the state. With one, the run waits for them to be
+    durable (see `durable`), and listeners are notified only then.
     """
 
     __slots__ = (
         "_agent_path",
         "_count",
-        "_fenced",
         "_journal",
         "_listener",
         "_on_fact",
+        "_owner_check",
         "_state",
-        "_untold",
+        "_unreported",
         "epoch",
         "outlives_run",
     )
 
     epoch: int
-    """Under which it writes; 0 where nobody else could (J7)."""
+    """The epoch that it writes under; 0 where no other host could write."""
     outlives_run: bool | None
-    """Whether somebody keeps it between runs: an actor, while it is awake; None without one."""
+    """Whether an actor keeps it between runs: True while the agent is in memory, then False.
+
+    None without an actor.
+    """
 
     def __init__(
         self,
@@ -74,54 +75,58 @@ class Ledger:
     ) -> None:
         self._state = state
         self._journal = journal
-        self._fenced = journal if isinstance(journal, _Fenced) else None
+        self._owner_check = journal if isinstance(journal, _ChecksOwner) else None
         self._agent_path = agent_path
         self._listener = listener
         self._on_fact = on_fact
         if on_fact is None and listener is not None:
-            self._on_fact = self._tell_events
-        self._untold: list[tuple[int, Record]] = []  # a deque takes 0.7 KB, though it is empty
+            self._on_fact = self._emit_events
+        # Facts that `on_fact` was not called with yet. An empty deque would take 0.7 KB.
+        self._unreported: list[tuple[int, Record]] = []
         self._count = last_seq
         self.epoch = epoch
         self.outlives_run = None
 
     @property
     def state(self) -> AgentState:
-        """The fold of all that was recorded."""
+        """The fold of all facts so far."""
         return self._state
 
     @property
     def count(self) -> int:
-        """The number of the newest fact: how many were recorded."""
+        """The number of the newest fact."""
         return self._count
 
     @property
     def observed(self) -> bool:
-        """Whether anybody listens."""
+        """Whether there is a listener for events."""
         return self._listener is not None
 
     @property
     def has_unflushed(self) -> bool:
-        """Whether something is recorded that is not durable yet."""
+        """Whether a fact is recorded that is not durable yet."""
         return self._journal is not None and self._journal.has_unflushed
 
     def open(self, *, fresh: bool) -> None:
-        """Begin to write: a journal that does not hold this state's past gets a snapshot of it."""
+        """Begin to write. Unless the state is fresh, the journal begins with a snapshot of it."""
         if self._journal is not None and not fresh:
             self._append((Snapshot(state=self.state.to_dict()),))
 
     def check_owner(self) -> None:
-        """Raise `Fenced` where another runtime may own the agent by now (J8)."""
-        if self._fenced is not None:
-            self._fenced.check_owner()
+        """Raise `Fenced` where another host may own the agent by now."""
+        if self._owner_check is not None:
+            self._owner_check.check_owner()
 
     def check(self, record: Record, *, spare: int = 0) -> None:
-        """Raise `RecordRefused` where it could not be kept, or not with so many bytes more."""
-        if isinstance(self._journal, _Checking):
+        """Raise `RecordRefused` if the journal could not keep it with `spare` bytes added."""
+        if isinstance(self._journal, _ChecksRecords):
             self._journal.check(record, spare=spare)
 
     def record(self, *records: Record) -> None:
-        """Write facts down, in order."""
+        """Record facts, in order.
+
+        The journal goes first: what it refuses must not be in the state.
+        """
         journal = self._journal
         if journal is not None:
             self._append(records)
@@ -132,13 +137,16 @@ class Ledger:
             return
         for record in records:
             self._count += 1
-            self._untold.append((self._count, record))
+            self._unreported.append((self._count, record))
         if journal is None or not journal.has_unflushed:
             self.tell_until(self._count)
 
     async def durable(self) -> None:
-        """Wait until all that was recorded is durable."""
-        journal, count = self._journal, self._count  # more may be recorded while we wait
+        """Wait until all facts recorded so far are durable, and report them."""
+        # Race: other tasks (sibling calls, hooks) may record during the wait. Those facts are not
+        # durable when it ends, so only the number of now is reported.
+        # Nothing visible precedes its commit: test_nothing_is_visible_before_its_commit.
+        journal, count = self._journal, self._count
         if journal is not None and journal.has_unflushed:
             try:
                 await journal.durable()
@@ -146,28 +154,28 @@ class Ledger:
                 raise
             except Exception as error:
                 raise JournalFailed(f"The journal could not keep a record: {error!r}") from error
-        if self._untold:
+        if self._unreported:
             self.tell_until(count)
 
     def tell_until(self, seq: int) -> None:
-        """Tell the facts up to this number: they are durable (J16)."""
-        untold = self._untold
-        while untold and untold[0][0] <= seq:
-            assert self._on_fact is not None, "without a listener nothing is left untold"
-            self._on_fact(*untold.pop(0))
+        """Report the facts up to this number to `on_fact`: they are durable."""
+        unreported = self._unreported
+        while unreported and unreported[0][0] <= seq:
+            assert self._on_fact is not None, "without a listener there is nothing to report"
+            self._on_fact(*unreported.pop(0))
 
-    def tell(self, event: Event) -> None:
-        """Tell an event that is no fact. A listener that raises is dropped; the run goes on."""
+    def emit(self, event: Event) -> None:
+        """Emit an event that is no fact. A listener that raises is removed; the run goes on."""
         if self._listener is not None:
             try:
                 self._listener(event)
             except Exception:
-                logger.exception("a listener of %s raised: it is told no more", self._agent_path)
+                logger.exception("the listener of agent %s raised; removed", self._agent_path)
                 self._listener = None
 
-    def _tell_events(self, _seq: int, record: Record) -> None:
+    def _emit_events(self, _seq: int, record: Record) -> None:
         for event in events_of(record, self._agent_path):
-            self.tell(event)
+            self.emit(event)
 
     def _append(self, records: tuple[Record, ...]) -> None:
         assert self._journal is not None, "only called where there is a journal"
@@ -180,10 +188,10 @@ class Ledger:
 
 
 class ChildLedger(Ledger):
-    """Where an agent writes that a call of another one runs: its facts are facts of that one too.
+    """The ledger of an agent that runs inside another one: it writes into the parent's ledger.
 
-    So they are in one journal, in one order, and a state with a child in the middle of an interrupt
-    goes through JSON as any other.
+    The child's facts are wrapped as facts of the parent. So there is one journal and one order of
+    facts, and the parent's state holds the child's, also when it goes through JSON.
     """
 
     __slots__ = ("_child", "_name", "_parent")
@@ -221,13 +229,13 @@ class ChildLedger(Ledger):
     async def durable(self) -> None:
         await self._parent.durable()
 
-    def tell(self, event: Event) -> None:
-        self._parent.tell(event)
+    def emit(self, event: Event) -> None:
+        self._parent.emit(event)
 
 
-def ledgers(ledger: Ledger) -> Iterator[Ledger]:
-    """The ledger and those of all agents that open calls of it run."""
+def ledger_tree(ledger: Ledger) -> Iterator[Ledger]:
+    """The ledger, and those of all agents that open calls or the workflow run, at any depth."""
     yield ledger
     for key, child in ledger.state.children.items():
         if child.run is not None:
-            yield from ledgers(ChildLedger(ledger, key, child.run.agent))
+            yield from ledger_tree(ChildLedger(ledger, key, child.run.agent))

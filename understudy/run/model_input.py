@@ -1,4 +1,4 @@
-"""What the model is asked, as `before_model` sees it."""
+"""`ModelInput`: one request to the model, as `before_model` sees it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ from pydantic_ai.settings import ModelSettings
 
 from understudy.tools import Tool
 
-__all__ = ["ModelInput"]
-
 
 @dataclass(frozen=True, slots=True)
 class ModelInput:
-    """One model call. What a hook returns instead is shown to the model and not kept (J15)."""
+    """One request to the model. The one that a hook returns instead is sent, but not stored."""
 
     messages: Sequence[ModelMessage]
     instructions: str
@@ -25,11 +23,11 @@ class ModelInput:
     settings: ModelSettings | None
 
     def replace(self, **changes: Any) -> ModelInput:
-        """The same with some fields changed."""
+        """A copy with some fields changed."""
         return replace(self, **changes)
 
     def parameters(self) -> ModelRequestParameters:
-        """As Pydantic AI's models take it."""
+        """The tools and instructions in the form that Pydantic AI's models take."""
         parts = [InstructionPart(content=self.instructions)] if self.instructions else []
         return ModelRequestParameters(
             function_tools=[tool.definition for tool in self.tools], instruction_parts=parts

@@ -1,4 +1,4 @@
-"""`Run`: what a step and a hook get. It reads the state and writes facts; it decides nothing."""
+"""`Run`: what a step and a hook get: to read the state and to record facts. It decides nothing."""
 
 from __future__ import annotations
 
@@ -37,33 +37,37 @@ from understudy.state.records import HistoryReplaced, Once, Override, Record, Si
 from understudy.state.run_state import RunState
 from understudy.stopping import ExecutionContinuation, StopSignal, StopSignals
 
-__all__ = ["ChildRunner", "Halted", "Run"]
-
 inside_run: contextvars.ContextVar[Run | None] = contextvars.ContextVar("inside_run", default=None)
-"""Set wherever a tool, a hook or a model is called: decisions cannot come from there (I13)."""
+"""Set while a pipeline runs, so in tools, hooks and models too: `resume` is refused there."""
 
 
 class Halted(BaseException):
-    """The host wants the drive to end between two steps; the run stays open, nothing is lost."""
+    """The host ended this attempt between two steps. The run stays open, and nothing is lost."""
 
 
 class ChildRunner(Protocol):
-    """Runs an agent for a call of another one, or goes on with one that it ran before."""
+    """What a run needs to run other agents: `NestedRuns`, in the layer `agent` above."""
 
     async def run(
         self, parent: Run, key: str, child: ChildAgent, message: ModelRequest | None
     ) -> Outcome:
-        """The child's outcome. `key` is the same whenever the same call runs the same child.
+        """Start or continue the child's run, and return its outcome.
 
-        Without a message it is an agent of the parent's workflow, and shares its state (W5).
+        Args:
+            parent: the run whose call, or workflow, runs the child.
+            key: the child's run id: the same whenever the same call runs the same child.
+            child: what to run.
+            message: the child's input; None for an agent of the parent's workflow, which shares
+                the conversation and values.
+
         """
 
     def stop(self, parent: Run, key: str, signals: StopSignals) -> None:
-        """Record that this child, which nobody drives now, is stopped."""
+        """Record that this child, whose pipeline does not run now, is stopped."""
 
 
 class Run:
-    """One drive of one run."""
+    """One run, for the time of one attempt: from where its state is to an outcome."""
 
     def __init__(
         self,
@@ -88,7 +92,7 @@ class Run:
         self.definition = definition
         self.ledger = ledger
         self.state = ledger.state
-        """The agent's state, to read: the same object for the whole drive, each fact changes it."""
+        """The agent's state, to read: one object for the whole attempt, changed by each fact."""
         self.models = models
         """The agent's model, then its fallbacks."""
         self.clock = clock
@@ -102,46 +106,46 @@ class Run:
         self.parent = parent
         """The run whose call, or workflow, runs this one."""
         self.root: Run = parent.root if parent is not None else self
-        """The run that no other one runs."""
+        """The outermost run."""
         self.children = children
         """How its calls run other agents."""
         self.gates: tuple[Gate, ...] = (
             (*parent.definition.gates, *parent.gates) if parent is not None else ()
         )
-        """Of the agents above: they hold here too (S5)."""
+        """The gates of the agents above, which apply here too."""
         self.halting = halting
-        """Asked before each step: true ends this drive, and leaves the run open."""
+        """Called before each step: True ends this attempt, and leaves the run open."""
         self.pause_requested = pause_requested
-        """Asked where `pause_when` is: what the host wants now, not a part of the run."""
+        """Called where `pause_when` is: a reason to pause that the host has now, or None."""
         above = parent.cancellation if parent is not None else ()
         sources = (*above, *definition.cancellation, *cancellation)
         self.cancellation: tuple[CancellationSource, ...] = tuple(
             {id(source): source for source in sources}.values()
         )
-        """Asked at the start and before each step: those of the agents above, too (P7)."""
-        self.asking = False
-        """The step has begun: what a hook signals now counts after it (P3)."""
+        """Called at the start and before each step; those of the agents above included."""
+        self.in_model_call = False
+        """The next turn has begun: what a hook signals now counts after it."""
         self.timed = False
-        """Whether it is recorded how long the run goes on: only where something limits it."""
-        self._driven_since = clock.monotonic()
+        """Whether the time spent is recorded: only where a deadline or a middleware limits it."""
+        self._seconds_recorded_at = clock.monotonic()
         self._loop = asyncio.get_running_loop()
-        self._driven = False
+        self._attempt_begun = False
         self.tools = tuple(definition.tools.values())
         self.parameters: tuple[ModelInput, ModelRequestParameters] | None = None
-        """What the model was asked with last, to be used again while it stays the same."""
+        """The last model request and its parameters, to reuse while these do not change."""
         self.live_values: dict[str, Any] = {}
-        """Return values of until tools that this process still has, by call key."""
+        """Return values of until tools, as live objects of this process, by call key."""
         self.inner_tasks: dict[str, set[asyncio.Task[Any]]] = {}
-        """Those in which calls run other agents now, by call key."""
-        self._doing: dict[str, asyncio.Event] = {}
+        """The tasks in which a call runs other agents now, by call key."""
+        self._once_pending: dict[str, asyncio.Event] = {}
         self.closed = False
-        """This drive has told its outcome: no fact may be added by it any more."""
+        """This attempt has returned its outcome: it must not record facts any more."""
 
     # -------------------------------------------------------------------- reading
 
     @property
     def current(self) -> RunState:
-        """Where this run stands."""
+        """The state of this run."""
         run = self.state.run
         assert run is not None, "a Run is made where a run is open"
         return run
@@ -152,71 +156,83 @@ class Run:
 
     @property
     def usage(self) -> RunUsage:
-        """Used so far, by the agents that it runs now, too."""
+        """Used so far, including the agents that it runs now."""
         return self.state.usage
 
     @property
     def seconds(self) -> float:
-        """How long this run has been going, in all its drives, without the waits for people."""
-        return self.current.seconds + self.clock.monotonic() - self._driven_since
+        """Seconds spent running, over all attempts, without the waits for people."""
+        return self.current.seconds + self.clock.monotonic() - self._seconds_recorded_at
 
     @property
     def seconds_left(self) -> float | None:
-        """Until its deadline; None where it has none (P9)."""
+        """Seconds until the deadline, at least 0; None without a deadline."""
         deadline = self.current.deadline
         return None if deadline is None else max(deadline - self.seconds, 0.0)
 
     @property
     def continuation(self) -> ExecutionContinuation:
-        """Whether the run goes on as things stand: who signalled, and whether it is overridden."""
+        """Whether the run goes on now: the active signals, and whether they are overridden."""
         return continuation_of(self.current)
 
     @property
     def streaming(self) -> bool:
-        """Whether somebody follows the model's text as it comes."""
+        """Whether replies are streamed, because a subscriber follows the text."""
         return self._streaming()
 
     @property
     def observed(self) -> bool:
-        """Whether anybody listens to events."""
+        """Whether there is a listener for events."""
         return self.ledger.observed
 
     # -------------------------------------------------------------------- writing
 
     def record(self, *records: Record) -> None:
-        """Write facts down: for steps. A hook has `once` and `replace_history` (I13)."""
+        """Record facts, in order. For steps; a hook has `once` and `replace_history`.
+
+        Raises:
+            UsageError: from inside a hook.
+
+        """
         if in_hook.get():
             raise UsageError("a hook cannot record facts: use run.once or run.replace_history")
         self.ledger.record(*records)
 
     def durable(self) -> Coroutine[Any, Any, None]:
-        """Wait until all that was recorded is durable."""
+        """Wait until all facts recorded so far are durable."""
         return self.ledger.durable()
 
     def emit(self, event: Event) -> None:
-        """Tell an event that is no fact to whoever listens; facts are told as they are recorded."""
-        self.ledger.tell(event)
+        """Emit an event that is no fact. Facts emit their own events, once they are durable."""
+        self.ledger.emit(event)
 
     async def once(self, key: str, function: Callable[[], Any]) -> Any:
-        """What `function` returned when it first ran to its end in this run (J15).
+        """Call `function` once in this run, and return its stored result each time.
 
-        Hooks run at least once: a crash makes the last of them run again. Put a side effect in
-        here, under a key of its own. What it returns must be JSON-able.
+        Hooks run at least once: after a crash the last one runs again. So put each side effect of
+        a hook in here, under a key of its own. A call that raises is not recorded.
+
+        Args:
+            key: identifies the side effect within the run.
+            function: plain or async; its return value must be JSON-able.
 
         Raises:
-            UsageError: if it cannot be stored.
+            UsageError: if the return value cannot be stored.
 
         """
+        # Race: hooks of two tool calls run at the same time and use one key. The second waits for
+        # the first, and tries itself if that one failed
+        # (test_once_runs_a_side_effect_once_for_hooks_that_run_at_the_same_time).
         while key not in self.current.once:
-            doing = self._doing.get(key)
-            if doing is None:
-                await self._do_once(key, function)
+            pending = self._once_pending.get(key)
+            if pending is None:
+                await self._run_once(key, function)
             else:
-                await doing.wait()
+                await pending.wait()
         return self.current.once[key]
 
-    async def _do_once(self, key: str, function: Callable[[], Any]) -> None:
-        done = self._doing[key] = asyncio.Event()
+    async def _run_once(self, key: str, function: Callable[[], Any]) -> None:
+        done = self._once_pending[key] = asyncio.Event()
         try:
             result = function()
             if inspect.isawaitable(result):
@@ -225,103 +241,107 @@ class Run:
             self.ledger.record(Once(key=key, value=value))
             await self.durable()
         finally:
-            del self._doing[key]
+            del self._once_pending[key]
             done.set()
 
     def signal(self, signal: StopSignal, *, answer: bool = False) -> None:
-        """Ask the run to stop, from any hook (P3).
+        """Request that the run stops, from any hook.
 
-        It stops after the step that goes on, or before the one that is about to begin, unless
-        somebody asks to continue. The same signal for the same place is recorded once.
+        It stops after the step in progress, or before the one that is about to begin, unless a
+        continuation is requested. The same signal for the same step is recorded once.
 
         Args:
-            signal: why. Give it a `source`: signals of one source are of one guard (P4).
+            signal: why. Give it a `source`: signals with one source count as one guard.
             answer: let the model answer once more, without tools, before the run ends, as
-                `early_stopping="generate"` does. Any other signal beside it is stronger.
+                `early_stopping="generate"` does. A signal without `answer` beside it wins.
 
         Raises:
-            UsageError: for anything but a signal, or when the run is over.
+            UsageError: for anything but a `StopSignal`, or when the run is over.
 
         """
         if not isinstance(signal, StopSignal):
-            raise UsageError(f"run.signal takes a StopSignal, not {signal!r}")
-        told = signal.to_dict()
-        self._give(lambda turn: Signalled(turn=turn, signal=told, answer=answer))
+            raise UsageError(f"run.signal takes a StopSignal, got {signal!r}")
+        data = signal.to_dict()
+        self._record_for_next_step(lambda turn: Signalled(turn=turn, signal=data, answer=answer))
 
     def request_continuation(self, *, prompt: str | None = None, source: str | None = None) -> None:
-        """Ask the run to go on whatever signals stand, from any hook (P3).
+        """Request that the run goes on in spite of active signals, from any hook.
 
-        It holds for one step: for what is decided after the step that goes on, and before the next
-        one. After a reply without tool calls the model is asked again. Only a cancellation, a
-        deadline and `max_runs` cannot be overridden, nor one guard too often in a row (P4).
+        It counts for one step: for the decision after the step in progress, and before the next
+        one. After a reply without tool calls the model is asked again. A cancellation, a deadline
+        and `max_runs` cannot be overridden, nor one guard more than `max_overrides` times in a row.
 
         Args:
-            prompt: what the model is told where it had no tool call to go on from.
-            source: who asks, for the record.
+            prompt: the next user message, where there is no tool result to continue from.
+            source: who requests it, for the record.
 
         Raises:
             UsageError: when the run is over.
 
         """
-        self._give(lambda turn: Override(turn=turn, source=source, prompt=prompt))
+        self._record_for_next_step(lambda turn: Override(turn=turn, source=source, prompt=prompt))
 
-    def _give(self, make: Callable[[int], Signalled | Override]) -> None:
-        """Write it down for the next boundary, on the loop: a plain hook runs in a thread."""
+    def _record_for_next_step(self, make: Callable[[int], Signalled | Override]) -> None:
+        """Record what `make` returns for the turn before which it counts."""
 
-        def write() -> None:
+        def record() -> None:
             run = self.state.run
             if self.closed or run is None or run.over:
                 raise UsageError("the run is over: nothing can be signalled any more")
-            # Beside a drive, in a hook that is none of its steps, the step counts as begun: whether
-            # it was decided about already is not known there, and nothing must get lost.
-            # The steps of a workflow are its agents' parts: they are no turns.
-            asks = self.definition.asks_model
-            begun = asks and (self.asking or not self._driven)
-            record = make(run.turns + (begun and run.turn is None))
-            if record not in run.signals and record not in run.overrides:
-                self.ledger.record(record)
+            # `on_message` has a `Run` of its own, beside the one that runs the pipeline. It cannot
+            # know whether the boundary before the next turn is decided already. So the turn counts
+            # as begun: the signal waits for the next boundary, and does not get lost
+            # (test_a_message_to_a_middleware_in_a_model_call_stops_the_run_after_that_step).
+            # A workflow has no turns of its own: its agents' runs have them.
+            has_turns = self.definition.asks_model
+            begun = has_turns and (self.in_model_call or not self._attempt_begun)
+            fact = make(run.turns + (begun and run.turn is None))
+            if fact not in run.signals and fact not in run.overrides:
+                self.ledger.record(fact)
 
-        async def written() -> None:
-            write()
+        async def record_on_loop() -> None:
+            record()
 
+        # Race: a plain hook runs in a worker thread, and only the loop may change the state
+        # (test_a_plain_hook_may_signal_from_its_thread).
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            asyncio.run_coroutine_threadsafe(written(), self._loop).result()
+            asyncio.run_coroutine_threadsafe(record_on_loop(), self._loop).result()
         else:
-            write()
+            record()
 
-    def driven(self) -> None:
-        """This run is driven from now on."""
-        self._driven = True
+    def begin_attempt(self) -> None:
+        """The pipeline runs from now on."""
+        self._attempt_begun = True
         limited = self.definition.hooks.keeps_time or self.current.deadline is not None
         self.timed = limited or (self.parent is not None and self.parent.timed)
-        self._driven_since = self.clock.monotonic()
+        self._seconds_recorded_at = self.clock.monotonic()
 
     def keep_time(self) -> None:
-        """Record how long the run has been going: for steps, where it is `timed` (P5).
+        """Record the time spent so far. For steps, where the run is `timed`.
 
-        Of the runs above, too: while it goes on, none of their own steps would.
+        The runs above record theirs too: they make no step of their own while this one runs.
         """
         now = self.clock.monotonic()
-        spent = self.current.seconds + now - self._driven_since
-        self._driven_since = now
+        spent = self.current.seconds + now - self._seconds_recorded_at
+        self._seconds_recorded_at = now
         self.ledger.record(TimeSpent(seconds=spent))
         if self.parent is not None and self.parent.timed:
             self.parent.keep_time()
 
     async def replace_history(self, messages: Iterable[ModelMessage]) -> None:
-        """Rewrite the conversation for good, for instance by a summary (J15).
+        """Replace the stored conversation, for instance by a summary.
 
         Raises:
-            UsageError: while calls of the last reply have no results in it yet.
+            UsageError: while tool calls of the last reply have no results in it yet.
 
         """
         turn = self.current.turn
         if turn is not None and turn.calls and not turn.propagated:
             raise UsageError(
-                "The history cannot be replaced while tool calls of its last reply are open: do it "
-                "in before_model"
+                "The history cannot be replaced while tool calls of its last reply are open: call "
+                "run.replace_history in before_model"
             )
         self.ledger.record(HistoryReplaced(messages=tuple(normalised(messages))))
         await self.durable()
@@ -329,7 +349,7 @@ class Run:
     # ------------------------------------------------------------------- outcomes
 
     def completed(self, text: str, tool_result: ToolCallResult | None = None) -> Completed:
-        """The outcome of a run that is done, for a step to return."""
+        """The outcome of a completed run, for a step to return."""
         run = self.current
         results = run.progress.results if run.progress is not None else {}
         return Completed(
@@ -349,18 +369,18 @@ class Run:
         return Failed(error=error, run_id=run.run_id, state=self.state, usage=self.usage)
 
     def interrupted(self) -> Interrupted:
-        """The outcome of a run whose standing requests wait for a person."""
+        """The outcome of a run with pending requests, for a step to return."""
         run = self.current
         return Interrupted(
             requests=self.state.requests, run_id=run.run_id, state=self.state, usage=self.usage
         )
 
     def stopped(self, signals: StopSignals) -> Stopped:
-        """The outcome of a run that was stopped, for a step to return."""
+        """The outcome of a run that signals stopped, for a step to return."""
         run = self.current
         return Stopped(signals=signals, run_id=run.run_id, state=self.state, usage=self.usage)
 
     def paused(self, reason: str) -> Paused:
-        """The outcome of a run that stands still."""
+        """The outcome of a paused run, for a step to return."""
         run = self.current
         return Paused(reason=reason, run_id=run.run_id, state=self.state, usage=self.usage)

@@ -1,4 +1,4 @@
-"""`ToolCall`: one call as middleware sees it, and what binds a person's answer to it."""
+"""`ToolCall`: one call as middleware sees it, and the digest that binds an answer to it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,10 @@ from understudy.interrupts import (
     Request,
     checked_allowed,
 )
-from understudy.run.child_calls import child_runs
+from understudy.run.child_calls import make_run_agent
 from understudy.run.run import Run
 from understudy.state.run_state import Call
 from understudy.tools import Tool, ToolContext
-
-__all__ = ["ToolCall", "binding"]
 
 
 def binding(
@@ -32,7 +30,7 @@ def binding(
     fingerprint: str,
     arguments: Mapping[str, Any],
 ) -> str:
-    """A digest of everything that a person was shown: what differs in it was not approved (I12)."""
+    """A digest of everything that a person was shown: an answer holds only where it is equal."""
     part = call.part
     return digest(
         [
@@ -50,16 +48,16 @@ def binding(
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call with valid arguments, on its way to the tool."""
+    """A tool call with validated arguments."""
 
     key: str
-    """`run.turn.index`: the same whenever this call runs."""
+    """`run.turn.index`: the same each time that this call runs."""
     tool: Tool[Any]
     tool_call_id: str
     arguments: dict[str, Any]
-    """Canonical: validated, defaults filled in, as JSON."""
+    """Canonical: validated, with defaults filled in, as JSON data."""
     context: ToolContext
-    """What the tool will see."""
+    """The context that the tool gets."""
     run: Run
     call: Call
 
@@ -68,7 +66,7 @@ class ToolCall:
         return self.tool.name
 
     def replace(self, arguments: Mapping[str, Any]) -> ToolCall:
-        """The call with other arguments. If a person answers for it, they are asked again (I12)."""
+        """The call with other arguments. If a person approved it, it must be approved again."""
         return replace(self, arguments=dict(arguments))
 
     def request(
@@ -82,20 +80,20 @@ class ToolCall:
         doubts: tuple[DoubtfulCall, ...] = (),
         source: str = "",
     ) -> Request:
-        """A question about this call, for `check_tool_calls` to return.
+        """A request for a decision about this call, for `check_tool_calls` to return.
 
         Args:
-            kind: what is asked, for the host to tell requests apart. Only answers to an
-                `approval` can stick (`always=True`).
-            allowed: the decisions that may answer it.
-            display: shown beside the arguments.
-            payload: what a tool's own question asks; JSON-able.
-            expires_after: seconds; then it counts as rejected.
+            kind: distinguishes requests for the host. Only a decision about an `approval` can be
+                kept for later calls (`always=True`).
+            allowed: the types of decision that may answer it.
+            display: shown beside the arguments; JSON-able.
+            payload: the content of a tool's own question; JSON-able.
+            expires_after: seconds after which it counts as rejected; None = never.
             doubts: calls of this tool whose outcome is unknown.
-            source: who asks; the pipeline sets it for what a middleware returns.
+            source: the name of the middleware; the pipeline sets it for returned requests.
 
         Raises:
-            UsageError: for an empty or unknown `allowed`, or what cannot be stored.
+            UsageError: for an empty or unknown `allowed`, or a value that cannot be stored.
 
         """
         run = self.run
@@ -130,7 +128,7 @@ class ToolCall:
 
 
 def make_context(run: Run, call: Call) -> ToolContext:
-    """The context of a call."""
+    """The `ToolContext` of a call."""
     answer = call.interrupt_answer
     resume_value = None
     if answer is not None:
@@ -159,5 +157,5 @@ def make_context(run: Run, call: Call) -> ToolContext:
         resumed=answer is not None,
         resume_value=resume_value,
         emit=emit,
-        run_agent=child_runs(run, call),
+        run_agent=make_run_agent(run, call),
     )

@@ -1,4 +1,4 @@
-"""`until_tool` and `until_tool_success`: two public options that mean one thing inside."""
+"""`until_tool` and `until_tool_success`: two public options for one internal setting."""
 
 from __future__ import annotations
 
@@ -8,19 +8,16 @@ from typing import Any
 from understudy.errors import UsageError
 from understudy.tools import Tool
 
-__all__ = ["UntilTool", "collapse_until_tool"]
-
 UntilTool = str | Tool[Any] | Callable[..., Any] | Sequence[str | Tool[Any] | Callable[..., Any]]
-"""A tool or several, by name or as the tool itself."""
+"""One tool or several, each by name or as the tool itself."""
 
 
 def collapse_until_tool(
     until_tool: UntilTool | None, until_tool_success: UntilTool | None
 ) -> tuple[tuple[str, ...] | None, bool]:
-    """The names that end the run, and whether only a successful result does.
+    """The names of the tools that end the run, and whether only a successful result does.
 
-    Should both be given, the success variant wins (U2): callers refuse that before, where the
-    user can be told.
+    If both are given, `until_tool_success` wins. Callers reject that case first: see `refuse_both`.
     """
     if until_tool_success is not None:
         return _names(until_tool_success, "until_tool_success"), True
@@ -30,16 +27,16 @@ def collapse_until_tool(
 
 
 def refuse_both(until_tool: object, until_tool_success: object) -> None:
-    """Raise a `UsageError` where both variants are given (U2)."""
+    """Raise a `UsageError` if both options are given."""
     if until_tool is not None and until_tool_success is not None:
         raise UsageError(
-            "until_tool and until_tool_success are both given: use until_tool_success if errors "
-            "are to go back to the model, else until_tool"
+            "until_tool and until_tool_success are both given: use until_tool_success if the model "
+            "is to see the tool's errors and try again, else until_tool"
         )
 
 
 def check_known(names: Sequence[str], tools: Mapping[str, Tool[Any]], *, agent: str) -> None:
-    """Raise a `UsageError` for a name that the agent has no tool of (R8)."""
+    """Raise a `UsageError` for a name that is no tool of the agent."""
     for name in names:
         if name not in tools:
             known = ", ".join(repr(tool) for tool in tools) or "none"
@@ -51,12 +48,12 @@ def check_known(names: Sequence[str], tools: Mapping[str, Tool[Any]], *, agent: 
 def _names(given: UntilTool, option: str) -> tuple[str, ...]:
     items = [given] if isinstance(given, (str, Tool)) or callable(given) else given
     if not isinstance(items, Sequence) or not items:
-        raise UsageError(f"{option} takes a tool or a non-empty list of tools, not {given!r}")
+        raise UsageError(f"`{option}` must be a tool or a non-empty list of tools, got {given!r}")
     names = []
     for item in items:
         name = item if isinstance(item, str) else getattr(item, "name", None)
         name = name if name is not None else getattr(item, "__name__", None)
         if not isinstance(name, str) or not name:
-            raise UsageError(f"{option} holds {item!r}, which is no tool and no tool's name")
+            raise UsageError(f"`{option}` must hold tools or names of tools, got {item!r}")
         names.append(name)
     return tuple(names)

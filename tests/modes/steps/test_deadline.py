@@ -163,6 +163,24 @@ def test_a_tool_that_swallows_its_interruption_does_not_save_the_run(times: Time
     assert len(model.requests) == 1
 
 
+def test_a_tool_that_fails_because_it_is_interrupted_is_in_doubt(times: Times) -> None:
+    """P9, J4: its error is no answer to the call, which the model could make again."""
+
+    @tool
+    async def breaks() -> str:
+        """Break in the middle."""
+        try:
+            await times.out()
+        except asyncio.CancelledError:
+            raise ValueError("half done") from None
+        return "never"
+
+    model = ScriptedModel([call("breaks"), "never"])
+    outcome = stopped(times.execute(Agent("a", model, tools=[breaks])))
+    assert [doubt.tool_name for doubt in outcome.state.doubts.values()] == ["breaks"]
+    assert len(model.requests) == 1
+
+
 def test_a_run_that_is_done_in_time_is_left_alone() -> None:
     """P9."""
     agent = Agent("a", ScriptedModel([call("quick"), "done"]), tools=[quick])

@@ -205,5 +205,5 @@ def test_a_rejected_exit_leaves_the_loop_going() -> None:
 @pytest.mark.parametrize("wrong", [0, -1, True, 2.5, "3"])
 def test_a_number_of_rounds_that_is_none_is_refused(wrong: Any) -> None:
     """W1."""
-    with pytest.raises(UsageError, match=r"max_iterations=.*from 1 on.*not "):
+    with pytest.raises(UsageError, match=r"max_iterations. must be .*at least 1.*got "):
         Loop([talker("a")], max_iterations=wrong)

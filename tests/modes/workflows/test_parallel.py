@@ -24,6 +24,7 @@ from understudy import (
     Failed,
     Interrupted,
     Paused,
+    Run,
     ScriptedModel,
     ToolResult,
     UsageError,
@@ -32,6 +33,7 @@ from understudy import (
     tool,
 )
 from understudy.errors import AgentFailed
+from understudy.middleware import Middleware
 from understudy.modes import Loop, Parallel, Sequential
 
 
@@ -299,3 +301,46 @@ def test_a_branch_that_waits_does_not_hide_one_that_pauses() -> None:
     outcome = side(asks, pauses).execute_sync("go")
     assert isinstance(outcome, Interrupted)
     assert outcome.state.pause == "pause_when"
+
+
+async def test_an_agent_that_ended_before_a_failure_cancelled_it_keeps_its_end() -> None:
+    """W6: its end is recorded, and its task still waits for the journal when a sibling fails."""
+    one_ended = asyncio.Event()
+
+    class SlowForTheFirst:
+        """Makes durable whatever is recorded, but not in the task that waits for it first."""
+
+        has_unflushed = True
+
+        def append(self, records: Any) -> None: ...
+
+        async def durable(self) -> None:
+            if not one_ended.is_set() and side_state.run_is_over("a"):
+                one_ended.set()
+                await never()
+
+    class Ends:
+        """Looks at the state of the workflow, which a hook of it is given."""
+
+        run: Any = None
+
+        def run_is_over(self, name: str) -> bool:
+            children = self.run.state.children.values() if self.run is not None else ()
+            return any(c.run is not None and c.run.agent == name and c.run.over for c in children)
+
+    side_state = Ends()
+
+    class Looks(Middleware):
+        async def on_run_start(self, run: Run) -> None:
+            side_state.run = run
+
+    async def fails(_: Any) -> Any:
+        await one_ended.wait()
+        raise OSError("no line")
+
+    both = side(agent("a", "well done"), agent("b", fails), middleware=[Looks()])
+    outcome = await soon(both.execute("go", journal=SlowForTheFirst()))
+    assert isinstance(outcome, Failed)
+    assert isinstance(outcome.error, AgentFailed)
+    assert outcome.error.agent == "b"
+    assert authors(outcome.state).count("a") == 1

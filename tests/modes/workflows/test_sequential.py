@@ -604,14 +604,14 @@ async def test_a_message_that_steers_is_seen_by_the_agent_that_is_at_work() -> N
             lambda: sequence(SAME, Agent("in", mode=Loop([SAME]))),
             ["'same'", "twice in this workflow"],
         ),
-        (lambda: Agent("a"), ["'a'", "model is None", "Sequential([...])"]),
+        (lambda: Agent("a"), ["'a'", "`model` is None", "Sequential([...])"]),
         (lambda: sequence(agent("a"), tools=[look]), ["'flow'", "tools", "look"]),
         (lambda: sequence(agent("a"), instructions="Go."), ["'flow'", "instructions"]),
         (lambda: sequence(agent("a"), model="openai:gpt-5-mini"), ["'flow'", "model"]),
         (lambda: sequence(agent("a"), output_key="x"), ["'flow'", "output_key"]),
         (
             lambda: sequence(agent("a"), middleware=[SubAgent([SAME], general_purpose=False)]),
-            ["'flow'", "asks no model", "task"],
+            ["'flow'", "calls no model", "task"],
         ),
         (
             lambda: sequence(agent("a"), interrupt_on={"mial": True}),

@@ -106,7 +106,7 @@ def _j4() -> None:
 
 @_broken("J4: a doubt does not bind the next call of its tool")
 def _j4_unbound() -> None:
-    _wrap(execute_tools, "doubted", lambda _: lambda *_: False)
+    _wrap(execute_tools, "blocked_by_doubt", lambda _: lambda *_: False)
     _wrap(check_interrupts, "doubts_about", lambda _: lambda *_: ())
 
 
@@ -184,7 +184,7 @@ def _j11() -> None:
 
         return starts
 
-    _wrap(nested_runs.NestedChildren, "run", starting)
+    _wrap(nested_runs.NestedRuns, "run", starting)
 
 
 @_broken("J13: any cancellation makes a run cancelled")

@@ -26,13 +26,14 @@ from understudy.journal.contracts import (
     Durability,
     IndexStatus,
     Owned,
+    Refusal,
     StoredAgent,
     StoredRecords,
     check_durability,
 )
 from understudy.journal.postgres import sql
 from understudy.journal.postgres.reader import PostgresReader
-from understudy.journal.postgres.writer import PostgresWriter, Refusal
+from understudy.journal.postgres.writer import PostgresWriter
 
 _log = logging.getLogger(__name__)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from understudy.errors import StoreDamaged
 from understudy.journal.codec import EncodedRecord
-from understudy.journal.contracts import IndexStatus, StoredAgent, StoredRecords
+from understudy.journal.contracts import IndexStatus, StoredAgent, StoredRecords, stored_agent
 from understudy.journal.postgres import sql
 from understudy.journal.postgres.writer import Rows, is_storable_id
 
@@ -38,7 +38,7 @@ class PostgresReader:
         agents, rows = self._connection.run_repeatable(read)
         if not agents:
             return None
-        agent = _stored_agent(agents[0])
+        agent = stored_agent(agents[0])
         first = max(after, agent.floor) + 1
         if len(rows) != max(0, agent.last_seq - first + 1):
             raise StoreDamaged(
@@ -57,18 +57,4 @@ class PostgresReader:
         rows = self._connection.run_repeatable(
             lambda connection: connection.execute(sql.AGENTS, values).fetchall()
         )
-        return [_stored_agent(row) for row in rows]
-
-
-def _stored_agent(row: tuple[Any, ...]) -> StoredAgent:
-    agent_id, agent, incarnation, epoch, last_seq, floor, index_status, host = row
-    return StoredAgent(
-        agent_id=agent_id,
-        agent=agent,
-        incarnation=incarnation,
-        epoch=epoch,
-        last_seq=last_seq,
-        floor=floor,
-        index_status=IndexStatus(index_status),
-        host=host,
-    )
+        return [stored_agent(row) for row in rows]

@@ -17,14 +17,13 @@ from understudy.errors import (
     StoreError,
     StoreUnavailable,
 )
-from understudy.journal.contracts import Batch, Owned
+from understudy.journal.contracts import Batch, Owned, Refusal
 from understudy.journal.postgres import sql
 
 if TYPE_CHECKING:
     from understudy.journal.postgres.connection import PostgresConnection
 
 Rows: TypeAlias = list[tuple[Any, ...]]
-Refusal: TypeAlias = Fenced | StoreConflict
 
 MAX_ID_BYTES = 2000
 """Of an agent's id: what fits into an entry of an index."""

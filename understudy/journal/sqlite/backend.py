@@ -27,6 +27,7 @@ from understudy.journal.contracts import (
     Durability,
     IndexStatus,
     Owned,
+    Refusal,
     StoredAgent,
     StoredRecords,
     check_durability,
@@ -205,8 +206,8 @@ class SqliteBackend:
         self._run(writer.append, batch, self._mark)
         self._marked = True
 
-    def append_all(self, batches: Sequence[Batch]) -> list[Fenced | StoreConflict | None]:
-        answers: list[Fenced | StoreConflict | None] = []
+    def append_all(self, batches: Sequence[Batch]) -> list[Refusal | None]:
+        answers: list[Refusal | None] = []
         for batch in batches:
             try:
                 self.append(batch)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Collection
-from typing import Any
 
 from understudy.errors import StoreDamaged
 from understudy.journal.codec import EncodedRecord
-from understudy.journal.contracts import IndexStatus, StoredAgent, StoredRecords
+from understudy.journal.contracts import IndexStatus, StoredAgent, StoredRecords, stored_agent
 from understudy.journal.sqlite.connection import connect_reader
 from understudy.journal.sqlite.errors import store_error
 from understudy.journal.sqlite.lock import SidecarLock
@@ -56,7 +55,7 @@ class SqliteReader:
             row = connection.execute(f"{_AGENT} id = ?", (agent_id,)).fetchone()
             if row is None:
                 return None
-            agent = _agent(row)
+            agent = stored_agent(row[1:])
             after = max(after, agent.floor)
             first = row[0] << SEQ_BITS
             rows = connection.execute(_RECORDS, (first + after + 1, first + agent.last_seq))
@@ -89,13 +88,13 @@ class SqliteReader:
             rows = connection.execute(
                 f"{_AGENT} id > ? ORDER BY id LIMIT ?", (after_id, limit)
             ).fetchall()
-            return [_agent(row) for row in rows]
+            return [stored_agent(row[1:]) for row in rows]
         # One walk along the index for each status. For several at once SQLite would sort all agents
         # with them, again for every page.
         query = f"{_AGENT} standing = ? AND id > ? ORDER BY id LIMIT ?"
         with _Snapshot(connection):
             found = [
-                _agent(row)
+                stored_agent(row[1:])
                 for index_status in set(index_statuses)
                 for row in connection.execute(query, (index_status.value, after_id, limit))
             ]
@@ -127,17 +126,3 @@ class _Snapshot:
     def __exit__(self, *_: object) -> None:
         if self._connection.in_transaction:  # some errors end it by themselves
             self._connection.execute("ROLLBACK")
-
-
-def _agent(row: tuple[Any, ...]) -> StoredAgent:
-    _, agent_id, agent, incarnation, epoch, last_seq, floor, index_status, host = row
-    return StoredAgent(
-        agent_id=agent_id,
-        agent=agent,
-        incarnation=incarnation,
-        epoch=epoch,
-        last_seq=last_seq,
-        floor=floor,
-        index_status=IndexStatus(index_status),
-        host=host,
-    )

@@ -1,4 +1,9 @@
-"""The step that asks the model: `call_llm`."""
+"""The step `call_llm`: one request to the model, and its reply as a record.
+
+In order: queued steering messages enter the conversation; instructions and `before_model` make the
+`ModelInput`; the model, or the first fallback that works, is asked; `after_model` sees the reply;
+unusable tool call ids are replaced; the reply is recorded.
+"""
 
 from __future__ import annotations
 
@@ -35,25 +40,28 @@ from understudy.state.records import Reply, UserMessage
 
 
 async def call_llm(run: Run) -> Outcome | None:
-    """Ask the model, if no turn is open and none has decided to end the run (J1)."""
+    """Ask the model, unless a turn is open or the last one decided to end the run."""
     current = run.current
     if current.turn is not None:
         return None
     if current.closing is None:
-        if current.signals and current.early_stop is None:  # of a step put before this one
+        if current.signals and current.early_stop is None:  # of a custom step before this one
             outcome = stop_before(run)
             if outcome is not None:
                 return outcome
-        run.asking = True
+        run.in_model_call = True
         if current.early_stop is None:
-            _take_steering(run)
-        prompt = await _prompt(run)
+            for queued in steering_messages(run):
+                run.record(UserMessage(message=queued.message, message_ids=(queued.message_id,)))
+        prompt = await _model_input(run)
         answer = await _ask_models(run, prompt)
         if isinstance(answer, ModelFailed):
             return run.failed(answer)
         if run.definition.hooks.after_model:
-            # The results before it: only then is the reply accepted (J2). Without hooks it is by
-            # its record, which is durable after theirs and told after that: one commit for both.
+            # A crash now would lose results that this reply is based on. So they are durable
+            # before a hook sees the reply. Without hooks nothing sees it before it is durable
+            # itself, and its record is behind theirs: one commit for both
+            # (test_a_step_of_a_model_that_answers_at_once_is_one_commit).
             await run.durable()
         await _accept(run, answer)
         if run.timed:
@@ -62,13 +70,15 @@ async def call_llm(run: Run) -> Outcome | None:
     return outcome_of(current.closing, run.state, run.definition, run.live_values)
 
 
-def _take_steering(run: Run) -> None:
-    """Messages that are to steer this run enter the conversation now (A2)."""
-    for queued in steering(run):
-        run.record(UserMessage(message=queued.message, message_ids=(queued.message_id,)))
+def steering_messages(run: Run) -> list[QueuedMessage]:
+    """The queued messages for the next model call. Those to a workflow are in its own queue."""
+    while run.parent is not None and run.current.shared is not None:
+        run = run.parent
+    queue = run.state.queue
+    return [queued for queued in queue.values() if queued.steer] if queue else []
 
 
-async def _prompt(run: Run) -> ModelInput:
+async def _model_input(run: Run) -> ModelInput:
     definition = run.definition
     answering = run.current.early_stop is not None
     texts = []
@@ -79,7 +89,7 @@ async def _prompt(run: Run) -> ModelInput:
     if definition.output is not None and definition.output.instructions:
         texts.append(definition.output.instructions)
     kept = run.state.messages
-    shown = kept if run.current.contents == "default" else _contents(run)
+    shown = kept if run.current.contents == "default" else _visible_messages(run)
     prompt = ModelInput(
         messages=shown,
         instructions="\n\n".join(texts),
@@ -92,29 +102,29 @@ async def _prompt(run: Run) -> ModelInput:
         if replaced is not None:
             prompt = replaced
         elif prompt.messages is shown and kept is not run.state.messages:
-            prompt = prompt.replace(messages=_contents(run))  # the hook rewrote history
+            prompt = prompt.replace(messages=_visible_messages(run))  # by run.replace_history
             shown = prompt.messages
         kept = run.state.messages
     if answering and prompt.tools:
-        prompt = prompt.replace(tools=())  # whatever a hook would offer
+        prompt = prompt.replace(tools=())  # those that a hook added
     return prompt
 
 
-def _contents(run: Run) -> Sequence[ModelMessage]:
-    """The conversation, or what the agent is to see of it (W5)."""
+def _visible_messages(run: Run) -> Sequence[ModelMessage]:
+    """The part of the conversation that `include_contents` lets the model see."""
     current, messages = run.current, run.state.messages
     if current.contents == "none" and current.shared is None:
         return messages[current.first_message :]
     return messages
 
 
-def _check_returned(hook: Hook, returned: object, wanted: type) -> None:
-    if returned is not None and not isinstance(returned, wanted):
-        error = UsageError(f"it returned {returned!r}; return a {wanted.__name__}, or None")
+def _check_returned(hook: Hook, returned: object, expected: type) -> None:
+    if returned is not None and not isinstance(returned, expected):
+        error = UsageError(f"it returned {returned!r}; return a {expected.__name__}, or None")
         raise HookFailed(hook.failure(error)) from error
 
 
-# ----------------------------------------------------------------------- asking
+# ------------------------------------------------------------------------------ the request
 
 
 @dataclass(slots=True)
@@ -125,7 +135,7 @@ class _Answer:
 
 
 async def _ask_models(run: Run, prompt: ModelInput) -> _Answer | ModelFailed:
-    """The first answer of the model and its fallbacks, for this call only (R5)."""
+    """The first answer of the model and its fallbacks. A fallback is used for this call only."""
     parameters = _parameters(run, prompt)
     ask = _ask if run.definition.retry is None else _ask_with_retry
     failures = []
@@ -152,8 +162,8 @@ async def _ask_models(run: Run, prompt: ModelInput) -> _Answer | ModelFailed:
 def _parameters(run: Run, prompt: ModelInput) -> ModelRequestParameters:
     last = run.parameters
     if last is not None:
-        asked, parameters = last
-        if asked.tools is prompt.tools and asked.instructions == prompt.instructions:
+        sent, parameters = last
+        if sent.tools is prompt.tools and sent.instructions == prompt.instructions:
             return parameters
     parameters = prompt.parameters()
     run.parameters = prompt, parameters
@@ -164,7 +174,7 @@ async def _ask_with_retry(
     run: Run, model: Model, prompt: ModelInput, parameters: ModelRequestParameters
 ) -> _Answer:
     retry = run.definition.retry
-    assert retry is not None, "only asked where there is one"
+    assert retry is not None, "only called with a retry policy"
     try:
         return await retry.copy()(_ask, run, model, prompt, parameters)
     except RetryError as error:
@@ -176,7 +186,7 @@ async def _ask(
     run: Run, model: Model, prompt: ModelInput, parameters: ModelRequestParameters
 ) -> _Answer:
     kept = run.state.messages
-    if prompt.messages is not kept:  # a hook shows others; nobody has prepared them
+    if prompt.messages is not kept:  # those of a hook: they were never prepared
         shown = model.prepare_messages(list(prompt.messages), parameters)
         return await _request(run, model, shown, prompt, parameters)
     with kept.borrowed() as messages:
@@ -204,69 +214,69 @@ async def _stream(
     prompt: ModelInput,
     parameters: ModelRequestParameters,
 ) -> _Answer:
-    """Ask for a stream and tell its text as it comes. One that breaks keeps what came (R6)."""
+    """Ask for a stream and emit its deltas. A stream that breaks keeps what it brought so far."""
     partial: StreamedResponse | None = None
-    teller = _Teller(run)
+    deltas = _DeltaEmitter(run)
     try:
         async with model.request_stream(messages, prompt.settings, parameters) as stream:
             partial = stream
             async for event in stream:
-                teller.tell(event)
+                deltas.emit(event)
             response = stream.get()
     except Exception as error:
-        came = partial.get() if partial is not None else None
-        if came is None or not came.parts:
+        received = partial.get() if partial is not None else None
+        if received is None or not received.parts:
             raise
-        return _Answer(came, model, error)
+        return _Answer(received, model, error)
     if response.state == "incomplete":
         return _Answer(response, model, EOFError("it ended before the reply did"))
     return _Answer(response, model)
 
 
-class _Teller:
-    """Emits what a stream brings, numbered."""
+class _DeltaEmitter:
+    """Emits the text and thinking of a stream as numbered events."""
 
     def __init__(self, run: Run) -> None:
-        self.run = run
-        self.count = 0
-        self.live = run.observed and run.definition.hooks.streams_safely
+        self._run = run
+        self._count = 0
+        self._enabled = run.observed and run.definition.hooks.streams_safely
 
-    def tell(self, event: Any) -> None:
-        if not self.live:
+    def emit(self, event: Any) -> None:
+        if not self._enabled:
             return
         match event:
             case (
                 PartStartEvent(part=TextPart(content=text))
                 | PartDeltaEvent(delta=TextPartDelta(content_delta=text))
             ):
-                self.text(text)
+                self.emit_text(text)
             case (
                 PartStartEvent(part=ThinkingPart(content=text))
                 | PartDeltaEvent(delta=ThinkingPartDelta(content_delta=str(text)))
             ):
                 if text:
-                    self.run.emit(ThinkingDelta(text=text, **self._place()))
+                    self._run.emit(ThinkingDelta(text=text, **self._next_place()))
 
-    def text(self, text: str) -> None:
+    def emit_text(self, text: str) -> None:
         if text:
-            self.run.emit(TextDelta(text=text, **self._place()))
+            self._run.emit(TextDelta(text=text, **self._next_place()))
 
-    def _place(self) -> dict[str, Any]:
-        current = self.run.current
-        self.count += 1
+    def _next_place(self) -> dict[str, Any]:
+        current = self._run.current
+        self._count += 1
         return {
-            "agent_path": self.run.agent_path,
+            "agent_path": self._run.agent_path,
             "turn": current.turns,
             "attempt": current.attempts,
-            "n": self.count - 1,
+            "n": self._count - 1,
         }
 
 
-# -------------------------------------------------------------------- accepting
+# -------------------------------------------------------------------------------- the reply
 
 
 async def _accept(run: Run, answer: _Answer) -> None:
-    """Record the reply. Of a broken or cut one no tool call is to run (R6)."""
+    """Record the reply. No tool call of a broken or cut reply runs: it may be incomplete."""
     response = object.__new__(type(answer.response))  # as copy.copy does, at a quarter of its cost
     response.__dict__.update(answer.response.__dict__)
     response.timestamp = run.clock.now()
@@ -283,10 +293,10 @@ async def _accept(run: Run, answer: _Answer) -> None:
             if replaced is not None:
                 response = replaced
         if current.early_stop is not None:
-            response = _answer_only(response)
+            response = _without_calls(response)
         if not run.definition.hooks.streams_safely and run.streaming and response.text:
-            _Teller(run).text(response.text)
-    response = with_own_ids(run, response)
+            _DeltaEmitter(run).emit_text(response.text)  # as after_model left it
+    response = _with_usable_ids(run, response)
     run.record(
         Reply(
             turn=current.turns,
@@ -295,11 +305,11 @@ async def _accept(run: Run, answer: _Answer) -> None:
             broken=broken.to_dict() if broken is not None else None,
         )
     )
-    run.asking = False
+    run.in_model_call = False
 
 
-def _answer_only(response: ModelResponse) -> ModelResponse:
-    """The last reply of a run that stops early: its text, and no tool call (R1)."""
+def _without_calls(response: ModelResponse) -> ModelResponse:
+    """The last reply of a run that stops early: without tool calls, and never without text."""
     parts = [part for part in response.parts if not isinstance(part, ToolCallPart)]
     if not (response.text or "").strip():
         parts = [part for part in parts if not isinstance(part, TextPart)]
@@ -307,17 +317,17 @@ def _answer_only(response: ModelResponse) -> ModelResponse:
     return replace(response, parts=parts)
 
 
-def with_own_ids(run: Run, response: ModelResponse) -> ModelResponse:
-    """The reply with each unusable tool call id replaced (T7)."""
+def _with_usable_ids(run: Run, response: ModelResponse) -> ModelResponse:
+    """The reply with a new id for each tool call whose id is empty, used already, or holds `/`."""
     seen: set[str] = set()
     parts: list[Any] | None = None
     for index, part in enumerate(response.parts):
         if not isinstance(part, ToolCallPart):
             continue
         identity = part.tool_call_id
-        if not identity or "/" in identity or identity in seen or _occurs(identity, run):
+        if not identity or "/" in identity or identity in seen or _is_used(identity, run):
             identity = f"call_{run.run_id[:20]}_{run.current.turns}_{index}"
-            while identity in seen or _occurs(identity, run):
+            while identity in seen or _is_used(identity, run):
                 identity += "x"
             parts = list(response.parts) if parts is None else parts
             parts[index] = replace(part, tool_call_id=identity)
@@ -325,18 +335,13 @@ def with_own_ids(run: Run, response: ModelResponse) -> ModelResponse:
     return response if parts is None else replace(response, parts=parts)
 
 
-def _occurs(identity: str, run: Run) -> bool:
-    """Whether a call has this id; in a workflow those of all of its agents will stand together."""
+def _is_used(identity: str, run: Run) -> bool:
+    """Whether a call in the conversation has this id; in a workflow, a call of any agent of it.
+
+    The agents of a workflow have states of their own while they run, which are joined later.
+    """
     if run.current.shared is None:
         return run.state.messages.has_call_id(identity)
     while run.parent is not None and run.current.shared is not None:
         run = run.parent
     return any(state.messages.has_call_id(identity) for state in run.state.tree)
-
-
-def steering(run: Run) -> list[QueuedMessage]:
-    """Those that wait for the next model call; in a workflow they wait at its top."""
-    while run.parent is not None and run.current.shared is not None:
-        run = run.parent
-    queue = run.state.queue
-    return [queued for queued in queue.values() if queued.steer] if queue else []

@@ -1,4 +1,10 @@
-"""The steps that wait for people: `check_pause`, `check_interrupts`, `check_tool_interrupts`."""
+"""The steps that suspend a run for a person: pauses, approvals, and questions of tools.
+
+- `check_pause`, after each reply: `pause_when`.
+- `check_interrupts`, before the tools of a reply start: the requests of the agent's middleware and
+  of the gates of the agents above, answered by earlier decisions with `always=True` where one fits.
+- `check_tool_interrupts`, after the tools ran: the questions that they raised themselves.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +16,12 @@ from understudy._base.json_values import digest
 from understudy.errors import MiddlewareError, UsageError
 from understudy.interrupts import Decision, Request
 from understudy.modes.steps.tool_arguments import (
-    Ready,
-    ask_again,
-    bound,
+    ReadyCall,
+    answers_match,
+    as_tool_call,
     doubts_about,
     prepare,
-    view,
+    request_again,
 )
 from understudy.modes.steps.tool_results import EXPIRY, failed_result
 from understudy.outcomes import Outcome
@@ -28,15 +34,15 @@ from understudy.tools import InvalidArguments
 
 
 async def check_pause(run: Run) -> Outcome | None:
-    """Ask `pause_when`, once after each reply, before its tools start (R7)."""
+    """Call `pause_when`, once after each reply, before its tools start."""
     turn = run.current.turn
     if turn is None or turn.pause_checked or turn.broken is not None:
         return None
-    for ask in (run.definition.pause_when, run.pause_when, run.pause_requested):
-        if ask is None:
+    for pause_when in (run.definition.pause_when, run.pause_when, run.pause_requested):
+        if pause_when is None:
             continue
         try:
-            answer = ask()
+            answer = pause_when()
             if inspect.isawaitable(answer):
                 answer = await answer
         except Exception as error:
@@ -56,22 +62,22 @@ async def check_pause(run: Run) -> Outcome | None:
 
 
 async def check_interrupts(run: Run) -> Outcome | None:
-    """Stop before any tool of the reply starts if any of its calls needs a person (I2)."""
+    """Interrupt the run before any tool of the reply starts, if a call of it needs a decision."""
     turn = run.current.turn
     if turn is None or turn.propagated or turn.cut or not turn.calls:
         return None
     gates = run.definition.hooks.check_tool_calls or run.gates or run.parent or run.state.doubts
     if gates and not turn.interrupts_checked and not turn.has_all_results:
-        await _ask(run, turn)
+        await _request_decisions(run, turn)
     if not turn.has_requests:
         return None
     _expire(run, turn)
-    _renew(run, turn)
+    _request_changed_again(run, turn)
     return run.interrupted() if turn.pending_requests else None
 
 
 async def check_tool_interrupts(run: Run) -> Outcome | None:
-    """Stop where a tool of the reply asked a question, now that its siblings are done (I8)."""
+    """Interrupt the run if a tool of the reply asked a question; all its siblings are done now."""
     turn = run.current.turn
     if turn is None or turn.has_all_results:
         return None
@@ -81,39 +87,43 @@ async def check_tool_interrupts(run: Run) -> Outcome | None:
     return run.paused(reason) if reason is not None else None
 
 
-async def _ask(run: Run, turn: Turn) -> None:
-    """Ask every middleware which calls need a person, and record that it was asked."""
+async def _request_decisions(run: Run, turn: Turn) -> None:
+    """Record all requests about the calls of the reply, in one fact: none is asked twice.
+
+    A run that is cut off here asks each question once
+    (`test_a_run_cut_off_while_it_asks_asks_each_question_once`).
+    """
     calls: dict[str, ToolCall] = {}
     for call in turn.calls.values():
         if call.result is not None or call.requests:
-            continue  # what was asked about before stays asked (J4)
+            continue  # a call with requests already, as one in doubt, keeps them
         ready = prepare(run, call)
         try:
-            if isinstance(ready, Ready):
-                calls[call.key] = view(run, ready)
+            if isinstance(ready, ReadyCall):
+                calls[call.key] = as_tool_call(run, ready)
                 continue
-            why = ready
+            error_text = ready
         except InvalidArguments as error:
-            why = str(error)
-        run.record(failed_result(run, call, why))
-    requests = await wanted_requests(run, list(calls.values())) if calls else []
-    asked: list[Request] = []
+            error_text = str(error)
+        run.record(failed_result(run, call, error_text))
+    requests = await requests_about(run, list(calls.values())) if calls else []
+    recorded: list[Request] = []
     decided: list[Decided] = []
-    for key, shown in calls.items():
-        doubts = doubts_about(run, shown.call)
-        mine = [request for request in requests if request.call_key == key]
-        if doubts and not mine:
-            mine = [shown.request()]
-        asked.extend(replace(request, doubts=doubts) if doubts else request for request in mine)
-        if not doubts:
-            decided.extend(_sticky(run, mine))
-    run.record(InterruptsChecked(turn=turn.index, requests=tuple(asked), decided=tuple(decided)))
+    for key, tool_call in calls.items():
+        doubts = doubts_about(run, tool_call.call)
+        own = [request for request in requests if request.call_key == key]
+        if doubts and not own:
+            own = [tool_call.request()]
+        recorded.extend(replace(request, doubts=doubts) if doubts else request for request in own)
+        if not doubts:  # while a call of the tool is in doubt, each call needs a new decision
+            decided.extend(_kept_decisions(run, own))
+    run.record(InterruptsChecked(turn=turn.index, requests=tuple(recorded), decided=tuple(decided)))
 
 
-def _sticky(run: Run, requests: Sequence[Request]) -> list[Decided]:
-    """What earlier answers with `always=True` say, unless the tool has changed (I3, I12).
+def _kept_decisions(run: Run, requests: Sequence[Request]) -> list[Decided]:
+    """Earlier decisions with `always=True` about the same tool, agent and middleware.
 
-    They do not count while a call of the tool is in doubt (J4).
+    A decision does not fit if the tool has changed since, or if the request does not allow it.
     """
     decided = []
     for request in requests:
@@ -145,64 +155,68 @@ def _expire(run: Run, turn: Turn) -> None:
             run.record(Decided(request_id=request.id, decision=decision, at=now))
 
 
-def _renew(run: Run, turn: Turn) -> None:
-    """Ask again about a call that is not any more what was approved (I12)."""
+def _request_changed_again(run: Run, turn: Turn) -> None:
+    """Request a new decision about each call that differs from what was decided about."""
     if turn.pending_requests:
         return
     for call in turn.calls.values():
         if call.result is not None or call.running or not call.requests:
             continue
         ready = prepare(run, call)
-        if not isinstance(ready, Ready):
-            continue  # it cannot run at all: execute_tools says why
-        shown = view(run, ready)
-        if not bound(run, call, ready.tool, shown.arguments):
-            ask_again(run, shown)
+        if not isinstance(ready, ReadyCall):
+            continue  # it cannot run at all: execute_tools records the error
+        tool_call = as_tool_call(run, ready)
+        if not answers_match(run, call, ready.tool, tool_call.arguments):
+            request_again(run, tool_call)
 
 
-async def wanted_requests(run: Run, calls: Sequence[ToolCall]) -> list[Request]:
-    """The questions about these calls, of each middleware in stack order (I2, S5)."""
+async def requests_about(run: Run, calls: Sequence[ToolCall]) -> list[Request]:
+    """The requests about these calls: of each middleware in stack order, then of gates above.
+
+    A gate of an agent above applies to a tool unless an own gate says `False` for it by name.
+    """
     requests: list[Request] = []
     for hook in run.definition.hooks.check_tool_calls:
-        requests += await _asked(run, hook, calls)
+        requests += await _call_hook(run, hook, calls)
     own = run.definition.gates
-    for gate in run.gates:  # of the agents above: they hold unless this one says otherwise
-        asked = {request.call_key for request in requests}
-        mine = [
+    for gate in run.gates:
+        requested = {request.call_key for request in requests}
+        covered = [
             call
             for call in calls
-            if call.key not in asked
+            if call.key not in requested
             and gate.covers(call.tool_name)
             and not any(other.covers(call.tool_name) is False for other in own)
         ]
-        if mine:
+        if covered:
             hook = Hook.of(gate, "check_tool_calls", gate.check_tool_calls)
-            requests += await _asked(run, hook, mine)
+            requests += await _call_hook(run, hook, covered)
     return requests
 
 
-async def _asked(run: Run, hook: Hook, calls: Sequence[ToolCall]) -> list[Request]:
+async def _call_hook(run: Run, hook: Hook, calls: Sequence[ToolCall]) -> list[Request]:
     answer = await hook(run.threads, run, calls)
     by_key = {call.key: call for call in calls}
     if not isinstance(answer, (list, tuple)):
-        raise _wrong(hook, f"returned {answer!r}, not a list of requests")
+        raise _invalid(hook, f"returned {answer!r}, not a list of requests")
     for request in answer:
         call = by_key.get(request.call_key) if isinstance(request, Request) else None
-        if call is None or not _made_here(run, request, call):
-            raise _wrong(hook, f"returned {request!r}, which no call.request(...) of these made")
+        if call is None or not _is_about(run, request, call):
+            raise _invalid(hook, f"returned {request!r}, which no call.request(...) of these made")
     return [replace(request, source=hook.middleware) for request in answer]
 
 
-def _made_here(run: Run, request: Request, call: ToolCall) -> bool:
-    shown = binding(
+def _is_about(run: Run, request: Request, call: ToolCall) -> bool:
+    """Whether the request shows exactly this call: a person must not approve something else."""
+    expected = binding(
         agent_id=run.agent_id,
         run_id=run.run_id,
         call=call.call,
         fingerprint=call.tool.fingerprint,
         arguments=request.arguments,
     )
-    return request.digest == shown and digest(request.arguments) == digest(call.arguments)
+    return request.digest == expected and digest(request.arguments) == digest(call.arguments)
 
 
-def _wrong(hook: Hook, what: str) -> HookFailed:
+def _invalid(hook: Hook, what: str) -> HookFailed:
     return HookFailed(hook.failure(UsageError(what)))

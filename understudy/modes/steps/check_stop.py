@@ -1,4 +1,11 @@
-"""Whether a run goes on: `check_stop` before each step, and what is decided after it (P3)."""
+"""Whether a run goes on: the step `check_stop`, and what else ends a run before its work is done.
+
+- Stop signals: they are decided on at the boundary between two turns, by `check_stop` before a turn
+  and by `continue_or_finish` after one. `end_by` says how signals end a run.
+- Cancellation sources and the deadline: they are checked before each step. The deadline also
+  interrupts a step in progress: `within_deadline`.
+- A halt by a tool: it ends the whole tree of agents. The run waits to be dismissed: `halted`.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +33,13 @@ ANSWER_NOW = (
     "answer now, as well as you can with what you have found out so far, and say what is missing."
 )
 NO_ANSWER = "I reached the limit of what I may do here before I had an answer."
-"""The text of a run that stopped early and whose model had nothing to say even then (R1)."""
+"""The text of a run that stopped early and whose last reply has no text."""
 
 
 async def check_stop(run: Run) -> Outcome | None:
-    """Before a step: ask the guards, stop by a signal nobody overrides, and at `max_runs` (P3, R1).
+    """Before a turn: call `before_step`, then stop by an active signal or at `max_runs`.
 
-    A run whose model is answering already, or whose end is decided, is asked no more.
+    Skipped when the model's last answer is due already, or the end of the run is decided.
     """
     current = run.current
     if current.turn is not None or current.closing is not None or current.early_stop is not None:
@@ -53,8 +60,14 @@ async def check_stop(run: Run) -> Outcome | None:
     return run.failed(RunLimitExceeded(max_runs=current.max_runs))
 
 
+# --------------------------------------------------------------------------- stop signals
+
+
 def stop_before(run: Run) -> Outcome | None:
-    """Stop, or let the model answer first, if a signal stands before the next turn."""
+    """The outcome if an active signal ends the run before the next turn.
+
+    None if the run goes on, or if the model is to answer once more first.
+    """
     decision = continuation_of(run.current)
     if not decision.should_stop:
         return None
@@ -65,25 +78,26 @@ def stop_before(run: Run) -> Outcome | None:
     if end.outcome == "stopped":
         return run.stopped(decision.signals)
     if end.outcome == "failed":
-        return run.failed(_no_until_tool(run))
+        return run.failed(until_tool_not_called(run))
     return run.completed(end.text)
 
 
 def end_by(run: Run, signals: StopSignals, text: str) -> End:
-    """How signals end the run: as completed where none of them forces it (P5)."""
+    """How signals end the run: as stopped, or as completed if the strongest is no forced stop."""
     highest = signals.highest
-    assert highest is not None, "signals that stop a run are there"
-    told = signals.to_dict()
+    assert highest is not None, "only called with at least one signal"
+    data = signals.to_dict()
     if highest.reason.was_force_stopped:
-        return End(outcome="stopped", signals=told)
+        return End(outcome="stopped", signals=data)
     if run.current.until_tool is not None:
-        return End(outcome="failed", error=_no_until_tool(run).to_dict())
+        return End(outcome="failed", error=until_tool_not_called(run).to_dict())
     if highest.reason is StopReason.COMPLETED:
         text = text or highest.message
-    return End(outcome="completed", text=text, signals=told)
+    return End(outcome="completed", text=text, signals=data)
 
 
-def _no_until_tool(run: Run) -> UntilToolNotCalled:
+def until_tool_not_called(run: Run) -> UntilToolNotCalled:
+    """The error of a run that ends without a result of its until tool."""
     current = run.current
     return UntilToolNotCalled(
         tools=current.until_tool or (), success_required=current.require_tool_success
@@ -91,7 +105,7 @@ def _no_until_tool(run: Run) -> UntilToolNotCalled:
 
 
 def _last_text(run: Run) -> str:
-    """What the model said last in this run."""
+    """The text of the last reply in this run."""
     if run.current.turns == 0:
         return ""
     for message in reversed(run.state.messages):
@@ -105,20 +119,20 @@ def _begin_early_stop(run: Run) -> None:
     run.record(EarlyStopBegun(turn=run.current.turns, message=message))
 
 
-# ------------------------------------------------------------------- cancellation
+# ------------------------------------------------------------- cancellation and deadline
 
 
-async def ask_sources(run: Run) -> None:
-    """Cancel the run if one of its sources says so (P7)."""
+async def check_sources(run: Run) -> None:
+    """Record a cancellation if one of the cancellation sources says so."""
     for source in run.cancellation:
         if run.current.cancelled is not None:
             return
-        signal = await _asked(run, source)
+        signal = await _signal_from(run, source)
         if signal is not None:
             run.record(CancelRequested(signal=signal.to_dict()))
 
 
-async def _asked(run: Run, source: CancellationSource) -> StopSignal | None:
+async def _signal_from(run: Run, source: CancellationSource) -> StopSignal | None:
     hook = Hook.of(source, "check", source.check)
     answer = await hook(run.threads, run.state)
     try:
@@ -127,8 +141,8 @@ async def _asked(run: Run, source: CancellationSource) -> StopSignal | None:
         raise HookFailed(hook.failure(error)) from error
 
 
-def time_is_over(run: Run) -> CancelRequested:
-    """That the run's deadline has come, as a fact (P9)."""
+def deadline_reached(run: Run) -> CancelRequested:
+    """The record of a cancellation by the run's deadline."""
     deadline = run.current.deadline
     signal = StopSignal.time_limit(
         f"its deadline of {deadline:g} seconds came", source="deadline", deadline=deadline
@@ -136,34 +150,38 @@ def time_is_over(run: Run) -> CancelRequested:
     return CancelRequested(signal=signal.to_dict())
 
 
-async def within_deadline(run: Run, going: Awaitable[Outcome]) -> Outcome | None:
-    """What the drive brings, or None where its time was over first.
+async def within_deadline(run: Run, pipeline: Awaitable[Outcome]) -> Outcome | None:
+    """The outcome of the pipeline, or None if the deadline passed first.
 
-    A model call or async tool is interrupted at once; the thread of a plain one is abandoned. The
-    wish to stop is recorded before anything is interrupted, so a crash in between changes nothing.
-    In a halted tree there is none: what still goes on is interrupted, and the halt stands (I11).
+    A model call or async tool is interrupted at once. The thread of a plain tool is abandoned.
     """
     loop = asyncio.get_running_loop()
     timer: asyncio.TimerHandle | None = None
 
-    def look() -> None:
+    def check() -> None:
         nonlocal timer
         left = run.seconds_left
-        if left:  # by the run's own clock, which need not keep pace with the loop's
-            timer = loop.call_later(left, look)
+        if left:  # the run's clock may be slower than the loop's
+            timer = loop.call_later(left, check)
             return
-        with suppress(JournalFailed):  # it refuses the next record as well, and that is told
+        # Race: the process may crash between the deadline and the end of what it interrupts. The
+        # cancellation is recorded first, so that the next attempt ends the run as well
+        # (test_the_wish_to_stop_is_recorded_before_anything_is_interrupted).
+        # In a halted tree it is not recorded: the halt came first and takes precedence
+        # (test_a_halt_stands_where_the_time_is_over_before_its_siblings_are_done).
+        # A journal that refuses it refuses the next record too, and the run fails by that one.
+        with suppress(JournalFailed):
             if run.current.cancelled is None and run.root.current.halt is None:
-                run.ledger.record(time_is_over(run))
+                run.ledger.record(deadline_reached(run))
         scope.reschedule(loop.time())
 
     scope = asyncio.timeout(None)
     try:
         async with scope:
-            timer = loop.call_later(run.seconds_left or 0.0, look)
-            return await going
+            timer = loop.call_later(run.seconds_left or 0.0, check)
+            return await pipeline
     except TimeoutError:
-        if not scope.expired():
+        if not scope.expired():  # some other timeout: no deadline of this run
             raise
         return None
     finally:
@@ -171,22 +189,28 @@ async def within_deadline(run: Run, going: Awaitable[Outcome]) -> Outcome | None
             timer.cancel()
 
 
+# ------------------------------------------------------------------------------- halts
+
+
 def halt_request(call: ToolCall, halt: Halt) -> Request:
-    """What a person is told, and can only dismiss."""
-    source, run = "", call.run
-    path = [run]
-    while run.parent is not None:
-        run = run.parent
-        path.append(run)
-    for place in path:
-        if place.definition.haltable:
-            source = place.definition.name
-            break
+    """The request that reports a halt; it can only be dismissed.
+
+    Its source is the nearest agent, from the call's own upwards, that has `Haltable`; empty if none
+    has it.
+    """
+    place: Run | None = call.run
+    while place is not None and not place.definition.haltable:
+        place = place.parent
+    source = place.definition.name if place is not None else ""
     return call.request(kind="halt", allowed=("dismiss",), payload=halt.message, source=source)
 
 
 def halted(run: Run) -> Outcome:
-    """How a run in a halted tree stands: the root tells it, and all below it just stop."""
+    """The outcome of a run in a halted tree.
+
+    An agent below the root is only interrupted. The root fails if no agent in the path of the halt
+    has `Haltable`; else it is interrupted until the halt is dismissed, and stopped after that.
+    """
     halt = run.root.current.halt
     assert halt is not None, "only called for a halted tree"
     if run.parent is not None:

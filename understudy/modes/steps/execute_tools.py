@@ -1,17 +1,18 @@
-"""The steps that run tools: `execute_tools` and `propagate_state`."""
+"""The steps that run the tools of a reply: `execute_tools` and `propagate_state`."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from typing import Any, TypeVar
 
 from understudy.errors import UsageError
-from understudy.modes.steps.tool_arguments import Ready, doubted, prepare
-from understudy.modes.steps.tool_invocation import perform, start
+from understudy.modes.steps.tool_arguments import ReadyCall, blocked_by_doubt, prepare
+from understudy.modes.steps.tool_invocation import invoke, record_started
 from understudy.modes.steps.tool_results import (
     denied_result,
     failed_result,
-    in_doubt,
+    in_doubt_result,
     make_part,
     responded_result,
 )
@@ -21,7 +22,7 @@ from understudy.state.fold import IN_DOUBT
 from understudy.state.records import Propagated, Result
 from understudy.state.run_state import Call, Turn
 
-__all__ = ["execute_tools", "propagate_state"]
+T = TypeVar("T")
 
 CRASHED = "it was cut off before its result was recorded"
 STOPPED = "Not run: another call of the same reply asked the run to stop."
@@ -29,90 +30,96 @@ CUT_OFF = "Not executed: the reply that asked for this call was cut off before i
 
 
 async def execute_tools(run: Run) -> Outcome | None:
-    """Run the calls of the open turn that were never started, and no other (J3).
+    """Run the calls of the open turn that were never started, or that are idempotent.
 
-    Async tools run together on the loop and plain ones in threads; a sequential one runs alone
-    (T1). Each result is recorded the moment its tool returns.
+    Async tools run concurrently on the loop and plain ones in threads; a sequential tool runs
+    alone. Each result is recorded as soon as its tool returns.
     """
     current = run.current
     turn = current.turn
     if turn is None or turn.propagated:
         return None
-    asks = run.definition.hooks.check_tool_calls or run.gates
-    if asks and not turn.interrupts_checked and not turn.cut and not turn.has_all_results:
+    gated = run.definition.hooks.check_tool_calls or run.gates
+    if gated and not turn.interrupts_checked and not turn.cut and not turn.has_all_results:
         raise UsageError("a middleware gates tools, but the mode has no step check_interrupts")
     ready = []
     for call in turn.calls.values():
-        if turn.cut and call.result is None:  # its arguments may be half of what was meant (R6)
+        if turn.cut and call.result is None:  # its arguments may be incomplete
             part = make_part(run, call, CUT_OFF, "interrupted")
             run.record(Result(call_key=call.key, part=part))
         elif call.result is None and not call.pending_requests:
-            may_run = _release(run, call)
-            if may_run is not None:
-                ready.append(may_run)
+            released = _release(run, call)
+            if released is not None:
+                ready.append(released)
     for group in _batches(ready):
+        # A call of an earlier batch, or of another branch, may have halted or stopped the run:
+        # what was not started does not start
+        # (test_calls_that_have_not_begun_do_not_begin_after_a_halt,
+        # test_the_step_of_a_stop_agent_is_recorded_whole).
         if run.root.current.halt is not None:
             break
-        if current.signals and _stopped_in(turn):  # only what was started before goes on
+        if current.signals and _has_stop_signal(turn):
             group = [item for item in group if item.call.running]
-        batch = [item for item in group if not doubted(run, item)]
+        batch = [item for item in group if not blocked_by_doubt(run, item)]
         if not batch:
             continue
         for item in batch:
-            start(run, item)
-        await run.durable()  # `started` before the body: a crash from here on is a doubt
+            record_started(run, item)
+        # Race: a crash after the body was entered and before that was durable would let the next
+        # attempt run it again (test_a_call_is_durably_started_before_its_body_is_entered).
+        await run.durable()
         if len(batch) == 1:
-            await perform(run, batch[0])
+            await invoke(run, batch[0])
         else:
-            await _together(run, batch)
-    if current.signals and _stopped_in(turn):
-        _leave_out(run, turn)
+            await _run_concurrently(run, batch)
+    if current.signals and _has_stop_signal(turn):
+        _close_unfinished(run, turn)
     return None
 
 
-def _stopped_in(turn: Turn) -> bool:
-    """Whether a tool of this turn raised `StopAgent` (P6)."""
+def _has_stop_signal(turn: Turn) -> bool:
+    """Whether a tool of this turn raised `StopAgent`."""
     return any(call.result is not None and call.result.signal for call in turn.calls.values())
 
 
-def _leave_out(run: Run, turn: Turn) -> None:
-    """The run is to stop: what was not started, or waits for somebody, is not done any more."""
+def _close_unfinished(run: Run, turn: Turn) -> None:
+    """The run is to stop: record that calls without a result are not run, or stay in doubt."""
     for call in turn.calls.values():
         if call.result is not None:
             continue
         doubt = next(
             (r.payload["reason"] for r in call.pending_requests if r.kind == "doubt"), None
         )
-        told = STOPPED if doubt is None else IN_DOUBT.format(reason=doubt)
-        part = make_part(run, call, told, "interrupted")
+        text = STOPPED if doubt is None else IN_DOUBT.format(reason=doubt)
+        part = make_part(run, call, text, "interrupted")
         run.record(Result(call_key=call.key, part=part, doubt=doubt))
 
 
-def _release(run: Run, call: Call) -> Ready | None:
-    """The call if it is to run now; else what is known of it is recorded."""
+def _release(run: Run, call: Call) -> ReadyCall | None:
+    """The call if it is to run now; else None, and what is known of it is recorded."""
     if call.running:
         tool = run.definition.tools.get(call.part.tool_name)
         if tool is None or not tool.idempotent or call.copied_from:
-            unknown = in_doubt(run, call, CRASHED)
+            unknown = in_doubt_result(run, call, CRASHED)
             if unknown is not None:
                 run.record(unknown)
             return None
-    decided = _decided(run, call) if call.requests else None
+    decided = _decided_result(run, call) if call.requests else None
     if decided is not None:
         run.record(decided)
         return None
     ready = prepare(run, call)
-    if isinstance(ready, Ready):
+    if isinstance(ready, ReadyCall):
         return ready
     run.record(failed_result(run, call, ready))
     return None
 
 
-def _decided(run: Run, call: Call) -> Result | None:
-    """The result that a person's answer is, where the tool is not to run (I6)."""
+def _decided_result(run: Run, call: Call) -> Result | None:
+    """The result, if a decision is one: the tool is rejected, or answered for."""
     decided = [(request, call.decisions[request.id]) for request in call.requests.values()]
     for request, decision in decided:
-        if decision.type == "reject":  # one no is enough
+        if decision.type == "reject":  # one rejection is enough
             return denied_result(run, call, request, decision)
     for request, decision in decided:
         if decision.type == "respond" and request.kind != "interrupt":
@@ -120,9 +127,9 @@ def _decided(run: Run, call: Call) -> Result | None:
     return None
 
 
-def _batches(ready: list[Ready]) -> Iterator[list[Ready]]:
-    """Calls that may run beside each other; a sequential one is a batch of its own."""
-    batch: list[Ready] = []
+def _batches(ready: list[ReadyCall]) -> Iterator[list[ReadyCall]]:
+    """Calls that may run concurrently; a sequential one is a batch of its own."""
+    batch: list[ReadyCall] = []
     for item in ready:
         if item.tool.sequential:
             if batch:
@@ -135,32 +142,36 @@ def _batches(ready: list[Ready]) -> Iterator[list[Ready]]:
         yield batch
 
 
-async def _together(run: Run, batch: list[Ready]) -> None:
-    """All at once. What is no tool's failure (a cancellation, say) ends the others too."""
-    tasks = [asyncio.ensure_future(_guarded(run, item)) for item in batch]
+async def _run_concurrently(run: Run, batch: list[ReadyCall]) -> None:
+    """Run all calls at the same time. What ends one and is no failure of its tool ends all."""
+    tasks = [asyncio.ensure_future(caught(invoke(run, item))) for item in batch]
     try:
         for done in asyncio.as_completed(tasks):
-            if (died := await done) is not None:
-                raise died
+            if isinstance(error := await done, BaseException):
+                raise error
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _guarded(run: Run, item: Ready) -> BaseException | None:
-    """What ended the call, told and not raised: a task that dies of SystemExit ends its loop."""
+async def caught(work: Coroutine[Any, Any, T]) -> T | BaseException:
+    """The result of `work`; or, as a value, whatever it raised but a cancellation.
+
+    For the body of a task: one that raises SystemExit or KeyboardInterrupt stops its event loop,
+    and with it all agents (`test_a_run_goes_on_from_its_line_after_a_tool_killed_it`,
+    `test_a_workflow_whose_actor_dies_in_the_middle_goes_on_there`).
+    """
     try:
-        await perform(run, item)
+        return await work
     except asyncio.CancelledError:
         raise
     except BaseException as error:
         return error
-    return None
 
 
 async def propagate_state(run: Run) -> Outcome | None:
-    """When every call has its result: make the turn's message and merge the deltas, once."""
+    """Once every call has its result: record the message of the turn, and merge state deltas."""
     turn = run.current.turn
     if turn is not None and turn.calls and not turn.propagated and turn.has_all_results:
         run.record(Propagated(turn=turn.index, at=run.clock.now()))

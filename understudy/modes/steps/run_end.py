@@ -1,4 +1,4 @@
-"""From how a run ended to its outcome, and back."""
+"""The end of a run: as a record, and as an outcome."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ from understudy.state.records import End
 from understudy.stopping import StopSignals
 from understudy.tools import Tool
 
-__all__ = ["end_of", "final_end", "outcome_of"]
-
 
 def end_of(run: Run, outcome: Completed | Stopped | Failed) -> End:
-    """The outcome as data. What a turn decided before stands as it was recorded (J1)."""
+    """The end to record for an outcome; the one that a turn decided takes precedence."""
     if isinstance(outcome, Stopped):
         return End(outcome="stopped", signals=outcome.signals.to_dict())
     if isinstance(outcome, Failed):
@@ -30,10 +28,10 @@ def end_of(run: Run, outcome: Completed | Stopped | Failed) -> End:
 
 
 def final_end(definition: AgentDefinition, text: str) -> End:
-    """The end of a run by a final text, with what becomes of it (W4).
+    """The end of a run by a final text, with the output parsed from it.
 
     Raises:
-        InvalidOutput: if it is no value of the output type.
+        InvalidOutput: if the text is no value of the output type.
 
     """
     output = definition.output
@@ -49,21 +47,23 @@ def final_end(definition: AgentDefinition, text: str) -> End:
 def outcome_of(
     end: End, state: AgentState, definition: AgentDefinition, live: dict[str, object]
 ) -> Completed | Stopped | Failed:
-    """The outcome that `end` tells.
+    """The outcome that `end` records.
 
     Args:
-        live: return values that this process still has, by call key; others are rebuilt through
-            the tool's return annotation (J18).
+        end: how the run ended.
+        state: the state after the run.
+        definition: of the agent, to rebuild the output and the until tool's value by their types.
+        live: return values of until tools that this process still has, by call key.
 
     """
     run = state.run
     assert run is not None, "an end belongs to a run"
     if end.outcome == "failed":
-        assert end.error is not None, "a failed end tells its error"
+        assert end.error is not None, "a failed end has an error"
         error = error_from_dict(end.error)
         return Failed(error=error, run_id=run.run_id, state=state, usage=run.usage)
     if end.outcome == "stopped":
-        assert end.signals is not None, "a stopped end tells its signals"
+        assert end.signals is not None, "a stopped end has signals"
         signals = StopSignals.from_dict(end.signals)
         return Stopped(signals=signals, run_id=run.run_id, state=state, usage=run.usage)
     tool_result = None
@@ -87,7 +87,7 @@ def _output(end: End, definition: AgentDefinition) -> Any:
         return end.text
     try:
         return definition.output.load(end.output) if definition.output is not None else end.output
-    except ValueError:  # the type has changed since: the data is what there is
+    except ValueError:  # the type has changed since: the stored data is all there is
         return end.output
 
 
@@ -111,7 +111,7 @@ def _tool_result(
         try:
             tool = tools.get(part.tool_name)
             value = tool.load_value(stored) if tool is not None else stored
-        except ValueError:  # what the annotation does not accept is no value of the tool
+        except ValueError:  # the return annotation does not accept it
             given = result.value_is == "given"
             value, lost = (stored, False) if given else (None, True)
     return ToolCallResult(

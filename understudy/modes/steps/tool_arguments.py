@@ -1,4 +1,4 @@
-"""A call before it runs: its arguments, and what binds a person's answer to it (I12)."""
+"""A call before it runs: its arguments, and whether the decisions about it hold for them."""
 
 from __future__ import annotations
 
@@ -14,77 +14,65 @@ from understudy.state.records import Requested
 from understudy.state.run_state import Call
 from understudy.tools import InvalidArguments, Tool
 
-__all__ = [
-    "Ready",
-    "ask_again",
-    "bound",
-    "canonical",
-    "doubted",
-    "doubts_about",
-    "prepare",
-    "record_request",
-    "view",
-]
-
 
 @dataclass(frozen=True, slots=True)
-class Ready:
-    """A call that may run, with the arguments that its function takes."""
+class ReadyCall:
+    """A call that can run, with the validated arguments for its function."""
 
     call: Call
     tool: Tool[Any]
     checked: dict[str, Any]
     edited: dict[str, Any] | None = None
-    """The arguments that a person gave instead of the model's."""
+    """The canonical arguments, if a person replaced the model's."""
 
 
-def prepare(run: Run, call: Call) -> Ready | str:
-    """The call as it would run now, or the error that the model is told (T2)."""
+def prepare(run: Run, call: Call) -> ReadyCall | str:
+    """The call as it would run now, or the error text for the model."""
     tool = run.definition.tools.get(call.part.tool_name)
     if tool is None:
         known = ", ".join(run.definition.tools) or "none"
         return f"Unknown tool {call.part.tool_name!r}. Available tools: {known}"
     try:
-        asked = next(iter(call.requests.values()), None)
-        decided = _edit(call)
-        if decided is not None:
-            checked = tool.revalidate(decided)
-            return Ready(call, tool, checked, edited=tool.canonical(checked))
-        if asked is not None:
-            return Ready(call, tool, _as_shown(tool, call, asked.arguments))
-        return Ready(call, tool, tool.validate(call.part.args))
+        request = next(iter(call.requests.values()), None)
+        edited = _edited_arguments(call)
+        if edited is not None:
+            checked = tool.revalidate(edited)
+            return ReadyCall(call, tool, checked, edited=tool.canonical(checked))
+        if request is not None:
+            return ReadyCall(call, tool, _as_shown(tool, call, request.arguments))
+        return ReadyCall(call, tool, tool.validate(call.part.args))
     except InvalidArguments as error:
         return f"Invalid arguments for {call.part.tool_name!r}:\n{error}"
 
 
 def _as_shown(tool: Tool[Any], call: Call, shown: dict[str, Any]) -> dict[str, Any]:
-    """The keyword arguments that a person was shown.
+    """The validated form of the arguments that a person was shown.
 
-    Where those cannot be read back from what was shown (a validator that converts, a secret), they
-    are the model's own; whether they still look as shown is checked before the body.
+    Sometimes they cannot be read back from that form (a validator that converts, a secret). Then
+    these are the model's own; right before the body `answers_match` compares how they look.
     """
     try:
         checked = tool.revalidate(shown)
         if digest(tool.canonical(checked)) == digest(shown):
             return checked
     except InvalidArguments:
-        pass  # as shown it is no input of the tool: the model's own arguments are
+        pass  # the shown form is no valid input of the tool
     return tool.validate(call.part.args)
 
 
-def _edit(call: Call) -> dict[str, Any] | None:
+def _edited_arguments(call: Call) -> dict[str, Any] | None:
     for decision in reversed(call.decisions.values()):
         if decision.type == "edit":
             return decision.arguments
     return None
 
 
-def canonical(ready: Ready) -> dict[str, Any]:
-    """What would run, as a person is shown it."""
+def canonical(ready: ReadyCall) -> dict[str, Any]:
+    """The arguments that would run, in the form that a person is shown."""
     return ready.tool.canonical(ready.checked)
 
 
-def view(run: Run, ready: Ready) -> ToolCall:
+def as_tool_call(run: Run, ready: ReadyCall) -> ToolCall:
     """The call as middleware sees it."""
     return ToolCall(
         key=ready.call.key,
@@ -97,10 +85,10 @@ def view(run: Run, ready: Ready) -> ToolCall:
     )
 
 
-def bound(run: Run, call: Call, tool: Tool[Any], arguments: dict[str, Any]) -> bool:
-    """Whether every answer about this call was given for exactly this (I12)."""
+def answers_match(run: Run, call: Call, tool: Tool[Any], arguments: dict[str, Any]) -> bool:
+    """Whether every decision about this call was made for exactly this call, tool and arguments."""
     for request in call.requests.values():
-        shown = binding(
+        expected = binding(
             agent_id=run.agent_id,
             run_id=run.run_id,
             call=call,
@@ -108,7 +96,7 @@ def bound(run: Run, call: Call, tool: Tool[Any], arguments: dict[str, Any]) -> b
             arguments=request.arguments,
         )
         intact = (
-            request.digest == shown
+            request.digest == expected
             and request.fingerprint == tool.fingerprint
             and request.agent_id == run.agent_id
             and request.run_id == run.run_id
@@ -117,41 +105,38 @@ def bound(run: Run, call: Call, tool: Tool[Any], arguments: dict[str, Any]) -> b
             and request.tool_call_id == call.part.tool_call_id
         )
         decision = call.decisions.get(request.id)
-        wanted = request.arguments
+        decided = request.arguments
         if decision is not None and decision.arguments is not None:
             try:
-                wanted = tool.canonical(tool.revalidate(decision.arguments))
+                decided = tool.canonical(tool.revalidate(decision.arguments))
             except InvalidArguments:
                 return False
-        if not intact or digest(wanted) != digest(arguments):
+        if not intact or digest(decided) != digest(arguments):
             return False
     return True
 
 
-def ask_again(run: Run, call: ToolCall) -> None:
-    """Put each answered question about a call anew, showing what would run now (I12)."""
+def request_again(run: Run, call: ToolCall) -> None:
+    """Replace each request about a call by a new one, which shows what would run now."""
     for request in list(call.call.requests.values()):
-        whole = request.expires_at - request.created_at if request.expires_at is not None else None
+        span = request.expires_at - request.created_at if request.expires_at is not None else None
         fresh = call.request(
             kind=request.kind,
             allowed=request.allowed,
             display=request.display,
             payload=request.payload,
-            expires_after=whole.total_seconds() if whole is not None else None,
+            expires_after=span.total_seconds() if span is not None else None,
             doubts=request.doubts,
         )
         record_request(run, fresh, replaces=(request.id,))
 
 
 def doubts_about(run: Run, call: Call) -> tuple[DoubtfulCall, ...]:
-    """Calls of the same tool whose outcome nobody knows, settled by no one so far (J4)."""
+    """Other calls of the same tool in the whole tree whose outcome is unknown."""
     name = call.part.tool_name
-    root = run
-    while root.parent is not None:
-        root = root.parent
     doubts = {
         key: doubt
-        for state in root.state.tree
+        for state in run.root.state.tree
         for key, doubt in state.doubts.items()
         if doubt.tool_name == name
     }
@@ -164,19 +149,27 @@ def doubts_about(run: Run, call: Call) -> tuple[DoubtfulCall, ...]:
     return tuple(doubts.values())
 
 
-def doubted(run: Run, ready: Ready) -> bool:
-    """Whether a doubt stands that nobody who decided about this call has seen; then ask (J4)."""
+def blocked_by_doubt(run: Run, ready: ReadyCall) -> bool:
+    """Whether the call must wait because another call of its tool is in doubt.
+
+    It waits unless an approval of it showed that doubt. If it waits, a request is recorded.
+
+    Race: a sibling may come into doubt after this call was approved, or after `check_interrupts`
+    found nothing. So this is checked again when the call is about to start
+    (`test_an_approved_sibling_of_the_same_tool_is_asked_about_again`,
+    `test_a_sibling_that_waits_its_turn_needs_a_person_after_a_timeout`).
+    """
     turn = run.current.turn
     alone = run.parent is None and not run.state.children
     if alone and not run.state.doubts and (turn is None or not turn.pending_requests):
-        return False
+        return False  # the common case, at no cost
     doubts = doubts_about(run, ready.call)
     approvals = [r for r in ready.call.requests.values() if r.kind == "approval"]
     seen = {doubt.call_key for request in approvals for doubt in request.doubts}
     if all(doubt.call_key in seen for doubt in doubts):
         return False
     first = approvals[0] if approvals else None
-    request = view(run, ready).request(
+    request = as_tool_call(run, ready).request(
         allowed=first.allowed if first is not None else DECISION_TYPES,
         display=first.display if first is not None else None,
         doubts=doubts,
@@ -186,5 +179,5 @@ def doubted(run: Run, ready: Ready) -> bool:
 
 
 def record_request(run: Run, request: Request, replaces: tuple[str, ...] = ()) -> None:
-    """Ask a person."""
+    """Record a request, instead of those with the ids in `replaces`."""
     run.record(Requested(request=request, replaces=replaces))

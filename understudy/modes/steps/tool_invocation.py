@@ -1,4 +1,4 @@
-"""One call on its way through the middleware into the tool, and what ends it there."""
+"""One tool call: through the middleware around it into the tool's body, and out with a result."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from typing import Any
 from understudy._base.json_values import digest
 from understudy.errors import JournalFailed, RecordRefused, UsageError
 from understudy.interrupts import Halt, Interrupt, Request
-from understudy.modes.steps.check_interrupts import wanted_requests
+from understudy.modes.steps.check_interrupts import requests_about
 from understudy.modes.steps.tool_arguments import (
-    Ready,
-    ask_again,
-    bound,
+    ReadyCall,
+    answers_match,
+    as_tool_call,
     canonical,
     record_request,
-    view,
+    request_again,
 )
 from understudy.modes.steps.tool_results import (
     as_edited,
+    cancelled_inside_result,
     failed_result,
-    gave_up_result,
-    halting_result,
+    halt_result,
     make_part,
-    question,
+    question_asked,
     result_of,
-    stopped_result,
+    stop_result,
     timed_out_result,
 )
-from understudy.run.child_calls import ChildWaits, inner_runs_end
+from understudy.run.child_calls import ChildSuspended, wait_for_children
 from understudy.run.hooks import Hook, HookFailed
 from understudy.run.run import Halted, Run
 from understudy.run.tool_call import ToolCall, make_context
@@ -39,15 +39,13 @@ from understudy.state.records import Result, Settled, Started, Suspended
 from understudy.stopping import StopAgent
 from understudy.tools import Retry, Tool, ToolFailed
 
-__all__ = ["perform", "start"]
+
+class _CallEnded(BaseException):
+    """Ends a call, whatever the middleware around it does with exceptions."""
 
 
-class _Signal(BaseException):
-    """What ends a call whatever the middleware around it does with exceptions (J4, I8, I12)."""
-
-
-class _AskAgain(_Signal):
-    """What is about to run is not what was approved, or needs a person now (I12)."""
+class _NeedsDecision(_CallEnded):
+    """What is about to run is not what was approved, or needs an approval now."""
 
     def __init__(self, call: ToolCall, requests: Sequence[Request] = ()) -> None:
         super().__init__()
@@ -55,40 +53,40 @@ class _AskAgain(_Signal):
         self.requests = requests
 
 
-class _Asks(_Signal):
-    """The tool raised `Interrupt` (I8)."""
+class _ToolInterrupt(_CallEnded):
+    """The tool raised `Interrupt`."""
 
     def __init__(self, interrupt: Interrupt) -> None:
         super().__init__()
         self.interrupt = interrupt
 
 
-class _Stops(_Signal):
-    """The tool, or a middleware around it, raised `StopAgent` (P6)."""
+class _ToolStop(_CallEnded):
+    """The tool, or a middleware around it, raised `StopAgent`."""
 
     def __init__(self, stop: StopAgent) -> None:
         super().__init__()
         self.stop = stop
 
 
-class _Halts(_Signal):
-    """The tool raised `Halt` (I11)."""
+class _ToolHalt(_CallEnded):
+    """The tool raised `Halt`."""
 
     def __init__(self, halt: Halt) -> None:
         super().__init__()
         self.halt = halt
 
 
-class _TimedOut(_Signal):
-    """The time limit of a tool that is not idempotent passed (T6)."""
+class _TimedOut(_CallEnded):
+    """The time limit of a tool that is not idempotent passed."""
 
     def __init__(self, *, entered: bool) -> None:
         super().__init__()
         self.entered = entered
 
 
-def start(run: Run, ready: Ready) -> None:
-    """Record that the call is about to run (J3)."""
+def record_started(run: Run, ready: ReadyCall) -> None:
+    """Record that the call is about to run."""
     call = ready.call
     run.record(
         Started(
@@ -102,8 +100,10 @@ def start(run: Run, ready: Ready) -> None:
     )
 
 
-async def perform(run: Run, ready: Ready) -> None:
-    """Run the call through the middleware and record what it brought."""
+async def invoke(run: Run, ready: ReadyCall) -> None:
+    """Run the call through the middleware, and record its result."""
+    # Race: a cancellation of this task, and a CancelledError that the tool raises because something
+    # that it waited for was cancelled, look the same. The task's count of cancel requests tells.
     task = asyncio.current_task()
     cancelled_before = task.cancelling() if task is not None else 0
 
@@ -111,76 +111,86 @@ async def perform(run: Run, ready: Ready) -> None:
         return task is not None and task.cancelling() > cancelled_before
 
     try:
-        result = await _performed(run, ready, cancelled)
+        result = await _result(run, ready, cancelled)
     except asyncio.CancelledError:
         if cancelled():
-            raise  # from outside: it writes nothing (J13)
-        result = gave_up_result(run, ready)
-    except (ChildWaits, Halted):
-        await inner_runs_end(run, ready.call)
+            # Nothing is recorded: only a recorded cancellation ends a run, and any other is a
+            # crash, after which the call is in doubt
+            # (test_cancelling_an_execution_cancels_its_tools_and_passes_on).
+            raise
+        result = cancelled_inside_result(run, ready)
+    except (ChildSuspended, Halted):
+        await wait_for_children(run, ready.call)
         run.record(Suspended(call_key=ready.call.key))
         return
     except BaseExceptionGroup as group:
-        if group.split(ChildWaits)[1] is not None:
+        if group.split(ChildSuspended)[1] is not None:
             raise
         run.record(Suspended(call_key=ready.call.key))
         return
     if result is not None:
         try:
             run.record(result)
-        except RecordRefused as refused:  # the tool ran: it must not run again (J16)
-            told = f"{ready.tool.name!r} ran, but its result cannot be kept: {refused}"
-            run.record(failed_result(run, ready.call, told))
+        except RecordRefused as refused:  # too large: but the tool ran, and must not run again
+            text = f"{ready.tool.name!r} ran, but its result cannot be kept: {refused}"
+            run.record(failed_result(run, ready.call, text))
     if cancelled():
-        raise asyncio.CancelledError  # the tool swallowed it: what it brought is kept
+        # The tool swallowed the cancellation. Its result is kept, and the task ends nevertheless
+        # (test_a_tool_that_swallows_its_interruption_does_not_save_the_run).
+        raise asyncio.CancelledError
 
 
-def _forgive_task_group(run: Run) -> None:
-    """Take back the cancel by which a task group that failed woke its task.
+def _uncancel_after_task_group(run: Run) -> None:
+    """Take back the cancel request that a failed `TaskGroup` left with its task.
 
-    Before Python 3.13 it is left behind, and looks as one from outside would: of those that make a
-    run cancelled there is a record (J13).
+    Before Python 3.13 a group whose child fails cancels its own task to wake it, and leaves the
+    count raised, so that `cancelled()` is true without a cancellation from outside
+    (`test_a_task_group_that_fails_while_it_closes_is_an_error_like_any_other`). Where the run is
+    really cancelled there is a record of it.
     """
     task = asyncio.current_task()
     if task is not None and sys.version_info < (3, 13) and run.current.cancelled is None:
         task.uncancel()
 
 
-async def _performed(run: Run, ready: Ready, cancelled: Callable[[], bool]) -> Result | None:
+async def _result(run: Run, ready: ReadyCall, cancelled: Callable[[], bool]) -> Result | None:
+    """The result of the call; None if a request is recorded instead."""
     call = ready.call
     try:
         if run.definition.hooks.wrap_tool_call:
-            returned = await _wrapped(run, ready)
+            returned = await _call_through_hooks(run, ready)
         else:
             returned = await _body(run, ready)
         return result_of(run, ready, returned)
-    except _Asks as asks:
-        return question(run, ready, asks.interrupt)
-    except _Halts as halts:
-        return halting_result(run, ready, halts.halt)
-    except _AskAgain as changed:
-        for request in changed.requests:
+    except _ToolInterrupt as ended:
+        return question_asked(run, ready, ended.interrupt)
+    except _ToolHalt as ended:
+        return halt_result(run, ready, ended.halt)
+    except _NeedsDecision as ended:
+        for request in ended.requests:
             record_request(run, request)
-        if not changed.requests:
-            ask_again(run, changed.call)
+        if not ended.requests:
+            request_again(run, ended.call)
         return None
-    except _Stops as stops:
-        return stopped_result(run, call, stops.stop.signal)
-    except _TimedOut as timed_out:
-        return timed_out_result(run, ready, entered=timed_out.entered)
+    except _ToolStop as ended:
+        return stop_result(run, call, ended.stop.signal)
+    except _TimedOut as ended:
+        return timed_out_result(run, ready, entered=ended.entered)
     except (HookFailed, JournalFailed):
         raise
     except Exception as error:
         if isinstance(error, ExceptionGroup):
-            _forgive_task_group(run)
+            _uncancel_after_task_group(run)
         if cancelled() and not ready.tool.idempotent:
-            raise asyncio.CancelledError from error  # it broke in the middle: in doubt (J4)
-        return failed_result(run, call, as_edited(_said(error), ready.edited))
+            # Race: the cancellation made the tool raise this error half way. That is no failure
+            # that the model may repair by calling again: the call is in doubt.
+            raise asyncio.CancelledError from error
+        return failed_result(run, call, as_edited(_error_text(error), ready.edited))
 
 
-def _said(error: Exception) -> str:
-    """What the model is told of an exception (T2)."""
-    error = _sole(error)
+def _error_text(error: Exception) -> str:
+    """The text of an exception for the model."""
+    error = _unwrapped(error)
     if isinstance(error, ToolFailed):
         return str(error)
     if isinstance(error, Retry):
@@ -188,69 +198,68 @@ def _said(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _sole(error: Exception) -> Exception:
-    """The one exception in a group of one, as task groups raise."""
+def _unwrapped(error: Exception) -> Exception:
+    """The exception in a group of one, as task groups raise."""
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
 
 
-async def _wrapped(run: Run, ready: Ready) -> Any:
-    """The call inside all `wrap_tool_call` hooks; what they raise themselves is their failure."""
+# -------------------------------------------------------------------------- the middleware
+
+
+async def _call_through_hooks(run: Run, ready: ReadyCall) -> Any:
+    """The call inside all `wrap_tool_call` hooks. Their own exceptions are failures of the hook."""
     raised: list[Exception] = []
-    signals: list[_Signal] = []
+    ended: list[_CallEnded] = []
     entered = False
 
     async def innermost(call: ToolCall) -> Any:
         nonlocal entered
-        if signals:
-            raise signals[0]  # it is over, whatever the hook would like to try
+        if ended:
+            raise ended[0]  # also if the hook caught it and calls `next` again
         if entered and not ready.tool.idempotent:
             raise UsageError(f"next was called twice for {ready.tool.name!r}: it is not idempotent")
         if entered:
-            start(run, ready)
+            record_started(run, ready)
             await run.durable()
         entered = True
         try:
-            return await _body(run, await _changed(run, ready, shown, call))
-        except _Signal as signal:
-            signals.append(signal)
+            return await _body(run, await _as_changed(run, ready, shown, call))
+        except _CallEnded as end:
+            ended.append(end)
             raise
         except Exception as error:
             raised.append(error)
             raise
 
-    shown = view(run, ready)
+    shown = as_tool_call(run, ready)
     chain: Callable[[ToolCall], Any] = innermost
     for hook in reversed(run.definition.hooks.wrap_tool_call):
-        chain = _link(run, hook, chain, raised, signals)
+        chain = _link(run, hook, chain, raised, ended)
     try:
         returned = await chain(shown)
     except HookFailed:
-        if not entered:  # nothing ran, and nobody need doubt it
-            told = "Not run: a middleware failed before it was started."
-            run.record(
-                Result(
-                    call_key=ready.call.key, part=make_part(run, ready.call, told, "interrupted")
-                )
-            )
+        if not entered:  # the tool did not run, so the call is not in doubt
+            text = "Not run: a middleware failed before it was started."
+            part = make_part(run, ready.call, text, "interrupted")
+            run.record(Result(call_key=ready.call.key, part=part))
         raise
-    if signals:
-        raise signals[0]
+    if ended:
+        raise ended[0]
     return returned
 
 
-async def _changed(run: Run, ready: Ready, shown: ToolCall, call: ToolCall) -> Ready:
-    """The call as the middleware hands it on; other arguments may need a person (I12)."""
+async def _as_changed(run: Run, ready: ReadyCall, shown: ToolCall, call: ToolCall) -> ReadyCall:
+    """The call as the middleware passes it on; with other arguments it may need an approval."""
     if digest(call.arguments) == digest(shown.arguments):
         return ready
-    checked = ready.tool.revalidate(call.arguments)
-    changed = Ready(ready.call, ready.tool, checked)
+    changed = ReadyCall(ready.call, ready.tool, ready.tool.revalidate(call.arguments))
     if not ready.call.requests:
-        anew = view(run, changed)
-        requests = await wanted_requests(run, [anew])
+        tool_call = as_tool_call(run, changed)
+        requests = await requests_about(run, [tool_call])
         if requests:
-            raise _AskAgain(anew, requests)
+            raise _NeedsDecision(tool_call, requests)
     return changed
 
 
@@ -259,7 +268,7 @@ def _link(
     hook: Hook,
     inner: Callable[[ToolCall], Any],
     raised: list[Exception],
-    signals: list[_Signal],
+    ended: list[_CallEnded],
 ) -> Callable[[ToolCall], Any]:
     async def link(call: ToolCall) -> Any:
         try:
@@ -267,21 +276,33 @@ def _link(
         except (HookFailed, JournalFailed):
             raise
         except StopAgent as stop:
-            signals.append(_Stops(stop))
-            raise signals[0] from stop
+            ended.append(_ToolStop(stop))
+            raise ended[0] from stop
         except Exception as error:
             if any(error is known for known in raised):
-                raise  # the tool's own, passing through
+                raise  # the tool's own error
             raise HookFailed(hook.failure(error)) from error
 
     return link
 
 
-async def _body(run: Run, ready: Ready) -> Any:
-    """The tool itself. The last check that this is what was approved stands right before it."""
+# -------------------------------------------------------------------------------- the body
+
+
+async def _body(run: Run, ready: ReadyCall) -> Any:
+    """The tool's function, and right before it the last checks.
+
+    Nothing is awaited between the checks and the call, but a plain function may wait for a thread.
+    """
     tool, call = ready.tool, ready.call
-    if call.requests and not bound(run, call, tool, canonical(ready)):
-        raise _AskAgain(view(run, ready))
+    # A middleware may have changed the arguments that a person approved
+    # (test_arguments_changed_behind_the_approval_are_asked_again).
+    if call.requests and not answers_match(run, call, tool, canonical(ready)):
+        raise _NeedsDecision(as_tool_call(run, ready))
+    # Race: the lease may have ended since the call was started, and another host may own the agent
+    # and run this call. The store refuses the result then, but cannot undo the effect
+    # (test_a_build_with_one_rule_left_out_is_found_out). Between this line and the effect there is
+    # still a gap.
     run.ledger.check_owner()
     positional, keywords = tool.bind(ready.checked)
     if tool.takes_context:
@@ -291,35 +312,36 @@ async def _body(run: Run, ready: Ready) -> Any:
         if tool.timeout is None:
             if tool.is_async:
                 return await tool.function(*positional, **keywords)
-            return await _enter(run, ready, positional, keywords, entered)
+            return await _call_function(run, ready, positional, keywords, entered)
         async with asyncio.timeout(tool.timeout) as scope:
-            return await _enter(run, ready, positional, keywords, entered)
+            return await _call_function(run, ready, positional, keywords, entered)
     except Exception as error:
         if tool.timeout is not None and scope.expired():
             if tool.idempotent:
-                raise TimeoutError(_over_time(tool)) from None
+                raise TimeoutError(_timeout_text(tool)) from None
             raise _TimedOut(entered=bool(entered)) from error
-        sole = _sole(error)
+        sole = _unwrapped(error)
         if isinstance(sole, Interrupt):
-            raise _Asks(sole) from error
+            raise _ToolInterrupt(sole) from error
         if isinstance(sole, StopAgent):
-            raise _Stops(sole) from error
+            raise _ToolStop(sole) from error
         if isinstance(sole, Halt):
-            raise _Halts(sole) from error
+            raise _ToolHalt(sole) from error
         raise
 
 
-def _over_time(tool: Tool[Any]) -> str:
+def _timeout_text(tool: Tool[Any]) -> str:
     return f"{tool.name!r} did not answer within its limit of {tool.timeout} seconds."
 
 
-async def _enter(
+async def _call_function(
     run: Run,
-    ready: Ready,
+    ready: ReadyCall,
     positional: list[Any],
     keywords: dict[str, Any],
     entered: list[bool],
 ) -> Any:
+    """Call the function; `entered` is not empty as soon as its body runs."""
     tool = ready.tool
     if tool.is_async:
         entered.append(True)
@@ -329,30 +351,41 @@ async def _enter(
         returned = tool.function(*positional, **keywords)
     else:
 
-        def late(done: asyncio.Future[Any]) -> None:
-            if not done.cancelled() and done.exception() is None and _takes_late(run):
-                _settle_late(run, ready, done.result())
+        def on_late(done: asyncio.Future[Any]) -> None:
+            if not done.cancelled() and done.exception() is None and _accepts_late_result(run):
+                _record_late_result(run, ready, done.result())
 
         def in_thread() -> Any:
+            # Race: the time limit may pass while the call still waits for a thread. A body that
+            # was not entered is no doubt but an error.
             entered.append(True)
             return tool.function(*positional, **keywords)
 
-        returned = await run.threads.run(in_thread, on_late=late)
-    # A plain function may wrap an async one.
+        returned = await run.threads.run(in_thread, on_late=on_late)
+    # A plain function may return the coroutine of an async one.
     return await returned if inspect.isawaitable(returned) else returned
 
 
-def _takes_late(run: Run) -> bool:
-    """Whether somebody still reads what is recorded: the run goes on, or its actor is awake."""
-    lasts = run.root.ledger.outlives_run
-    return not run.root.closed if lasts is None else lasts
+def _accepts_late_result(run: Run) -> bool:
+    """Whether a fact recorded now is still read: while the run goes on, or by an actor's ledger."""
+    outlives = run.root.ledger.outlives_run
+    return not run.root.closed if outlives is None else outlives
 
 
-def _settle_late(run: Run, ready: Ready, returned: Any) -> None:
-    """An abandoned call came back after all: what it did is known, so its doubt is gone (J4)."""
+def _record_late_result(run: Run, ready: ReadyCall, returned: Any) -> None:
+    """An abandoned call returned after all: its effect is known, so it is in doubt no longer.
+
+    Race: since its time limit or cancellation the call's own agent, or its parents, may have ended.
+    - The doubt is recorded: it is settled, in the agent that holds it now
+      (`test_a_late_result_settles_the_doubt`,
+      `test_a_late_result_settles_the_doubt_after_a_run_was_stopped`).
+    - The run goes on and a person is asked about the doubt: the result is recorded, and that
+      withdraws the request (`test_a_late_result_settles_a_doubt_that_is_to_be_asked_about`).
+    - Otherwise there is nothing to settle.
+    """
     call, place = ready.call, run
     while place.parent is not None and place.ledger.state is not place.state:
-        place = place.parent  # this agent is over, and what it doubted is its caller's now
+        place = place.parent  # this agent is gone from the state: its caller has its doubts
     if call.key in place.state.doubts:
         place.record(Settled(call_key=call.key, how="late result"))
     elif place is not run or run.closed:

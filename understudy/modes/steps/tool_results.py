@@ -1,4 +1,4 @@
-"""What a call brought, as a record: its value, an error, a denial, a doubt, a question."""
+"""The result of a call as a record: a value, an error, a denial, a doubt; or a question asked."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from understudy._base.json_values import checked_json
 from understudy.errors import UsageError
 from understudy.interrupts import Decision, Halt, Interrupt, Request
 from understudy.modes.steps.check_stop import halt_request
-from understudy.modes.steps.tool_arguments import Ready, prepare, record_request, view
+from understudy.modes.steps.tool_arguments import ReadyCall, as_tool_call, prepare, record_request
 from understudy.run.run import Run
 from understudy.state.agent_state import merged
 from understudy.state.fold import IN_DOUBT
@@ -20,24 +20,8 @@ from understudy.state.run_state import Call
 from understudy.stopping import StopSignal
 from understudy.tools.result import ToolResult, model_content
 
-__all__ = [
-    "EXPIRY",
-    "as_edited",
-    "denied_result",
-    "failed_result",
-    "gave_up_result",
-    "halting_result",
-    "in_doubt",
-    "make_part",
-    "question",
-    "responded_result",
-    "result_of",
-    "stopped_result",
-    "timed_out_result",
-]
-
 EXPIRY = "expiry"
-"""Who decides about a request that nobody answered in time."""
+"""`Decision.by` of the rejection that an expired request counts as."""
 
 DOUBT_ANSWERS = (
     "This call was started and never answered. Find out what it did: respond(result) if it took "
@@ -57,39 +41,43 @@ def make_part(run: Run, call: Call, content: Any, outcome: PartOutcome) -> ToolR
     )
 
 
-def failed_result(run: Run, call: Call, told: Any) -> Result:
-    """An error for the model to mend or to live with (T2)."""
-    return Result(call_key=call.key, part=make_part(run, call, told, "failed"))
+def failed_result(run: Run, call: Call, content: Any) -> Result:
+    """An error, which the model sees."""
+    return Result(call_key=call.key, part=make_part(run, call, content, "failed"))
 
 
 def denied_result(run: Run, call: Call, request: Request, decision: Decision) -> Result:
-    """A person said no, or nobody answered in time (I6, I14)."""
+    """A rejection by a person, or by expiry."""
     if decision.by == EXPIRY:
-        said = "nobody answered in time whether this call may run."
+        reason = "nobody answered in time whether this call may run."
     elif request.kind == "doubt":
-        said = "a person found that this call took no effect, and decided that it must not run."
+        reason = "a person found that this call took no effect, and decided that it must not run."
     else:
-        said = "a person decided that this call must not run."
+        reason = "a person decided that this call must not run."
     if decision.message:
-        said += f" They say: {decision.message!r}"
-    text = f"Denied: {said}\nDo not try the same call again."
+        reason += f" They say: {decision.message!r}"
+    text = f"Denied: {reason}\nDo not try the same call again."
     return Result(call_key=call.key, part=make_part(run, call, text, "denied"))
 
 
 def responded_result(run: Run, call: Call, decision: Decision) -> Result:
-    """A person gave the result instead of the tool (I6)."""
+    """A result that a person gave in place of the tool."""
     part = make_part(run, call, decision.value, "success")
     return Result(call_key=call.key, part=part, value_is="given")
 
 
-def in_doubt(run: Run, call: Call, reason: str) -> Result | None:
-    """A started call whose outcome nobody knows: a person settles it, or the model is told (J4)."""
+def in_doubt_result(run: Run, call: Call, reason: str) -> Result | None:
+    """A result that says that the outcome of a started call is unknown.
+
+    None if a person is asked to settle it: then a request is recorded. The tool's `on_unknown`
+    decides; by default a gated call asks.
+    """
     ready = prepare(run, call)
-    if isinstance(ready, Ready):
+    if isinstance(ready, ReadyCall):
         gated = bool(call.requests)
         choice = ready.tool.on_unknown or ("ask" if gated else "tell")
         if choice == "ask":
-            request = view(run, ready).request(
+            request = as_tool_call(run, ready).request(
                 kind="doubt",
                 allowed=("respond", "approve", "reject"),
                 display=DOUBT_ANSWERS,
@@ -101,34 +89,44 @@ def in_doubt(run: Run, call: Call, reason: str) -> Result | None:
     return Result(call_key=call.key, part=part, doubt=reason)
 
 
-def timed_out_result(run: Run, ready: Ready, *, entered: bool) -> Result | None:
+def timed_out_result(run: Run, ready: ReadyCall, *, entered: bool) -> Result | None:
+    """The result of a call whose time limit passed: in doubt if its body was entered.
+
+    A plain tool may wait for a thread until its limit passes. It did not run then, and may be
+    called again (`test_a_plain_tool_that_gets_no_thread_within_its_limit_is_not_in_doubt`).
+    """
     limit = ready.tool.timeout
     if not entered:
         text = f"{ready.tool.name!r} was not started within its limit of {limit} seconds: no thread"
         return failed_result(run, ready.call, text)
-    return in_doubt(run, ready.call, f"it did not answer within its limit of {limit} seconds")
+    return in_doubt_result(
+        run, ready.call, f"it did not answer within its limit of {limit} seconds"
+    )
 
 
-def stopped_result(run: Run, call: Call, signal: StopSignal) -> Result:
-    """The tool wants the run to stop: its signal is a part of what it brought (P6)."""
+def stop_result(run: Run, call: Call, signal: StopSignal) -> Result:
+    """The result of a tool that raised `StopAgent`, with its signal: a crash cannot part them."""
     part = make_part(run, call, f"Stopped the run: {signal}", "interrupted")
     return Result(call_key=call.key, part=part, signal=signal.to_dict())
 
 
-def gave_up_result(run: Run, ready: Ready) -> Result | None:
-    """Something that the tool itself waited for was cancelled, not the tool (J4)."""
+def cancelled_inside_result(run: Run, ready: ReadyCall) -> Result | None:
+    """The result of a tool that raised CancelledError without being cancelled itself."""
     if ready.tool.idempotent:
         return failed_result(run, ready.call, f"{ready.tool.name!r} was cancelled from within.")
-    return in_doubt(run, ready.call, "it was cancelled from within")
+    return in_doubt_result(run, ready.call, "it was cancelled from within")
 
 
-def question(run: Run, ready: Ready, interrupt: Interrupt) -> Result | None:
-    """The tool asks a question of its own; an earlier answer of its is used up (I8)."""
-    anew = prepare(run, ready.call)  # the tool may have changed the arguments that it got
+def question_asked(run: Run, ready: ReadyCall, interrupt: Interrupt) -> Result | None:
+    """Record the question that the tool raised; an error result if it cannot be stored.
+
+    It replaces earlier questions of this call, so their answers count no longer.
+    """
+    unchanged = prepare(run, ready.call)  # the tool may have changed the arguments that it got
     try:
-        request = view(run, anew if isinstance(anew, Ready) else ready).request(
-            kind="interrupt", allowed=interrupt.allowed, payload=interrupt.payload
-        )
+        request = as_tool_call(
+            run, unchanged if isinstance(unchanged, ReadyCall) else ready
+        ).request(kind="interrupt", allowed=interrupt.allowed, payload=interrupt.payload)
     except UsageError as error:
         return failed_result(run, ready.call, f"UsageError: {error}")
     earlier = tuple(r.id for r in ready.call.requests.values() if r.kind == "interrupt")
@@ -136,18 +134,26 @@ def question(run: Run, ready: Ready, interrupt: Interrupt) -> Result | None:
     return None
 
 
-def halting_result(run: Run, ready: Ready, halt: Halt) -> Result:
-    """The tool halts everything (I11)."""
+def halt_result(run: Run, ready: ReadyCall, halt: Halt) -> Result:
+    """The result of a tool that raised `Halt`. The request that reports it is part of the record.
+
+    In one record, so that a crash cannot come between the result and the halt
+    (`test_a_halt_that_was_recorded_stands_after_a_crash_at_any_record`).
+    """
     call = ready.call
     return Result(
         call_key=call.key,
         part=make_part(run, call, f"Halted the run: {halt.message}", "interrupted"),
-        halt=halt_request(view(run, ready), halt),
+        halt=halt_request(as_tool_call(run, ready), halt),
     )
 
 
-def result_of(run: Run, ready: Ready, returned: Any) -> Result:
-    """What the tool returned, as a record (T4, J18)."""
+def result_of(run: Run, ready: ReadyCall, returned: Any) -> Result:
+    """The return value of the tool as a record.
+
+    A value that cannot be serialised is lost: `value_is="lost"`, and the model sees its text. For
+    an until tool that is an error, since its value is the outcome of the run.
+    """
     call, tool = ready.call, ready.tool
     content, value, delta, separate = returned, returned, None, False
     escalate = skip_summarization = False
@@ -161,15 +167,15 @@ def result_of(run: Run, ready: Ready, returned: Any) -> Result:
     value_is: Literal["content", "separate", "lost"] = "content"
     try:
         stored = tool.dump_value(value)
-        told = stored if not separate else _plain(content)
+        shown = stored if not separate else _as_json(content)
     except ValueError as error:
         if target:
             text = f"{tool.name!r} ran, but its return value cannot be serialised: {error}"
             return failed_result(run, call, text)
-        stored, told, value_is = None, str(content), "lost"
-    shown = model_content(content, told)
-    if value_is != "lost" and (separate or shown is not told):
-        value_is = "content" if stored == shown else "separate"
+        stored, shown, value_is = None, str(content), "lost"
+    for_model = model_content(content, shown)
+    if value_is != "lost" and (separate or for_model is not shown):
+        value_is = "content" if stored == for_model else "separate"
     try:
         changes = _checked_delta(run, delta) if delta is not None else None
     except UsageError as error:
@@ -178,7 +184,7 @@ def result_of(run: Run, ready: Ready, returned: Any) -> Result:
         run.live_values[call.key] = value
     return Result(
         call_key=call.key,
-        part=make_part(run, call, as_edited(shown, ready.edited), "success"),
+        part=make_part(run, call, as_edited(for_model, ready.edited), "success"),
         value=stored if value_is == "separate" or ready.edited is not None else None,
         value_is="separate" if ready.edited is not None and value_is == "content" else value_is,
         state=changes,
@@ -187,7 +193,7 @@ def result_of(run: Run, ready: Ready, returned: Any) -> Result:
     )
 
 
-def _plain(content: Any) -> Any:
+def _as_json(content: Any) -> Any:
     try:
         return checked_json({"content": content}, what="ToolResult")["content"]
     except UsageError as error:
@@ -195,14 +201,17 @@ def _plain(content: Any) -> Any:
 
 
 def as_edited(content: Any, edited: dict[str, Any] | None) -> Any:
-    """History keeps the model's call, so the result says what was run instead (I6)."""
+    """The content of a result; with the arguments that ran, if a person edited them.
+
+    The conversation keeps the call as the model made it, so the result must say what ran instead.
+    """
     if edited is None:
         return content
     return {"run_with_arguments_changed_by_a_person": edited, "result": content}
 
 
 def _checked_delta(run: Run, delta: Any) -> dict[str, Any]:
-    """A state delta that can be stored and that fits the typed values of the middleware."""
+    """The state delta as JSON data, valid for the typed values of the middleware."""
     changes = checked_json(delta, what="ToolResult(state=...)")
     for owner, schema in run.definition.schemas.items():
         touched = [key for key in schema.model_fields if key in changes]

@@ -1,1 +1,1 @@
-"""Modes that run several agents: in order, again and again, or side by side."""
+"""Modes that run several agents: in order, in a loop, or in parallel."""

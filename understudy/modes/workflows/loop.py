@@ -1,4 +1,4 @@
-"""`Loop`: agents one after the other, again and again, until one of them ends it."""
+"""`Loop`: agents in order, round after round, until one of them ends it."""
 
 from __future__ import annotations
 
@@ -12,23 +12,21 @@ from understudy.outcomes import Outcome
 from understudy.run.run import Run
 from understudy.state.workflow_progress import Progress
 
-__all__ = ["Loop"]
-
 
 class Loop(Workflow):
-    """Runs the agents in order, round after round (W1).
+    """Runs the agents in order, round after round.
 
-    It is over when an agent escalates (`tools.exit_loop`, or a `ToolResult(escalate=True)`), once
-    that agent is done; later agents of the round do not run. Or when `max_iterations` rounds are.
-    It is `Completed` either way, with the last text that an agent of it said.
+    It ends when an agent escalates (`tools.exit_loop`, or a `ToolResult(escalate=True)`), as soon
+    as that agent is done; later agents of the round do not run. Or it ends after `max_iterations`
+    rounds. It is `Completed` either way, with the last text of an agent in it.
 
     Args:
         agents: each an `Agent`; all of them, at any depth, have different names.
-        max_iterations: how many rounds at most, from 1 on; None for no limit.
+        max_iterations: the maximum number of rounds, at least 1; None for no limit.
 
     Raises:
-        UsageError: for no agents, what is no agent, one that is there twice, or a limit that is
-            none.
+        UsageError: for no agents, an item that is no agent, two agents with one name, or an invalid
+            limit.
 
     """
 
@@ -36,8 +34,8 @@ class Loop(Workflow):
         number = isinstance(max_iterations, int) and not isinstance(max_iterations, bool)
         if max_iterations is not None and (not number or max_iterations < 1):
             raise UsageError(
-                f"Loop(max_iterations=) is a number of rounds from 1 on, or None for no limit; not "
-                f"{max_iterations!r}"
+                "Loop: `max_iterations` must be an integer of at least 1, or None for no limit, "
+                f"got {max_iterations!r}"
             )
         super().__init__(_RunInRounds(agents, max_iterations))
         self.max_iterations = max_iterations
@@ -61,5 +59,7 @@ class _RunInRounds(RunAgents):
             return await self.run_one(run, progress.round, len(progress.results))
         if self._max_iterations is not None and progress.round + 1 >= self._max_iterations:
             return run.completed(progress.text)
-        await asyncio.sleep(0)  # whose agents do nothing must not hold everybody else up
+        # Agents that await nothing, again and again, would keep the event loop from all other tasks
+        # (test_a_loop_whose_agents_do_nothing_holds_nobody_up).
+        await asyncio.sleep(0)
         return await self.run_one(run, progress.round + 1, 0)

@@ -1,36 +1,35 @@
-"""`Parallel`: agents side by side, each on its own branch of the conversation."""
+"""`Parallel`: agents at the same time, each on its own branch of the conversation."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import NoneType
 from typing import Any
 
 from understudy.errors import UsageError
+from understudy.modes.steps.execute_tools import caught
 from understudy.modes.workflows.workflow import RunAgents, Workflow, failure, first_failure, key_of
 from understudy.outcomes import Failed, Interrupted, Outcome, Paused
 from understudy.run.run import Halted, Run
 from understudy.state.workflow_progress import Progress
 from understudy.stopping import StopReason, StopSignal, StopSignals
 
-__all__ = ["Parallel"]
-
 
 class Parallel(Workflow):
-    """Runs all agents at once. Each sees what was said before, and nothing of its siblings (W6).
+    """Runs all agents at the same time. Each sees the conversation before, not its siblings.
 
-    When all are done, what they said and changed enters the workflow's conversation and values in
-    declared order, and so do `outcome.results`. Its text is theirs, each behind its agent's name.
-    If some wait for a person, the others finish first. One that fails cancels the rest and fails
-    the whole. One that escalates ends the nearest loop around, after its siblings are done.
+    When all are done, their messages and changed values are merged into the workflow's in declared
+    order; `outcome.results` has that order too. Its text is theirs, each after its agent's name. If
+    some wait for a person, the others finish first. An agent that fails cancels the others and
+    fails the whole. One that escalates ends the nearest loop around, after its siblings are done.
 
     Args:
         agents: each an `Agent`; all of them, at any depth, have different names.
-        return_failures: let the rest finish, and tell failures in `outcome.results` instead.
+        return_failures: let the others finish, and report failures in `outcome.results` instead.
 
     Raises:
-        UsageError: for no agents, what is no agent, or one that is there twice.
+        UsageError: for no agents, an item that is no agent, or two agents with one name.
 
     """
 
@@ -39,7 +38,7 @@ class Parallel(Workflow):
     def __init__(self, agents: Sequence[Any], return_failures: bool = False) -> None:
         if not isinstance(return_failures, bool):
             raise UsageError(
-                f"Parallel(return_failures=) is True or False, not {return_failures!r}"
+                f"Parallel: `return_failures` must be True or False, got {return_failures!r}"
             )
         super().__init__(_RunTogether(agents, return_failures))
         self.return_failures = return_failures
@@ -61,12 +60,15 @@ class _RunTogether(RunAgents):
             return run.completed(_text(progress))
         outcomes = await self._outcomes(run, missing)
         if self._ends_all(outcomes):
-            self._stop_rest(run, missing, outcomes)
-        waiting = [o for o in outcomes.values() if isinstance(o, (Interrupted, Paused))]
-        if any(isinstance(outcome, Interrupted) for outcome in waiting):
+            self._stop_others(run, missing, outcomes)
+        suspended = [o for o in outcomes.values() if isinstance(o, (Interrupted, Paused))]
+        if any(isinstance(outcome, Interrupted) for outcome in suspended):
             return run.interrupted()
-        if waiting:
+        if suspended:
             return run.paused(run.state.pause or "")
+        # Recorded only when all are done, and in declared order: a record made as each one finishes
+        # would merge them in the order of chance
+        # (test_results_stand_in_declared_order_whoever_is_done_first).
         for index in missing:
             if index in outcomes:
                 self.record_end(run, 0, index, outcomes[index])
@@ -77,15 +79,22 @@ class _RunTogether(RunAgents):
         return failed and not self._return_failures
 
     async def _outcomes(self, run: Run, missing: Sequence[int]) -> dict[int, Outcome]:
-        """What each comes to. Those that are over already tell it again, and may end the rest."""
-        outcomes = await self._of_those_over(run, missing)
+        """The outcomes of these agents, as far as they have one; run those that are not over.
+
+        Race: a crash between the end of one agent and the record of it here. In the next attempt
+        its outcome is read first: if it failed, no other agent is started again
+        (`test_a_crash_while_one_has_failed_does_not_start_the_others_again`).
+        """
+        outcomes = await self._of_ended(run, missing)
         rest = [index for index in missing if index not in outcomes]
         if rest and not self._ends_all(outcomes):
-            outcomes |= await self._together(run, rest)
-            outcomes |= await self._of_those_over(run, missing)
+            outcomes |= await self._run_concurrently(run, rest)
+            # Race: the failure of one cancels a sibling right after it recorded its own end, and
+            # before its task returned the outcome. That end counts.
+            outcomes |= await self._of_ended(run, missing)
         return outcomes
 
-    async def _of_those_over(self, run: Run, missing: Sequence[int]) -> dict[int, Outcome]:
+    async def _of_ended(self, run: Run, missing: Sequence[int]) -> dict[int, Outcome]:
         outcomes = {}
         for index in missing:
             child = run.state.children.get(key_of(run, 0, index))
@@ -93,71 +102,69 @@ class _RunTogether(RunAgents):
                 outcomes[index] = await self.run_pipeline(run, 0, index)
         return outcomes
 
-    async def _together(self, run: Run, indices: Sequence[int]) -> dict[int, Outcome]:
-        """Drive all at once. The first that fails ends the others, if it fails the whole."""
-        tasks = {i: asyncio.ensure_future(_guarded(self.run_pipeline(run, 0, i))) for i in indices}
-        died: BaseException | None = None
+    async def _run_concurrently(self, run: Run, indices: Sequence[int]) -> dict[int, Outcome]:
+        """Run all at the same time, until all have an outcome or one ends them all."""
+        tasks = {i: asyncio.ensure_future(caught(self.run_pipeline(run, 0, i))) for i in indices}
+        crash: BaseException | None = None
         try:
             pending = set(tasks.values())
             while pending:
                 done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
-                    brought = task.result()
-                    if isinstance(brought, BaseException):
-                        died = brought
-                if died is not None and not isinstance(died, Halted):  # halted, each ends its step
+                    result = task.result()
+                    if isinstance(result, BaseException):
+                        crash = result
+                # `Halted` is no crash: the host ends this attempt between two steps, and each of
+                # the others comes to the end of its own step by itself.
+                if crash is not None and not isinstance(crash, Halted):
                     break
-                if self._ends_all(_brought(tasks)):
+                if self._ends_all(_outcomes_of(tasks)):
                     break
         finally:
+            # No task may go on behind the outcome, also where this one is cancelled
+            # (test_cancelling_the_task_cancels_every_branch).
             for task in tasks.values():
                 task.cancel()
             await asyncio.gather(*tasks.values(), return_exceptions=True)
-        if died is not None:
-            raise died
-        return _brought(tasks)
+        if crash is not None:
+            raise crash
+        return _outcomes_of(tasks)
 
-    def _stop_rest(self, run: Run, missing: Sequence[int], outcomes: dict[int, Outcome]) -> None:
-        """The others are over, too, in the middle of what they did."""
+    def _stop_others(self, run: Run, missing: Sequence[int], outcomes: dict[int, Outcome]) -> None:
+        """One failed, so the others that have begun are stopped where they are.
+
+        A sibling that waits for a person is stopped too: nothing is left to answer
+        (`test_a_failure_ends_a_sibling_that_waits_for_a_person`).
+        """
         failed = next(i for i, outcome in outcomes.items() if isinstance(outcome, Failed))
         name = self.agents[failed].definition.name
         message = f"agent {name!r}, which ran beside it, failed"
         signals = StopSignals((StopSignal(StopReason.ERROR, message, source=run.definition.name),))
-        assert run.children is not None, "whoever makes a Run says how it runs others"
+        assert run.children is not None, "a run of a workflow can run agents"
         for index in missing:
             key = key_of(run, 0, index)
-            waits = isinstance(outcomes.get(index), (Interrupted, Paused, NoneType))
-            if waits and key in run.state.children:
+            unfinished = isinstance(outcomes.get(index), (Interrupted, Paused, NoneType))
+            if unfinished and key in run.state.children:
                 run.children.stop(run, key, signals)
                 outcomes[index] = run.stopped(signals)
 
 
-async def _guarded(run_pipeline: Coroutine[Any, Any, Outcome]) -> Outcome | BaseException:
-    """What ended it is told and not raised: a task that dies of SystemExit ends its loop."""
-    try:
-        return await run_pipeline
-    except asyncio.CancelledError:
-        raise
-    except BaseException as error:
-        return error
-
-
-def _brought(tasks: Mapping[int, asyncio.Task[Outcome | BaseException]]) -> dict[int, Outcome]:
-    """The outcomes of those that came to one."""
+def _outcomes_of(tasks: Mapping[int, asyncio.Task[Outcome | BaseException]]) -> dict[int, Outcome]:
+    """The outcomes of the tasks that returned one."""
     outcomes: dict[int, Outcome] = {}
     for index, task in tasks.items():
         if task.done() and not task.cancelled():
-            brought = task.result()
-            if not isinstance(brought, BaseException):
-                outcomes[index] = brought
+            result = task.result()
+            if not isinstance(result, BaseException):
+                outcomes[index] = result
     return outcomes
 
 
 def _text(progress: Progress) -> str:
-    told = []
+    texts = []
     for _, result in sorted(progress.results.items()):
         if result.text:
-            told.append(f"[{result.agent}] {result.text}")
+            texts.append(f"[{result.agent}] {result.text}")
         elif result.error is not None:
-            told.append(f"[{result.agent}] failed: {result.error['message']}")
-    return "\n\n".join(told)
+            texts.append(f"[{result.agent}] failed: {result.error['message']}")
+    return "\n\n".join(texts)

@@ -1,4 +1,4 @@
-"""`Sequential`: agents one after the other, each with what was said before it."""
+"""`Sequential`: agents in order, each with the conversation so far."""
 
 from __future__ import annotations
 
@@ -16,21 +16,19 @@ from understudy.outcomes import Outcome
 from understudy.run.run import Run
 from understudy.state.workflow_progress import Progress
 
-__all__ = ["Sequential"]
-
 
 class Sequential(Workflow):
     """Runs each agent once, in order: `Agent("doc", mode=Sequential([writer, reviewer]))`.
 
-    Its text is the last one that an agent of it said. An agent that fails fails it. One that is
-    stopped, by a limit of its own say, has had its turn. An agent that escalates ends it where a
-    loop is around it (W2), and else nothing.
+    Its text is the last text of an agent in it. An agent that fails, fails the whole. An agent that
+    is stopped, by a limit of its own say, counts as done. An agent that escalates ends it if it
+    runs inside a `Loop`; otherwise that has no effect.
 
     Args:
         agents: each an `Agent`; all of them, at any depth, have different names.
 
     Raises:
-        UsageError: for no agents, what is no agent, or one that is there twice.
+        UsageError: for no agents, an item that is no agent, or two agents with one name.
 
     """
 

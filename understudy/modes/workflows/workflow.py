@@ -1,8 +1,8 @@
-"""What the workflow modes have in common: agents in a row, each run in its place once (W5, W7).
+"""What workflow modes have in common: a list of agents, each run once in its place.
 
-A workflow is a mode with one step, `run_agents`. On each drive it looks at which agents of the
-round are done, and runs only those that are missing. An agent that was begun goes on where it
-stands, by the same key. So a crash, an interrupt and a pause come back to the same place.
+A workflow is a mode with one step, `run_agents`. Each time it runs, it reads which agents of the
+round are done, and runs only those that are missing. An agent that was begun continues under the
+same key. So a run continues at the same place after a crash, an interrupt and a pause.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ from understudy.run.run import Run
 from understudy.state.records import SubRunEnded
 from understudy.state.workflow_progress import AgentResult, Progress
 
-__all__ = ["RunAgents", "Workflow"]
-
 
 class Workflow(Mode):
     """A mode that runs agents. `repr(mode)` prints them in order."""
@@ -35,21 +33,21 @@ class Workflow(Mode):
 
 
 class RunAgents:
-    """The step of a workflow. It is one for each kind of workflow.
+    """The step of a workflow; each kind of workflow has a subclass.
 
     Raises:
-        UsageError: if there are no agents, one is none, or one is there twice.
+        UsageError: for no agents, an item that is no agent, or two agents with one name.
 
     """
 
     __name__ = "run_agents"
     kind: str
     loops = False
-    """Whether it is what an escalating agent ends (W2)."""
+    """Whether an agent that escalates ends this workflow."""
 
     def __init__(self, agents: Sequence[Any]) -> None:
         if isinstance(agents, (str, bytes)) or not isinstance(agents, Sequence):
-            raise UsageError(f"{self.kind}(agents) takes a list of agents, not {agents!r}")
+            raise UsageError(f"{self.kind}: `agents` must be a list of agents, got {agents!r}")
         if not agents:
             raise UsageError(f"{self.kind}([]) has no agents to run: give at least one")
         self.agents = tuple(self._child(agent) for agent in agents)
@@ -86,7 +84,7 @@ class RunAgents:
         return await self.go_on(run, current.progress)
 
     def _stopped(self, run: Run, progress: Progress) -> Outcome | None:
-        """The end by signals of the workflow's own hooks, between two agents (P3)."""
+        """The outcome if signals of the workflow's own hooks end it, between two agents."""
         decision = run.continuation
         if not decision.should_stop:
             return None
@@ -96,11 +94,11 @@ class RunAgents:
         return run.completed(end.text)
 
     async def go_on(self, run: Run, progress: Progress) -> Outcome | None:
-        """Run what is missing; an outcome where the workflow is over, or waits."""
+        """Run what is missing; an outcome if the workflow is over or suspended."""
         raise NotImplementedError
 
     async def run_one(self, run: Run, round: int, index: int) -> Outcome | None:
-        """Run this agent, or go on with it, and record its end; what it waits for is the answer."""
+        """Start or continue this agent, and record its end; an outcome if it is suspended."""
         outcome = await self.run_pipeline(run, round, index)
         if isinstance(outcome, Interrupted):
             return run.interrupted()
@@ -110,11 +108,11 @@ class RunAgents:
         return None
 
     async def run_pipeline(self, run: Run, round: int, index: int) -> Outcome:
-        assert run.children is not None, "whoever makes a Run says how it runs others"
+        assert run.children is not None, "a run of a workflow can run agents"
         return await run.children.run(run, key_of(run, round, index), self.agents[index], None)
 
     def record_end(self, run: Run, round: int, index: int, outcome: Outcome) -> None:
-        """What the agent said and changed is the workflow's from here on."""
+        """Record that this agent is done: its messages and changes become the workflow's."""
         key = key_of(run, round, index)
         child = run.state.children[key].run
         escalated = child is not None and child.escalated
@@ -124,7 +122,7 @@ class RunAgents:
                 agent=self.agents[index].definition.name,
                 round=round,
                 index=index,
-                outcome=_told(outcome),
+                outcome=_ending_of(outcome),
                 escalated=escalated,
                 passes_on=escalated and not self.loops,
                 at=run.clock.now(),
@@ -133,19 +131,19 @@ class RunAgents:
 
 
 def key_of(run: Run, round: int, index: int) -> str:
-    """The key of an agent's part: the same whenever it is driven (J11)."""
+    """The run id of an agent of the workflow: the same in each attempt."""
     return f"{run.run_id}.r{round}.{index}"
 
 
-def _told(outcome: Outcome) -> Any:
+def _ending_of(outcome: Outcome) -> Any:
     if isinstance(outcome, Failed):
         return "failed"
     return "stopped" if isinstance(outcome, Stopped) else "completed"
 
 
 def failure(run: Run, result: AgentResult) -> Failed:
-    """The workflow's failure by that of an agent of it."""
-    assert result.error is not None, "an agent that failed tells its error"
+    """The outcome of a workflow that fails because an agent of it failed."""
+    assert result.error is not None, "a failed agent has an error"
     error = AgentFailed(agent=result.agent, error=result.error)
     error.__cause__ = error_from_dict(result.error)
     return run.failed(error)
@@ -160,7 +158,7 @@ def first_failure(progress: Progress) -> AgentResult | None:
 
 
 def inside_loop(run: Run) -> bool:
-    """Whether a loop is around this workflow, so that an escalating agent has one to end (W2)."""
+    """Whether this workflow runs inside a `Loop`, which an agent that escalates ends."""
     while run.parent is not None and run.current.shared is not None:
         run = run.parent
         if any(getattr(step, "loops", False) for step in run.definition.mode.steps):
