@@ -7,10 +7,10 @@ import subprocess
 import sys
 from typing import Any
 
-SNAPSHOT = '''
-import asyncio, logging, signal, sys, threading
 import pytest
 
+SNAPSHOT = '''
+import asyncio, logging, signal, sys, threading
 import pykka, pykka.debug, pykka.messages
 
 
