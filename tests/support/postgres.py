@@ -19,6 +19,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil  # type: ignore[import-untyped]  # it has no types
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
@@ -56,7 +57,10 @@ class Server:
         process = self._server.get_postmaster_info().process
         assert process is not None
         process.send_signal(signal.SIGQUIT)
-        process.wait(30)
+        end = time.monotonic() + 30
+        while not _has_ended(process):  # it may take seconds until it is reaped
+            assert time.monotonic() < end, "the server does not stop"
+            time.sleep(0.005)
 
     def start(self) -> None:
         """Start it again, in the same place."""
@@ -78,6 +82,7 @@ class Server:
 
     def remove(self) -> None:
         self.crash()  # an orderly stop would first write everything to the disk
+        self._server.cleanup_mode = None  # there is nothing left to stop
         self._server.cleanup()
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -98,6 +103,13 @@ def postgres_url(request: pytest.FixtureRequest) -> str:
         return url
     server: Server = request.getfixturevalue("postgres_server")
     return server.url
+
+
+def _has_ended(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
 
 
 def _fast_folder() -> str | None:
