@@ -2,29 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pykka
 import pytest
 
 pytest.register_assert_rewrite("tests.support")
 
-from tests.support.places import place, sqlite  # noqa: E402  # after their asserts are rewritten
-from tests.support.postgres import (  # noqa: E402
-    cutter,
-    hosts,
-    postgres_server,
-    postgres_url,
-)
+from tests.support.loops import own_tasks  # noqa: E402  # after its asserts are rewritten
+from tests.support.places import place, sqlite  # noqa: E402
+from tests.support.postgres import cutter, hosts, postgres_server, postgres_url  # noqa: E402
 from understudy.actors import LoopActorRegistry  # noqa: E402
 
 __all__ = ["cutter", "hosts", "place", "postgres_server", "postgres_url", "sqlite"]
 
 
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
 @pytest.fixture(autouse=True)
-def stop_all_actors() -> Iterator[None]:
+def leaves_no_actor_behind() -> Iterator[None]:
     yield
     LoopActorRegistry.stop_all(block=True, timeout=10)
     pykka.ActorRegistry.stop_all(block=True, timeout=10)
     assert LoopActorRegistry.get_all() == []
     assert pykka.ActorRegistry.get_all() == []
+
+
+@pytest.fixture(autouse=True)
+def leaves_no_task_behind(request: pytest.FixtureRequest, leaves_no_actor_behind: None) -> None:
+    """Of async tests. Their loop ends before actors are looked for: its end is theirs."""
+    if "anyio_backend" in request.fixturenames:
+        request.getfixturevalue("own_tasks_end")
+
+
+@pytest.fixture
+async def own_tasks_end() -> AsyncIterator[None]:
+    yield
+    assert not own_tasks(), "the test leaves tasks behind"

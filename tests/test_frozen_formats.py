@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from tests.support.agents import play
 from tests.support.frozen.places import (
     GENERATIONS,
     NEWEST,
@@ -32,6 +31,7 @@ from tests.support.frozen.walk import (
     unused_defaults,
     unused_words,
 )
+from tests.support.loops import play
 from tests.support.postgres import Hosts
 from understudy import AgentState, Runtime, StopReason, StopSignals, UnderstudyError
 from understudy.errors import error_from_dict

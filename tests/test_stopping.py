@@ -14,15 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_ai.messages import ModelRequest, UserPromptPart
 
-from tests.support.agents import (
-    assert_valid_history,
-    completed,
-    never,
-    play,
-    reloaded,
-    results,
-    soon,
-)
+from tests.support.agents import assert_valid_history, completed, reloaded, results
+from tests.support.loops import never, soon
 from understudy import (
     Agent,
     Completed,
@@ -396,7 +389,9 @@ def test_a_continuation_after_a_final_reply_asks_the_model_again_with_a_user_mes
     assert [part.content for part in last.parts if isinstance(part, UserPromptPart)] == ["Go on."]
 
 
-def test_a_message_to_a_middleware_during_a_model_call_stops_the_run_after_that_step() -> None:
+async def test_a_message_to_a_middleware_during_a_model_call_stops_the_run_after_that_step() -> (
+    None
+):
     """P3, A7: the signal is not lost, though the step was decided about before it came."""
 
     class Phone(Middleware):
@@ -426,7 +421,7 @@ def test_a_message_to_a_middleware_during_a_model_call_stops_the_run_after_that_
             release.set()
             return await soon(future)
 
-    outcome = play(main)
+    outcome = await main()
     assert isinstance(outcome, Stopped), outcome
     assert [signal.message for signal in outcome.signals] == ["come home"]
     assert len(results(outcome.state)) == 1

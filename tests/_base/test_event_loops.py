@@ -81,15 +81,12 @@ def test_a_closed_loop_is_told_and_nothing_is_called(call: Callable[..., bool]) 
     assert said == []
 
 
-def test_what_a_function_raises_here_goes_to_the_caller_whatever_it_is() -> None:
+async def test_what_a_function_raises_here_goes_to_the_caller_whatever_it_is() -> None:
     def fail() -> None:
         raise RuntimeError("mine")
 
-    async def main() -> None:
-        with pytest.raises(RuntimeError, match="mine"):
-            call_on(asyncio.get_running_loop(), fail)
-
-    asyncio.run(main())
+    with pytest.raises(RuntimeError, match="mine"):
+        call_on(asyncio.get_running_loop(), fail)
 
 
 def test_call_soon_on_calls_in_the_context_given() -> None:

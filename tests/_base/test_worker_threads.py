@@ -228,18 +228,15 @@ class Bomb(BaseException):
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), Bomb("no"), asyncio.CancelledError("no")])
-def test_what_a_function_raises_comes_back(error: BaseException) -> None:
+async def test_what_a_function_raises_comes_back(error: BaseException) -> None:
     def fail() -> None:
         raise error
 
-    async def main() -> None:
-        threads = WorkerThreads(max_threads=1)
-        with pytest.raises(type(error), match="no"):
-            await threads.run(fail)
-        assert await threads.run(lambda: "alive") == "alive", "its thread lives on"
-        assert threads.abandoned == 0
-
-    asyncio.run(main())
+    threads = WorkerThreads(max_threads=1)
+    with pytest.raises(type(error), match="no"):
+        await threads.run(fail)
+    assert await threads.run(lambda: "alive") == "alive", "its thread lives on"
+    assert threads.abandoned == 0
 
 
 @on_a_loop

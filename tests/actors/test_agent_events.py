@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.agents import Held, completed, play, soon
+from tests.support.agents import Held, completed
+from tests.support.loops import play, soon
 from understudy import (
     Agent,
     Completed,
@@ -68,84 +69,69 @@ async def read(subscription: Subscription, *, runs: int = 1) -> list[AgentEvent]
     return events
 
 
-def test_events_bear_the_numbers_of_their_records_and_name_their_agent() -> None:
+async def test_events_bear_the_numbers_of_their_records_and_name_their_agent() -> None:
     """A6."""
-
-    async def main() -> None:
-        model = ScriptedModel([call("quick"), "all done"] * 3)
-        async with Runtime([Agent("a", model, tools=[quick])]) as runtime:
-            ref = runtime.spawn("a", "the id")
-            subscription = ref.events()
-            for _ in range(3):
-                await soon(ref.run("go"))
-            events = await read(subscription, runs=3)
-            assert_in_order(numbers(events))
-            assert {event.agent_id for event in events} == {"the id"}
-            kinds = [type(event.event) for event in events]
-            for kind in (StatusChanged, ToolStarted, ToolEnded, TextDelta, ReplyEnded):
-                assert kind in kinds
-            assert [kind for kind in kinds if kind is RunFinished] == [RunFinished] * 3
-            texts = [event.event.text for event in events if isinstance(event.event, TextDelta)]
-            assert "".join(texts) == "all done" * 3
-
-    play(main)
-
-
-def test_a_late_subscriber_gets_what_was_kept_and_the_rest_of_the_run() -> None:
-    """A6."""
-
-    async def main() -> None:
-        held = Held("all done")
-        async with Runtime([Agent("a", ScriptedModel([call("quick"), held]), tools=[quick])]) as rt:
-            ref = rt.spawn("a")
-            first = ref.events()
-            run = ref.run("go")
-            await soon(held.entered.wait())
-            late = ref.events()
-            held.release.set()
-            await soon(run)
-            early, later = await read(first), await read(late)
-            assert numbers(early) == numbers(later)
-            assert [e for e in early if e.seq is not None] == [e for e in later if e.seq]
-            texts = [e.event.text for e in later if isinstance(e.event, TextDelta)]
-            assert "".join(texts) == "all done"
-
-    play(main)
-
-
-def test_after_gives_only_what_came_later() -> None:
-    """A6: no gap, no duplicate, wherever one takes it up."""
-
-    async def main() -> None:
-        model = ScriptedModel([call("quick"), "one", call("quick"), "two"])
-        async with Runtime([Agent("a", model, tools=[quick])]) as runtime:
-            ref = runtime.spawn("a")
+    model = ScriptedModel([call("quick"), "all done"] * 3)
+    async with Runtime([Agent("a", model, tools=[quick])]) as runtime:
+        ref = runtime.spawn("a", "the id")
+        subscription = ref.events()
+        for _ in range(3):
             await soon(ref.run("go"))
-            whole = numbers(await read(ref.events()))
-            last = whole[-1]
-            for after in (0, whole[0], whole[1], whole[-2]):
-                later = [seq for seq in whole if seq > after]
-                assert numbers(await read(ref.events(after=after))) == later
-            live = ref.events(after=last)
-            await soon(ref.run("again"))
-            assert numbers(await read(live))[0] > last
-            assert numbers(await read(ref.events(after=-5), runs=2))[: len(whole)] == whole
-
-    play(main)
+        events = await read(subscription, runs=3)
+        assert_in_order(numbers(events))
+        assert {event.agent_id for event in events} == {"the id"}
+        kinds = [type(event.event) for event in events]
+        for kind in (StatusChanged, ToolStarted, ToolEnded, TextDelta, ReplyEnded):
+            assert kind in kinds
+        assert [kind for kind in kinds if kind is RunFinished] == [RunFinished] * 3
+        texts = [event.event.text for event in events if isinstance(event.event, TextDelta)]
+        assert "".join(texts) == "all done" * 3
 
 
-def test_a_subscriber_ahead_of_the_agent_hears_only_what_comes_after_its_number() -> None:
-    async def main() -> None:
-        async with Runtime([Agent("a", ScriptedModel(lambda _: "done"))]) as runtime:
-            ref = runtime.spawn("a")
-            await soon(ref.run("one"))
-            last = numbers(await read(ref.events()))[-1]
-            ahead, behind = ref.events(after=last + 4), ref.events(after=last)
-            await soon(ref.run("two"))
-            later = [seq for seq in numbers(await read(behind)) if seq > last + 4]
-            assert numbers(await read(ahead)) == later
+async def test_a_late_subscriber_gets_what_was_kept_and_the_rest_of_the_run() -> None:
+    """A6."""
+    held = Held("all done")
+    async with Runtime([Agent("a", ScriptedModel([call("quick"), held]), tools=[quick])]) as rt:
+        ref = rt.spawn("a")
+        first = ref.events()
+        run = ref.run("go")
+        await soon(held.entered.wait())
+        late = ref.events()
+        held.release.set()
+        await soon(run)
+        early, later = await read(first), await read(late)
+        assert numbers(early) == numbers(later)
+        assert [e for e in early if e.seq is not None] == [e for e in later if e.seq]
+        texts = [e.event.text for e in later if isinstance(e.event, TextDelta)]
+        assert "".join(texts) == "all done"
 
-    play(main)
+
+async def test_after_gives_only_what_came_later() -> None:
+    """A6: no gap, no duplicate, wherever one takes it up."""
+    model = ScriptedModel([call("quick"), "one", call("quick"), "two"])
+    async with Runtime([Agent("a", model, tools=[quick])]) as runtime:
+        ref = runtime.spawn("a")
+        await soon(ref.run("go"))
+        whole = numbers(await read(ref.events()))
+        last = whole[-1]
+        for after in (0, whole[0], whole[1], whole[-2]):
+            later = [seq for seq in whole if seq > after]
+            assert numbers(await read(ref.events(after=after))) == later
+        live = ref.events(after=last)
+        await soon(ref.run("again"))
+        assert numbers(await read(live))[0] > last
+        assert numbers(await read(ref.events(after=-5), runs=2))[: len(whole)] == whole
+
+
+async def test_a_subscriber_ahead_of_the_agent_hears_only_what_comes_after_its_number() -> None:
+    async with Runtime([Agent("a", ScriptedModel(lambda _: "done"))]) as runtime:
+        ref = runtime.spawn("a")
+        await soon(ref.run("one"))
+        last = numbers(await read(ref.events()))[-1]
+        ahead, behind = ref.events(after=last + 4), ref.events(after=last)
+        await soon(ref.run("two"))
+        later = [seq for seq in numbers(await read(behind)) if seq > last + 4]
+        assert numbers(await read(ahead)) == later
 
 
 def test_subscribers_that_join_at_any_moment_miss_nothing() -> None:
@@ -209,53 +195,44 @@ def test_for_iterates_in_a_thread_and_ends_when_the_runtime_stops() -> None:
     assert list(ref.events()) == [], "the store is closed"
 
 
-def test_async_for_ends_when_the_runtime_stops() -> None:
-    async def main() -> None:
-        async with Runtime([Agent("a", ScriptedModel(lambda _: "done"))]) as runtime:
-            ref = runtime.spawn("a")
+async def test_async_for_ends_when_the_runtime_stops() -> None:
+    async with Runtime([Agent("a", ScriptedModel(lambda _: "done"))]) as runtime:
+        ref = runtime.spawn("a")
 
-            async def listen() -> list[AgentEvent]:
-                return [event async for event in ref.events()]
+        async def listen() -> list[AgentEvent]:
+            return [event async for event in ref.events()]
 
-            listening = asyncio.ensure_future(listen())
-            await soon(ref.run("go"))
-        assert numbers(await soon(listening)) != []
-
-    play(main)
+        listening = asyncio.ensure_future(listen())
+        await soon(ref.run("go"))
+    assert numbers(await soon(listening)) != []
 
 
-def test_for_on_the_runtimes_own_loop_raises_instead_of_blocking_it() -> None:
-    async def main() -> None:
-        async with Runtime([Agent("a", ScriptedModel([]))]) as runtime:
-            subscription = runtime.spawn("a").events()
-            with pytest.raises(WouldDeadlock):
-                next(iter(subscription))
-            subscription.close()
-
-    play(main)
+async def test_for_on_the_runtimes_own_loop_raises_instead_of_blocking_it() -> None:
+    async with Runtime([Agent("a", ScriptedModel([]))]) as runtime:
+        subscription = runtime.spawn("a").events()
+        with pytest.raises(WouldDeadlock):
+            next(iter(subscription))
+        subscription.close()
 
 
-def test_close_ends_a_subscription_that_waits() -> None:
-    async def main() -> None:
-        async with Runtime([Agent("a", ScriptedModel(lambda _: "done"))]) as runtime:
-            ref = runtime.spawn("a")
-            subscription, other = ref.events(), ref.events()
-            reached = asyncio.Event()
+async def test_close_ends_a_subscription_that_waits() -> None:
+    async with Runtime([Agent("a", ScriptedModel(lambda _: "done"))]) as runtime:
+        ref = runtime.spawn("a")
+        subscription, other = ref.events(), ref.events()
+        reached = asyncio.Event()
 
-            async def listen() -> list[AgentEvent]:
-                reached.set()
-                return [event async for event in subscription]
+        async def listen() -> list[AgentEvent]:
+            reached.set()
+            return [event async for event in subscription]
 
-            listening = asyncio.ensure_future(listen())
-            await soon(reached.wait())
-            subscription.close()
-            assert await soon(listening) == []
-            subscription.close()
-            await soon(ref.run("go"))
-            assert [event async for event in subscription] == []
-            assert numbers(await read(other)) != []
-
-    play(main)
+        listening = asyncio.ensure_future(listen())
+        await soon(reached.wait())
+        subscription.close()
+        assert await soon(listening) == []
+        subscription.close()
+        await soon(ref.run("go"))
+        assert [event async for event in subscription] == []
+        assert numbers(await read(other)) != []
 
 
 def test_a_slow_subscriber_loses_the_oldest_deltas_only_and_is_told_how_many() -> None:
@@ -282,29 +259,25 @@ def test_a_slow_subscriber_loses_the_oldest_deltas_only_and_is_told_how_many() -
     play(main)
 
 
-def test_a_subscriber_that_raises_harms_nobody() -> None:
+async def test_a_subscriber_that_raises_harms_nobody() -> None:
     """A6."""
+    async with Runtime([Agent("a", ScriptedModel(lambda _: "done"))]) as runtime:
+        ref = runtime.spawn("a")
+        good = ref.events()
 
-    async def main() -> None:
-        async with Runtime([Agent("a", ScriptedModel(lambda _: "done"))]) as runtime:
-            ref = runtime.spawn("a")
-            good = ref.events()
+        async def listen() -> None:
+            async for _ in ref.events():
+                raise ValueError("a bad listener")
 
-            async def listen() -> None:
-                async for _ in ref.events():
-                    raise ValueError("a bad listener")
-
-            listening = asyncio.ensure_future(listen())
-            await soon(ref.run("one"))
-            with pytest.raises(ValueError, match="bad listener"):
-                await soon(listening)
-            assert isinstance(await soon(ref.run("two")), Completed)
-            assert numbers(await read(good, runs=2)) != []
-
-    play(main)
+        listening = asyncio.ensure_future(listen())
+        await soon(ref.run("one"))
+        with pytest.raises(ValueError, match="bad listener"):
+            await soon(listening)
+        assert isinstance(await soon(ref.run("two")), Completed)
+        assert numbers(await read(good, runs=2)) != []
 
 
-def test_what_a_tool_emits_is_heard_and_not_kept() -> None:
+async def test_what_a_tool_emits_is_heard_and_not_kept() -> None:
     """A6, T3."""
 
     @tool
@@ -312,27 +285,21 @@ def test_what_a_tool_emits_is_heard_and_not_kept() -> None:
         context.emit({"progress": 0.5})
         return "ok"
 
-    async def main() -> None:
-        model = ScriptedModel([call("emits"), "done"])
-        async with Runtime([Agent("a", model, tools=[emits])]) as runtime:
-            ref = runtime.spawn("a")
-            live = ref.events()
-            await soon(ref.run("go"))
-            heard: list[Any] = [e for e in await read(live) if isinstance(e.event, ToolEmitted)]
-            assert [event.seq for event in heard] == [None]
-            assert not any(isinstance(e.event, ToolEmitted) for e in await read(ref.events()))
-
-    play(main)
+    model = ScriptedModel([call("emits"), "done"])
+    async with Runtime([Agent("a", model, tools=[emits])]) as runtime:
+        ref = runtime.spawn("a")
+        live = ref.events()
+        await soon(ref.run("go"))
+        heard: list[Any] = [e for e in await read(live) if isinstance(e.event, ToolEmitted)]
+        assert [event.seq for event in heard] == [None]
+        assert not any(isinstance(e.event, ToolEmitted) for e in await read(ref.events()))
 
 
-def test_looking_at_an_agent_tells_nothing_of_a_run() -> None:
-    async def main() -> None:
-        async with Runtime([Agent("a", ScriptedModel([]))]) as runtime:
-            ref = runtime.spawn("a")
-            await soon(ref.state())
-            subscription = ref.events()
-            await soon(ref.state())
-            subscription.close()
-            assert [event async for event in subscription] == []
-
-    play(main)
+async def test_looking_at_an_agent_tells_nothing_of_a_run() -> None:
+    async with Runtime([Agent("a", ScriptedModel([]))]) as runtime:
+        ref = runtime.spawn("a")
+        await soon(ref.state())
+        subscription = ref.events()
+        await soon(ref.state())
+        subscription.close()
+        assert [event async for event in subscription] == []

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.agents import Held, by_turn, completed, interrupted, play, results, soon
+from tests.support.agents import Held, by_turn, completed, interrupted, results
 from tests.support.faulty import FaultyBackend
+from tests.support.loops import soon
 from tests.support.places import SqlitePlace
 from tests.support.postgres import Hosts, Server
 from understudy import Agent, Runtime, ScriptedModel, Status, approve, call, tool
@@ -53,53 +54,46 @@ async def pay() -> str:
     return "paid"
 
 
-def test_an_agent_of_another_runtime_is_refused_by_that_ones_name_until_it_lies_down(
+async def test_an_agent_of_another_runtime_is_refused_by_that_ones_name_until_it_lies_down(
     hosts: Hosts,
 ) -> None:
     """J6: it is free as soon as `stop` has answered."""
-
-    async def main() -> None:
-        turns = tuple("abcdefgh")
-        async with (
-            opened(host(hosts, "first"), desk(*turns)) as first,
-            opened(host(hosts, "second"), desk(*turns)) as second,
-        ):
-            here, there = first.spawn("desk", "t"), second.get("t")
-            assert completed(await soon(here.run("go"))).text == "a"
-            for ask in (there.state(), there.run("go"), there.send("go"), second.delete("t")):
-                with pytest.raises(OwnedElsewhere, match="'first'") as refused:
-                    await soon(ask)
-                assert refused.value.host == "first"
-            assert [info.host for info in await soon(second.agents())] == ["first"]
-            assert completed(await soon(here.run("go"))).text == "b", "it is not disturbed"
-            for text in "cdef":
-                assert await soon(here.stop(block=False)) is True
-                assert completed(await soon(there.run("go"))).text == text
-                here, there = there, here
-
-    play(main, seconds=20)
+    turns = tuple("abcdefgh")
+    async with (
+        opened(host(hosts, "first"), desk(*turns)) as first,
+        opened(host(hosts, "second"), desk(*turns)) as second,
+    ):
+        here, there = first.spawn("desk", "t"), second.get("t")
+        assert completed(await soon(here.run("go"))).text == "a"
+        for ask in (there.state(), there.run("go"), there.send("go"), second.delete("t")):
+            with pytest.raises(OwnedElsewhere, match="'first'") as refused:
+                await soon(ask)
+            assert refused.value.host == "first"
+        assert [info.host for info in await soon(second.agents())] == ["first"]
+        assert completed(await soon(here.run("go"))).text == "b", "it is not disturbed"
+        for text in "cdef":
+            assert await soon(here.stop(block=False)) is True
+            assert completed(await soon(there.run("go"))).text == text
+            here, there = there, here
 
 
-def test_recover_leaves_the_agents_of_a_living_runtime_alone(hosts: Hosts) -> None:
+async def test_recover_leaves_the_agents_of_a_living_runtime_alone(hosts: Hosts) -> None:
     """J6, J11."""
     held = Held("done")
 
-    async def main() -> None:
-        async with (
-            opened(host(hosts, "first"), Agent("desk", ScriptedModel([held]))) as first,
-            opened(host(hosts, "second"), desk("never")) as second,
-        ):
-            run = first.spawn("desk", "t").run("go")
-            await soon(held.entered.wait())
-            await soon(first.get("t").send("later"))
-            assert await soon(second.recover()) == []
-            held.release.set()
-            assert completed(await soon(run)).text == "done"
-
-    play(main, seconds=20)
+    async with (
+        opened(host(hosts, "first"), Agent("desk", ScriptedModel([held]))) as first,
+        opened(host(hosts, "second"), desk("never")) as second,
+    ):
+        run = first.spawn("desk", "t").run("go")
+        await soon(held.entered.wait())
+        await soon(first.get("t").send("later"))
+        assert await soon(second.recover()) == []
+        held.release.set()
+        assert completed(await soon(run)).text == "done"
 
 
-def test_a_runtime_that_was_taken_over_writes_nothing_more(hosts: Hosts) -> None:
+async def test_a_runtime_that_was_taken_over_writes_nothing_more(hosts: Hosts) -> None:
     """J7, J8: whoever waits there gets Fenced; the new owner's agent is not disturbed."""
     held = Held()
 
@@ -112,73 +106,67 @@ def test_a_runtime_that_was_taken_over_writes_nothing_more(hosts: Hosts) -> None
     def agent() -> Agent:
         return desk(call("slow"), "went on", "again", tools=[slow])
 
-    async def main() -> None:
-        async with (
-            opened(host(hosts, "first"), agent()) as first,
-            opened(host(hosts, "second"), agent()) as second,
-        ):
-            ref = first.spawn("desk", "t")
-            run = ref.run("go")
-            await soon(held.entered.wait())
-            hosts.end_lease("first")
-            (there,) = await soon(second.recover())
-            outcome = await soon(there.outcome())
-            assert outcome is not None
-            done = completed(outcome)
-            assert [part.outcome for part in results(done.state)] == ["interrupted"]
-            held.release.set()
-            with pytest.raises(Fenced):
-                await soon(run)
-            assert len((await soon(second.export("t")))["records"]) > 0
-            with pytest.raises((Fenced, OwnedElsewhere)):
-                await soon(ref.run("hello"))
-            assert completed(await soon(there.run("hello"))).text == "again"
-            assert ran == ["slow"]
-
-    play(main, seconds=20)
+    async with (
+        opened(host(hosts, "first"), agent()) as first,
+        opened(host(hosts, "second"), agent()) as second,
+    ):
+        ref = first.spawn("desk", "t")
+        run = ref.run("go")
+        await soon(held.entered.wait())
+        hosts.end_lease("first")
+        (there,) = await soon(second.recover())
+        outcome = await soon(there.outcome())
+        assert outcome is not None
+        done = completed(outcome)
+        assert [part.outcome for part in results(done.state)] == ["interrupted"]
+        held.release.set()
+        with pytest.raises(Fenced):
+            await soon(run)
+        assert len((await soon(second.export("t")))["records"]) > 0
+        with pytest.raises((Fenced, OwnedElsewhere)):
+            await soon(ref.run("hello"))
+        assert completed(await soon(there.run("hello"))).text == "again"
+        assert ran == ["slow"]
 
 
-def test_a_lost_lease_stops_all_agents_in_order_and_they_are_claimed_again_when_spoken_to(
+async def test_a_lost_lease_stops_all_agents_in_order_and_they_are_claimed_again_when_spoken_to(
     sqlite: SqlitePlace,
 ) -> None:
     """J6, J8: whoever waits gets Fenced, nobody is restarted, no tool is entered meanwhile."""
     held = Held("never said")
 
-    async def main() -> None:
-        backend = FaultyBackend(sqlite.backend())
-        backend.lease = 0.4
-        agent = Agent("desk", ScriptedModel(_replies(held)), tools=[pay])
-        async with opened(DatabaseStore(backend), agent) as runtime:
-            rests = [runtime.spawn("desk", f"rest{n}") for n in range(20)]
-            for ref in rests:
-                completed(await soon(ref.run("hello")))
-            busy = [runtime.spawn("desk", f"busy{n}") for n in range(20)]
-            runs = [ref.run("wait") for ref in busy]
-            behind = [ref.run("next") for ref in busy]
-            await soon(held.entered.wait())
-            backend.lease_lost = True
-            for future in (*runs, *behind):
-                with pytest.raises(Fenced, match="lease has ended"):
-                    await soon(future)
-            for ref in (*rests, *busy):
-                await soon(ref.stop(block=False))
-                assert ref.status() is Status.PASSIVE
-            held.release.set()
-            assert await asyncio.to_thread(backend.renewed.wait, 4)
-            for ref in rests:
-                assert completed(await soon(ref.run("pay"))).text == "ok"
-            assert ran == ["pay"] * 20
-            refs = await soon(runtime.recover())
-            assert {ref.id for ref in refs} == {ref.id for ref in busy}
-            for ref in refs:
-                outcome = await soon(ref.outcome())
-                assert outcome is not None
-                assert completed(outcome).text == "ok"
-            for ref in busy:
-                assert completed(await soon(ref.run("hello"))).text == "ok"
-            assert runtime.tree().restarts == 0
-
-    play(main, seconds=20)
+    backend = FaultyBackend(sqlite.backend())
+    backend.lease = 0.4
+    agent = Agent("desk", ScriptedModel(_replies(held)), tools=[pay])
+    async with opened(DatabaseStore(backend), agent) as runtime:
+        rests = [runtime.spawn("desk", f"rest{n}") for n in range(20)]
+        for ref in rests:
+            completed(await soon(ref.run("hello")))
+        busy = [runtime.spawn("desk", f"busy{n}") for n in range(20)]
+        runs = [ref.run("wait") for ref in busy]
+        behind = [ref.run("next") for ref in busy]
+        await soon(held.entered.wait())
+        backend.lease_lost = True
+        for future in (*runs, *behind):
+            with pytest.raises(Fenced, match="lease has ended"):
+                await soon(future)
+        for ref in (*rests, *busy):
+            await soon(ref.stop(block=False))
+            assert ref.status() is Status.PASSIVE
+        held.release.set()
+        assert await asyncio.to_thread(backend.renewed.wait, 4)
+        for ref in rests:
+            assert completed(await soon(ref.run("pay"))).text == "ok"
+        assert ran == ["pay"] * 20
+        refs = await soon(runtime.recover())
+        assert {ref.id for ref in refs} == {ref.id for ref in busy}
+        for ref in refs:
+            outcome = await soon(ref.outcome())
+            assert outcome is not None
+            assert completed(outcome).text == "ok"
+        for ref in busy:
+            assert completed(await soon(ref.run("hello"))).text == "ok"
+        assert runtime.tree().restarts == 0
 
 
 def _replies(held: Held) -> Any:
@@ -192,43 +180,35 @@ def _replies(held: Held) -> Any:
     return reply
 
 
-def test_a_second_runtime_on_one_sqlite_file_is_told_who_has_it(sqlite: SqlitePlace) -> None:
+async def test_a_second_runtime_on_one_sqlite_file_is_told_who_has_it(sqlite: SqlitePlace) -> None:
     """DESIGN §6: and it is free when that one has stopped, or could not begin."""
-
-    async def main() -> None:
-        async with opened(sqlite.store(), desk("one")):
-            with pytest.raises(StoreInUse, match="here"):
-                async with opened(sqlite.store()):
-                    raise AssertionError("it must not begin")
-        async with opened(sqlite.store(), desk("one")) as runtime:
-            assert await soon(runtime.agents()) == []
-
-    play(main)
+    async with opened(sqlite.store(), desk("one")):
+        with pytest.raises(StoreInUse, match="here"):
+            async with opened(sqlite.store()):
+                raise AssertionError("it must not begin")
+    async with opened(sqlite.store(), desk("one")) as runtime:
+        assert await soon(runtime.agents()) == []
 
 
-def test_a_server_that_stops_for_a_moment_is_waited_for(
+async def test_a_server_that_stops_for_a_moment_is_waited_for(
     server_hosts: Hosts, postgres_server: Server
 ) -> None:
     """J16: runs wait and go on, nothing is lost or made twice."""
-
-    async def main() -> None:
-        agent = desk([call("pay"), call("pay")], call("pay"), "done", tools=[pay])
-        gated = Agent("asks", by_turn(call("pay"), "ok"), tools=[pay], interrupt_on={"pay": True})
-        async with opened(host(server_hosts, "first"), agent, gated) as runtime:
-            asked = interrupted(await soon(runtime.spawn("asks", "u").run("go")))
-            await asyncio.to_thread(postgres_server.crash)
-            run = runtime.spawn("desk", "t").run("go")
-            resumed = runtime.get("u").resume(asked.decide(approve()))
-            await asyncio.to_thread(postgres_server.start)
-            async with asyncio.timeout(25):
-                assert completed(await run).text == "done"
-                assert completed(await resumed).text == "ok"
-            assert ran == ["pay"] * 4
-
-    play(main, seconds=40)
+    agent = desk([call("pay"), call("pay")], call("pay"), "done", tools=[pay])
+    gated = Agent("asks", by_turn(call("pay"), "ok"), tools=[pay], interrupt_on={"pay": True})
+    async with opened(host(server_hosts, "first"), agent, gated) as runtime:
+        asked = interrupted(await soon(runtime.spawn("asks", "u").run("go")))
+        await asyncio.to_thread(postgres_server.crash)
+        run = runtime.spawn("desk", "t").run("go")
+        resumed = runtime.get("u").resume(asked.decide(approve()))
+        await asyncio.to_thread(postgres_server.start)
+        async with asyncio.timeout(25):
+            assert completed(await run).text == "done"
+            assert completed(await resumed).text == "ok"
+        assert ran == ["pay"] * 4
 
 
-def test_a_server_that_stays_away_is_told_and_the_agent_goes_on_when_it_is_back(
+async def test_a_server_that_stays_away_is_told_and_the_agent_goes_on_when_it_is_back(
     server_hosts: Hosts, postgres_server: Server
 ) -> None:
     """J16: after `patience` seconds; the run stands in the store until it is recovered."""
@@ -240,51 +220,46 @@ def test_a_server_that_stays_away_is_told_and_the_agent_goes_on_when_it_is_back(
         await held.wait()
         return "slow"
 
-    async def main() -> None:
-        store = DatabaseStore(server_hosts.new("first", patience=0.1), patience=0.1)
-        async with opened(store, desk(call("slow"), "done", tools=[slow])) as runtime:
-            ref = runtime.spawn("desk", "t")
-            run = ref.run("go")
-            await soon(held.entered.wait())
-            await asyncio.to_thread(postgres_server.crash)
-            try:
-                held.release.set()
-                async with asyncio.timeout(20):
-                    with pytest.raises((StoreUnavailable, Fenced)):
-                        await run
-                    with pytest.raises((StoreUnavailable, Fenced)):
-                        await ref.run("hello?")
-            finally:
-                await asyncio.to_thread(postgres_server.start)
-            async with asyncio.timeout(20):
-                (found,) = await runtime.recover()
-                outcome = await found.outcome()
-            assert outcome is not None
-            assert completed(outcome).text == "done"
-            assert ran == ["slow", "slow"]
-
-    play(main, seconds=60)
-
-
-def test_what_was_claimed_under_a_lease_that_ended_meanwhile_is_lost(sqlite: SqlitePlace) -> None:
-    """J8: also between the claim and the first record."""
-
-    async def main() -> None:
-        backend = FaultyBackend(sqlite.backend())
-        backend.lease = 0.04
-        store = DatabaseStore(backend)
-        await store.open(lambda: None)
+    store = DatabaseStore(server_hosts.new("first", patience=0.1), patience=0.1)
+    async with opened(store, desk(call("slow"), "done", tools=[slow])) as runtime:
+        ref = runtime.spawn("desk", "t")
+        run = ref.run("go")
+        await soon(held.entered.wait())
+        await asyncio.to_thread(postgres_server.crash)
         try:
-            owned = await store.claim("t", "desk")
-            assert owned is not None
-            backend.lease_lost = True
-            assert await asyncio.to_thread(backend.renewed.wait, 4)
-            journal = store.journal(
-                owned, index_status=lambda: IndexStatus.REST, on_durable=lambda _: None
-            )
-            with pytest.raises(Fenced):
-                journal.check_owner()
+            held.release.set()
+            async with asyncio.timeout(20):
+                with pytest.raises((StoreUnavailable, Fenced)):
+                    await run
+                with pytest.raises((StoreUnavailable, Fenced)):
+                    await ref.run("hello?")
         finally:
-            await store.close()
+            await asyncio.to_thread(postgres_server.start)
+        async with asyncio.timeout(20):
+            (found,) = await runtime.recover()
+            outcome = await found.outcome()
+        assert outcome is not None
+        assert completed(outcome).text == "done"
+        assert ran == ["slow", "slow"]
 
-    play(main)
+
+async def test_what_was_claimed_under_a_lease_that_ended_meanwhile_is_lost(
+    sqlite: SqlitePlace,
+) -> None:
+    """J8: also between the claim and the first record."""
+    backend = FaultyBackend(sqlite.backend())
+    backend.lease = 0.04
+    store = DatabaseStore(backend)
+    await store.open(lambda: None)
+    try:
+        owned = await store.claim("t", "desk")
+        assert owned is not None
+        backend.lease_lost = True
+        assert await asyncio.to_thread(backend.renewed.wait, 4)
+        journal = store.journal(
+            owned, index_status=lambda: IndexStatus.REST, on_durable=lambda _: None
+        )
+        with pytest.raises(Fenced):
+            journal.check_owner()
+    finally:
+        await store.close()

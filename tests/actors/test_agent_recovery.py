@@ -15,12 +15,10 @@ from tests.support.agents import (
     assert_valid_history,
     completed,
     interrupted,
-    never,
-    play,
     results,
-    soon,
     until_status,
 )
+from tests.support.loops import never, soon
 from understudy import (
     Agent,
     AgentRef,
@@ -105,107 +103,87 @@ async def is_well(runtime: Runtime, ref: AgentRef) -> None:
 @deadly
 @pytest.mark.parametrize("how", ["async", "inline", "thread"])
 @pytest.mark.parametrize("alone", [True, False], ids=["alone", "beside another"])
-def test_a_run_goes_on_from_its_line_after_a_tool_killed_it(
+async def test_a_run_goes_on_from_its_line_after_a_tool_killed_it(
     kind: type[BaseException], how: str, alone: bool
 ) -> None:
     """A3, A8, J3, J4: finished calls are not repeated, the one in the middle is in doubt."""
-
-    async def main() -> None:
-        dies = dying(kind, how)
-        calls = [call("quick"), call(dies.name), *([] if alone else [call("beside")])]
-        model = ScriptedModel([calls, "went on", "well again"])
-        async with Runtime([Agent("a", model, tools=[quick, dies, beside])]) as runtime:
-            ref = runtime.spawn("a")
-            outcome = completed(await soon(ref.run("go")))
-            assert outcome.text == "went on"
-            kept, doubtful = results(outcome.state)[:2]
-            assert (kept.content, kept.outcome) == ("quick result", "success")
-            assert doubtful.outcome == "interrupted"
-            assert "unknown" in str(doubtful.content)
-            assert ran.count("quick") == ran.count("dies") == 1
-            assert ran.count("beside") <= 1
-            assert [d.tool_name for d in outcome.state.doubts.values()][:1] == [dies.name]
-            assert_valid_history(outcome.state)
-            await is_well(runtime, ref)
-
-    play(main)
+    dies = dying(kind, how)
+    calls = [call("quick"), call(dies.name), *([] if alone else [call("beside")])]
+    model = ScriptedModel([calls, "went on", "well again"])
+    async with Runtime([Agent("a", model, tools=[quick, dies, beside])]) as runtime:
+        ref = runtime.spawn("a")
+        outcome = completed(await soon(ref.run("go")))
+        assert outcome.text == "went on"
+        kept, doubtful = results(outcome.state)[:2]
+        assert (kept.content, kept.outcome) == ("quick result", "success")
+        assert doubtful.outcome == "interrupted"
+        assert "unknown" in str(doubtful.content)
+        assert ran.count("quick") == ran.count("dies") == 1
+        assert ran.count("beside") <= 1
+        assert [d.tool_name for d in outcome.state.doubts.values()][:1] == [dies.name]
+        assert_valid_history(outcome.state)
+        await is_well(runtime, ref)
 
 
 @deadly
 @pytest.mark.parametrize("how", ["async", "inline", "thread"])
-def test_an_idempotent_tool_that_killed_its_run_runs_again(
+async def test_an_idempotent_tool_that_killed_its_run_runs_again(
     kind: type[BaseException], how: str
 ) -> None:
     """J3, J4."""
-
-    async def main() -> None:
-        dies = dying(kind, how, idempotent=True)
-        model = ScriptedModel([call(dies.name), "went on", "well again"])
-        async with Runtime([Agent("a", model, tools=[dies])]) as runtime:
-            ref = runtime.spawn("a")
-            outcome = completed(await soon(ref.run("go")))
-            assert [part.content for part in results(outcome.state)] == ["survived"]
-            assert ran == ["dies", "dies"]
-            assert len(model.requests) == 2
-            await is_well(runtime, ref)
-
-    play(main)
+    dies = dying(kind, how, idempotent=True)
+    model = ScriptedModel([call(dies.name), "went on", "well again"])
+    async with Runtime([Agent("a", model, tools=[dies])]) as runtime:
+        ref = runtime.spawn("a")
+        outcome = completed(await soon(ref.run("go")))
+        assert [part.content for part in results(outcome.state)] == ["survived"]
+        assert ran == ["dies", "dies"]
+        assert len(model.requests) == 2
+        await is_well(runtime, ref)
 
 
-def test_a_tool_that_runs_out_of_memory_failed_and_the_run_goes_on() -> None:
+async def test_a_tool_that_runs_out_of_memory_failed_and_the_run_goes_on() -> None:
     """A8, T2."""
-
-    async def main() -> None:
-        dies = dying(MemoryError, "async")
-        model = ScriptedModel([call("dies"), "went on", "well again"])
-        async with Runtime([Agent("a", model, tools=[dies])]) as runtime:
-            ref = runtime.spawn("a")
-            outcome = completed(await soon(ref.run("go")))
-            assert outcome.text == "went on"
-            assert len(results(outcome.state)) == 1
-            await is_well(runtime, ref)
-
-    play(main)
+    dies = dying(MemoryError, "async")
+    model = ScriptedModel([call("dies"), "went on", "well again"])
+    async with Runtime([Agent("a", model, tools=[dies])]) as runtime:
+        ref = runtime.spawn("a")
+        outcome = completed(await soon(ref.run("go")))
+        assert outcome.text == "went on"
+        assert len(results(outcome.state)) == 1
+        await is_well(runtime, ref)
 
 
 @pytest.mark.parametrize("kind", [*DEADLY, asyncio.CancelledError])
-def test_a_model_call_that_killed_its_run_is_made_again(kind: type[BaseException]) -> None:
+async def test_a_model_call_that_killed_its_run_is_made_again(kind: type[BaseException]) -> None:
     """A3, J13: a cancellation that nobody recorded is a crash."""
-
-    async def main() -> None:
-        model = ScriptedModel([call("quick"), kind("bang"), "went on", "well again"])
-        async with Runtime([Agent("a", model, tools=[quick])]) as runtime:
-            ref = runtime.spawn("a")
-            outcome = completed(await soon(ref.run("go")))
-            assert outcome.text == "went on"
-            assert ran == ["quick"]
-            await is_well(runtime, ref)
-
-    play(main)
+    model = ScriptedModel([call("quick"), kind("bang"), "went on", "well again"])
+    async with Runtime([Agent("a", model, tools=[quick])]) as runtime:
+        ref = runtime.spawn("a")
+        outcome = completed(await soon(ref.run("go")))
+        assert outcome.text == "went on"
+        assert ran == ["quick"]
+        await is_well(runtime, ref)
 
 
-def test_the_run_goes_on_while_its_actor_dies() -> None:
+async def test_the_run_goes_on_while_its_actor_dies() -> None:
     """A3, J9: the new actor attaches to what is alive; the model is asked once."""
-
-    async def main() -> None:
-        held = Held("done")
-        model = ScriptedModel([held, "well again"])
-        async with Runtime([Agent("a", model)]) as runtime:
-            ref = runtime.spawn("a")
-            run = ref.run("go")
-            await soon(held.entered.wait())
-            (actor,) = LoopActorRegistry.get_by_class(AgentActor)
-            victim: Any = actor
-            victim.stop_now(RuntimeError("killed"))
-            assert (await soon(ref.state())).run is not None
-            (other,) = LoopActorRegistry.get_by_class(AgentActor)
-            assert other.actor_urn != actor.actor_urn
-            held.release.set()
-            assert completed(await soon(run)).text == "done"
-            assert len(model.requests) == 1
-            await is_well(runtime, ref)
-
-    play(main)
+    held = Held("done")
+    model = ScriptedModel([held, "well again"])
+    async with Runtime([Agent("a", model)]) as runtime:
+        ref = runtime.spawn("a")
+        run = ref.run("go")
+        await soon(held.entered.wait())
+        (actor,) = LoopActorRegistry.get_by_class(AgentActor)
+        victim: Any = actor
+        victim.stop_now(RuntimeError("killed"))
+        assert (await soon(ref.state())).run is not None
+        (other,) = LoopActorRegistry.get_by_class(AgentActor)
+        assert other.actor_urn != actor.actor_urn
+        held.release.set()
+        assert completed(await soon(run)).text == "done"
+        assert len(model.requests) == 1
+        await is_well(runtime, ref)
 
 
 # --------------------------------------------------------------------- quarantine (J10)
@@ -227,140 +205,113 @@ def quarantined(outcome: Outcome) -> Quarantined:
     return outcome.error
 
 
-def test_three_attempts_without_progress_quarantine_the_run_until_retry() -> None:
+async def test_three_attempts_without_progress_quarantine_the_run_until_retry() -> None:
     """J10."""
+    model, illness = sick()
+    async with Runtime([Agent("a", model)]) as runtime:
+        ref = runtime.spawn("a")
+        error = quarantined(await soon(ref.run("go")))
+        assert error.attempts == 3
+        assert "bang" in error.cause
+        assert len(model.requests) == 3
+        assert ref.status() is Status.FAILED
 
-    async def main() -> None:
-        model, illness = sick()
-        async with Runtime([Agent("a", model)]) as runtime:
-            ref = runtime.spawn("a")
-            error = quarantined(await soon(ref.run("go")))
-            assert error.attempts == 3
-            assert "bang" in error.cause
-            assert len(model.requests) == 3
-            assert ref.status() is Status.FAILED
+        illness.clear()
+        quarantined(await soon(ref.run("wake up")))
+        await soon(ref.send("for later"))
+        assert len(model.requests) == 3, "messages do not wake it"
 
-            illness.clear()
-            quarantined(await soon(ref.run("wake up")))
-            await soon(ref.send("for later"))
-            assert len(model.requests) == 3, "messages do not wake it"
-
-            assert completed(await soon(ref.retry())).text == "cured"
-            await until_status(ref, Status.IDLE)
-            state = await soon(ref.state())
-            assert not state.queue
-            assert_valid_history(state)
-            await is_well(runtime, ref)
-
-    play(main)
+        assert completed(await soon(ref.retry())).text == "cured"
+        await until_status(ref, Status.IDLE)
+        state = await soon(ref.state())
+        assert not state.queue
+        assert_valid_history(state)
+        await is_well(runtime, ref)
 
 
-def test_progress_begins_the_count_anew() -> None:
+async def test_progress_begins_the_count_anew() -> None:
     """J10: only attempts without a new fact count."""
     bang = SystemExit("bang")
 
-    async def main() -> None:
-        replies: list[Any] = [
-            bang,
-            bang,
-            call("quick"),
-            bang,
-            bang,
-            call("quick"),
-            bang,
-            bang,
-            "through",
-        ]
-        async with Runtime([Agent("a", ScriptedModel(replies), tools=[quick])]) as runtime:
-            assert completed(await soon(runtime.spawn("a").run("go"))).text == "through"
-            assert ran == ["quick", "quick"]
-
-    play(main)
+    replies: list[Any] = [
+        bang,
+        bang,
+        call("quick"),
+        bang,
+        bang,
+        call("quick"),
+        bang,
+        bang,
+        "through",
+    ]
+    async with Runtime([Agent("a", ScriptedModel(replies), tools=[quick])]) as runtime:
+        assert completed(await soon(runtime.spawn("a").run("go"))).text == "through"
+        assert ran == ["quick", "quick"]
 
 
-def test_who_waits_for_his_turn_behind_a_quarantined_run_is_told() -> None:
+async def test_who_waits_for_his_turn_behind_a_quarantined_run_is_told() -> None:
     """J10: its futures get Failed(Quarantined)."""
-
-    async def main() -> None:
-        model, _ = sick()
-        async with Runtime([Agent("a", model)]) as runtime:
-            ref = runtime.spawn("a")
-            first, second = ref.run("one"), ref.run("two")
-            quarantined(await soon(first))
-            quarantined(await soon(second))
-
-    play(main)
+    model, _ = sick()
+    async with Runtime([Agent("a", model)]) as runtime:
+        ref = runtime.spawn("a")
+        first, second = ref.run("one"), ref.run("two")
+        quarantined(await soon(first))
+        quarantined(await soon(second))
 
 
-def test_a_quarantined_run_that_is_cancelled_is_over() -> None:
+async def test_a_quarantined_run_that_is_cancelled_is_over() -> None:
     """J10, P7."""
-
-    async def main() -> None:
-        model, illness = sick()
-        async with Runtime([Agent("a", model)]) as runtime:
-            ref = runtime.spawn("a")
-            quarantined(await soon(ref.run("go")))
-            illness.clear()
-            assert isinstance(await soon(ref.cancel()), Stopped)
-            assert ref.status() is Status.CANCELLED
-            await is_well(runtime, ref)
-
-    play(main)
+    model, illness = sick()
+    async with Runtime([Agent("a", model)]) as runtime:
+        ref = runtime.spawn("a")
+        quarantined(await soon(ref.run("go")))
+        illness.clear()
+        assert isinstance(await soon(ref.cancel()), Stopped)
+        assert ref.status() is Status.CANCELLED
+        await is_well(runtime, ref)
 
 
-def test_agents_that_give_up_do_not_count_against_their_neighbours() -> None:
+async def test_agents_that_give_up_do_not_count_against_their_neighbours() -> None:
     """J10."""
-
-    async def main() -> None:
-        model, _ = sick()
-        well = Agent("well", ScriptedModel(lambda _: "fine"))
-        async with Runtime([Agent("sick", model), well]) as runtime:
-            neighbour = runtime.spawn("well")
-            runs = [runtime.spawn("sick").run("go") for _ in range(20)]
-            for run in runs:
-                quarantined(await soon(run))
-            assert completed(await soon(neighbour.run("go"))).text == "fine"
-
-    play(main)
+    model, _ = sick()
+    well = Agent("well", ScriptedModel(lambda _: "fine"))
+    async with Runtime([Agent("sick", model), well]) as runtime:
+        neighbour = runtime.spawn("well")
+        runs = [runtime.spawn("sick").run("go") for _ in range(20)]
+        for run in runs:
+            quarantined(await soon(run))
+        assert completed(await soon(neighbour.run("go"))).text == "fine"
 
 
 # ------------------------------------------------------------------- falling asleep (A5)
 
 
-def test_an_idle_agent_falls_asleep_and_the_next_message_wakes_it_where_it_stood() -> None:
+async def test_an_idle_agent_falls_asleep_and_the_next_message_wakes_it_where_it_stood() -> None:
     """A5."""
-
-    async def main() -> None:
-        model = ScriptedModel(lambda request: f"{len(request.messages)}")
-        async with Runtime([Agent("a", model)], idle_timeout=0.001) as runtime:
-            ref = runtime.spawn("a")
-            for number in (1, 3, 5):
-                assert completed(await soon(ref.run("go"))).text == f"{number}"
-                await until_status(ref, Status.PASSIVE)
-                assert LoopActorRegistry.get_by_class(AgentActor) == []
-                assert ref.is_alive()
-
-    play(main)
+    model = ScriptedModel(lambda request: f"{len(request.messages)}")
+    async with Runtime([Agent("a", model)], idle_timeout=0.001) as runtime:
+        ref = runtime.spawn("a")
+        for number in (1, 3, 5):
+            assert completed(await soon(ref.run("go"))).text == f"{number}"
+            await until_status(ref, Status.PASSIVE)
+            assert LoopActorRegistry.get_by_class(AgentActor) == []
+            assert ref.is_alive()
 
 
-def test_an_agents_own_idle_timeout_goes_before_the_runtimes() -> None:
+async def test_an_agents_own_idle_timeout_goes_before_the_runtimes() -> None:
     """A5."""
-
-    async def main() -> None:
-        shy = Agent("shy", ScriptedModel(lambda _: "ok"), idle_timeout=0.001)
-        bold = Agent("bold", ScriptedModel(lambda _: "ok"), idle_timeout=None)
-        async with Runtime([shy, bold], idle_timeout=0.002) as runtime:
-            stays, goes = runtime.spawn("bold"), runtime.spawn("shy")
-            events = goes.events()
-            await soon(stays.run("go"))
-            await soon(goes.run("go"))
-            async with asyncio.timeout(4):
-                async for told in events:
-                    if told.event == StatusChanged(status=Status.PASSIVE):
-                        break
-            assert stays.status() is Status.IDLE
-
-    play(main)
+    shy = Agent("shy", ScriptedModel(lambda _: "ok"), idle_timeout=0.001)
+    bold = Agent("bold", ScriptedModel(lambda _: "ok"), idle_timeout=None)
+    async with Runtime([shy, bold], idle_timeout=0.002) as runtime:
+        stays, goes = runtime.spawn("bold"), runtime.spawn("shy")
+        events = goes.events()
+        await soon(stays.run("go"))
+        await soon(goes.run("go"))
+        async with asyncio.timeout(4):
+            async for told in events:
+                if told.event == StatusChanged(status=Status.PASSIVE):
+                    break
+        assert stays.status() is Status.IDLE
 
 
 @pytest.mark.parametrize("bad", [0, -1, "5", True])
@@ -370,43 +321,35 @@ def test_an_idle_timeout_is_seconds_above_0(bad: Any) -> None:
         Agent("a", ScriptedModel([]), idle_timeout=bad)
 
 
-def test_an_interrupted_agent_asleep_is_listed_and_wakes_by_its_answer() -> None:
+async def test_an_interrupted_agent_asleep_is_listed_and_wakes_by_its_answer() -> None:
     """A5, I10."""
-
-    async def main() -> None:
-        model = ScriptedModel([call("quick"), "done"])
-        agent = Agent("a", model, tools=[quick], interrupt_on={"quick": True})
-        async with Runtime([agent], idle_timeout=0.001) as runtime:
-            ref = runtime.spawn("a")
-            outcome = interrupted(await soon(ref.run("go")))
-            await until_status(ref, Status.PASSIVE)
-            assert [p.request for p in await soon(runtime.pending())] == list(outcome.requests)
-            assert ref.status() is Status.PASSIVE
-            assert completed(await soon(ref.resume(outcome.decide(approve())))).text == "done"
-            assert ran == ["quick"]
-
-    play(main)
+    model = ScriptedModel([call("quick"), "done"])
+    agent = Agent("a", model, tools=[quick], interrupt_on={"quick": True})
+    async with Runtime([agent], idle_timeout=0.001) as runtime:
+        ref = runtime.spawn("a")
+        outcome = interrupted(await soon(ref.run("go")))
+        await until_status(ref, Status.PASSIVE)
+        assert [p.request for p in await soon(runtime.pending())] == list(outcome.requests)
+        assert ref.status() is Status.PASSIVE
+        assert completed(await soon(ref.resume(outcome.decide(approve())))).text == "done"
+        assert ran == ["quick"]
 
 
-def test_an_agent_does_not_fall_asleep_while_it_runs() -> None:
+async def test_an_agent_does_not_fall_asleep_while_it_runs() -> None:
     """A5: its neighbours' timers, started later, fire many times meanwhile."""
-
-    async def main() -> None:
-        held = Held("done")
-        agents = [Agent("busy", ScriptedModel([held])), Agent("b", ScriptedModel(lambda _: "ok"))]
-        async with Runtime(agents, idle_timeout=0.001) as runtime:
-            busy, other = runtime.spawn("busy"), runtime.spawn("b")
-            run = busy.run("go")
-            await soon(held.entered.wait())
-            for _ in range(5):
-                await soon(busy.state())  # a message begins no timer during a run
-                await soon(other.run("go"))
-                await until_status(other, Status.PASSIVE)
-            assert busy.status() is Status.RUNNING
-            held.release.set()
-            assert completed(await soon(run)).text == "done"
-
-    play(main)
+    held = Held("done")
+    agents = [Agent("busy", ScriptedModel([held])), Agent("b", ScriptedModel(lambda _: "ok"))]
+    async with Runtime(agents, idle_timeout=0.001) as runtime:
+        busy, other = runtime.spawn("busy"), runtime.spawn("b")
+        run = busy.run("go")
+        await soon(held.entered.wait())
+        for _ in range(5):
+            await soon(busy.state())  # a message begins no timer during a run
+            await soon(other.run("go"))
+            await until_status(other, Status.PASSIVE)
+        assert busy.status() is Status.RUNNING
+        held.release.set()
+        assert completed(await soon(run)).text == "done"
 
 
 def test_no_message_is_lost_between_falling_asleep_and_waking() -> None:
@@ -434,7 +377,7 @@ def test_no_message_is_lost_between_falling_asleep_and_waking() -> None:
 # --------------------------------------------------------------------------- stop (A5)
 
 
-def test_stop_waits_for_the_step_in_progress_and_the_run_goes_on_when_woken() -> None:
+async def test_stop_waits_for_the_step_in_progress_and_the_run_goes_on_when_woken() -> None:
     """A5."""
     held = Held()
 
@@ -444,67 +387,57 @@ def test_stop_waits_for_the_step_in_progress_and_the_run_goes_on_when_woken() ->
         await held.wait()
         return "slow result"
 
-    async def main() -> None:
-        model = ScriptedModel([call("slow"), "done", "well again"])
-        async with Runtime([Agent("a", model, tools=[slow])]) as runtime:
-            ref = runtime.spawn("a")
-            run = ref.run("go")
-            await soon(held.entered.wait())
-            stop = ref.stop(block=False)
-            waiting = ref.run("next")
-            assert ref.status() is Status.RUNNING
-            assert not stop.done()
-            held.release.set()
-            assert await soon(stop) is True
-            assert ref.status() is Status.PASSIVE
-            assert len(model.requests) == 1
-            assert not run.done()
+    model = ScriptedModel([call("slow"), "done", "well again"])
+    async with Runtime([Agent("a", model, tools=[slow])]) as runtime:
+        ref = runtime.spawn("a")
+        run = ref.run("go")
+        await soon(held.entered.wait())
+        stop = ref.stop(block=False)
+        waiting = ref.run("next")
+        assert ref.status() is Status.RUNNING
+        assert not stop.done()
+        held.release.set()
+        assert await soon(stop) is True
+        assert ref.status() is Status.PASSIVE
+        assert len(model.requests) == 1
+        assert not run.done()
 
-            state = await soon(ref.state())  # it wakes
-            assert [part.content for part in results(state)] in ([], ["slow result"])
-            assert completed(await soon(run)).text == "done"
-            assert completed(await soon(waiting)).text == "well again"
-            assert ran == ["slow"]
-
-    play(main)
+        state = await soon(ref.state())  # it wakes
+        assert [part.content for part in results(state)] in ([], ["slow result"])
+        assert completed(await soon(run)).text == "done"
+        assert completed(await soon(waiting)).text == "well again"
+        assert ran == ["slow"]
 
 
-def test_stop_right_before_run_leaves_no_running_agent_asleep() -> None:
+async def test_stop_right_before_run_leaves_no_running_agent_asleep() -> None:
     """A5: a running agent is never passive."""
-
-    async def main() -> None:
-        held = Held("done")
-        async with Runtime([Agent("a", ScriptedModel([held, "more"]))]) as runtime:
-            ref = runtime.spawn("a")
-            await soon(ref.state())
-            stop, run = ref.stop(block=False), ref.run("go")
-            await soon(held.entered.wait())
-            assert await soon(stop) is True
-            assert ref.status() is Status.RUNNING
-            held.release.set()
-            assert completed(await soon(run)).text == "done"
-            events = ref.events()
-            events.close()
-            told = [e.event.status async for e in events if isinstance(e.event, StatusChanged)]
-            assert told[-2:] == [Status.RUNNING, Status.IDLE]
-
-    play(main)
+    held = Held("done")
+    async with Runtime([Agent("a", ScriptedModel([held, "more"]))]) as runtime:
+        ref = runtime.spawn("a")
+        await soon(ref.state())
+        stop, run = ref.stop(block=False), ref.run("go")
+        await soon(held.entered.wait())
+        assert await soon(stop) is True
+        assert ref.status() is Status.RUNNING
+        held.release.set()
+        assert completed(await soon(run)).text == "done"
+        events = ref.events()
+        events.close()
+        told = [e.event.status async for e in events if isinstance(e.event, StatusChanged)]
+        assert told[-2:] == [Status.RUNNING, Status.IDLE]
 
 
-def test_stopping_an_agent_that_sleeps_says_so() -> None:
-    async def main() -> None:
-        async with Runtime([Agent("a", ScriptedModel(lambda _: "ok"))]) as runtime:
-            ref = runtime.spawn("a")
-            assert await soon(ref.stop(block=False)) is False
-            await soon(ref.run("go"))
-            assert await soon(ref.stop(block=False)) is True
-            assert await soon(ref.stop(block=False)) is False
-            await is_well(runtime, ref)
-
-    play(main)
+async def test_stopping_an_agent_that_sleeps_says_so() -> None:
+    async with Runtime([Agent("a", ScriptedModel(lambda _: "ok"))]) as runtime:
+        ref = runtime.spawn("a")
+        assert await soon(ref.stop(block=False)) is False
+        await soon(ref.run("go"))
+        assert await soon(ref.stop(block=False)) is True
+        assert await soon(ref.stop(block=False)) is False
+        await is_well(runtime, ref)
 
 
-def test_two_hundred_agents_stop_at_once_after_their_steps_and_answer_everybody() -> None:
+async def test_two_hundred_agents_stop_at_once_after_their_steps_and_answer_everybody() -> None:
     """A5, A8: no task, no actor and no unsettled future is left."""
     gate, entered = asyncio.Event(), asyncio.Event()
 
@@ -517,23 +450,20 @@ def test_two_hundred_agents_stop_at_once_after_their_steps_and_answer_everybody(
         ran.append("ended")
         return "ok"
 
-    async def main() -> None:
-        model = ScriptedModel(lambda request: call("slow") if len(request.messages) == 1 else "ok")
-        futures: list[Future[Any]] = []
-        async with Runtime([Agent("a", model, tools=[slow])]) as runtime:
-            refs = [runtime.spawn("a") for _ in range(200)]
-            futures += [ref.run("go") for ref in refs]
-            futures += [ref.run("next") for ref in refs]
-            await soon(entered.wait())
-            asyncio.get_running_loop().call_soon(gate.set)
-        assert ran.count("ended") == 200
-        assert len(model.requests) == 200
-        for future in futures:
-            with pytest.raises(pykka.ActorDeadError):
-                await soon(future)
-        assert LoopActorRegistry.get_all() == []
-
-    play(main)
+    model = ScriptedModel(lambda request: call("slow") if len(request.messages) == 1 else "ok")
+    futures: list[Future[Any]] = []
+    async with Runtime([Agent("a", model, tools=[slow])]) as runtime:
+        refs = [runtime.spawn("a") for _ in range(200)]
+        futures += [ref.run("go") for ref in refs]
+        futures += [ref.run("next") for ref in refs]
+        await soon(entered.wait())
+        asyncio.get_running_loop().call_soon(gate.set)
+    assert ran.count("ended") == 200
+    assert len(model.requests) == 200
+    for future in futures:
+        with pytest.raises(pykka.ActorDeadError):
+            await soon(future)
+    assert LoopActorRegistry.get_all() == []
 
 
 def test_a_stop_with_a_limit_cuts_off_what_does_not_end() -> None:

@@ -14,11 +14,10 @@ from tests.support.agents import (
     assert_valid_history,
     completed,
     interrupted,
-    play,
     results,
-    soon,
     until_status,
 )
+from tests.support.loops import soon
 from understudy import (
     Agent,
     AgentRef,
@@ -89,433 +88,363 @@ ENDS: dict[str, tuple[list[Any], type, Status]] = {
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_a_run_leaves_the_status_of_its_outcome_and_records_before_it_tells(end: str) -> None:
+async def test_a_run_leaves_the_status_of_its_outcome_and_records_before_it_tells(end: str) -> None:
     """A1."""
     replies, kind, status = ENDS[end]
 
-    async def main() -> None:
-        held = Held("done")
-        agent, _ = gated(held, *replies) if end in ("paused", "cancelled") else gated(*replies)
-        async with Runtime([agent]) as runtime:
-            ref = runtime.spawn("gated")
-            subscription = ref.events()
-            run = ref.run("go")
-            if end in ("paused", "cancelled"):
-                await soon(held.entered.wait())
-                await (ref.pause("lunch") if end == "paused" else ref.cancel())
-                held.release.set()
-            seen: list[Status] = []
-            async with asyncio.timeout(4):
-                async for event in subscription:
-                    if isinstance(event.event, StatusChanged):
-                        seen.append(event.event.status)
-                        if seen[-1] is status and Status.RUNNING in seen:
-                            break
-            state = await soon(ref.state())
-            assert state.run is not None
-            assert state.run.over is (end in ("completed", "failed", "cancelled"))
-            outcome = await soon(run)
-            assert isinstance(outcome, kind)
-            assert ref.status() is status
-            assert (await statuses(ref))[-2:] == [Status.RUNNING, status]
-            ended = [e.event.outcome for e in await told(ref) if isinstance(e.event, RunFinished)]
-            names = {"cancelled": "stopped", "completed": "completed", "failed": "failed"}
-            assert ended == ([names[end]] if end in names else []), "what stands is not over"
-
-    play(main)
+    held = Held("done")
+    agent, _ = gated(held, *replies) if end in ("paused", "cancelled") else gated(*replies)
+    async with Runtime([agent]) as runtime:
+        ref = runtime.spawn("gated")
+        subscription = ref.events()
+        run = ref.run("go")
+        if end in ("paused", "cancelled"):
+            await soon(held.entered.wait())
+            await (ref.pause("lunch") if end == "paused" else ref.cancel())
+            held.release.set()
+        seen: list[Status] = []
+        async with asyncio.timeout(4):
+            async for event in subscription:
+                if isinstance(event.event, StatusChanged):
+                    seen.append(event.event.status)
+                    if seen[-1] is status and Status.RUNNING in seen:
+                        break
+        state = await soon(ref.state())
+        assert state.run is not None
+        assert state.run.over is (end in ("completed", "failed", "cancelled"))
+        outcome = await soon(run)
+        assert isinstance(outcome, kind)
+        assert ref.status() is status
+        assert (await statuses(ref))[-2:] == [Status.RUNNING, status]
+        ended = [e.event.outcome for e in await told(ref) if isinstance(e.event, RunFinished)]
+        names = {"cancelled": "stopped", "completed": "completed", "failed": "failed"}
+        assert ended == ([names[end]] if end in names else []), "what stands is not over"
 
 
 # ------------------------------------------------------------------------ turns (A2)
 
 
-def test_a_run_asked_for_while_one_goes_on_waits_its_turn() -> None:
+async def test_a_run_asked_for_while_one_goes_on_waits_its_turn() -> None:
     """A2."""
-
-    async def main() -> None:
-        held = Held("first")
-        agent, model = gated(held, "second", "third")
-        async with Runtime([agent]) as runtime:
-            ref = runtime.spawn("gated")
-            runs = [ref.run(text) for text in ("one", "two", "three")]
-            await soon(held.entered.wait())
-            assert len(model.requests) == 1
-            assert not any(run.done() for run in runs)
-            held.release.set()
-            assert [completed(await soon(run)).text for run in runs] == ["first", "second", "third"]
-            assert said(await soon(ref.state())) == [["one"], ["two"], ["three"]]
-
-    play(main)
+    held = Held("first")
+    agent, model = gated(held, "second", "third")
+    async with Runtime([agent]) as runtime:
+        ref = runtime.spawn("gated")
+        runs = [ref.run(text) for text in ("one", "two", "three")]
+        await soon(held.entered.wait())
+        assert len(model.requests) == 1
+        assert not any(run.done() for run in runs)
+        held.release.set()
+        assert [completed(await soon(run)).text for run in runs] == ["first", "second", "third"]
+        assert said(await soon(ref.state())) == [["one"], ["two"], ["three"]]
 
 
-def test_no_idle_moment_is_told_between_runs_that_wait() -> None:
+async def test_no_idle_moment_is_told_between_runs_that_wait() -> None:
     """A2."""
-
-    async def main() -> None:
-        held = Held("first")
-        agent, _ = gated(held, "second")
-        async with Runtime([agent]) as runtime:
-            ref = runtime.spawn("gated")
-            first, second = ref.run("one"), ref.run("two")
-            await soon(held.entered.wait())
-            before = len(await statuses(ref))
-            held.release.set()
-            await soon(first)
-            await soon(second)
-            await until_status(ref, Status.IDLE)
-            assert (await statuses(ref))[before:] == [Status.IDLE]
-
-    play(main)
+    held = Held("first")
+    agent, _ = gated(held, "second")
+    async with Runtime([agent]) as runtime:
+        ref = runtime.spawn("gated")
+        first, second = ref.run("one"), ref.run("two")
+        await soon(held.entered.wait())
+        before = len(await statuses(ref))
+        held.release.set()
+        await soon(first)
+        await soon(second)
+        await until_status(ref, Status.IDLE)
+        assert (await statuses(ref))[before:] == [Status.IDLE]
 
 
-def test_messages_sent_during_a_run_are_one_user_message_after_it() -> None:
+async def test_messages_sent_during_a_run_are_one_user_message_after_it() -> None:
     """A2."""
-
-    async def main() -> None:
-        held = Held("first")
-        agent, model = gated(held, "second")
-        async with Runtime([agent]) as runtime:
-            ref = runtime.spawn("gated")
-            run = ref.run("go")
-            await soon(held.entered.wait())
-            ids = [await soon(ref.send(text)) for text in ("also this", "and that")]
-            assert len(set(ids)) == 2
-            assert len((await soon(ref.state())).queue) == 2
-            before = len(await statuses(ref))
-            held.release.set()
-            assert completed(await soon(run)).text == "first"
-            await until_status(ref, Status.IDLE)
-            state = await soon(ref.state())
-            assert said(state) == [["go"], ["also this", "and that"]]
-            assert not state.queue
-            assert len(model.requests) == 2
-            assert (await statuses(ref))[before:] == [Status.IDLE]
-
-    play(main)
+    held = Held("first")
+    agent, model = gated(held, "second")
+    async with Runtime([agent]) as runtime:
+        ref = runtime.spawn("gated")
+        run = ref.run("go")
+        await soon(held.entered.wait())
+        ids = [await soon(ref.send(text)) for text in ("also this", "and that")]
+        assert len(set(ids)) == 2
+        assert len((await soon(ref.state())).queue) == 2
+        before = len(await statuses(ref))
+        held.release.set()
+        assert completed(await soon(run)).text == "first"
+        await until_status(ref, Status.IDLE)
+        state = await soon(ref.state())
+        assert said(state) == [["go"], ["also this", "and that"]]
+        assert not state.queue
+        assert len(model.requests) == 2
+        assert (await statuses(ref))[before:] == [Status.IDLE]
 
 
-def test_a_steering_message_is_seen_by_the_next_model_call_of_the_same_run() -> None:
+async def test_a_steering_message_is_seen_by_the_next_model_call_of_the_same_run() -> None:
     """A2."""
-
-    async def main() -> None:
-        held = Held(call("plain"))
-        tools = [tool(plain)]
-        model = ScriptedModel([held, "done"])
-        async with Runtime([Agent("steered", model, tools=tools)]) as runtime:
-            ref = runtime.spawn("steered")
-            run = ref.run("go")
-            await soon(held.entered.wait())
-            await soon(ref.send("turn left", steer=True))
-            held.release.set()
-            outcome = completed(await soon(run))
-            assert outcome.text == "done"
-            assert model.requests[1].prompt == "turn left"
-            assert len(model.requests) == 2
-            assert not outcome.state.queue
-            assert_valid_history(outcome.state)
-
-    play(main)
+    held = Held(call("plain"))
+    tools = [tool(plain)]
+    model = ScriptedModel([held, "done"])
+    async with Runtime([Agent("steered", model, tools=tools)]) as runtime:
+        ref = runtime.spawn("steered")
+        run = ref.run("go")
+        await soon(held.entered.wait())
+        await soon(ref.send("turn left", steer=True))
+        held.release.set()
+        outcome = completed(await soon(run))
+        assert outcome.text == "done"
+        assert model.requests[1].prompt == "turn left"
+        assert len(model.requests) == 2
+        assert not outcome.state.queue
+        assert_valid_history(outcome.state)
 
 
 def plain() -> str:
     return "plain"
 
 
-def test_a_steering_message_during_the_last_reply_is_answered_by_the_same_run() -> None:
+async def test_a_steering_message_during_the_last_reply_is_answered_by_the_same_run() -> None:
     """A2: it is not put off to another run."""
-
-    async def main() -> None:
-        held = Held("nearly done")
-        agent, model = gated(held, "now done")
-        async with Runtime([agent]) as runtime:
-            ref = runtime.spawn("gated")
-            run = ref.run("go")
-            await soon(held.entered.wait())
-            await soon(ref.send("one more thing", steer=True))
-            held.release.set()
-            assert completed(await soon(run)).text == "now done"
-            assert model.requests[1].prompt == "one more thing"
-
-    play(main)
+    held = Held("nearly done")
+    agent, model = gated(held, "now done")
+    async with Runtime([agent]) as runtime:
+        ref = runtime.spawn("gated")
+        run = ref.run("go")
+        await soon(held.entered.wait())
+        await soon(ref.send("one more thing", steer=True))
+        held.release.set()
+        assert completed(await soon(run)).text == "now done"
+        assert model.requests[1].prompt == "one more thing"
 
 
-def test_a_message_sent_to_an_idle_agent_starts_a_run() -> None:
+async def test_a_message_sent_to_an_idle_agent_starts_a_run() -> None:
     """A2."""
-
-    async def main() -> None:
-        agent, model = gated("done")
-        async with Runtime([agent]) as runtime:
-            ref = runtime.spawn("gated")
-            subscription = ref.events()
-            await soon(ref.send("hello"))
-            async with asyncio.timeout(4):
-                async for event in subscription:
-                    if isinstance(event.event, RunFinished):
-                        break
-            assert [request.prompt for request in model.requests] == ["hello"]
-
-    play(main)
+    agent, model = gated("done")
+    async with Runtime([agent]) as runtime:
+        ref = runtime.spawn("gated")
+        subscription = ref.events()
+        await soon(ref.send("hello"))
+        async with asyncio.timeout(4):
+            async for event in subscription:
+                if isinstance(event.event, RunFinished):
+                    break
+        assert [request.prompt for request in model.requests] == ["hello"]
 
 
-def test_a_message_id_sent_again_is_one_message() -> None:
+async def test_a_message_id_sent_again_is_one_message() -> None:
     """J14."""
-
-    async def main() -> None:
-        held = Held("first")
-        agent, _ = gated(held, "second")
-        async with Runtime([agent]) as runtime:
-            ref = runtime.spawn("gated")
-            run = ref.run("go")
-            await soon(held.entered.wait())
-            for _ in range(3):
-                assert await soon(ref.send("once", message_id="m1")) == "m1"
-            held.release.set()
-            await soon(run)
-            await until_status(ref, Status.IDLE)
+    held = Held("first")
+    agent, _ = gated(held, "second")
+    async with Runtime([agent]) as runtime:
+        ref = runtime.spawn("gated")
+        run = ref.run("go")
+        await soon(held.entered.wait())
+        for _ in range(3):
             assert await soon(ref.send("once", message_id="m1")) == "m1"
-            assert said(await soon(ref.state())) == [["go"], ["once"]]
-            assert ref.status() is Status.IDLE
-
-    play(main)
+        held.release.set()
+        await soon(run)
+        await until_status(ref, Status.IDLE)
+        assert await soon(ref.send("once", message_id="m1")) == "m1"
+        assert said(await soon(ref.state())) == [["go"], ["once"]]
+        assert ref.status() is Status.IDLE
 
 
 @pytest.mark.parametrize("when", ["while it waits", "while it runs", "when it is over"])
-def test_a_run_asked_for_again_by_its_message_id_is_the_same_run(when: str) -> None:
+async def test_a_run_asked_for_again_by_its_message_id_is_the_same_run(when: str) -> None:
     """J14: a repeat attaches to the first."""
-
-    async def main() -> None:
-        held = Held("first")
-        agent, model = gated(held, "the one", "another")
-        async with Runtime([agent]) as runtime:
-            ref = runtime.spawn("gated")
-            if when == "while it waits":
-                blocking = ref.run("before")
-                await soon(held.entered.wait())
-                first, again = (ref.run("go", message_id="m1") for _ in range(2))
-                held.release.set()
-                await soon(blocking)
-            else:
-                first = ref.run("go", message_id="m1")
-                await soon(held.entered.wait())
-                if when == "when it is over":
-                    held.release.set()
-                    await soon(first)
-                again = ref.run("go", message_id="m1")
-                held.release.set()
-            one, other = completed(await soon(first)), completed(await soon(again))
-            assert one.run_id == other.run_id
-            assert said(await soon(ref.state())).count(["go"]) == 1
-            assert len(model.requests) == (2 if when == "while it waits" else 1)
-
-    play(main)
-
-
-def test_a_message_id_that_was_refused_is_free() -> None:
-    """J14: only what was accepted is attached to."""
-
-    async def main() -> None:
-        agent, _ = gated(call("refund"), "decided", "done")
-        async with Runtime([agent]) as runtime:
-            ref = runtime.spawn("gated")
-            outcome = interrupted(await soon(ref.run("go")))
-            with pytest.raises(NotInterrupted):
-                await soon(ref.run("next", message_id="m1", if_interrupted="error"))
-            await soon(ref.resume(outcome.decide(approve())))
-            again = ref.run("next", message_id="m1", if_interrupted="error")
-            assert completed(await soon(again)).text == "done"
-
-    play(main)
-
-
-def test_a_message_that_was_sent_is_not_run_again_under_its_id() -> None:
-    """J14: ids are unique in an agent, whichever way a message came."""
-
-    async def main() -> None:
-        held = Held("first")
-        agent, _ = gated(held, "second", "third")
-        async with Runtime([agent]) as runtime:
-            ref = runtime.spawn("gated")
-            run = ref.run("go")
+    held = Held("first")
+    agent, model = gated(held, "the one", "another")
+    async with Runtime([agent]) as runtime:
+        ref = runtime.spawn("gated")
+        if when == "while it waits":
+            blocking = ref.run("before")
             await soon(held.entered.wait())
-            await soon(ref.send("once", message_id="m1"))
-            again = ref.run("once", message_id="m1")
+            first, again = (ref.run("go", message_id="m1") for _ in range(2))
             held.release.set()
-            await soon(run)
-            assert isinstance(await soon(again), Completed)
-            await until_status(ref, Status.IDLE)
-            assert said(await soon(ref.state())) == [["go"], ["once"]]
+            await soon(blocking)
+        else:
+            first = ref.run("go", message_id="m1")
+            await soon(held.entered.wait())
+            if when == "when it is over":
+                held.release.set()
+                await soon(first)
+            again = ref.run("go", message_id="m1")
+            held.release.set()
+        one, other = completed(await soon(first)), completed(await soon(again))
+        assert one.run_id == other.run_id
+        assert said(await soon(ref.state())).count(["go"]) == 1
+        assert len(model.requests) == (2 if when == "while it waits" else 1)
 
-    play(main)
+
+async def test_a_message_id_that_was_refused_is_free() -> None:
+    """J14: only what was accepted is attached to."""
+    agent, _ = gated(call("refund"), "decided", "done")
+    async with Runtime([agent]) as runtime:
+        ref = runtime.spawn("gated")
+        outcome = interrupted(await soon(ref.run("go")))
+        with pytest.raises(NotInterrupted):
+            await soon(ref.run("next", message_id="m1", if_interrupted="error"))
+        await soon(ref.resume(outcome.decide(approve())))
+        again = ref.run("next", message_id="m1", if_interrupted="error")
+        assert completed(await soon(again)).text == "done"
+
+
+async def test_a_message_that_was_sent_is_not_run_again_under_its_id() -> None:
+    """J14: ids are unique in an agent, whichever way a message came."""
+    held = Held("first")
+    agent, _ = gated(held, "second", "third")
+    async with Runtime([agent]) as runtime:
+        ref = runtime.spawn("gated")
+        run = ref.run("go")
+        await soon(held.entered.wait())
+        await soon(ref.send("once", message_id="m1"))
+        again = ref.run("once", message_id="m1")
+        held.release.set()
+        await soon(run)
+        assert isinstance(await soon(again), Completed)
+        await until_status(ref, Status.IDLE)
+        assert said(await soon(ref.state())) == [["go"], ["once"]]
 
 
 @pytest.mark.parametrize("end", ["failed", "cancelled"])
-def test_what_was_queued_before_a_failure_keeps_its_place_before_newer_messages(end: str) -> None:
+async def test_what_was_queued_before_a_failure_keeps_its_place_before_newer_messages(
+    end: str,
+) -> None:
     """A2."""
-
-    async def main() -> None:
-        held = Held(RuntimeError("down"))
-        agent, model = gated(held, "done")
-        async with Runtime([agent]) as runtime:
-            ref = runtime.spawn("gated")
-            run = ref.run("go")
-            await soon(held.entered.wait())
-            await soon(ref.send("older"))
-            if end == "cancelled":
-                assert isinstance(await soon(ref.cancel()), Stopped)
-            else:
-                held.release.set()
-                assert isinstance(await soon(run), Failed)
-            await until_status(ref, Status.FAILED, Status.CANCELLED)
-            assert len(model.requests) == 1, "what is queued waits for a clean end"
-            assert completed(await soon(ref.run("newer"))).text == "done"
-            assert said(await soon(ref.state()))[-1] == ["older", "newer"]
-
-    play(main)
+    held = Held(RuntimeError("down"))
+    agent, model = gated(held, "done")
+    async with Runtime([agent]) as runtime:
+        ref = runtime.spawn("gated")
+        run = ref.run("go")
+        await soon(held.entered.wait())
+        await soon(ref.send("older"))
+        if end == "cancelled":
+            assert isinstance(await soon(ref.cancel()), Stopped)
+        else:
+            held.release.set()
+            assert isinstance(await soon(run), Failed)
+        await until_status(ref, Status.FAILED, Status.CANCELLED)
+        assert len(model.requests) == 1, "what is queued waits for a clean end"
+        assert completed(await soon(ref.run("newer"))).text == "done"
+        assert said(await soon(ref.state()))[-1] == ["older", "newer"]
 
 
 @pytest.mark.parametrize("how", ["run", "send"])
 @pytest.mark.parametrize("end", ["failed", "cancelled"])
-def test_a_new_message_to_a_failed_or_cancelled_agent_starts_a_run(end: str, how: str) -> None:
+async def test_a_new_message_to_a_failed_or_cancelled_agent_starts_a_run(
+    end: str, how: str
+) -> None:
     """A2."""
-
-    async def main() -> None:
-        held = Held(RuntimeError("down"))
-        agent, _ = gated(held, "well again")
-        async with Runtime([agent]) as runtime:
-            ref = runtime.spawn("gated")
-            run = ref.run("go")
-            await soon(held.entered.wait())
-            if end == "cancelled":
-                await soon(ref.cancel())
-            held.release.set()
-            await soon(run)
-            if how == "run":
-                await soon(ref.run("again"))
-            else:
-                await soon(ref.send("again"))
-            await until_status(ref, Status.IDLE)
-            state = await soon(ref.state())
-            assert said(state) == [["go"], ["again"]]
-            assert_valid_history(state)
-
-    play(main)
+    held = Held(RuntimeError("down"))
+    agent, _ = gated(held, "well again")
+    async with Runtime([agent]) as runtime:
+        ref = runtime.spawn("gated")
+        run = ref.run("go")
+        await soon(held.entered.wait())
+        if end == "cancelled":
+            await soon(ref.cancel())
+        held.release.set()
+        await soon(run)
+        if how == "run":
+            await soon(ref.run("again"))
+        else:
+            await soon(ref.send("again"))
+        await until_status(ref, Status.IDLE)
+        state = await soon(ref.state())
+        assert said(state) == [["go"], ["again"]]
+        assert_valid_history(state)
 
 
 @pytest.mark.parametrize("end", ["failed", "cancelled"])
-def test_a_run_that_waits_runs_after_one_that_fails(end: str) -> None:
+async def test_a_run_that_waits_runs_after_one_that_fails(end: str) -> None:
     """A2."""
-
-    async def main() -> None:
-        held = Held(RuntimeError("down"))
-        agent, _ = gated(held, "second")
-        async with Runtime([agent]) as runtime:
-            ref = runtime.spawn("gated")
-            first, second = ref.run("one"), ref.run("two")
-            await soon(held.entered.wait())
-            if end == "cancelled":
-                await soon(ref.cancel())
-            held.release.set()
-            assert isinstance(await soon(first), (Failed, Stopped))
-            assert completed(await soon(second)).text == "second"
-
-    play(main)
+    held = Held(RuntimeError("down"))
+    agent, _ = gated(held, "second")
+    async with Runtime([agent]) as runtime:
+        ref = runtime.spawn("gated")
+        first, second = ref.run("one"), ref.run("two")
+        await soon(held.entered.wait())
+        if end == "cancelled":
+            await soon(ref.cancel())
+        held.release.set()
+        assert isinstance(await soon(first), (Failed, Stopped))
+        assert completed(await soon(second)).text == "second"
 
 
-def test_messages_enter_the_conversation_in_the_order_in_which_they_were_accepted() -> None:
+async def test_messages_enter_the_conversation_in_the_order_in_which_they_were_accepted() -> None:
     """A2: whoever waits for a run is not overtaken by a message that came later."""
-
-    async def main() -> None:
-        held = Held("first")
-        agent, _ = gated(held, "second", "third")
-        async with Runtime([agent]) as runtime:
-            ref = runtime.spawn("gated")
-            first = ref.run("one")
-            await soon(held.entered.wait())
-            second = ref.run("two")
-            await soon(ref.send("three"))
-            held.release.set()
-            await soon(first)
-            await soon(second)
-            await until_status(ref, Status.IDLE)
-            words = [word for message in said(await soon(ref.state())) for word in message]
-            assert words == ["one", "two", "three"]
-
-    play(main)
+    held = Held("first")
+    agent, _ = gated(held, "second", "third")
+    async with Runtime([agent]) as runtime:
+        ref = runtime.spawn("gated")
+        first = ref.run("one")
+        await soon(held.entered.wait())
+        second = ref.run("two")
+        await soon(ref.send("three"))
+        held.release.set()
+        await soon(first)
+        await soon(second)
+        await until_status(ref, Status.IDLE)
+        words = [word for message in said(await soon(ref.state())) for word in message]
+        assert words == ["one", "two", "three"]
 
 
 # ---------------------------------------------------------------- interrupts (I3, I5, I10)
 
 
-def test_an_interrupted_run_goes_on_by_an_answer() -> None:
-    async def main() -> None:
-        agent, _ = gated(call("refund", {"order": 17}), "done")
-        async with Runtime([agent]) as runtime:
-            ref = runtime.spawn("gated")
-            outcome = interrupted(await soon(ref.run("go")))
-            again = completed(await soon(ref.resume(outcome.decide(approve(by="Ann")))))
-            assert again.text == "done"
-            assert again.run_id == outcome.run_id
-            assert [part.content for part in results(again.state)] == ["refunded 17"]
-            audit = await soon(ref.decisions())
-            assert [record.decision.by for record in audit] == ["Ann"]
-
-    play(main)
+async def test_an_interrupted_run_goes_on_by_an_answer() -> None:
+    agent, _ = gated(call("refund", {"order": 17}), "done")
+    async with Runtime([agent]) as runtime:
+        ref = runtime.spawn("gated")
+        outcome = interrupted(await soon(ref.run("go")))
+        again = completed(await soon(ref.resume(outcome.decide(approve(by="Ann")))))
+        assert again.text == "done"
+        assert again.run_id == outcome.run_id
+        assert [part.content for part in results(again.state)] == ["refunded 17"]
+        audit = await soon(ref.decisions())
+        assert [record.decision.by for record in audit] == ["Ann"]
 
 
-def test_the_same_answer_again_gives_the_same_run_and_another_one_is_refused() -> None:
+async def test_the_same_answer_again_gives_the_same_run_and_another_one_is_refused() -> None:
     """I5: of two concurrent answers exactly one wins."""
-
-    async def main() -> None:
-        agent, model = gated(call("refund"), "done")
-        async with Runtime([agent]) as runtime:
-            ref = runtime.spawn("gated")
-            outcome = interrupted(await soon(ref.run("go")))
-            yes, no = outcome.decide(approve()), outcome.decide(reject())
-            first, same, other = ref.resume(yes), ref.resume(yes), ref.resume(no)
-            assert completed(await soon(first)).run_id == outcome.run_id
-            assert completed(await soon(same)).run_id == outcome.run_id
-            with pytest.raises(NotInterrupted):
-                await soon(other)
-            assert completed(await soon(ref.resume(yes))).text == "done"
-            with pytest.raises(NotInterrupted):
-                await soon(ref.resume(no))
-            assert len(model.requests) == 2
-
-    play(main)
+    agent, model = gated(call("refund"), "done")
+    async with Runtime([agent]) as runtime:
+        ref = runtime.spawn("gated")
+        outcome = interrupted(await soon(ref.run("go")))
+        yes, no = outcome.decide(approve()), outcome.decide(reject())
+        first, same, other = ref.resume(yes), ref.resume(yes), ref.resume(no)
+        assert completed(await soon(first)).run_id == outcome.run_id
+        assert completed(await soon(same)).run_id == outcome.run_id
+        with pytest.raises(NotInterrupted):
+            await soon(other)
+        assert completed(await soon(ref.resume(yes))).text == "done"
+        with pytest.raises(NotInterrupted):
+            await soon(ref.resume(no))
+        assert len(model.requests) == 2
 
 
 @pytest.mark.parametrize(
     "wrong", [{"unknown": approve()}, {}, [approve()], None, {"unknown": "approve"}], ids=str
 )
-def test_a_wrong_answer_is_refused_and_the_interrupt_stands(wrong: Any) -> None:
+async def test_a_wrong_answer_is_refused_and_the_interrupt_stands(wrong: Any) -> None:
     """I5."""
-
-    async def main() -> None:
-        agent, _ = gated(call("refund"), "done")
-        async with Runtime([agent]) as runtime:
-            ref = runtime.spawn("gated")
-            outcome = interrupted(await soon(ref.run("go")))
-            with pytest.raises(DecisionError):
-                await soon(ref.resume(wrong))
-            assert ref.status() is Status.INTERRUPTED
-            assert completed(await soon(ref.resume(outcome.decide(approve())))).text == "done"
-
-    play(main)
+    agent, _ = gated(call("refund"), "done")
+    async with Runtime([agent]) as runtime:
+        ref = runtime.spawn("gated")
+        outcome = interrupted(await soon(ref.run("go")))
+        with pytest.raises(DecisionError):
+            await soon(ref.resume(wrong))
+        assert ref.status() is Status.INTERRUPTED
+        assert completed(await soon(ref.resume(outcome.decide(approve())))).text == "done"
 
 
-def test_an_agent_that_asks_nothing_takes_no_answer() -> None:
+async def test_an_agent_that_asks_nothing_takes_no_answer() -> None:
     """I5."""
-
-    async def main() -> None:
-        agent, _ = gated("done")
-        async with Runtime([agent]) as runtime:
-            ref = runtime.spawn("gated")
-            with pytest.raises(NotInterrupted):
-                await soon(ref.resume({"r1": approve()}))
-
-    play(main)
+    agent, _ = gated("done")
+    async with Runtime([agent]) as runtime:
+        ref = runtime.spawn("gated")
+        with pytest.raises(NotInterrupted):
+            await soon(ref.resume({"r1": approve()}))
 
 
-def test_a_tool_cannot_answer_for_a_person() -> None:
+async def test_a_tool_cannot_answer_for_a_person() -> None:
     """I13."""
     errors: list[BaseException] = []
 
@@ -527,157 +456,131 @@ def test_a_tool_cannot_answer_for_a_person() -> None:
             errors.append(error)
         return "tried"
 
-    async def main() -> None:
-        asking, _ = gated(call("refund"), "done")
-        agent = Agent("sly", ScriptedModel([call("answers"), "done"]), tools=[answers])
-        async with Runtime([asking, agent]) as runtime:
-            other = runtime.spawn("gated")
-            await soon(other.run("go"))
-            await soon(runtime.spawn("sly", deps=other).run("go"))
-            assert len(errors) == 1
-            assert other.status() is Status.INTERRUPTED
-
-    play(main)
+    asking, _ = gated(call("refund"), "done")
+    agent = Agent("sly", ScriptedModel([call("answers"), "done"]), tools=[answers])
+    async with Runtime([asking, agent]) as runtime:
+        other = runtime.spawn("gated")
+        await soon(other.run("go"))
+        await soon(runtime.spawn("sly", deps=other).run("go"))
+        assert len(errors) == 1
+        assert other.status() is Status.INTERRUPTED
 
 
 @pytest.mark.parametrize("how", ["run", "send", "steer"])
-def test_a_new_message_withdraws_what_was_asked(how: str) -> None:
+async def test_a_new_message_withdraws_what_was_asked(how: str) -> None:
     """I10."""
-
-    async def main() -> None:
-        agent, _ = gated([call("refund"), call("refund", {"order": 2})], "moved on")
-        async with Runtime([agent]) as runtime:
-            ref = runtime.spawn("gated")
-            outcome = interrupted(await soon(ref.run("go")))
-            if how == "run":
-                assert completed(await soon(ref.run("never mind"))).text == "moved on"
-            else:
-                await soon(ref.send("never mind", steer=how == "steer"))
-            await until_status(ref, Status.IDLE)
-            state = await soon(ref.state())
-            assert [part.outcome for part in results(state)] == ["denied", "denied"]
-            assert_valid_history(state)
-            assert await soon(runtime.pending()) == []
-            with pytest.raises(DecisionError):
-                await soon(ref.resume(outcome.decide(approve(), approve())))
-
-    play(main)
+    agent, _ = gated([call("refund"), call("refund", {"order": 2})], "moved on")
+    async with Runtime([agent]) as runtime:
+        ref = runtime.spawn("gated")
+        outcome = interrupted(await soon(ref.run("go")))
+        if how == "run":
+            assert completed(await soon(ref.run("never mind"))).text == "moved on"
+        else:
+            await soon(ref.send("never mind", steer=how == "steer"))
+        await until_status(ref, Status.IDLE)
+        state = await soon(ref.state())
+        assert [part.outcome for part in results(state)] == ["denied", "denied"]
+        assert_valid_history(state)
+        assert await soon(runtime.pending()) == []
+        with pytest.raises(DecisionError):
+            await soon(ref.resume(outcome.decide(approve(), approve())))
 
 
-def test_if_interrupted_error_refuses_and_the_request_stands() -> None:
+async def test_if_interrupted_error_refuses_and_the_request_stands() -> None:
     """I10."""
-
-    async def main() -> None:
-        agent, model = gated(call("refund"), "done")
-        async with Runtime([agent]) as runtime:
-            ref = runtime.spawn("gated")
-            outcome = interrupted(await soon(ref.run("go")))
-            with pytest.raises(NotInterrupted):
-                await soon(ref.run("never mind", if_interrupted="error"))
-            assert len(await soon(runtime.pending())) == 1
-            done = completed(await soon(ref.resume(outcome.decide(approve()))))
-            assert said(done.state) == [["go"]]
-            assert len(model.requests) == 2
-
-    play(main)
+    agent, model = gated(call("refund"), "done")
+    async with Runtime([agent]) as runtime:
+        ref = runtime.spawn("gated")
+        outcome = interrupted(await soon(ref.run("go")))
+        with pytest.raises(NotInterrupted):
+            await soon(ref.run("never mind", if_interrupted="error"))
+        assert len(await soon(runtime.pending())) == 1
+        done = completed(await soon(ref.resume(outcome.decide(approve()))))
+        assert said(done.state) == [["go"]]
+        assert len(model.requests) == 2
 
 
-def test_if_interrupted_error_runs_where_nobody_is_asked() -> None:
+async def test_if_interrupted_error_runs_where_nobody_is_asked() -> None:
     """I10."""
-
-    async def main() -> None:
-        agent, _ = gated("done")
-        async with Runtime([agent]) as runtime:
-            run = runtime.spawn("gated").run("go", if_interrupted="error")
-            assert completed(await soon(run)).text == "done"
-
-    play(main)
+    agent, _ = gated("done")
+    async with Runtime([agent]) as runtime:
+        run = runtime.spawn("gated").run("go", if_interrupted="error")
+        assert completed(await soon(run)).text == "done"
 
 
 @pytest.mark.parametrize("how", ["run", "send"])
-def test_a_message_from_before_the_interrupt_waits_until_it_is_decided(how: str) -> None:
+async def test_a_message_from_before_the_interrupt_waits_until_it_is_decided(how: str) -> None:
     """I10."""
-
-    async def main() -> None:
-        held = Held(call("refund"))
-        agent, _ = gated(held, "decided", "then this")
-        async with Runtime([agent]) as runtime:
-            ref = runtime.spawn("gated")
-            run = ref.run("go")
-            await soon(held.entered.wait())
-            waiting = ref.run("later") if how == "run" else ref.send("later")
-            await soon(ref.state())
-            held.release.set()
-            outcome = interrupted(await soon(run))
-            assert (await soon(ref.state())).requests == outcome.requests
-            if how == "run":
-                assert not waiting.done()
-            assert completed(await soon(ref.resume(outcome.decide(approve())))).text == "decided"
-            await soon(waiting)
-            await until_status(ref, Status.IDLE)
-            state = await soon(ref.state())
-            assert said(state) == [["go"], ["later"]]
-            assert [part.outcome for part in results(state)] == ["success"]
-
-    play(main)
+    held = Held(call("refund"))
+    agent, _ = gated(held, "decided", "then this")
+    async with Runtime([agent]) as runtime:
+        ref = runtime.spawn("gated")
+        run = ref.run("go")
+        await soon(held.entered.wait())
+        waiting = ref.run("later") if how == "run" else ref.send("later")
+        await soon(ref.state())
+        held.release.set()
+        outcome = interrupted(await soon(run))
+        assert (await soon(ref.state())).requests == outcome.requests
+        if how == "run":
+            assert not waiting.done()
+        assert completed(await soon(ref.resume(outcome.decide(approve())))).text == "decided"
+        await soon(waiting)
+        await until_status(ref, Status.IDLE)
+        state = await soon(ref.state())
+        assert said(state) == [["go"], ["later"]]
+        assert [part.outcome for part in results(state)] == ["success"]
 
 
-def test_a_message_to_itself_does_not_withdraw_what_was_asked() -> None:
+async def test_a_message_to_itself_does_not_withdraw_what_was_asked() -> None:
     """I10: self-sent ones wait, also those that come after the interrupt."""
     late = asyncio.Event()
 
-    async def main() -> None:
-        posted: list[asyncio.Task[str]] = []
+    posted: list[asyncio.Task[str]] = []
 
-        @tool
-        async def reminds(context: ToolContext) -> str:
-            await context.deps.get("me").send("at once")
+    @tool
+    async def reminds(context: ToolContext) -> str:
+        await context.deps.get("me").send("at once")
 
-            async def later() -> str:
-                await late.wait()
-                sent: str = await context.deps.get("me").send("later")
-                return sent
+        async def later() -> str:
+            await late.wait()
+            sent: str = await context.deps.get("me").send("later")
+            return sent
 
-            posted.append(asyncio.create_task(later()))
-            return "reminded"
+        posted.append(asyncio.create_task(later()))
+        return "reminded"
 
-        model = ScriptedModel([call("reminds"), call("refund"), "decided", "then this"])
-        agent = Agent("me", model, tools=[reminds, refund], interrupt_on={"refund": True})
-        async with Runtime([agent]) as runtime:
-            ref = runtime.spawn("me", "me", deps=runtime)
-            outcome = interrupted(await soon(ref.run("go")))
-            late.set()
-            await soon(posted[0])
-            assert (await soon(ref.state())).requests == outcome.requests
-            assert completed(await soon(ref.resume(outcome.decide(approve())))).text == "decided"
-            await until_status(ref, Status.IDLE)
-            assert said(await soon(ref.state())) == [["go"], ["at once", "later"]]
-
-    play(main)
+    model = ScriptedModel([call("reminds"), call("refund"), "decided", "then this"])
+    agent = Agent("me", model, tools=[reminds, refund], interrupt_on={"refund": True})
+    async with Runtime([agent]) as runtime:
+        ref = runtime.spawn("me", "me", deps=runtime)
+        outcome = interrupted(await soon(ref.run("go")))
+        late.set()
+        await soon(posted[0])
+        assert (await soon(ref.state())).requests == outcome.requests
+        assert completed(await soon(ref.resume(outcome.decide(approve())))).text == "decided"
+        await until_status(ref, Status.IDLE)
+        assert said(await soon(ref.state())) == [["go"], ["at once", "later"]]
 
 
-def test_a_sticky_answer_holds_until_it_is_revoked() -> None:
+async def test_a_sticky_answer_holds_until_it_is_revoked() -> None:
     """I3, I14."""
-
-    async def main() -> None:
-        model = ScriptedModel([call("refund"), "1", call("refund"), "2", call("refund"), "3"])
-        agent = Agent("gated", model, tools=[refund], interrupt_on={"refund": True})
-        async with Runtime([agent]) as runtime:
-            ref = runtime.spawn("gated")
-            outcome = interrupted(await soon(ref.run("one")))
-            await soon(ref.resume(outcome.decide(approve(always=True))))
-            assert completed(await soon(ref.run("two"))).text == "2"
-            await soon(ref.revoke("refund"))
-            asked = interrupted(await soon(ref.run("three")))
-            assert completed(await soon(ref.resume(asked.decide(respond("no"))))).text == "3"
-
-    play(main)
+    model = ScriptedModel([call("refund"), "1", call("refund"), "2", call("refund"), "3"])
+    agent = Agent("gated", model, tools=[refund], interrupt_on={"refund": True})
+    async with Runtime([agent]) as runtime:
+        ref = runtime.spawn("gated")
+        outcome = interrupted(await soon(ref.run("one")))
+        await soon(ref.resume(outcome.decide(approve(always=True))))
+        assert completed(await soon(ref.run("two"))).text == "2"
+        await soon(ref.revoke("refund"))
+        asked = interrupted(await soon(ref.run("three")))
+        assert completed(await soon(ref.resume(asked.decide(respond("no"))))).text == "3"
 
 
 # -------------------------------------------------------------- self-started runs (A4)
 
 
-def test_an_agent_starts_ten_runs_in_a_row_by_itself_then_rests_and_says_so() -> None:
+async def test_an_agent_starts_ten_runs_in_a_row_by_itself_then_rests_and_says_so() -> None:
     """A4."""
     runs: list[str] = []
 
@@ -692,29 +595,26 @@ def test_an_agent_starts_ten_runs_in_a_row_by_itself_then_rests_and_says_so() ->
             return call("again")
         return "done"
 
-    async def main() -> None:
-        async with Runtime([Agent("me", ScriptedModel(reply), tools=[again])]) as runtime:
-            ref = runtime.spawn("me", "me", deps=runtime)
-            assert isinstance(await soon(ref.run("go")), Completed)
-            await until_status(ref, Status.IDLE)
-            assert runs == ["go"] + ["once more"] * 10
-            assert [
-                e.event.runs for e in await told(ref) if isinstance(e.event, SelfRunsBounded)
-            ] == [10]
-            assert len((await soon(ref.state())).queue) == 1
+    async with Runtime([Agent("me", ScriptedModel(reply), tools=[again])]) as runtime:
+        ref = runtime.spawn("me", "me", deps=runtime)
+        assert isinstance(await soon(ref.run("go")), Completed)
+        await until_status(ref, Status.IDLE)
+        assert runs == ["go"] + ["once more"] * 10
+        assert [e.event.runs for e in await told(ref) if isinstance(e.event, SelfRunsBounded)] == [
+            10
+        ]
+        assert len((await soon(ref.state())).queue) == 1
 
-            assert isinstance(await soon(ref.run("from outside")), Completed)
-            await until_status(ref, Status.IDLE)
-            assert runs[11:] == ["from outside"] + ["once more"] * 10
-
-    play(main)
+        assert isinstance(await soon(ref.run("from outside")), Completed)
+        await until_status(ref, Status.IDLE)
+        assert runs[11:] == ["from outside"] + ["once more"] * 10
 
 
 # ------------------------------------------------------------------ deadlocks (DESIGN §5)
 
 
 @pytest.mark.parametrize("inline", [True, False], ids=["on the loop", "in a thread"])
-def test_a_run_asked_for_from_inside_the_same_agents_run_would_deadlock(inline: bool) -> None:
+async def test_a_run_asked_for_from_inside_the_same_agents_run_would_deadlock(inline: bool) -> None:
     errors: list[BaseException] = []
 
     @tool(inline=inline)
@@ -725,18 +625,15 @@ def test_a_run_asked_for_from_inside_the_same_agents_run_would_deadlock(inline: 
             errors.append(error)
         return "tried"
 
-    async def main() -> None:
-        agent = Agent("me", ScriptedModel([call("runs_itself"), "done"]), tools=[runs_itself])
-        async with Runtime([agent]) as runtime:
-            ref = runtime.spawn("me", "me", deps=runtime)
-            assert completed(await soon(ref.run("go"))).text == "done"
-            assert len(errors) == 1
-            assert said(await soon(ref.state())) == [["go"]]
-
-    play(main)
+    agent = Agent("me", ScriptedModel([call("runs_itself"), "done"]), tools=[runs_itself])
+    async with Runtime([agent]) as runtime:
+        ref = runtime.spawn("me", "me", deps=runtime)
+        assert completed(await soon(ref.run("go"))).text == "done"
+        assert len(errors) == 1
+        assert said(await soon(ref.state())) == [["go"]]
 
 
-def test_a_run_of_an_agent_that_waits_for_this_one_would_deadlock() -> None:
+async def test_a_run_of_an_agent_that_waits_for_this_one_would_deadlock() -> None:
     """DESIGN §5: ... for itself or an ancestor."""
     errors: list[BaseException] = []
 
@@ -751,22 +648,19 @@ def test_a_run_of_an_agent_that_waits_for_this_one_would_deadlock() -> None:
 
         return tool(ask)
 
-    async def main() -> None:
-        agents = [
-            Agent("a", ScriptedModel([call("ask"), "a done"]), tools=[asks("b")]),
-            Agent("b", ScriptedModel([call("ask"), "b done"]), tools=[asks("a")]),
-        ]
-        async with Runtime(agents) as runtime:
-            refs = {name: runtime.spawn(name, name, deps=runtime) for name in ("a", "b")}
-            for ref in refs.values():
-                await soon(ref.state())  # both are awake: neither is started from inside the other
-            assert completed(await soon(refs["a"].run("go"))).text == "a done"
-            assert len(errors) == 1
-
-    play(main)
+    agents = [
+        Agent("a", ScriptedModel([call("ask"), "a done"]), tools=[asks("b")]),
+        Agent("b", ScriptedModel([call("ask"), "b done"]), tools=[asks("a")]),
+    ]
+    async with Runtime(agents) as runtime:
+        refs = {name: runtime.spawn(name, name, deps=runtime) for name in ("a", "b")}
+        for ref in refs.values():
+            await soon(ref.state())  # both are awake: neither is started from inside the other
+        assert completed(await soon(refs["a"].run("go"))).text == "a done"
+        assert len(errors) == 1
 
 
-def test_an_agent_that_was_woken_by_another_one_is_not_part_of_its_run() -> None:
+async def test_an_agent_that_was_woken_by_another_one_is_not_part_of_its_run() -> None:
     """A run that nobody in the chain waits for is no deadlock: it waits its turn."""
     futures: list[Any] = []
 
@@ -780,20 +674,17 @@ def test_an_agent_that_was_woken_by_another_one_is_not_part_of_its_run() -> None
         futures.append(context.deps.get("a").run("it is done"))
         return "called back"
 
-    async def main() -> None:
-        agents = [
-            Agent("a", ScriptedModel([call("tells"), "a done", "thanks"]), tools=[tells]),
-            Agent("b", ScriptedModel([call("calls_back"), "b done"]), tools=[calls_back]),
-        ]
-        async with Runtime(agents) as runtime:
-            first, second = (runtime.spawn(name, name, deps=runtime) for name in ("a", "b"))
-            subscription = second.events()
-            assert completed(await soon(first.run("go"))).text == "a done"
-            async with asyncio.timeout(4):
-                async for event in subscription:
-                    if isinstance(event.event, RunFinished):
-                        break
-            assert len(futures) == 1, "calling back was refused"
-            assert completed(await soon(futures[0])).text == "thanks"
-
-    play(main)
+    agents = [
+        Agent("a", ScriptedModel([call("tells"), "a done", "thanks"]), tools=[tells]),
+        Agent("b", ScriptedModel([call("calls_back"), "b done"]), tools=[calls_back]),
+    ]
+    async with Runtime(agents) as runtime:
+        first, second = (runtime.spawn(name, name, deps=runtime) for name in ("a", "b"))
+        subscription = second.events()
+        assert completed(await soon(first.run("go"))).text == "a done"
+        async with asyncio.timeout(4):
+            async for event in subscription:
+                if isinstance(event.event, RunFinished):
+                    break
+        assert len(futures) == 1, "calling back was refused"
+        assert completed(await soon(futures[0])).text == "thanks"

@@ -18,11 +18,10 @@ from tests.support.agents import (
     by_turn,
     completed,
     interrupted,
-    play,
     results,
-    soon,
 )
 from tests.support.faulty import Fault, FaultyBackend, unavailable
+from tests.support.loops import play, soon
 from tests.support.places import SqlitePlace
 from understudy import (
     Agent,
@@ -107,7 +106,7 @@ WRITERS = ["begin", "claim", "append_all", "append", "commit", "is_committed", "
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-def test_wherever_the_store_fails_everybody_is_told_and_the_agent_goes_on_when_it_is_well(
+async def test_wherever_the_store_fails_everybody_is_told_and_the_agent_goes_on_when_it_is_well(
     tmp_path_factory: pytest.TempPathFactory,
     method: str,
     at: int,
@@ -120,51 +119,48 @@ def test_wherever_the_store_fails_everybody_is_told_and_the_agent_goes_on_when_i
     place = SqlitePlace(tmp_path_factory.mktemp("faulty"))
     ran.clear()
 
-    async def main() -> None:
-        backend = FaultyBackend(place.backend())
-        agent = desk(call("pay"), [call("pay"), call("pay")], "paid all", "more")
-        async with opened(DatabaseStore(backend, patience=patience), agent) as runtime:
-            ref = runtime.spawn("desk", "t")
-            subscription = ref.events()
-            backend.fail(method, at=at, times=times, fault=fault, after=after)
-            futures: list[Any] = [
-                ref.run("go", message_id="m1"),
-                ref.send("and this", message_id="m2"),
-                ref.compact(),
-                ref.state(),
-            ]
-            for future in futures:
-                await settled(future)
-            await settled(ref.stop(block=False))
-            for future in (runtime.agents(), runtime.delete("nobody"), ref.state()):
-                await settled(future)
-            backend.mend()
+    backend = FaultyBackend(place.backend())
+    agent = desk(call("pay"), [call("pay"), call("pay")], "paid all", "more")
+    async with opened(DatabaseStore(backend, patience=patience), agent) as runtime:
+        ref = runtime.spawn("desk", "t")
+        subscription = ref.events()
+        backend.fail(method, at=at, times=times, fault=fault, after=after)
+        futures: list[Any] = [
+            ref.run("go", message_id="m1"),
+            ref.send("and this", message_id="m2"),
+            ref.compact(),
+            ref.state(),
+        ]
+        for future in futures:
+            await settled(future)
+        await settled(ref.stop(block=False))
+        for future in (runtime.agents(), runtime.delete("nobody"), ref.state()):
+            await settled(future)
+        backend.mend()
 
-            state = await soon(ref.state())
-            refs = await soon(runtime.recover())
-            assert all(each == ref for each in refs)
-            if "m1" not in state.message_ids:
-                await soon(ref.run("go", message_id="m1"))
-            outcome = await _finished(ref)
-            await soon(ref.state())
-            subscription.close()
-            live = [event async for event in _read(subscription)]
-            assert_valid_history(outcome.state)
-            assert len(ran) == len(set(ran)), "no call ran twice"
-            kept = [part for part in results(outcome.state) if part.outcome == "success"]
-            doubtful = [part for part in results(outcome.state) if part.outcome == "interrupted"]
-            assert len(kept) + len(doubtful) <= 3
-            assert len(ran) <= len(kept) + len(doubtful)
-            stored = await _kept(ref)
-            if not any(isinstance(e.event, Gap) for e in stored):
-                early = [e for e in live if e.seq is not None and e not in stored]
-                assert early == [], "told before it was kept"
-        async with opened(place.store(), agent) as again:
-            known = list(outcome.state.messages)
-            found = await soon(again.get("t").state())
-            assert list(found.messages)[: len(known)] == known
-
-    play(main, seconds=30)
+        state = await soon(ref.state())
+        refs = await soon(runtime.recover())
+        assert all(each == ref for each in refs)
+        if "m1" not in state.message_ids:
+            await soon(ref.run("go", message_id="m1"))
+        outcome = await _finished(ref)
+        await soon(ref.state())
+        subscription.close()
+        live = [event async for event in _read(subscription)]
+        assert_valid_history(outcome.state)
+        assert len(ran) == len(set(ran)), "no call ran twice"
+        kept = [part for part in results(outcome.state) if part.outcome == "success"]
+        doubtful = [part for part in results(outcome.state) if part.outcome == "interrupted"]
+        assert len(kept) + len(doubtful) <= 3
+        assert len(ran) <= len(kept) + len(doubtful)
+        stored = await _kept(ref)
+        if not any(isinstance(e.event, Gap) for e in stored):
+            early = [e for e in live if e.seq is not None and e not in stored]
+            assert early == [], "told before it was kept"
+    async with opened(place.store(), agent) as again:
+        known = list(outcome.state.messages)
+        found = await soon(again.get("t").state())
+        assert list(found.messages)[: len(known)] == known
 
 
 async def _finished(ref: AgentRef) -> Completed:
@@ -191,113 +187,98 @@ async def _kept(ref: AgentRef) -> list[AgentEvent]:
 
 
 @pytest.mark.parametrize("fault", [unavailable, broken, unexpected])
-def test_a_failure_of_one_commit_leaves_other_agents_and_later_messages_alone(
+async def test_a_failure_of_one_commit_leaves_other_agents_and_later_messages_alone(
     sqlite: SqlitePlace, fault: Fault
 ) -> None:
     """J16: the very next message goes on."""
-
-    async def main() -> None:
-        backend = FaultyBackend(sqlite.backend())
-        async with opened(DatabaseStore(backend, patience=0), desk("one", "two")) as runtime:
-            ref, other = runtime.spawn("desk", "t"), runtime.spawn("desk", "other")
-            assert isinstance(await soon(ref.run("go")), Completed)
-            assert isinstance(await soon(other.run("go")), Completed)
-            await soon(ref.state())  # what they noted afterwards is durable
-            await soon(other.state())
-            backend.fail("commit", fault=fault)
-            with pytest.raises(StoreError):
-                await soon(ref.send("lost"))
-            backend.mend()
-            assert completed(await soon(other.run("go"))).text == "two"
-            done = completed(await soon(ref.run("go")))
-            assert done.text == "two"
-            assert "lost" not in str(done.state.to_dict())
-
-    play(main)
+    backend = FaultyBackend(sqlite.backend())
+    async with opened(DatabaseStore(backend, patience=0), desk("one", "two")) as runtime:
+        ref, other = runtime.spawn("desk", "t"), runtime.spawn("desk", "other")
+        assert isinstance(await soon(ref.run("go")), Completed)
+        assert isinstance(await soon(other.run("go")), Completed)
+        await soon(ref.state())  # what they noted afterwards is durable
+        await soon(other.state())
+        backend.fail("commit", fault=fault)
+        with pytest.raises(StoreError):
+            await soon(ref.send("lost"))
+        backend.mend()
+        assert completed(await soon(other.run("go"))).text == "two"
+        done = completed(await soon(ref.run("go")))
+        assert done.text == "two"
+        assert "lost" not in str(done.state.to_dict())
 
 
-def test_a_status_that_could_not_be_kept_does_not_fail_the_next_message(
+async def test_a_status_that_could_not_be_kept_does_not_fail_the_next_message(
     sqlite: SqlitePlace,
 ) -> None:
     """J16: nobody waited for it; whoever comes next finds the agent as the store has it."""
-
-    async def main() -> None:
-        backend = FaultyBackend(sqlite.backend())
-        async with opened(DatabaseStore(backend, patience=0), desk("one", "two")) as runtime:
-            ref = runtime.spawn("desk", "t")
-            run = ref.run("go")
-            await soon(run)
-            backend.fail("commit", times=100)  # the next one: its status is noted by now, or never
-            with pytest.raises(StoreError):
-                await soon(runtime.delete("nobody"))
-            backend.mend()
-            assert completed(await soon(ref.run("go"))).text == "two"
-            assert ref.status() is Status.IDLE
-
-    play(main)
+    backend = FaultyBackend(sqlite.backend())
+    async with opened(DatabaseStore(backend, patience=0), desk("one", "two")) as runtime:
+        ref = runtime.spawn("desk", "t")
+        run = ref.run("go")
+        await soon(run)
+        backend.fail("commit", times=100)  # the next one: its status is noted by now, or never
+        with pytest.raises(StoreError):
+            await soon(runtime.delete("nobody"))
+        backend.mend()
+        assert completed(await soon(ref.run("go"))).text == "two"
+        assert ref.status() is Status.IDLE
 
 
 # --------------------------------------------------------------- unknown outcome (J16)
 
 
-def test_a_commit_whose_answer_was_lost_is_not_made_twice(sqlite: SqlitePlace) -> None:
+async def test_a_commit_whose_answer_was_lost_is_not_made_twice(sqlite: SqlitePlace) -> None:
     """J16: it is read back before it is tried again."""
-
-    async def main() -> None:
-        for at in range(1, 9):
-            backend = FaultyBackend(sqlite.backend())
-            agent = desk(call("pay"), "done")
-            async with opened(DatabaseStore(backend), agent) as runtime:
-                ref = runtime.spawn("desk", f"t{at}")
-                backend.fail("commit", at=at, after=True)
-                assert completed(await soon(ref.run("go"))).text == "done"
-                await soon(ref.stop(block=False))
-                backend.mend()
-                first = (await soon(ref.state())).messages
-                assert len(first) == 4
-                assert len(ran) == at
-
-    play(main)
+    for at in range(1, 9):
+        backend = FaultyBackend(sqlite.backend())
+        agent = desk(call("pay"), "done")
+        async with opened(DatabaseStore(backend), agent) as runtime:
+            ref = runtime.spawn("desk", f"t{at}")
+            backend.fail("commit", at=at, after=True)
+            assert completed(await soon(ref.run("go"))).text == "done"
+            await soon(ref.stop(block=False))
+            backend.mend()
+            first = (await soon(ref.state())).messages
+            assert len(first) == 4
+            assert len(ran) == at
 
 
-def test_nothing_is_visible_before_its_commit(sqlite: SqlitePlace) -> None:
+async def test_nothing_is_visible_before_its_commit(sqlite: SqlitePlace) -> None:
     """J16: no answer, no event, no request, no outcome, no tool."""
     gate = _Gate()
 
-    async def main() -> None:
-        backend = _Gated(sqlite.backend(), gate)
-        agent = desk(call("pay"), "done", interrupt_on={"pay": True})
-        async with opened(DatabaseStore(backend), agent) as runtime:
-            ref = runtime.spawn("desk", "t")
-            await soon(ref.state())
-            subscription = ref.events()
-            gate.shut()
-            run = ref.run("go")
-            sent = ref.send("later")
-            await soon(gate.reached(asyncio.get_running_loop()))
-            assert not run.done()
-            assert not sent.done()
-            assert await soon(runtime.pending()) == []
-            looking = ref.state()
-            await soon(runtime.agents())
-            assert not looking.done()
-            told = [e.event for e in subscription._buffer if e.seq is not None]  # nothing yet
-            assert told == []
-            gate.open()
-            asked = interrupted(await soon(run))
-            await soon(sent)
-            await soon(looking)
-            assert len(await soon(runtime.pending())) == 1
+    backend = _Gated(sqlite.backend(), gate)
+    agent = desk(call("pay"), "done", interrupt_on={"pay": True})
+    async with opened(DatabaseStore(backend), agent) as runtime:
+        ref = runtime.spawn("desk", "t")
+        await soon(ref.state())
+        subscription = ref.events()
+        gate.shut()
+        run = ref.run("go")
+        sent = ref.send("later")
+        await soon(gate.reached(asyncio.get_running_loop()))
+        assert not run.done()
+        assert not sent.done()
+        assert await soon(runtime.pending()) == []
+        looking = ref.state()
+        await soon(runtime.agents())
+        assert not looking.done()
+        told = [e.event for e in subscription._buffer if e.seq is not None]  # nothing yet
+        assert told == []
+        gate.open()
+        asked = interrupted(await soon(run))
+        await soon(sent)
+        await soon(looking)
+        assert len(await soon(runtime.pending())) == 1
 
-            gate.shut()
-            done = ref.resume(asked.decide(approve()))
-            await soon(gate.reached(asyncio.get_running_loop()))
-            assert ran == [], "the tool is not entered before its start is durable"
-            gate.open()
-            assert completed(await soon(done)).text == "done"
-            assert len(ran) == 1
-
-    play(main)
+        gate.shut()
+        done = ref.resume(asked.decide(approve()))
+        await soon(gate.reached(asyncio.get_running_loop()))
+        assert ran == [], "the tool is not entered before its start is durable"
+        gate.open()
+        assert completed(await soon(done)).text == "done"
+        assert len(ran) == 1
 
 
 class _Gate:
@@ -340,7 +321,7 @@ class _Gated(FaultyBackend):
 # ------------------------------------------------------------------ what happens to files
 
 
-def test_a_full_disk_stops_runs_where_they_are_and_they_go_on_when_there_is_room(
+async def test_a_full_disk_stops_runs_where_they_are_and_they_go_on_when_there_is_room(
     tmp_path: Path,
 ) -> None:
     """J16: no call after the full disk is lost or repeated; the remedy is told."""
@@ -354,88 +335,80 @@ def test_a_full_disk_stops_runs_where_they_are_and_they_go_on_when_there_is_room
     def agent() -> Agent:
         return desk(*[call("write")] * 20, "done", tools=[write])
 
-    async def main() -> None:
-        async with opened(DatabaseStore(place.backend(max_pages=60)), agent()) as runtime:
-            ref = runtime.spawn("desk", "t")
-            with pytest.raises(StoreBroken, match="Make room"):
-                await soon(ref.run("go"))
-            assert ref.status() is not Status.RUNNING
-            with pytest.raises(StoreBroken, match="Make room"):
-                await soon(ref.outcome())
-            before = len(ran)
-            assert 2 < before < 20
-        async with opened(place.store(), agent()) as runtime:
-            (ref,) = await soon(runtime.recover())
-            outcome = await soon(ref.outcome())
-            assert isinstance(outcome, Completed)
-            assert [part.outcome for part in results(outcome.state)] == ["success"] * 20
-            assert 20 <= len(ran) <= 22, "only the call that was under way is made again"
-            assert_valid_history(outcome.state)
-
-    play(main, seconds=20)
+    async with opened(DatabaseStore(place.backend(max_pages=60)), agent()) as runtime:
+        ref = runtime.spawn("desk", "t")
+        with pytest.raises(StoreBroken, match="Make room"):
+            await soon(ref.run("go"))
+        assert ref.status() is not Status.RUNNING
+        with pytest.raises(StoreBroken, match="Make room"):
+            await soon(ref.outcome())
+        before = len(ran)
+        assert 2 < before < 20
+    async with opened(place.store(), agent()) as runtime:
+        (ref,) = await soon(runtime.recover())
+        outcome = await soon(ref.outcome())
+        assert isinstance(outcome, Completed)
+        assert [part.outcome for part in results(outcome.state)] == ["success"] * 20
+        assert 20 <= len(ran) <= 22, "only the call that was under way is made again"
+        assert_valid_history(outcome.state)
 
 
 @pytest.mark.parametrize("patience", [20.0, 0.0], ids=["for a moment", "for longer than patience"])
-def test_a_locked_database_is_waited_for_or_told(sqlite: SqlitePlace, patience: float) -> None:
+async def test_a_locked_database_is_waited_for_or_told(
+    sqlite: SqlitePlace, patience: float
+) -> None:
     """J16: SQLite itself waits a little before it says so."""
-
-    async def main() -> None:
-        store = DatabaseStore(sqlite.backend(), patience=patience)
-        async with opened(store, desk("one", "two")) as runtime:
-            ref = runtime.spawn("desk", "t")
-            completed(await soon(ref.run("go")))
-            await soon(ref.stop(block=False))
-            other = sqlite3.connect(sqlite.path, isolation_level=None)
-            other.execute("BEGIN IMMEDIATE")
-            run = ref.run("go")
-            try:
-                if not patience:
-                    with pytest.raises(StoreUnavailable, match="locked"):
-                        async with asyncio.timeout(20):
-                            await run
-                else:
-                    await soon(runtime.agents())
-                    assert not run.done()
-            finally:
-                other.execute("ROLLBACK")
-                other.close()
+    store = DatabaseStore(sqlite.backend(), patience=patience)
+    async with opened(store, desk("one", "two")) as runtime:
+        ref = runtime.spawn("desk", "t")
+        completed(await soon(ref.run("go")))
+        await soon(ref.stop(block=False))
+        other = sqlite3.connect(sqlite.path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        run = ref.run("go")
+        try:
             if not patience:
-                run = ref.run("go")
-            async with asyncio.timeout(20):
-                assert completed(await run).text == "two"
+                with pytest.raises(StoreUnavailable, match="locked"):
+                    async with asyncio.timeout(20):
+                        await run
+            else:
+                await soon(runtime.agents())
+                assert not run.done()
+        finally:
+            other.execute("ROLLBACK")
+            other.close()
+        if not patience:
+            run = ref.run("go")
+        async with asyncio.timeout(20):
+            assert completed(await run).text == "two"
 
-    play(main, seconds=40)
 
-
-def test_a_damaged_agent_is_told_and_the_others_go_on(sqlite: SqlitePlace) -> None:
+async def test_a_damaged_agent_is_told_and_the_others_go_on(sqlite: SqlitePlace) -> None:
     """J16: `pending`, `recover` and the start of a runtime leave it out."""
 
     def agent() -> Agent:
         return desk(call("pay"), "done", interrupt_on={"pay": True})
 
-    async def main() -> None:
-        asked = {}
-        async with opened(sqlite.store(), agent()) as runtime:
-            for id in ("bad", "good", "worse"):
-                asked[id] = interrupted(await soon(runtime.spawn("desk", id).run("go")))
-        db = sqlite3.connect(sqlite.path)
-        number = "(SELECT no FROM agents WHERE id = ?) << 32"
-        db.execute(f"UPDATE records SET payload = x'7b' WHERE id = ({number}) + 2", ("bad",))
-        db.execute(f"DELETE FROM records WHERE id = ({number}) + 2", ("worse",))
-        db.commit()
-        db.close()
-        async with opened(sqlite.store(), agent()) as runtime:
-            assert [p.agent_id for p in await soon(runtime.pending())] == ["good"]
-            for id in ("bad", "worse"):
-                with pytest.raises(StoreDamaged, match=r"damaged: .* cannot be read"):
-                    await soon(runtime.get(id).run("hello"))
-            good = runtime.get("good")
-            completed(await soon(good.resume(asked["good"].decide(approve()))))
-            assert await soon(runtime.delete("bad")) is True
-            with pytest.raises(UnknownAgent):
-                await soon(runtime.get("bad").state())
-
-    play(main)
+    asked = {}
+    async with opened(sqlite.store(), agent()) as runtime:
+        for id in ("bad", "good", "worse"):
+            asked[id] = interrupted(await soon(runtime.spawn("desk", id).run("go")))
+    db = sqlite3.connect(sqlite.path)
+    number = "(SELECT no FROM agents WHERE id = ?) << 32"
+    db.execute(f"UPDATE records SET payload = x'7b' WHERE id = ({number}) + 2", ("bad",))
+    db.execute(f"DELETE FROM records WHERE id = ({number}) + 2", ("worse",))
+    db.commit()
+    db.close()
+    async with opened(sqlite.store(), agent()) as runtime:
+        assert [p.agent_id for p in await soon(runtime.pending())] == ["good"]
+        for id in ("bad", "worse"):
+            with pytest.raises(StoreDamaged, match=r"damaged: .* cannot be read"):
+                await soon(runtime.get(id).run("hello"))
+        good = runtime.get("good")
+        completed(await soon(good.resume(asked["good"].decide(approve()))))
+        assert await soon(runtime.delete("bad")) is True
+        with pytest.raises(UnknownAgent):
+            await soon(runtime.get("bad").state())
 
 
 def test_a_file_that_is_no_database_or_cannot_be_written_is_told_when_the_runtime_begins(
@@ -464,84 +437,71 @@ def small(sqlite: SqlitePlace) -> DatabaseStore:
 BIG = "x" * 6_000
 
 
-def test_an_input_that_is_too_large_is_refused_before_anything_runs(sqlite: SqlitePlace) -> None:
+async def test_an_input_that_is_too_large_is_refused_before_anything_runs(
+    sqlite: SqlitePlace,
+) -> None:
     """J16: the agent is as it was."""
-
-    async def main() -> None:
-        async with opened(small(sqlite), desk("one", "two")) as runtime:
-            ref = runtime.spawn("desk", "t")
-            for future in (ref.run(BIG, message_id="m"), ref.send(BIG, message_id="m")):
-                with pytest.raises(RecordRefused, match="bytes; at most"):
-                    await soon(future)
-            assert ref.status() is not Status.FAILED
-            assert completed(await soon(ref.run("small", message_id="m"))).text == "one"
-
-    play(main)
+    async with opened(small(sqlite), desk("one", "two")) as runtime:
+        ref = runtime.spawn("desk", "t")
+        for future in (ref.run(BIG, message_id="m"), ref.send(BIG, message_id="m")):
+            with pytest.raises(RecordRefused, match="bytes; at most"):
+                await soon(future)
+        assert ref.status() is not Status.FAILED
+        assert completed(await soon(ref.run("small", message_id="m"))).text == "one"
 
 
-def test_an_input_that_is_too_large_withdraws_nothing(sqlite: SqlitePlace) -> None:
+async def test_an_input_that_is_too_large_withdraws_nothing(sqlite: SqlitePlace) -> None:
     """J16, I10: it was not accepted."""
-
-    async def main() -> None:
-        agent = desk(call("pay"), "done", interrupt_on={"pay": True})
-        async with opened(small(sqlite), agent) as runtime:
-            ref = runtime.spawn("desk", "t")
-            asked = interrupted(await soon(ref.run("go")))
-            with pytest.raises(RecordRefused):
-                await soon(ref.run(BIG))
-            assert ref.status() is Status.INTERRUPTED
-            assert [p.request for p in await soon(runtime.pending())] == list(asked.requests)
-            assert completed(await soon(ref.resume(asked.decide(approve())))).text == "done"
-
-    play(main)
+    agent = desk(call("pay"), "done", interrupt_on={"pay": True})
+    async with opened(small(sqlite), agent) as runtime:
+        ref = runtime.spawn("desk", "t")
+        asked = interrupted(await soon(ref.run("go")))
+        with pytest.raises(RecordRefused):
+            await soon(ref.run(BIG))
+        assert ref.status() is Status.INTERRUPTED
+        assert [p.request for p in await soon(runtime.pending())] == list(asked.requests)
+        assert completed(await soon(ref.resume(asked.decide(approve())))).text == "done"
 
 
-def test_messages_that_are_too_large_together_are_run_one_after_the_other(
+async def test_messages_that_are_too_large_together_are_run_one_after_the_other(
     sqlite: SqlitePlace,
 ) -> None:
     """J16, A2: each was accepted, so each is run."""
     held = Held("first")
 
-    async def main() -> None:
-        model = ScriptedModel([held, *["ok"] * 5])
-        async with opened(small(sqlite), Agent("desk", model)) as runtime:
-            ref = runtime.spawn("desk", "t")
-            run = ref.run("go")
-            await soon(held.entered.wait())
-            for letter in "abc":
-                await soon(ref.send(letter * 3_000))
-            last = ref.run("d" * 3_000)
-            held.release.set()
-            assert completed(await soon(run)).text == "first"
-            done = completed(await soon(last))
-            said = str(list(done.state.messages))
-            assert [said.count(letter * 3_000) for letter in "abcd"] == [1, 1, 1, 1]
-            assert not done.state.queue
-
-    play(main)
+    model = ScriptedModel([held, *["ok"] * 5])
+    async with opened(small(sqlite), Agent("desk", model)) as runtime:
+        ref = runtime.spawn("desk", "t")
+        run = ref.run("go")
+        await soon(held.entered.wait())
+        for letter in "abc":
+            await soon(ref.send(letter * 3_000))
+        last = ref.run("d" * 3_000)
+        held.release.set()
+        assert completed(await soon(run)).text == "first"
+        done = completed(await soon(last))
+        said = str(list(done.state.messages))
+        assert [said.count(letter * 3_000) for letter in "abcd"] == [1, 1, 1, 1]
+        assert not done.state.queue
 
 
-def test_a_message_that_could_never_begin_a_run_is_not_accepted(sqlite: SqlitePlace) -> None:
+async def test_a_message_that_could_never_begin_a_run_is_not_accepted(sqlite: SqlitePlace) -> None:
     """J16: what is queued must fit into a run's first record as well."""
-
-    async def main() -> None:
-        async with opened(small(sqlite), desk("one", "two", "three")) as runtime:
-            ref = runtime.spawn("desk", "t")
-            for size in range(4_000, 5_100, 50):
-                try:
-                    await soon(ref.send("y" * size))
-                except RecordRefused:
-                    break
-                outcome = await soon(ref.outcome())
-                assert isinstance(outcome, Completed), size
-            else:
-                raise AssertionError("nothing was too large")
-            assert isinstance(await soon(ref.run("go")), Completed)
-
-    play(main)
+    async with opened(small(sqlite), desk("one", "two", "three")) as runtime:
+        ref = runtime.spawn("desk", "t")
+        for size in range(4_000, 5_100, 50):
+            try:
+                await soon(ref.send("y" * size))
+            except RecordRefused:
+                break
+            outcome = await soon(ref.outcome())
+            assert isinstance(outcome, Completed), size
+        else:
+            raise AssertionError("nothing was too large")
+        assert isinstance(await soon(ref.run("go")), Completed)
 
 
-def test_a_result_that_is_too_large_is_an_error_and_its_tool_does_not_run_again(
+async def test_a_result_that_is_too_large_is_an_error_and_its_tool_does_not_run_again(
     sqlite: SqlitePlace,
 ) -> None:
     """J16."""
@@ -554,81 +514,67 @@ def test_a_result_that_is_too_large_is_an_error_and_its_tool_does_not_run_again(
     def agent() -> Agent:
         return desk(call("fetch"), "done", tools=[fetch])
 
-    async def main() -> None:
-        async with opened(small(sqlite), agent()) as runtime:
-            done = completed(await soon(runtime.spawn("desk", "t").run("go")))
-            (part,) = results(done.state)
-            assert part.outcome == "failed"
-            assert "'fetch' ran, but its result cannot be kept" in str(part.content)
-        async with opened(small(sqlite), agent()) as runtime:
-            await soon(runtime.get("t").outcome())
-            assert ran == ["fetch"]
-
-    play(main)
+    async with opened(small(sqlite), agent()) as runtime:
+        done = completed(await soon(runtime.spawn("desk", "t").run("go")))
+        (part,) = results(done.state)
+        assert part.outcome == "failed"
+        assert "'fetch' ran, but its result cannot be kept" in str(part.content)
+    async with opened(small(sqlite), agent()) as runtime:
+        await soon(runtime.get("t").outcome())
+        assert ran == ["fetch"]
 
 
-def test_a_reply_that_is_too_large_fails_the_run_and_the_agent_goes_on(sqlite: SqlitePlace) -> None:
+async def test_a_reply_that_is_too_large_fails_the_run_and_the_agent_goes_on(
+    sqlite: SqlitePlace,
+) -> None:
     """J16."""
-
-    async def main() -> None:
-        model = ScriptedModel([BIG, "small"])
-        async with opened(small(sqlite), Agent("desk", model)) as runtime:
-            ref = runtime.spawn("desk", "t")
-            failed = await soon(ref.run("go"))
-            assert isinstance(failed, Failed)
-            assert isinstance(failed.error, RecordRefused)
-            assert ref.status() is Status.FAILED
-            assert completed(await soon(ref.run("again"))).text == "small"
-
-    play(main)
+    model = ScriptedModel([BIG, "small"])
+    async with opened(small(sqlite), Agent("desk", model)) as runtime:
+        ref = runtime.spawn("desk", "t")
+        failed = await soon(ref.run("go"))
+        assert isinstance(failed, Failed)
+        assert isinstance(failed.error, RecordRefused)
+        assert ref.status() is Status.FAILED
+        assert completed(await soon(ref.run("again"))).text == "small"
 
 
-def test_an_end_that_is_too_large_to_be_recorded_fails_the_run(sqlite: SqlitePlace) -> None:
+async def test_an_end_that_is_too_large_to_be_recorded_fails_the_run(sqlite: SqlitePlace) -> None:
     """J16: as with a model whose error says far too much."""
-
-    async def main() -> None:
-        model = ScriptedModel([ValueError(BIG), "small"])
-        async with opened(small(sqlite), Agent("desk", model)) as runtime:
-            ref = runtime.spawn("desk", "t")
-            failed = await soon(ref.run("go"))
-            assert isinstance(failed, Failed)
-            assert isinstance(failed.error, RecordRefused)
-            assert completed(await soon(ref.run("again"))).text == "small"
-
-    play(main)
+    model = ScriptedModel([ValueError(BIG), "small"])
+    async with opened(small(sqlite), Agent("desk", model)) as runtime:
+        ref = runtime.spawn("desk", "t")
+        failed = await soon(ref.run("go"))
+        assert isinstance(failed, Failed)
+        assert isinstance(failed.error, RecordRefused)
+        assert completed(await soon(ref.run("again"))).text == "small"
 
 
-def test_an_answer_that_is_too_large_leaves_the_requests_standing(sqlite: SqlitePlace) -> None:
+async def test_an_answer_that_is_too_large_leaves_the_requests_standing(
+    sqlite: SqlitePlace,
+) -> None:
     """J16, I5."""
     from understudy import respond
 
-    async def main() -> None:
-        agent = desk(call("pay"), "done", interrupt_on={"pay": True})
-        async with opened(small(sqlite), agent) as runtime:
-            ref = runtime.spawn("desk", "t")
-            asked = interrupted(await soon(ref.run("go")))
-            with pytest.raises(RecordRefused):
-                await soon(ref.resume(asked.decide(respond(BIG))))
-            assert completed(await soon(ref.resume(asked.decide(approve())))).text == "done"
-
-    play(main)
+    agent = desk(call("pay"), "done", interrupt_on={"pay": True})
+    async with opened(small(sqlite), agent) as runtime:
+        ref = runtime.spawn("desk", "t")
+        asked = interrupted(await soon(ref.run("go")))
+        with pytest.raises(RecordRefused):
+            await soon(ref.resume(asked.decide(respond(BIG))))
+        assert completed(await soon(ref.resume(asked.decide(approve())))).text == "done"
 
 
-def test_an_agent_too_large_for_a_snapshot_is_not_compacted_and_goes_on(
+async def test_an_agent_too_large_for_a_snapshot_is_not_compacted_and_goes_on(
     sqlite: SqlitePlace,
 ) -> None:
     """J17, J16."""
-
-    async def main() -> None:
-        async with opened(small(sqlite), desk("one", "two", "three")) as runtime:
-            ref = runtime.spawn("desk", "t")
-            for _ in range(2):
-                completed(await soon(ref.run("y" * 3_000)))
-            with pytest.raises(RecordRefused, match="snapshot"):
-                await soon(ref.compact())
-            assert completed(await soon(ref.run("go"))).text == "three"
-
-    play(main)
+    async with opened(small(sqlite), desk("one", "two", "three")) as runtime:
+        ref = runtime.spawn("desk", "t")
+        for _ in range(2):
+            completed(await soon(ref.run("y" * 3_000)))
+        with pytest.raises(RecordRefused, match="snapshot"):
+            await soon(ref.compact())
+        assert completed(await soon(ref.run("go"))).text == "three"
 
 
 # ------------------------------------------------------------- beginning, and beginning again
@@ -653,7 +599,7 @@ def test_a_store_serves_one_runtime_after_the_other(sqlite: SqlitePlace) -> None
     assert play(begin) == "two"
 
 
-def test_a_restored_store_with_a_damaged_agent_begins_all_the_same(
+async def test_a_restored_store_with_a_damaged_agent_begins_all_the_same(
     sqlite: SqlitePlace, tmp_path: Path
 ) -> None:
     """J7: that one cannot be woken; what the others were doing is in doubt or asked anew."""
@@ -663,33 +609,28 @@ def test_a_restored_store_with_a_damaged_agent_begins_all_the_same(
 
     older = tmp_path / "older.db"
 
-    async def main() -> None:
-        async with opened(sqlite.store(), agent()) as runtime:
-            asked = interrupted(await soon(runtime.spawn("desk", "good").run("go")))
-            interrupted(await soon(runtime.spawn("desk", "bad").run("go")))
-        sqlite3.connect(sqlite.path).execute("VACUUM INTO ?", (str(older),)).connection.close()
-        async with opened(sqlite.store(), agent()) as runtime:
-            completed(await soon(runtime.get("good").resume(asked.decide(approve()))))
-        older.replace(sqlite.path)
-        db = sqlite3.connect(sqlite.path)
-        db.execute(
-            "DELETE FROM records WHERE id = ((SELECT no FROM agents WHERE id='bad') << 32) + 2"
-        )
-        db.commit()
-        db.close()
-        async with opened(sqlite.store(), agent()) as runtime:
-            good = runtime.get("good")
-            with pytest.raises(StoreDamaged):
-                await soon(runtime.get("bad").outcome())
-            anew = await soon(good.outcome())
-            assert isinstance(anew, Interrupted)
-            assert not {r.id for r in anew.requests} & {r.id for r in asked.requests}
-            assert [p.request for p in await soon(runtime.pending())] == list(anew.requests)
-
-    play(main)
+    async with opened(sqlite.store(), agent()) as runtime:
+        asked = interrupted(await soon(runtime.spawn("desk", "good").run("go")))
+        interrupted(await soon(runtime.spawn("desk", "bad").run("go")))
+    sqlite3.connect(sqlite.path).execute("VACUUM INTO ?", (str(older),)).connection.close()
+    async with opened(sqlite.store(), agent()) as runtime:
+        completed(await soon(runtime.get("good").resume(asked.decide(approve()))))
+    older.replace(sqlite.path)
+    db = sqlite3.connect(sqlite.path)
+    db.execute("DELETE FROM records WHERE id = ((SELECT no FROM agents WHERE id='bad') << 32) + 2")
+    db.commit()
+    db.close()
+    async with opened(sqlite.store(), agent()) as runtime:
+        good = runtime.get("good")
+        with pytest.raises(StoreDamaged):
+            await soon(runtime.get("bad").outcome())
+        anew = await soon(good.outcome())
+        assert isinstance(anew, Interrupted)
+        assert not {r.id for r in anew.requests} & {r.id for r in asked.requests}
+        assert [p.request for p in await soon(runtime.pending())] == list(anew.requests)
 
 
-def test_one_agent_that_cannot_be_read_keeps_no_other_from_being_recovered(
+async def test_one_agent_that_cannot_be_read_keeps_no_other_from_being_recovered(
     sqlite: SqlitePlace,
 ) -> None:
     """J10: suspects too, which come last."""
@@ -707,23 +648,18 @@ def test_one_agent_that_cannot_be_read_keeps_no_other_from_being_recovered(
     def agent() -> Agent:
         return desk(call("slow"), "done", tools=[slow])
 
-    async def main() -> None:
-        async with opened(sqlite.store(), agent()) as runtime:
-            for id in ("a", "b", "c"):
-                runtime.spawn("desk", id).run("go")
-            await soon(held.entered.wait())
-        db = sqlite3.connect(sqlite.path)
-        db.execute(
-            "DELETE FROM records WHERE id = ((SELECT no FROM agents WHERE id='a') << 32) + 2"
-        )
-        db.execute("UPDATE agents SET standing = 'suspect' WHERE id = 'c'")
-        db.commit()
-        db.close()
-        held.release.set()
-        async with opened(sqlite.store(), agent()) as runtime:
-            refs = await soon(runtime.recover(at_once=1))
-            assert [ref.id for ref in refs] == ["a", "b", "c"]
-            for ref in refs[1:]:
-                assert isinstance(await soon(ref.outcome()), Completed)
-
-    play(main)
+    async with opened(sqlite.store(), agent()) as runtime:
+        for id in ("a", "b", "c"):
+            runtime.spawn("desk", id).run("go")
+        await soon(held.entered.wait())
+    db = sqlite3.connect(sqlite.path)
+    db.execute("DELETE FROM records WHERE id = ((SELECT no FROM agents WHERE id='a') << 32) + 2")
+    db.execute("UPDATE agents SET standing = 'suspect' WHERE id = 'c'")
+    db.commit()
+    db.close()
+    held.release.set()
+    async with opened(sqlite.store(), agent()) as runtime:
+        refs = await soon(runtime.recover(at_once=1))
+        assert [ref.id for ref in refs] == ["a", "b", "c"]
+        for ref in refs[1:]:
+            assert isinstance(await soon(ref.outcome()), Completed)

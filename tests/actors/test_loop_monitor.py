@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from tests.support.agents import play, soon
+from tests.support.loops import play, soon
 from understudy import Agent, Runtime, ScriptedModel, call, tool
 from understudy.actors import LoopBlocked
 

@@ -29,19 +29,16 @@ async def cut_off_run(store: MemoryStore) -> None:
         await run
 
 
-def test_recovery_tells_which_agent_it_has_no_definition_for_and_leaves_it_as_it_is(
+async def test_recovery_tells_which_agent_it_has_no_definition_for_and_leaves_it_as_it_is(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def main() -> None:
-        store = MemoryStore()
-        await cut_off_run(store)
-        async with Runtime([agent_called("other")], store=store) as runtime:
-            (ref,) = await runtime.recover()
-            with pytest.raises(Exception, match="No agent is named 'clerk'; there are: 'other'"):
-                await ref.outcome()
-        assert "agent 'a' was not recovered: No agent is named 'clerk'" in caplog.text
-        async with Runtime([agent_called("clerk")], store=store) as runtime:
-            (ref,) = await runtime.recover()
-            assert isinstance(await ref.outcome(), Completed)
-
-    asyncio.run(main())
+    store = MemoryStore()
+    await cut_off_run(store)
+    async with Runtime([agent_called("other")], store=store) as runtime:
+        (ref,) = await runtime.recover()
+        with pytest.raises(Exception, match="No agent is named 'clerk'; there are: 'other'"):
+            await ref.outcome()
+    assert "agent 'a' was not recovered: No agent is named 'clerk'" in caplog.text
+    async with Runtime([agent_called("clerk")], store=store) as runtime:
+        (ref,) = await runtime.recover()
+        assert isinstance(await ref.outcome(), Completed)

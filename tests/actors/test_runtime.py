@@ -12,7 +12,8 @@ from typing import Any
 import pykka
 import pytest
 
-from tests.support.agents import Held, completed, interrupted, play, soon
+from tests.support.agents import Held, completed, interrupted
+from tests.support.loops import play, soon
 from understudy import (
     Agent,
     AgentRef,
@@ -63,7 +64,7 @@ def test_with_starts_a_loop_of_its_own_and_a_thread_gets_the_outcome() -> None:
     in_time(work)
 
 
-def test_async_with_lives_on_the_hosts_loop_and_so_do_async_tools() -> None:
+async def test_async_with_lives_on_the_hosts_loop_and_so_do_async_tools() -> None:
     loops = []
 
     @tool
@@ -71,13 +72,10 @@ def test_async_with_lives_on_the_hosts_loop_and_so_do_async_tools() -> None:
         loops.append(asyncio.get_running_loop())
         return "here"
 
-    async def main() -> None:
-        agent = Agent("host", ScriptedModel([call("where"), "done"]), tools=[where])
-        async with Runtime([agent]) as runtime:
-            assert isinstance(await soon(runtime.spawn("host").run("go")), Completed)
-        assert loops == [asyncio.get_running_loop()]
-
-    play(main)
+    agent = Agent("host", ScriptedModel([call("where"), "done"]), tools=[where])
+    async with Runtime([agent]) as runtime:
+        assert isinstance(await soon(runtime.spawn("host").run("go")), Completed)
+    assert loops == [asyncio.get_running_loop()]
 
 
 def test_many_threads_run_agents_of_one_runtime() -> None:
@@ -100,28 +98,21 @@ def test_many_threads_run_agents_of_one_runtime() -> None:
     assert texts == {number: f"you said {number}" for number in range(16)}
 
 
-def test_two_runtimes_know_nothing_of_each_other() -> None:
-    async def main() -> None:
-        async with Runtime([echo()]) as one, Runtime([echo()]) as other:
-            here, there = one.spawn("echo", "same"), other.spawn("echo", "same")
-            assert here != there
-            await soon(here.run("one"))
-            assert len((await soon(there.state())).messages) == 0
-
-    play(main)
+async def test_two_runtimes_know_nothing_of_each_other() -> None:
+    async with Runtime([echo()]) as one, Runtime([echo()]) as other:
+        here, there = one.spawn("echo", "same"), other.spawn("echo", "same")
+        assert here != there
+        await soon(here.run("one"))
+        assert len((await soon(there.state())).messages) == 0
 
 
-def test_get_on_the_runtimes_own_loop_raises_at_once() -> None:
+async def test_get_on_the_runtimes_own_loop_raises_at_once() -> None:
     """DESIGN §3."""
-
-    async def main() -> None:
-        async with Runtime([echo()]) as runtime:
-            future = runtime.spawn("echo").run("go")
-            with pytest.raises(WouldDeadlock, match="await"):
-                future.get()
-            assert completed(await soon(future)).text == "you said go"
-
-    play(main)
+    async with Runtime([echo()]) as runtime:
+        future = runtime.spawn("echo").run("go")
+        with pytest.raises(WouldDeadlock, match="await"):
+            future.get()
+        assert completed(await soon(future)).text == "you said go"
 
 
 def test_an_async_tool_that_gets_in_the_runtimes_own_thread_is_told() -> None:
@@ -149,121 +140,90 @@ def test_an_async_tool_that_gets_in_the_runtimes_own_thread_is_told() -> None:
 # ------------------------------------------------------------------- spawn and get
 
 
-def test_spawn_returns_at_once_and_asks_nobody() -> None:
-    async def main() -> None:
-        agent = echo()
-        async with Runtime([agent]) as runtime:
-            ref = runtime.spawn("echo", "one")
-            assert ref.status() is Status.PASSIVE
-            assert ref.id == "one"
-            assert isinstance(ref, pykka.ActorRef)
-
-    play(main)
+async def test_spawn_returns_at_once_and_asks_nobody() -> None:
+    agent = echo()
+    async with Runtime([agent]) as runtime:
+        ref = runtime.spawn("echo", "one")
+        assert ref.status() is Status.PASSIVE
+        assert ref.id == "one"
+        assert isinstance(ref, pykka.ActorRef)
 
 
-def test_spawning_an_agent_object_registers_it() -> None:
-    async def main() -> None:
-        agent = echo()
-        async with Runtime() as runtime:
-            one = runtime.spawn(agent, "one")
-            two = runtime.spawn("echo", "two")
-            assert one.id != two.id
-            assert isinstance(await soon(two.run("hello")), Completed)
-
-    play(main)
+async def test_spawning_an_agent_object_registers_it() -> None:
+    agent = echo()
+    async with Runtime() as runtime:
+        one = runtime.spawn(agent, "one")
+        two = runtime.spawn("echo", "two")
+        assert one.id != two.id
+        assert isinstance(await soon(two.run("hello")), Completed)
 
 
-def test_the_same_id_gives_the_same_agent() -> None:
-    async def main() -> None:
-        async with Runtime([echo()]) as runtime:
-            first = runtime.spawn("echo", "one")
-            await soon(first.run("hello"))
-            again, found = runtime.spawn("echo", "one"), runtime.get("one")
-            assert first == again == found
-            assert len({first, again, found}) == 1
-            assert len((await soon(again.state())).messages) == 2
-
-    play(main)
+async def test_the_same_id_gives_the_same_agent() -> None:
+    async with Runtime([echo()]) as runtime:
+        first = runtime.spawn("echo", "one")
+        await soon(first.run("hello"))
+        again, found = runtime.spawn("echo", "one"), runtime.get("one")
+        assert first == again == found
+        assert len({first, again, found}) == 1
+        assert len((await soon(again.state())).messages) == 2
 
 
-def test_agents_without_an_id_get_ids_of_their_own() -> None:
-    async def main() -> None:
-        async with Runtime([echo()]) as runtime:
-            refs = [runtime.spawn("echo") for _ in range(10)]
-            assert len({ref.id for ref in refs}) == 10
-            assert all(runtime.get(ref.id) == ref for ref in refs)
-
-    play(main)
+async def test_agents_without_an_id_get_ids_of_their_own() -> None:
+    async with Runtime([echo()]) as runtime:
+        refs = [runtime.spawn("echo") for _ in range(10)]
+        assert len({ref.id for ref in refs}) == 10
+        assert all(runtime.get(ref.id) == ref for ref in refs)
 
 
-def test_an_id_that_another_definition_has_is_refused_and_nothing_changes() -> None:
-    async def main() -> None:
-        async with Runtime([echo("echo"), echo("other")]) as runtime:
-            ref = runtime.spawn("echo", "one")
-            with pytest.raises(UsageError, match=r"'one'.*'echo'.*'other'"):
-                runtime.spawn("other", "one")
-            assert await soon(runtime.agents()) == [
-                AgentInfo(id="one", agent="echo", status=Status.PASSIVE)
-            ]
-            assert isinstance(await soon(ref.run("hello")), Completed)
-
-    play(main)
+async def test_an_id_that_another_definition_has_is_refused_and_nothing_changes() -> None:
+    async with Runtime([echo("echo"), echo("other")]) as runtime:
+        ref = runtime.spawn("echo", "one")
+        with pytest.raises(UsageError, match=r"'one'.*'echo'.*'other'"):
+            runtime.spawn("other", "one")
+        assert await soon(runtime.agents()) == [
+            AgentInfo(id="one", agent="echo", status=Status.PASSIVE)
+        ]
+        assert isinstance(await soon(ref.run("hello")), Completed)
 
 
-def test_a_refused_spawn_registers_no_definition() -> None:
-    async def main() -> None:
-        async with Runtime([echo()]) as runtime:
-            runtime.spawn("echo", "one")
-            for bad in ("one", "a/b", ""):
-                with pytest.raises(UsageError):
-                    runtime.spawn(echo("new"), bad)
-            with pytest.raises(UsageError, match="No agent is named 'new'"):
-                runtime.spawn("new")
-
-    play(main)
+async def test_a_refused_spawn_registers_no_definition() -> None:
+    async with Runtime([echo()]) as runtime:
+        runtime.spawn("echo", "one")
+        for bad in ("one", "a/b", ""):
+            with pytest.raises(UsageError):
+                runtime.spawn(echo("new"), bad)
+        with pytest.raises(UsageError, match="No agent is named 'new'"):
+            runtime.spawn("new")
 
 
 @pytest.mark.parametrize("bad", ["a/b", "/", "", 3, b"x"])
-def test_an_id_is_text_without_a_slash(bad: Any) -> None:
-    async def main() -> None:
-        async with Runtime([echo()]) as runtime:
-            with pytest.raises(UsageError, match="without '/' or NUL"):
-                runtime.spawn("echo", bad)
-            assert await soon(runtime.agents()) == []
-
-    play(main)
+async def test_an_id_is_text_without_a_slash(bad: Any) -> None:
+    async with Runtime([echo()]) as runtime:
+        with pytest.raises(UsageError, match="without '/' or NUL"):
+            runtime.spawn("echo", bad)
+        assert await soon(runtime.agents()) == []
 
 
 @pytest.mark.parametrize("bad", ["nobody", "", 3, None])
-def test_an_unknown_agent_name_is_refused_naming_the_known_ones(bad: Any) -> None:
-    async def main() -> None:
-        async with Runtime([echo(), echo("second")]) as runtime:
-            with pytest.raises(UsageError, match=r"'echo', 'second'"):
-                runtime.spawn(bad)
-
-    play(main)
+async def test_an_unknown_agent_name_is_refused_naming_the_known_ones(bad: Any) -> None:
+    async with Runtime([echo(), echo("second")]) as runtime:
+        with pytest.raises(UsageError, match=r"'echo', 'second'"):
+            runtime.spawn(bad)
 
 
-def test_an_unknown_id_is_told_before_anything_runs() -> None:
-    async def main() -> None:
-        async with Runtime([echo()]) as runtime:
-            with pytest.raises(UsageError, match="'nobody'"):
-                await soon(runtime.get("nobody").run("hello"))
-            assert await soon(runtime.agents()) == []
-
-    play(main)
+async def test_an_unknown_id_is_told_before_anything_runs() -> None:
+    async with Runtime([echo()]) as runtime:
+        with pytest.raises(UsageError, match="'nobody'"):
+            await soon(runtime.get("nobody").run("hello"))
+        assert await soon(runtime.agents()) == []
 
 
-def test_two_agents_of_one_name_are_refused() -> None:
+async def test_two_agents_of_one_name_are_refused() -> None:
     with pytest.raises(UsageError, match="Two different agents are named 'echo'"):
         Runtime([echo(), echo()])
-
-    async def main() -> None:
-        async with Runtime([echo()]) as runtime:
-            with pytest.raises(UsageError, match="Two different agents are named 'echo'"):
-                runtime.spawn(echo())
-
-    play(main)
+    async with Runtime([echo()]) as runtime:
+        with pytest.raises(UsageError, match="Two different agents are named 'echo'"):
+            runtime.spawn(echo())
 
 
 @pytest.mark.parametrize(
@@ -295,45 +255,39 @@ def test_a_runtime_that_does_not_run_spawns_nothing() -> None:
         Runtime([echo()]).spawn("echo")
 
 
-def test_a_stopped_runtime_spawns_nothing_and_its_refs_are_dead() -> None:
-    async def main() -> None:
-        runtime = Runtime([echo()])
-        async with runtime:
-            ref = runtime.spawn("echo", "one")
-            await soon(ref.run("hello"))
-            assert ref.is_alive()
-        assert not ref.is_alive()
-        assert ref.status() is Status.PASSIVE
-        with pytest.raises(UsageError, match="has stopped"):
-            runtime.spawn("echo")
-        for ask in (
-            lambda: ref.run("x"),
-            lambda: ref.send("x"),
-            ref.state,
-            ref.cancel,
-            ref.pause,
-            ref.unpause,
-            ref.retry,
-            ref.decisions,
-        ):
-            with pytest.raises(pykka.ActorDeadError, match="stopped"):
-                ask()
-        assert ref.stop(block=False).get() is False
-
-    play(main)
+async def test_a_stopped_runtime_spawns_nothing_and_its_refs_are_dead() -> None:
+    runtime = Runtime([echo()])
+    async with runtime:
+        ref = runtime.spawn("echo", "one")
+        await soon(ref.run("hello"))
+        assert ref.is_alive()
+    assert not ref.is_alive()
+    assert ref.status() is Status.PASSIVE
+    with pytest.raises(UsageError, match="has stopped"):
+        runtime.spawn("echo")
+    for ask in (
+        lambda: ref.run("x"),
+        lambda: ref.send("x"),
+        ref.state,
+        ref.cancel,
+        ref.pause,
+        ref.unpause,
+        ref.retry,
+        ref.decisions,
+    ):
+        with pytest.raises(pykka.ActorDeadError, match="stopped"):
+            ask()
+    assert ref.stop(block=False).get() is False
 
 
-def test_a_runtime_is_entered_once() -> None:
-    async def main() -> None:
-        runtime = Runtime([echo()])
-        async with runtime:
-            with pytest.raises(UsageError, match="entered once"):
-                await runtime.__aenter__()
-            assert isinstance(await soon(runtime.spawn("echo").run("hello")), Completed)
+async def test_a_runtime_is_entered_once() -> None:
+    runtime = Runtime([echo()])
+    async with runtime:
         with pytest.raises(UsageError, match="entered once"):
             await runtime.__aenter__()
-
-    play(main)
+        assert isinstance(await soon(runtime.spawn("echo").run("hello")), Completed)
+    with pytest.raises(UsageError, match="entered once"):
+        await runtime.__aenter__()
 
 
 def test_stopping_twice_is_stopping_once() -> None:
@@ -346,13 +300,10 @@ def test_stopping_twice_is_stopping_once() -> None:
     in_time(work)
 
 
-def test_stop_inside_async_with_says_to_leave_the_block() -> None:
-    async def main() -> None:
-        async with Runtime([echo()]) as runtime:
-            with pytest.raises(UsageError, match="leave its `async with`"):
-                runtime.stop()
-
-    play(main)
+async def test_stop_inside_async_with_says_to_leave_the_block() -> None:
+    async with Runtime([echo()]) as runtime:
+        with pytest.raises(UsageError, match="leave its `async with`"):
+            runtime.stop()
 
 
 @pytest.mark.parametrize("inline", [True, False], ids=["on the loop", "in a thread"])
@@ -444,7 +395,7 @@ def test_the_body_of_async_with_raises_as_it_would_without() -> None:
     ],
     ids=range(19),
 )
-def test_what_the_caller_does_wrong_is_raised_at_once_and_nothing_runs(
+async def test_what_the_caller_does_wrong_is_raised_at_once_and_nothing_runs(
     wrong: Callable[[AgentRef], object],
 ) -> None:
     """R8, U2."""
@@ -453,37 +404,30 @@ def test_what_the_caller_does_wrong_is_raised_at_once_and_nothing_runs(
     def fine() -> str:
         return "fine"
 
-    async def main() -> None:
-        model = ScriptedModel([])
-        async with Runtime([Agent("echo", model, tools=[fine])]) as runtime:
-            ref = runtime.spawn("echo")
-            with pytest.raises(UsageError):
-                wrong(ref)
-            assert (await soon(ref.state())).run is None
-            assert model.requests == []
-
-    play(main)
+    model = ScriptedModel([])
+    async with Runtime([Agent("echo", model, tools=[fine])]) as runtime:
+        ref = runtime.spawn("echo")
+        with pytest.raises(UsageError):
+            wrong(ref)
+        assert (await soon(ref.state())).run is None
+        assert model.requests == []
 
 
-def test_instructions_that_lack_a_value_fail_each_waiting_run_and_the_agent_lives() -> None:
+async def test_instructions_that_lack_a_value_fail_each_waiting_run_and_the_agent_lives() -> None:
     """W4, R8: nothing waits for ever."""
-
-    async def main() -> None:
-        model = ScriptedModel(["never"])
-        async with Runtime([Agent("shop", model, instructions="Of {shop}.")]) as runtime:
-            ref = runtime.spawn("shop")
-            futures = [ref.run("one"), ref.run("two")]
-            for future in futures:
-                with pytest.raises(UsageError, match="'shop'"):
-                    await soon(future)
-            assert (await soon(ref.state())).run is None
-            assert ref.status() is Status.IDLE
-            assert model.requests == []
-
-    play(main)
+    model = ScriptedModel(["never"])
+    async with Runtime([Agent("shop", model, instructions="Of {shop}.")]) as runtime:
+        ref = runtime.spawn("shop")
+        futures = [ref.run("one"), ref.run("two")]
+        for future in futures:
+            with pytest.raises(UsageError, match="'shop'"):
+                await soon(future)
+        assert (await soon(ref.state())).run is None
+        assert ref.status() is Status.IDLE
+        assert model.requests == []
 
 
-def test_deps_come_from_spawn_or_else_from_deps_for_by_the_id() -> None:
+async def test_deps_come_from_spawn_or_else_from_deps_for_by_the_id() -> None:
     given: list[Any] = []
 
     @tool
@@ -491,18 +435,15 @@ def test_deps_come_from_spawn_or_else_from_deps_for_by_the_id() -> None:
         given.append((context.agent_id, context.deps))
         return "ok"
 
-    async def main() -> None:
-        model = ScriptedModel([call("looks"), "done"] * 2)
-        agent = Agent("shop", model, tools=[looks])
-        async with Runtime([agent], deps_for=lambda agent_id: f"deps of {agent_id}") as runtime:
-            await soon(runtime.spawn("shop", "given", deps="mine").run("go"))
-            await soon(runtime.spawn("shop", "found").run("go"))
-
-    play(main)
+    model = ScriptedModel([call("looks"), "done"] * 2)
+    agent = Agent("shop", model, tools=[looks])
+    async with Runtime([agent], deps_for=lambda agent_id: f"deps of {agent_id}") as runtime:
+        await soon(runtime.spawn("shop", "given", deps="mine").run("go"))
+        await soon(runtime.spawn("shop", "found").run("go"))
     assert given == [("given", "mine"), ("found", "deps of found")]
 
 
-def test_a_deps_for_that_raises_answers_the_caller_and_the_next_run_works() -> None:
+async def test_a_deps_for_that_raises_answers_the_caller_and_the_next_run_works() -> None:
     """A8: no future waits for ever."""
     broken = [True]
 
@@ -511,15 +452,12 @@ def test_a_deps_for_that_raises_answers_the_caller_and_the_next_run_works() -> N
             raise LookupError(f"no deps for {id}")
         return "deps"
 
-    async def main() -> None:
-        async with Runtime([echo()], deps_for=deps_for) as runtime:
-            ref = runtime.spawn("echo")
-            with pytest.raises(LookupError, match="no deps"):
-                await soon(ref.run("one"))
-            broken.clear()
-            assert isinstance(await soon(ref.run("two")), Completed)
-
-    play(main)
+    async with Runtime([echo()], deps_for=deps_for) as runtime:
+        ref = runtime.spawn("echo")
+        with pytest.raises(LookupError, match="no deps"):
+            await soon(ref.run("one"))
+        broken.clear()
+        assert isinstance(await soon(ref.run("two")), Completed)
 
 
 def test_ask_and_tell_are_run_and_send() -> None:
@@ -534,99 +472,88 @@ def test_ask_and_tell_are_run_and_send() -> None:
     in_time(work)
 
 
-def test_extract_brings_the_value_or_says_how_the_run_ended() -> None:
+async def test_extract_brings_the_value_or_says_how_the_run_ended() -> None:
     """U7."""
 
     @tool
     def answer(number: int) -> int:
         return number
 
-    async def main() -> None:
-        model = ScriptedModel([call("answer", {"number": 42}), "no number"])
-        async with Runtime([Agent("counter", model, tools=[answer])]) as runtime:
-            ref = runtime.spawn("counter")
-            assert await soon(ref.extract("answer", "How many?")) == 42
-            with pytest.raises(NotExtracted, match="'answer'"):
-                await soon(ref.extract("answer", "And now?"))
-
-    play(main)
+    model = ScriptedModel([call("answer", {"number": 42}), "no number"])
+    async with Runtime([Agent("counter", model, tools=[answer])]) as runtime:
+        ref = runtime.spawn("counter")
+        assert await soon(ref.extract("answer", "How many?")) == 42
+        with pytest.raises(NotExtracted, match="'answer'"):
+            await soon(ref.extract("answer", "And now?"))
 
 
 # --------------------------------------------------------------- looking at all of them
 
 
-def test_agents_pending_and_status_tell_of_all_agents() -> None:
+async def test_agents_pending_and_status_tell_of_all_agents() -> None:
     """I10: pending requests are listed across agents."""
 
     @tool
     def ask_first() -> str:
         return "asked"
 
-    async def main() -> None:
-        asks = Agent(
-            "asks",
-            ScriptedModel(
-                lambda request: call("ask_first") if len(request.messages) == 1 else "ok"
-            ),
-            tools=[ask_first],
-            interrupt_on={"ask_first": True},
-        )
-        held = Held()
-        busy = Agent("busy", ScriptedModel([held]))
-        async with Runtime([asks, busy]) as runtime:
-            first, second = runtime.spawn("asks", "1"), runtime.spawn("asks", "2")
-            third = runtime.spawn("busy", "3")
-            running = third.run("go")
-            outcomes = [interrupted(await soon(ref.run("go"))) for ref in (first, second)]
-            await soon(held.entered.wait())
+    asks = Agent(
+        "asks",
+        ScriptedModel(lambda request: call("ask_first") if len(request.messages) == 1 else "ok"),
+        tools=[ask_first],
+        interrupt_on={"ask_first": True},
+    )
+    held = Held()
+    busy = Agent("busy", ScriptedModel([held]))
+    async with Runtime([asks, busy]) as runtime:
+        first, second = runtime.spawn("asks", "1"), runtime.spawn("asks", "2")
+        third = runtime.spawn("busy", "3")
+        running = third.run("go")
+        outcomes = [interrupted(await soon(ref.run("go"))) for ref in (first, second)]
+        await soon(held.entered.wait())
 
-            pending = await soon(runtime.pending())
-            assert [(p.agent_id, p.request.id) for p in pending] == [
-                ("1", outcomes[0].requests[0].id),
-                ("2", outcomes[1].requests[0].id),
-            ]
-            assert [(a.id, a.agent, a.status) for a in await soon(runtime.agents())] == [
-                ("1", "asks", Status.INTERRUPTED),
-                ("2", "asks", Status.INTERRUPTED),
-                ("3", "busy", Status.RUNNING),
-            ]
-            status = runtime.status()
-            assert (status.agents, status.running, status.abandoned_threads) == (3, 1, 0)
-            assert "3" in str(runtime.tree())
+        pending = await soon(runtime.pending())
+        assert [(p.agent_id, p.request.id) for p in pending] == [
+            ("1", outcomes[0].requests[0].id),
+            ("2", outcomes[1].requests[0].id),
+        ]
+        assert [(a.id, a.agent, a.status) for a in await soon(runtime.agents())] == [
+            ("1", "asks", Status.INTERRUPTED),
+            ("2", "asks", Status.INTERRUPTED),
+            ("3", "busy", Status.RUNNING),
+        ]
+        status = runtime.status()
+        assert (status.agents, status.running, status.abandoned_threads) == (3, 1, 0)
+        assert "3" in str(runtime.tree())
 
-            await soon(first.resume(outcomes[0].decide(respond("yes"))))
-            assert [p.agent_id for p in await soon(runtime.pending())] == ["2"]
-            held.release.set()
-            await soon(running)
-
-    play(main)
+        await soon(first.resume(outcomes[0].decide(respond("yes"))))
+        assert [p.agent_id for p in await soon(runtime.pending())] == ["2"]
+        held.release.set()
+        await soon(running)
 
 
-def test_the_tree_shows_the_sub_agents_that_open_calls_run() -> None:
+async def test_the_tree_shows_the_sub_agents_that_open_calls_run() -> None:
     """S5, DESIGN §5."""
     held = Held("found it")
     kid = Agent("kid", ScriptedModel([held]), description="Looks things up.")
     model = ScriptedModel([call("task", {"task_name": "kid", "instructions": "look"}), "done"])
     boss = Agent("boss", model, middleware=[SubAgent([kid], general_purpose=False)])
 
-    async def main() -> None:
-        async with Runtime([boss]) as runtime:
-            run = runtime.spawn("boss", "b-1").run("go")
-            await soon(held.entered.wait())
-            (agent,) = runtime.tree().children
-            assert (agent.id, agent.class_name) == ("b-1", "AgentActor")
-            assert isinstance(agent, AgentTree)
-            assert agent.children == ()
-            (nested,) = agent.nested_runs
-            assert (nested.agent, nested.status) == ("kid", Status.RUNNING)
-            assert f"└── {nested.key} (nested run of kid) running" in str(runtime.tree())
-            held.release.set()
-            await soon(run)
-            (agent,) = runtime.tree().children
-            assert isinstance(agent, AgentTree)
-            assert agent.nested_runs == ()
-
-    play(main)
+    async with Runtime([boss]) as runtime:
+        run = runtime.spawn("boss", "b-1").run("go")
+        await soon(held.entered.wait())
+        (agent,) = runtime.tree().children
+        assert (agent.id, agent.class_name) == ("b-1", "AgentActor")
+        assert isinstance(agent, AgentTree)
+        assert agent.children == ()
+        (nested,) = agent.nested_runs
+        assert (nested.agent, nested.status) == ("kid", Status.RUNNING)
+        assert f"└── {nested.key} (nested run of kid) running" in str(runtime.tree())
+        held.release.set()
+        await soon(run)
+        (agent,) = runtime.tree().children
+        assert isinstance(agent, AgentTree)
+        assert agent.nested_runs == ()
 
 
 def test_a_runtime_of_the_parent_process_refuses_everything_in_a_forked_child() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.agents import Held, play, soon, told_by_users
+from tests.support.agents import Held, told_by_users
+from tests.support.loops import soon
 from understudy import (
     Agent,
     Completed,
@@ -50,89 +51,76 @@ async def passive(ref: AgentRef) -> int:
     return last
 
 
-def test_an_agent_that_is_activated_for_a_run_is_never_seen_idle_before_it() -> None:
-    async def main() -> None:
-        async with Runtime([Agent("a", ScriptedModel(lambda _: "done"))]) as runtime:
-            ref = runtime.spawn("a", "a-1")
-            await soon(ref.run("one"))
-            subscription = ref.events(after=await passive(ref))
-            await soon(ref.run("two"))
-            seen = await soon(statuses_until(subscription, Status.IDLE))
-            assert seen == [Status.RUNNING, Status.IDLE]
-
-    play(main)
+async def test_an_agent_that_is_activated_for_a_run_is_never_seen_idle_before_it() -> None:
+    async with Runtime([Agent("a", ScriptedModel(lambda _: "done"))]) as runtime:
+        ref = runtime.spawn("a", "a-1")
+        await soon(ref.run("one"))
+        subscription = ref.events(after=await passive(ref))
+        await soon(ref.run("two"))
+        seen = await soon(statuses_until(subscription, Status.IDLE))
+        assert seen == [Status.RUNNING, Status.IDLE]
 
 
-def test_an_agent_that_is_activated_for_an_answer_is_never_seen_interrupted_before_it() -> None:
+async def test_an_agent_that_is_activated_for_an_answer_is_never_seen_interrupted_before_it() -> (
+    None
+):
     model = ScriptedModel([call("refund", {"order_id": "17"}), "done"])
     gated = Agent("a", model, tools=[refund], interrupt_on={"refund": True})
 
-    async def main() -> None:
-        async with Runtime([gated]) as runtime:
-            ref = runtime.spawn("a", "a-1")
-            outcome = await soon(ref.run("one"))
-            assert isinstance(outcome, Interrupted)
-            subscription = ref.events(after=await passive(ref))
-            await soon(ref.resume(outcome.decide(respond("yes"))))
-            seen = await soon(statuses_until(subscription, Status.IDLE))
-            assert seen == [Status.RUNNING, Status.IDLE]
-
-    play(main)
+    async with Runtime([gated]) as runtime:
+        ref = runtime.spawn("a", "a-1")
+        outcome = await soon(ref.run("one"))
+        assert isinstance(outcome, Interrupted)
+        subscription = ref.events(after=await passive(ref))
+        await soon(ref.resume(outcome.decide(respond("yes"))))
+        seen = await soon(statuses_until(subscription, Status.IDLE))
+        assert seen == [Status.RUNNING, Status.IDLE]
 
 
-def test_an_agent_that_is_activated_to_be_read_gets_the_status_of_its_last_run() -> None:
-    async def main() -> None:
-        async with Runtime([Agent("a", ScriptedModel(lambda _: "done"))]) as runtime:
-            ref = runtime.spawn("a", "a-1")
-            await soon(ref.run("one"))
-            await soon(ref.stop(block=False))
-            assert ref.status() is Status.PASSIVE
-            await soon(ref.state())
-            assert ref.status() is Status.IDLE
-
-    play(main)
+async def test_an_agent_that_is_activated_to_be_read_gets_the_status_of_its_last_run() -> None:
+    async with Runtime([Agent("a", ScriptedModel(lambda _: "done"))]) as runtime:
+        ref = runtime.spawn("a", "a-1")
+        await soon(ref.run("one"))
+        await soon(ref.stop(block=False))
+        assert ref.status() is Status.PASSIVE
+        await soon(ref.state())
+        assert ref.status() is Status.IDLE
 
 
 @pytest.mark.parametrize("queued_first", [True, False])
-def test_after_a_cancel_a_waiting_run_starts_and_takes_the_messages_queued_before_it(
+async def test_after_a_cancel_a_waiting_run_starts_and_takes_the_messages_queued_before_it(
     queued_first: bool,
 ) -> None:
     held = Held("never")
     model = ScriptedModel([held, "second"])
 
-    async def main() -> None:
-        async with Runtime([Agent("a", model)]) as runtime:
-            ref = runtime.spawn("a")
-            first = ref.run("first")
-            await soon(held.entered.wait())
-            if queued_first:
-                await soon(ref.send("queued"))
-            waiting = ref.run("waiting")
-            if not queued_first:
-                await soon(ref.send("queued"))
-            assert isinstance(await soon(ref.cancel()), Stopped)
-            assert isinstance(await soon(first), Stopped)
-            assert isinstance(await soon(waiting), Completed)
-            assert ("queued" in told_by_users(model.requests[-1])) is queued_first
-
-    play(main)
+    async with Runtime([Agent("a", model)]) as runtime:
+        ref = runtime.spawn("a")
+        first = ref.run("first")
+        await soon(held.entered.wait())
+        if queued_first:
+            await soon(ref.send("queued"))
+        waiting = ref.run("waiting")
+        if not queued_first:
+            await soon(ref.send("queued"))
+        assert isinstance(await soon(ref.cancel()), Stopped)
+        assert isinstance(await soon(first), Stopped)
+        assert isinstance(await soon(waiting), Completed)
+        assert ("queued" in told_by_users(model.requests[-1])) is queued_first
 
 
-def test_after_a_cancel_messages_that_were_only_sent_wait_for_the_next_message() -> None:
+async def test_after_a_cancel_messages_that_were_only_sent_wait_for_the_next_message() -> None:
     held = Held("never")
     model = ScriptedModel([held, "second"])
 
-    async def main() -> None:
-        async with Runtime([Agent("a", model)]) as runtime:
-            ref = runtime.spawn("a")
-            first = ref.run("first")
-            await soon(held.entered.wait())
-            await soon(ref.send("queued"))
-            await soon(ref.cancel())
-            assert isinstance(await soon(first), Stopped)
-            assert ref.status() is Status.CANCELLED
-            assert len(model.requests) == 1
-            assert isinstance(await soon(ref.run("next")), Completed)
-            assert told_by_users(model.requests[-1])[-2:] == ["queued", "next"]
-
-    play(main)
+    async with Runtime([Agent("a", model)]) as runtime:
+        ref = runtime.spawn("a")
+        first = ref.run("first")
+        await soon(held.entered.wait())
+        await soon(ref.send("queued"))
+        await soon(ref.cancel())
+        assert isinstance(await soon(first), Stopped)
+        assert ref.status() is Status.CANCELLED
+        assert len(model.requests) == 1
+        assert isinstance(await soon(ref.run("next")), Completed)
+        assert told_by_users(model.requests[-1])[-2:] == ["queued", "next"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.agents import play, soon
+from tests.support.loops import soon
 from understudy import Agent, Interrupted, Runtime, ScriptedModel, Status, call, tool
 from understudy.actors import AgentTree, NestedRun
 from understudy.middleware import SubAgent
@@ -26,33 +26,29 @@ def boss_with_gated_kid() -> Agent:
     return Agent("boss", model, middleware=[SubAgent([kid], general_purpose=False)])
 
 
-def test_a_nested_run_that_waits_for_a_person_is_shown_as_interrupted_below_its_actor() -> None:
-    async def main() -> None:
-        async with Runtime([boss_with_gated_kid()]) as runtime:
-            outcome = await soon(runtime.spawn("boss", "b-1").run("go"))
-            assert isinstance(outcome, Interrupted)
-            tree = runtime.tree()
-            (agent,) = tree.children
-            assert isinstance(agent, AgentTree)
-            assert (agent.id, agent.class_name, agent.restarts) == ("b-1", "AgentActor", 0)
-            (nested,) = agent.nested_runs
-            assert nested == NestedRun(nested.key, "kid", Status.INTERRUPTED)
-            assert str(tree).splitlines() == [
-                "agents (Supervisor) running",
-                "└── b-1 (AgentActor) running",
-                f"    └── {nested.key} (nested run of kid) interrupted",
-            ]
+async def test_a_nested_run_that_waits_for_a_person_is_shown_as_interrupted_below_its_actor() -> (
+    None
+):
+    async with Runtime([boss_with_gated_kid()]) as runtime:
+        outcome = await soon(runtime.spawn("boss", "b-1").run("go"))
+        assert isinstance(outcome, Interrupted)
+        tree = runtime.tree()
+        (agent,) = tree.children
+        assert isinstance(agent, AgentTree)
+        assert (agent.id, agent.class_name, agent.restarts) == ("b-1", "AgentActor", 0)
+        (nested,) = agent.nested_runs
+        assert nested == NestedRun(nested.key, "kid", Status.INTERRUPTED)
+        assert str(tree).splitlines() == [
+            "agents (Supervisor) running",
+            "└── b-1 (AgentActor) running",
+            f"    └── {nested.key} (nested run of kid) interrupted",
+        ]
 
-    play(main)
 
-
-def test_a_passive_agent_has_no_actor_in_the_tree() -> None:
-    async def main() -> None:
-        async with Runtime([boss_with_gated_kid()]) as runtime:
-            ref = runtime.spawn("boss", "b-1")
-            await soon(ref.run("go"))
-            await soon(ref.stop(block=False))
-            await soon(runtime.pending())
-            assert [child.id for child in runtime.tree().children] == []
-
-    play(main)
+async def test_a_passive_agent_has_no_actor_in_the_tree() -> None:
+    async with Runtime([boss_with_gated_kid()]) as runtime:
+        ref = runtime.spawn("boss", "b-1")
+        await soon(ref.run("go"))
+        await soon(ref.stop(block=False))
+        await soon(runtime.pending())
+        assert [child.id for child in runtime.tree().children] == []

@@ -12,10 +12,10 @@ from tests.support.agents import (
     by_turn,
     completed,
     interrupted,
-    never,
     reloaded,
     results,
 )
+from tests.support.loops import never, own_tasks
 from understudy import (
     Agent,
     Completed,
@@ -228,159 +228,145 @@ def test_a_tool_may_run_several_agents_at_once_and_wait_with_all_of_them(
     assert sorted(cast.ran) == [("a", 0), ("b", 1)]
 
 
-def test_one_agent_that_waits_does_not_leave_another_of_the_same_tool_running() -> None:
+async def test_one_agent_that_waits_does_not_leave_another_of_the_same_tool_running() -> None:
     """S6: when the outcome is told, nothing goes on behind it."""
+    slow_ended, release = list[str](), asyncio.Event()
 
-    async def main() -> None:
-        slow_ended, release = list[str](), asyncio.Event()
+    @tool
+    async def danger() -> str:
+        return "did"
 
-        @tool
-        async def danger() -> str:
-            return "did"
+    @tool(idempotent=True)
+    async def slow() -> str:
+        try:
+            await release.wait()
+        finally:
+            slow_ended.append("slow")
+        return "slow"
 
-        @tool(idempotent=True)
-        async def slow() -> str:
-            try:
-                await release.wait()
-            finally:
-                slow_ended.append("slow")
-            return "slow"
+    gate = HumanInTheLoop({"danger": True})
+    asks = Agent("asks", by_turn([call("danger")]), tools=[danger], middleware=[gate])
+    works = Agent("works", by_turn([call("slow")]), tools=[slow])
 
-        gate = HumanInTheLoop({"danger": True})
-        asks = Agent("asks", by_turn([call("danger")]), tools=[danger], middleware=[gate])
-        works = Agent("works", by_turn([call("slow")]), tools=[slow])
+    @tool
+    async def work(ctx: ToolContext) -> str:
+        await asyncio.gather(ctx.run_agent(works, "x"), ctx.run_agent(asks, "x"))
+        return "both"
 
-        @tool
-        async def work(ctx: ToolContext) -> str:
-            await asyncio.gather(ctx.run_agent(works, "x"), ctx.run_agent(asks, "x"))
-            return "both"
-
-        boss = Agent("boss", by_turn([call("work")]), tools=[work])
-        running = asyncio.ensure_future(boss.execute("go"))
-        for _ in range(50):
-            await asyncio.sleep(0)  # lets everything come to rest
-        before = running.done()
-        assert not before or slow_ended, "an outcome was told while a child was still at work"
-        release.set()
-        outcome = interrupted(await running)
-        end = await boss.resume(reloaded(outcome.state), outcome.decide(approve()))
-        assert results(completed(end).state)[0].content == "both"
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-
-    asyncio.run(main())
+    boss = Agent("boss", by_turn([call("work")]), tools=[work])
+    running = asyncio.ensure_future(boss.execute("go"))
+    for _ in range(50):
+        await asyncio.sleep(0)  # lets everything come to rest
+    before = running.done()
+    assert not before or slow_ended, "an outcome was told while a child was still at work"
+    release.set()
+    outcome = interrupted(await running)
+    end = await boss.resume(reloaded(outcome.state), outcome.decide(approve()))
+    assert results(completed(end).state)[0].content == "both"
+    assert not own_tasks()
 
 
-def test_a_doubt_is_kept_when_the_end_of_the_run_overtakes_a_tool_with_an_agent_inside() -> None:
+async def test_a_doubt_is_kept_when_the_end_of_the_run_overtakes_a_tool_with_an_agent_inside() -> (
+    None
+):
     """J4: the tool may have had an effect of its own before it ran the agent."""
+    inside = asyncio.Event()
 
-    async def main() -> None:
-        inside = asyncio.Event()
+    @tool
+    async def hang() -> None:
+        inside.set()
+        await never()
 
-        @tool
-        async def hang() -> None:
-            inside.set()
-            await never()
+    worker = Agent("worker", by_turn([call("hang")]), tools=[hang])
 
-        worker = Agent("worker", by_turn([call("hang")]), tools=[hang])
+    @tool
+    async def charge(ctx: ToolContext) -> str:
+        await ctx.run_agent(worker, "go")  # after charging, say
+        return "charged"
 
-        @tool
-        async def charge(ctx: ToolContext) -> str:
-            await ctx.run_agent(worker, "go")  # after charging, say
-            return "charged"
-
-        async with Runtime(agents=[Agent("boss", by_turn([call("charge")]), tools=[charge])]) as rt:
-            ref = rt.spawn("boss", id="one")
-            ref.run("go")
-            await inside.wait()
-            await ref.cancel()
-            state = await ref.state()
-            assert {d.tool_name for d in state.doubts.values()} == {"charge", "hang"}
-
-    asyncio.run(asyncio.wait_for(main(), 5))
+    async with Runtime(agents=[Agent("boss", by_turn([call("charge")]), tools=[charge])]) as rt:
+        ref = rt.spawn("boss", id="one")
+        ref.run("go")
+        await inside.wait()
+        await ref.cancel()
+        state = await ref.state()
+        assert {d.tool_name for d in state.doubts.values()} == {"charge", "hang"}
 
 
-def test_stopping_while_a_child_works_cuts_off_no_call_beside_it() -> None:
+async def test_stopping_while_a_child_works_cuts_off_no_call_beside_it() -> None:
     """A5, S6: the step in progress is recorded; on waking nothing is in doubt."""
+    inside, leave, ran = asyncio.Event(), asyncio.Event(), list[str]()
+    slow_in, slow_leave = asyncio.Event(), asyncio.Event()
 
-    async def main() -> None:
-        inside, leave, ran = asyncio.Event(), asyncio.Event(), list[str]()
-        slow_in, slow_leave = asyncio.Event(), asyncio.Event()
+    @tool
+    async def step() -> str:
+        ran.append("step")
+        inside.set()
+        await leave.wait()
+        return "stepped"
 
-        @tool
-        async def step() -> str:
-            ran.append("step")
-            inside.set()
-            await leave.wait()
-            return "stepped"
+    @tool
+    async def slow() -> str:
+        ran.append("slow")
+        slow_in.set()
+        await slow_leave.wait()
+        return "slow done"
 
-        @tool
-        async def slow() -> str:
-            ran.append("slow")
-            slow_in.set()
-            await slow_leave.wait()
-            return "slow done"
-
-        kid = Agent("kid", by_turn([call("step")]), tools=[step])
-        task = call("task", {"task_name": "kid", "instructions": "do it"})
-        boss = Agent(
-            "boss",
-            by_turn([task, call("slow")]),
-            tools=[slow],
-            middleware=[SubAgent(agents=[kid], general_purpose=False)],
-        )
-        async with Runtime(agents=[boss]) as runtime:
-            ref = runtime.spawn("boss", id="one")
-            future = ref.run("go")
-            await inside.wait()
-            await slow_in.wait()
-            stopping = ref.stop(block=False)
-            for _ in range(20):
-                await asyncio.sleep(0)  # the wish to stop arrives
-            leave.set()
-            for _ in range(20):
-                await asyncio.sleep(0)  # the child comes to the end of its step
-            slow_leave.set()
-            await stopping
-            assert ref.status() is Status.PASSIVE
-            state = await ref.state()  # wakes it
-            outcome = completed(await future)
-            assert state.doubts == {}
-            assert outcome.state.doubts == {}
-            assert [part.outcome for part in results(outcome.state)] == ["success", "success"]
-            assert ran == ["step", "slow"]
-
-    asyncio.run(asyncio.wait_for(main(), 5))
+    kid = Agent("kid", by_turn([call("step")]), tools=[step])
+    task = call("task", {"task_name": "kid", "instructions": "do it"})
+    boss = Agent(
+        "boss",
+        by_turn([task, call("slow")]),
+        tools=[slow],
+        middleware=[SubAgent(agents=[kid], general_purpose=False)],
+    )
+    async with Runtime(agents=[boss]) as runtime:
+        ref = runtime.spawn("boss", id="one")
+        future = ref.run("go")
+        await inside.wait()
+        await slow_in.wait()
+        stopping = ref.stop(block=False)
+        for _ in range(20):
+            await asyncio.sleep(0)  # the wish to stop arrives
+        leave.set()
+        for _ in range(20):
+            await asyncio.sleep(0)  # the child comes to the end of its step
+        slow_leave.set()
+        await stopping
+        assert ref.status() is Status.PASSIVE
+        state = await ref.state()  # wakes it
+        outcome = completed(await future)
+        assert state.doubts == {}
+        assert outcome.state.doubts == {}
+        assert [part.outcome for part in results(outcome.state)] == ["success", "success"]
+        assert ran == ["step", "slow"]
 
 
 @pytest.mark.parametrize("levels", [1, 2, 3])
-def test_progress_at_any_depth_keeps_a_crashing_run_from_quarantine(levels: int) -> None:
+async def test_progress_at_any_depth_keeps_a_crashing_run_from_quarantine(levels: int) -> None:
     """J10: only attempts without anything new count."""
+    crashes = {1, 2, 3, 4, 5}
 
-    async def main() -> None:
-        crashes = {1, 2, 3, 4, 5}
+    class Boom(BaseException):
+        pass
 
-        class Boom(BaseException):
-            pass
+    @tool(idempotent=True)
+    async def dies(x: int) -> str:
+        if x in crashes:
+            crashes.remove(x)
+            raise Boom
+        return "held"
 
-        @tool(idempotent=True)
-        async def dies(x: int) -> str:
-            if x in crashes:
-                crashes.remove(x)
-                raise Boom
-            return "held"
-
-        turns = [[call("dies", {"x": x})] for x in range(1, 6)]
-        agent = Agent("leaf", by_turn(*turns), tools=[dies])
-        for level in range(levels):
-            task = call("task", {"task_name": agent.name, "instructions": "do it"})
-            sub = SubAgent(agents=[agent], general_purpose=False)
-            agent = Agent(f"level{level}", by_turn([task]), middleware=[sub])
-        async with Runtime(agents=[agent]) as runtime:
-            outcome = await runtime.spawn(agent, id="one").run("go")
-            assert isinstance(outcome, Completed), outcome
-            assert crashes == set()
-
-    asyncio.run(asyncio.wait_for(main(), 5))
+    turns = [[call("dies", {"x": x})] for x in range(1, 6)]
+    agent = Agent("leaf", by_turn(*turns), tools=[dies])
+    for level in range(levels):
+        task = call("task", {"task_name": agent.name, "instructions": "do it"})
+        sub = SubAgent(agents=[agent], general_purpose=False)
+        agent = Agent(f"level{level}", by_turn([task]), middleware=[sub])
+    async with Runtime(agents=[agent]) as runtime:
+        outcome = await runtime.spawn(agent, id="one").run("go")
+        assert isinstance(outcome, Completed), outcome
+        assert crashes == set()
 
 
 def test_a_question_of_a_tool_is_answered_through_a_tool_that_runs_an_agent(cast: Cast) -> None:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import pytest
 from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart
 
+from tests.support.loops import own_tasks
 from understudy import (
     Agent,
     AgentState,
@@ -80,9 +81,8 @@ def noting(*last: Any) -> ScriptedModel:
 
 async def others_are_done() -> None:
     """Every task but this one has come to its end."""
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    await asyncio.gather(*others, return_exceptions=True)
-    assert asyncio.all_tasks() == {asyncio.current_task()}
+    await asyncio.gather(*own_tasks(), return_exceptions=True)
+    assert not own_tasks()
 
 
 # ------------------------------------------------------------------------- order
@@ -150,30 +150,26 @@ def test_execute_tells_a_listener_what_a_stream_tells() -> None:
     assert [event.kind for event in heard] == [event.kind for event in events]
 
 
-def test_deltas_are_told_while_the_model_still_writes() -> None:
+async def test_deltas_are_told_while_the_model_still_writes() -> None:
     """The consumer has the first before the reply is over."""
+    got_first = asyncio.Event()
+    order: list[str] = []
 
-    async def main() -> None:
-        got_first = asyncio.Event()
-        order: list[str] = []
+    class Waits(Middleware):
+        stream_safe: ClassVar[bool] = True
 
-        class Waits(Middleware):
-            stream_safe: ClassVar[bool] = True
+        async def after_model(self, run: Run, reply: ModelResponse) -> None:
+            async with asyncio.timeout(5):
+                await got_first.wait()
+            order.append("reply is over")
 
-            async def after_model(self, run: Run, reply: ModelResponse) -> None:
-                async with asyncio.timeout(5):
-                    await got_first.wait()
-                order.append("reply is over")
-
-        agent = Agent("a", ScriptedModel(["a longer text"]), middleware=[Waits()])
-        async for event in agent.stream("go"):
-            if isinstance(event, TextDelta):
-                order.append("delta")
-                got_first.set()
-        assert order[0] == "delta"
-        assert "reply is over" in order
-
-    asyncio.run(main())
+    agent = Agent("a", ScriptedModel(["a longer text"]), middleware=[Waits()])
+    async for event in agent.stream("go"):
+        if isinstance(event, TextDelta):
+            order.append("delta")
+            got_first.set()
+    assert order[0] == "delta"
+    assert "reply is over" in order
 
 
 # ------------------------------------------------------------------------- interrupts
@@ -213,93 +209,81 @@ def test_a_paused_run_is_streamed_on_by_its_state_alone() -> None:
 
 
 @pytest.mark.parametrize("close", [False, True], ids=["break", "aclose"])
-def test_leaving_the_loop_early_cancels_the_run_and_leaves_no_task(close: bool) -> None:
-    async def main() -> None:
-        cancelled = asyncio.Event()
+async def test_leaving_the_loop_early_cancels_the_run_and_leaves_no_task(close: bool) -> None:
+    cancelled = asyncio.Event()
 
-        async def hang(ctx: ToolContext) -> str:
-            try:
-                ctx.emit("hanging")
-                await asyncio.Event().wait()
-            finally:
-                cancelled.set()
-            return "never"
+    async def hang(ctx: ToolContext) -> str:
+        try:
+            ctx.emit("hanging")
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+        return "never"
 
-        model = ScriptedModel([[call("hang"), call("hang")], "never said"])
-        events: Any = Agent("a", model, tools=[hang]).stream("go")
-        async for event in events:
-            if isinstance(event, ToolEmitted):
-                break
-        if close:
-            await events.aclose()
-            assert asyncio.all_tasks() == {asyncio.current_task()}
-        del events
-        async with asyncio.timeout(5):
-            await cancelled.wait()
-            await others_are_done()
-        assert len(model.requests) == 1
-
-    asyncio.run(main())
-
-
-def test_leaving_the_loop_while_the_model_is_asked_cancels_the_request() -> None:
-    async def main() -> None:
-        asked, cancelled = asyncio.Event(), asyncio.Event()
-
-        async def hang(request: Any) -> str:
-            asked.set()
-            try:
-                await asyncio.Event().wait()
-            finally:
-                cancelled.set()
-            return "never"
-
-        events: Any = Agent("a", ScriptedModel([hang])).stream("go")
-        async for event in events:
-            assert isinstance(event, ReplyStarted)
-            await asked.wait()
+    model = ScriptedModel([[call("hang"), call("hang")], "never said"])
+    events: Any = Agent("a", model, tools=[hang]).stream("go")
+    async for event in events:
+        if isinstance(event, ToolEmitted):
             break
+    if close:
         await events.aclose()
-        assert cancelled.is_set()
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-
-    asyncio.run(main())
-
-
-def test_cancelling_the_task_that_reads_a_stream_cancels_the_run() -> None:
-    async def main() -> None:
-        entered, cancelled = asyncio.Event(), asyncio.Event()
-
-        async def hang() -> str:
-            entered.set()
-            try:
-                await asyncio.Event().wait()
-            finally:
-                cancelled.set()
-            return "never"
-
-        agent = Agent("a", ScriptedModel([call("hang")]), tools=[hang])
-        reader = asyncio.ensure_future(told(agent.stream("go")))
-        await entered.wait()
-        reader.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await reader
-        async with asyncio.timeout(5):
-            await cancelled.wait()
-            await others_are_done()
-
-    asyncio.run(main())
+        assert not own_tasks()
+    del events
+    async with asyncio.timeout(5):
+        await cancelled.wait()
+        await others_are_done()
+    assert len(model.requests) == 1
 
 
-def test_a_stream_that_is_never_begun_runs_nothing() -> None:
-    async def main() -> None:
-        model = ScriptedModel(["done"])
-        events: Any = Agent("a", model).stream("go")
-        await events.aclose()
-        assert model.requests == []
-        assert asyncio.all_tasks() == {asyncio.current_task()}
+async def test_leaving_the_loop_while_the_model_is_asked_cancels_the_request() -> None:
+    asked, cancelled = asyncio.Event(), asyncio.Event()
 
-    asyncio.run(main())
+    async def hang(request: Any) -> str:
+        asked.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+        return "never"
+
+    events: Any = Agent("a", ScriptedModel([hang])).stream("go")
+    async for event in events:
+        assert isinstance(event, ReplyStarted)
+        await asked.wait()
+        break
+    await events.aclose()
+    assert cancelled.is_set()
+    assert not own_tasks()
+
+
+async def test_cancelling_the_task_that_reads_a_stream_cancels_the_run() -> None:
+    entered, cancelled = asyncio.Event(), asyncio.Event()
+
+    async def hang() -> str:
+        entered.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+        return "never"
+
+    agent = Agent("a", ScriptedModel([call("hang")]), tools=[hang])
+    reader = asyncio.ensure_future(told(agent.stream("go")))
+    await entered.wait()
+    reader.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reader
+    async with asyncio.timeout(5):
+        await cancelled.wait()
+        await others_are_done()
+
+
+async def test_a_stream_that_is_never_begun_runs_nothing() -> None:
+    model = ScriptedModel(["done"])
+    events: Any = Agent("a", model).stream("go")
+    await events.aclose()
+    assert model.requests == []
+    assert not own_tasks()
 
 
 # ------------------------------------------------------------------------- held back

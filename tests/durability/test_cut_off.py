@@ -6,8 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import count
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -15,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic_ai.messages import ModelResponse
 
+from tests.support.cut_off import Crash, Disk, finished_calls, ids, told
 from understudy import (
     Agent,
-    AgentState,
     Completed,
     Decision,
     Failed,
@@ -37,8 +36,6 @@ from understudy import (
     tool,
 )
 from understudy.models import ScriptedRequest
-from understudy.state.fold import replay
-from understudy.state.records import Record, record_from_dict, record_to_dict
 
 TOOLS = ("note", "plain", "gated", "ask", "fail", "alone")
 
@@ -51,34 +48,6 @@ class Scenario:
     until_tool: str | None = None
     pauses: bool = False
     """Whether the host pauses after each reply."""
-
-
-class Crash(BaseException):
-    """The process goes away."""
-
-
-@dataclass
-class Disk:
-    """Keeps `limit` records; then the process goes away."""
-
-    limit: int | None = None
-    lines: list[str] = field(default_factory=list)
-
-    def append(self, records: Sequence[Record]) -> None:
-        for record in records:
-            if self.limit is not None and len(self.lines) >= self.limit:
-                raise Crash
-            self.lines.append(json.dumps(record_to_dict(record)))
-
-    @property
-    def has_unflushed(self) -> bool:
-        return False
-
-    async def durable(self) -> None:
-        return
-
-    def load(self) -> AgentState:
-        return replay(record_from_dict(json.loads(line)) for line in self.lines)
 
 
 def make_agent(scenario: Scenario, ran: list[str]) -> Agent:
@@ -173,45 +142,6 @@ def to_the_end(
     return outcome
 
 
-def ids(prefix: str = "id") -> Any:
-    numbers = _NUMBERS
-    return lambda: f"{prefix}{next(numbers)}"
-
-
-_NUMBERS = count()
-
-
-def told(outcome: Outcome) -> dict[str, Any]:
-    """Everything of an outcome but times and ids of our own."""
-    assert isinstance(outcome, (Completed, Failed))
-    messages = [
-        [type(message).__name__]
-        + [
-            [
-                getattr(part, name, None)
-                for name in ("part_kind", "content", "tool_name", "args", "tool_call_id", "outcome")
-            ]
-            for part in message.parts
-        ]
-        for message in outcome.state.messages
-    ]
-    end: dict[str, Any] = {
-        "outcome": type(outcome).__name__,
-        "messages": messages,
-        "values": dict(outcome.state.values),
-        "model_calls": outcome.usage.requests,
-        "tool_calls": outcome.usage.tool_calls,
-        "audit": [(r.request.arguments, r.decision.type) for r in outcome.state.decisions],
-    }
-    if isinstance(outcome, Completed):
-        result = outcome.tool_result
-        end["text"] = outcome.text
-        end["value"] = None if result is None else (result.value, result.arguments)
-    else:
-        end["error"] = outcome.error.message
-    return end
-
-
 def live(scenario: Scenario, disk: Disk, ran: list[str]) -> Outcome:
     """A whole life in one process: the run, and every answer of the host."""
     agent = make_agent(scenario, ran)
@@ -219,10 +149,6 @@ def live(scenario: Scenario, disk: Disk, ran: list[str]) -> Outcome:
         "go", until_tool=scenario.until_tool, journal=disk, new_id=ids(), **pause_when(scenario)
     )
     return to_the_end(agent, outcome, scenario, disk)
-
-
-def finished_calls(disk: Disk) -> set[str]:
-    return {line["call_key"] for line in map(json.loads, disk.lines) if line["kind"] == "result"}
 
 
 def cut_and_go_on(scenario: Scenario, limit: int) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic_ai.messages import ModelResponse
 
-from tests.durability.test_cut_off import Crash, Disk, finished_calls, ids
 from tests.support.agents import FakeClock, assert_valid_history
+from tests.support.cut_off import Crash, Disk, finished_calls, ids
 from understudy import (
     Agent,
     Completed,

@@ -17,12 +17,10 @@ from tests.support.agents import (
     by_turn,
     completed,
     interrupted,
-    never,
-    play,
     reloaded,
     results,
-    soon,
 )
+from tests.support.loops import never, soon
 from understudy import (
     Agent,
     AgentState,
@@ -645,7 +643,7 @@ def test_a_gated_tool_that_takes_too_long_is_put_to_a_person(stage: Stage, slow:
     assert len(slow.did) == 2
 
 
-def test_a_plain_tool_that_gets_no_thread_within_its_limit_is_not_in_doubt() -> None:
+async def test_a_plain_tool_that_gets_no_thread_within_its_limit_is_not_in_doubt() -> None:
     """T6, J4: it did not run, so the model may call it again."""
     release = threading.Event()
     did: list[str] = []
@@ -675,7 +673,7 @@ def test_a_plain_tool_that_gets_no_thread_within_its_limit_is_not_in_doubt() -> 
             return await soon(future)
 
     try:
-        end = completed(play(main))
+        end = completed(await main())
     finally:
         release.set()
     assert did == []

@@ -42,44 +42,37 @@ class Watched(SqliteBackend):
         self._loop.call_soon_threadsafe(self.changed.set)
 
 
-def test_a_step_of_a_model_that_answers_at_once_is_one_commit(tmp_path: Path) -> None:
+async def test_a_step_of_a_model_that_answers_at_once_is_one_commit(tmp_path: Path) -> None:
     """J2: the results of a turn, its end, the next reply and its calls' starts go together."""
+    backend = Watched(tmp_path)
+    commits: list[int] = []
 
-    async def main() -> None:
-        backend = Watched(tmp_path)
-        commits: list[int] = []
+    async def look() -> str:
+        commits.append(backend.commits)
+        return "seen"
 
-        async def look() -> str:
-            commits.append(backend.commits)
-            return "seen"
+    agent = Agent("clerk", by_turn(*[call("look", {})] * 10), tools=[look])
+    async with Runtime([agent], store=DatabaseStore(backend)) as runtime:
+        assert isinstance(await runtime.spawn("clerk").run("go"), Completed)
 
-        agent = Agent("clerk", by_turn(*[call("look", {})] * 10), tools=[look])
-        async with Runtime([agent], store=DatabaseStore(backend)) as runtime:
-            assert isinstance(await runtime.spawn("clerk").run("go"), Completed)
-
-        assert commits == list(range(commits[0], commits[0] + 10))
-
-    asyncio.run(main())
+    assert commits == list(range(commits[0], commits[0] + 10))
 
 
-def test_all_calls_of_a_reply_start_in_the_commit_of_that_reply(tmp_path: Path) -> None:
-    async def main() -> None:
-        backend = Watched(tmp_path)
-        commits: list[int] = []
+async def test_all_calls_of_a_reply_start_in_the_commit_of_that_reply(tmp_path: Path) -> None:
+    backend = Watched(tmp_path)
+    commits: list[int] = []
 
-        async def look() -> str:
-            commits.append(backend.commits)
-            return "seen"
+    async def look() -> str:
+        commits.append(backend.commits)
+        return "seen"
 
-        turn = [call("look", {}), call("look", {}), call("look", {})]
-        agent = Agent("clerk", by_turn(turn, turn), tools=[look])
-        async with Runtime([agent], store=DatabaseStore(backend)) as runtime:
-            await runtime.spawn("clerk").run("go")
+    turn = [call("look", {}), call("look", {}), call("look", {})]
+    agent = Agent("clerk", by_turn(turn, turn), tools=[look])
+    async with Runtime([agent], store=DatabaseStore(backend)) as runtime:
+        await runtime.spawn("clerk").run("go")
 
-        assert len(set(commits[:3])) == 1
-        assert set(commits[3:]) == {commits[0] + 1}
-
-    asyncio.run(main())
+    assert len(set(commits[:3])) == 1
+    assert set(commits[3:]) == {commits[0] + 1}
 
 
 class Waits(ScriptedModel):
@@ -101,17 +94,14 @@ class Waits(ScriptedModel):
         return await super().request(messages, model_settings, model_request_parameters)
 
 
-def test_results_are_committed_while_a_slow_model_thinks(tmp_path: Path) -> None:
+async def test_results_are_committed_while_a_slow_model_thinks(tmp_path: Path) -> None:
     """J2."""
 
-    async def main() -> None:
-        async def look() -> str:
-            return "seen"
+    async def look() -> str:
+        return "seen"
 
-        model = Waits([call("look", {}), "done"])
-        model.backend = Watched(tmp_path)
-        agent = Agent("clerk", model, tools=[look])
-        async with Runtime([agent], store=DatabaseStore(model.backend)) as runtime:
-            assert isinstance(await runtime.spawn("clerk").run("go"), Completed)
-
-    asyncio.run(main())
+    model = Waits([call("look", {}), "done"])
+    model.backend = Watched(tmp_path)
+    agent = Agent("clerk", model, tools=[look])
+    async with Runtime([agent], store=DatabaseStore(model.backend)) as runtime:
+        assert isinstance(await runtime.spawn("clerk").run("go"), Completed)

@@ -5,23 +5,33 @@ from __future__ import annotations
 import itertools
 import math
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.journal.conftest import Database
+from tests.support.batches import (
+    agent_with,
+    append,
+    batch,
+    claim,
+    commit,
+    ids,
+    loaded,
+    record,
+    stored,
+    texts,
+)
+from tests.support.databases import Database
 from understudy.errors import Fenced, OwnedElsewhere, StoreConflict, StoreInUse
-from understudy.journal.codec import EncodedRecord, decode, encode
+from understudy.journal.codec import EncodedRecord, decode
 from understudy.journal.contracts import (
     Backend,
     Batch,
     IndexStatus,
     Owned,
     StoredAgent,
-    StoredRecords,
 )
 from understudy.state.records import Once
 
@@ -31,73 +41,6 @@ OPEN, REST, WAITS, QUEUED = (
     IndexStatus.WAITS,
     IndexStatus.QUEUED,
 )
-
-
-def record(text: str = "x") -> EncodedRecord:
-    return encode(Once(key="k", value=text))
-
-
-@contextmanager
-def commit(backend: Backend) -> Iterator[None]:
-    backend.begin()
-    yield
-    backend.commit()
-
-
-def claim(backend: Backend, agent_id: str = "a", agent: str | None = "support") -> Owned:
-    with commit(backend):
-        owned = backend.claim(agent_id, agent)
-    assert owned is not None
-    return owned
-
-
-def batch(
-    owned: Owned, *texts: str, first_seq: int | None = None, index_status: IndexStatus = OPEN
-) -> Batch:
-    """What comes next for this agent, unless `first_seq` says otherwise."""
-    return Batch(
-        agent_id=owned.agent_id,
-        incarnation=owned.incarnation,
-        epoch=owned.epoch,
-        first_seq=owned.last_seq + 1 if first_seq is None else first_seq,
-        records=tuple(map(record, texts)),
-        index_status=index_status,
-    )
-
-
-def append(backend: Backend, owned: Owned, *texts: str, index_status: IndexStatus = OPEN) -> None:
-    with commit(backend):
-        backend.append(batch(owned, *texts, index_status=index_status))
-
-
-def agent_with(
-    backend: Backend, agent_id: str, *texts: str, index_status: IndexStatus = OPEN
-) -> Owned:
-    owned = claim(backend, agent_id)
-    append(backend, owned, *texts, index_status=index_status)
-    return owned
-
-
-def loaded(backend: Backend, agent_id: str = "a", after: int = 0) -> StoredRecords:
-    found = backend.load(agent_id, after)
-    assert found is not None
-    return found
-
-
-def stored(backend: Backend, agent_id: str = "a") -> StoredAgent:
-    return loaded(backend, agent_id).agent
-
-
-def texts(backend: Backend, agent_id: str = "a", after: int = 0) -> list[str]:
-    records = (decode(each) for each in loaded(backend, agent_id, after).records)
-    return [each.value for each in records if isinstance(each, Once)]
-
-
-def ids(
-    backend: Backend, *index_statuses: IndexStatus, after_id: str = "", limit: int = 100
-) -> list[str]:
-    found = backend.agents(index_statuses or None, after_id, limit)
-    return [agent.agent_id for agent in found]
 
 
 # -------------------------------------------------------------------- claiming an agent

@@ -37,56 +37,50 @@ def fenced() -> Fenced:
 
 
 @pytest.mark.parametrize("asleep", [0.0, 100.0], ids=["awake", "after a suspension"])
-def test_a_lease_that_was_lost_is_always_told_of_and_the_next_one_begins(asleep: float) -> None:
+async def test_a_lease_that_was_lost_is_always_told_of_and_the_next_one_begins(
+    asleep: float,
+) -> None:
     """J6, J8: also where it had run out here before anybody asked the database."""
+    database = Database(None, fenced(), asleep=asleep)
+    lease = Lease(cast("Backend", database), seconds=database.seconds)
+    lost: list[int] = []
+    told = asyncio.Event()
 
-    async def main() -> None:
-        database = Database(None, fenced(), asleep=asleep)
-        lease = Lease(cast("Backend", database), seconds=database.seconds)
-        lost: list[int] = []
-        told = asyncio.Event()
+    def on_lost() -> None:
+        lost.append(lease.term)
+        told.set()
 
-        def on_lost() -> None:
-            lost.append(lease.term)
-            told.set()
-
-        await asyncio.to_thread(lease.begin, asyncio.get_running_loop(), on_lost)
-        assert lease.holds(0) is (asleep == 0.0)
-        async with asyncio.timeout(4):
-            await told.wait()
-        await asyncio.to_thread(lease.end)
-        assert lost == [1]
-        assert not lease.holds(0)
-        assert lease.holds(1)
-
-    asyncio.run(main())
+    await asyncio.to_thread(lease.begin, asyncio.get_running_loop(), on_lost)
+    assert lease.holds(0) is (asleep == 0.0)
+    async with asyncio.timeout(4):
+        await told.wait()
+    await asyncio.to_thread(lease.end)
+    assert lost == [1]
+    assert not lease.holds(0)
+    assert lease.holds(1)
 
 
-def test_a_database_that_is_away_is_told_of_once_when_the_lease_runs_out() -> None:
+async def test_a_database_that_is_away_is_told_of_once_when_the_lease_runs_out() -> None:
     """J8: and what was claimed before is lost, though the same lease goes on."""
+    away: list[Any] = [StoreUnavailable(cause="the test says so") for _ in range(4)]
+    database = Database(None, *away, asleep=100.0)
+    lease = Lease(cast("Backend", database), seconds=database.seconds)
+    lost: list[int] = []
+    again = asyncio.Event()
+    loop = asyncio.get_running_loop()
 
-    async def main() -> None:
-        away: list[Any] = [StoreUnavailable(cause="the test says so") for _ in range(4)]
-        database = Database(None, *away, asleep=100.0)
-        lease = Lease(cast("Backend", database), seconds=database.seconds)
-        lost: list[int] = []
-        again = asyncio.Event()
-        loop = asyncio.get_running_loop()
+    renew = database.renew
 
-        renew = database.renew
+    def watched() -> float:
+        length = renew()
+        loop.call_soon_threadsafe(again.set)
+        return length
 
-        def watched() -> float:
-            length = renew()
-            loop.call_soon_threadsafe(again.set)
-            return length
-
-        await asyncio.to_thread(lease.begin, loop, lambda: lost.append(lease.term))
-        database.renew = watched  # type: ignore[method-assign]  # to know when it is back
-        async with asyncio.timeout(4):
-            await again.wait()
-        await asyncio.to_thread(lease.end)
-        assert lost == [1]
-        assert not lease.holds(0)
-        assert lease.holds(1)
-
-    asyncio.run(main())
+    await asyncio.to_thread(lease.begin, loop, lambda: lost.append(lease.term))
+    database.renew = watched  # type: ignore[method-assign]  # to know when it is back
+    async with asyncio.timeout(4):
+        await again.wait()
+    await asyncio.to_thread(lease.end)
+    assert lost == [1]
+    assert not lease.holds(0)
+    assert lease.holds(1)

@@ -10,7 +10,8 @@ from typing import Any
 import pykka
 import pytest
 
-from tests.loop_actors.test_loop_actor import ended, running_tasks, until
+from tests.support.loop_actors import ended
+from tests.support.loops import own_tasks, until
 from understudy.actors import ActorDied, LoopActor, LoopActorRef, LoopActorRegistry, async_hook
 from understudy.errors import UnderstudyError
 
@@ -66,48 +67,44 @@ async def check_the_rest(bystander: LoopActorRef[Any]) -> None:
     await bystander.stop(block=False)
     for _ in range(3):
         await asyncio.sleep(0)
-    assert running_tasks() == 0
+    assert not own_tasks()
 
 
 @deadly
 @pytest.mark.parametrize("handler", ["plain", "async"])
 @pytest.mark.parametrize("how", ["ask", "tell"])
-def test_of_a_thousand_asks_those_before_a_death_are_replied_to_and_the_others_get_it(
+async def test_of_a_thousand_asks_those_before_a_death_are_replied_to_and_the_others_get_it(
     make: Callable[[], BaseException], handler: str, how: str
 ) -> None:
     """A8."""
-
-    async def main() -> None:
-        ref, bystander = Mortal.start(), Mortal.start()
-        proxy, error = ref.proxy(), make()
-        asks: list[Any] = [
-            ref.ask(n, block=False) if n % 2 else proxy.later(n) for n in range(ASKS // 2)
-        ]
-        if how == "ask":
-            asks.append(proxy.later(error) if handler == "async" else ref.ask(error, block=False))
-        elif handler == "async":
-            proxy.later.defer(error)
-        else:
-            ref.tell(error)
-        asks += [ref.ask(n, block=False) for n in range(ASKS // 2)]
-        stopping = ref.stop(block=False)
-        outcomes = await settle(asks)
-        assert outcomes[: ASKS // 2] == list(range(ASKS // 2))
-        for outcome in outcomes[ASKS // 2 :]:
-            assert isinstance(outcome, ActorDied)
-            assert outcome.__cause__ is error
-            assert outcome.cause == repr(error)
-            assert (outcome.actor_urn, outcome.actor_class) == (ref.actor_urn, "Mortal")
-        assert await stopping is True
-        assert (await ended(ref)).reason is error
-        await check_the_rest(bystander)
-
-    asyncio.run(main())
+    ref, bystander = Mortal.start(), Mortal.start()
+    proxy, error = ref.proxy(), make()
+    asks: list[Any] = [
+        ref.ask(n, block=False) if n % 2 else proxy.later(n) for n in range(ASKS // 2)
+    ]
+    if how == "ask":
+        asks.append(proxy.later(error) if handler == "async" else ref.ask(error, block=False))
+    elif handler == "async":
+        proxy.later.defer(error)
+    else:
+        ref.tell(error)
+    asks += [ref.ask(n, block=False) for n in range(ASKS // 2)]
+    stopping = ref.stop(block=False)
+    outcomes = await settle(asks)
+    assert outcomes[: ASKS // 2] == list(range(ASKS // 2))
+    for outcome in outcomes[ASKS // 2 :]:
+        assert isinstance(outcome, ActorDied)
+        assert outcome.__cause__ is error
+        assert outcome.cause == repr(error)
+        assert (outcome.actor_urn, outcome.actor_class) == (ref.actor_urn, "Mortal")
+    assert await stopping is True
+    assert (await ended(ref)).reason is error
+    await check_the_rest(bystander)
 
 
 @deadly
 @pytest.mark.parametrize("handler", ["plain", "async"])
-def test_a_failing_on_start_answers_what_waits(
+async def test_a_failing_on_start_answers_what_waits(
     make: Callable[[], BaseException], handler: str
 ) -> None:
     """A8."""
@@ -120,20 +117,17 @@ def test_a_failing_on_start_answers_what_waits(
         def on_failure(self, *_exc_info: Any) -> None:
             raise AssertionError("not for a failing on_start, as Pykka has it")
 
-    async def main() -> None:
-        bystander = Mortal.start()
-        ref = Stillborn.start()
-        asks = [ref.ask(n, block=False) for n in range(ASKS)]
-        downs: list[Any] = []
-        ref.monitor(downs.append)
-        for outcome in await settle(asks):
-            assert isinstance(outcome, ActorDied)
-            assert outcome.__cause__ is error
-        assert [down.reason for down in downs] == [error]
-        assert LoopActorRegistry.get_by_urn(ref.actor_urn) is None
-        await check_the_rest(bystander)
-
-    asyncio.run(main())
+    bystander = Mortal.start()
+    ref = Stillborn.start()
+    asks = [ref.ask(n, block=False) for n in range(ASKS)]
+    downs: list[Any] = []
+    ref.monitor(downs.append)
+    for outcome in await settle(asks):
+        assert isinstance(outcome, ActorDied)
+        assert outcome.__cause__ is error
+    assert [down.reason for down in downs] == [error]
+    assert LoopActorRegistry.get_by_urn(ref.actor_urn) is None
+    await check_the_rest(bystander)
 
 
 def test_an_exception_of_on_start_is_what_the_asks_and_monitors_are_told() -> None:
@@ -151,32 +145,27 @@ def test_an_exception_of_on_start_is_what_the_asks_and_monitors_are_told() -> No
 
 
 @pytest.mark.parametrize("first_step", [False, True], ids=["before", "after"])
-def test_cancelling_its_task_kills_the_actor_and_answers_what_waits(first_step: bool) -> None:
+async def test_cancelling_its_task_kills_the_actor_and_answers_what_waits(first_step: bool) -> None:
     """A8. As a host does that cancels all tasks, perhaps before their first step."""
-
-    async def main() -> None:
-        bystander = Mortal.start()
-        ref = Mortal.start()
-        asks: list[Any] = [ref.proxy().hang()]
-        asks += [ref.ask(n, block=False) for n in range(ASKS)]
-        await until(lambda: running_tasks() > 0)
-        if first_step:
-            await asyncio.sleep(0)
-        for task in asyncio.all_tasks():
-            if task is not asyncio.current_task():
-                task.cancel()
-        for outcome in await settle(asks):
-            assert isinstance(outcome, ActorDied)
-            assert "CancelledError" in outcome.cause
-        assert isinstance((await ended(ref)).reason, asyncio.CancelledError)
-        await check_the_rest(bystander)
-
-    asyncio.run(main())
+    bystander = Mortal.start()
+    ref = Mortal.start()
+    asks: list[Any] = [ref.proxy().hang()]
+    asks += [ref.ask(n, block=False) for n in range(ASKS)]
+    await until(lambda: bool(own_tasks()))
+    if first_step:
+        await asyncio.sleep(0)
+    for task in own_tasks():
+        task.cancel()
+    for outcome in await settle(asks):
+        assert isinstance(outcome, ActorDied)
+        assert "CancelledError" in outcome.cause
+    assert isinstance((await ended(ref)).reason, asyncio.CancelledError)
+    await check_the_rest(bystander)
 
 
 @pytest.mark.parametrize("hook", ["on_stop", "on_failure"])
 @deadly
-def test_a_failing_last_hook_answers_what_waits(
+async def test_a_failing_last_hook_answers_what_waits(
     hook: str, make: Callable[[], BaseException]
 ) -> None:
     """A8."""
@@ -184,37 +173,31 @@ def test_a_failing_last_hook_answers_what_waits(
     def fail(*_args: Any) -> None:
         raise make()
 
-    async def main() -> None:
-        bystander = Mortal.start()
-        failing: type[Mortal] = type("Failing", (Mortal,), {hook: fail})
-        ref = failing.start()
-        if hook == "on_failure":
-            ref.tell(ValueError())
-        stopping = ref.stop(block=False)
-        asks = [ref.ask(n, block=False) for n in range(ASKS)]
-        for outcome in await settle(asks):
-            assert isinstance(outcome, pykka.ActorDeadError)
-        assert await stopping is True
-        await ended(ref)
-        await check_the_rest(bystander)
-
-    asyncio.run(main())
+    bystander = Mortal.start()
+    failing: type[Mortal] = type("Failing", (Mortal,), {hook: fail})
+    ref = failing.start()
+    if hook == "on_failure":
+        ref.tell(ValueError())
+    stopping = ref.stop(block=False)
+    asks = [ref.ask(n, block=False) for n in range(ASKS)]
+    for outcome in await settle(asks):
+        assert isinstance(outcome, pykka.ActorDeadError)
+    assert await stopping is True
+    await ended(ref)
+    await check_the_rest(bystander)
 
 
-def test_asks_do_not_wait_for_a_last_hook_that_hangs() -> None:
+async def test_asks_do_not_wait_for_a_last_hook_that_hangs() -> None:
     class Hanging(Mortal):
         @async_hook
         async def on_failure(self, *_exc_info: Any) -> None:
             await asyncio.Event().wait()
 
-    async def main() -> None:
-        ref = Hanging.start()
-        ref.tell(ValueError("v"))
-        (outcome,) = await settle([ref.ask(1, block=False)])
-        assert isinstance(outcome, ActorDied)
-        await ref.stop_now()
-
-    asyncio.run(main())
+    ref = Hanging.start()
+    ref.tell(ValueError("v"))
+    (outcome,) = await settle([ref.ask(1, block=False)])
+    assert isinstance(outcome, ActorDied)
+    await ref.stop_now()
 
 
 def test_a_thread_actor_of_pykka_that_stops_all_of_pykkas_actors_stops_no_loop_actor() -> None:

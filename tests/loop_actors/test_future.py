@@ -305,41 +305,34 @@ def test_many_tasks_of_one_loop_await_the_same_future() -> None:
     assert asyncio.run(main()) == [1] * 100
 
 
-def test_awaiting_raises_the_exception_set() -> None:
-    async def main() -> None:
-        future: Future[int] = Future()
-        task = asyncio.ensure_future(wait_for(future))
-        await asyncio.sleep(0)
-        future.set_exception((KeyError, KeyError("k"), None))
-        with pytest.raises(KeyError):
-            await task
-
-    asyncio.run(main())
+async def test_awaiting_raises_the_exception_set() -> None:
+    future: Future[int] = Future()
+    task = asyncio.ensure_future(wait_for(future))
+    await asyncio.sleep(0)
+    future.set_exception((KeyError, KeyError("k"), None))
+    with pytest.raises(KeyError):
+        await task
 
 
-def test_cancelling_an_await_leaves_the_future_and_the_other_waiters_alone() -> None:
+async def test_cancelling_an_await_leaves_the_future_and_the_other_waiters_alone() -> None:
     """J13."""
-
-    async def main() -> None:
-        future: Future[int] = Future()
-        derived = future.map(lambda x: x + 1)
-        tasks = [asyncio.ensure_future(wait_for(f)) for f in (future, future, derived, derived)]
-        await asyncio.sleep(0)
-        tasks[0].cancel()
-        tasks[2].cancel()
-        await asyncio.sleep(0)
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(wait_for(future), 0)
-        assert not future.done()
-        future.set(1)
-        assert [await task for task in (tasks[1], tasks[3])] == [1, 2]
-        assert tasks[0].cancelled()
-        assert tasks[2].cancelled()
-
-    asyncio.run(main())
+    future: Future[int] = Future()
+    derived = future.map(lambda x: x + 1)
+    tasks = [asyncio.ensure_future(wait_for(f)) for f in (future, future, derived, derived)]
+    await asyncio.sleep(0)
+    tasks[0].cancel()
+    tasks[2].cancel()
+    await asyncio.sleep(0)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(wait_for(future), 0)
+    assert not future.done()
+    future.set(1)
+    assert [await task for task in (tasks[1], tasks[3])] == [1, 2]
+    assert tasks[0].cancelled()
+    assert tasks[2].cancelled()
 
 
-def test_cancelling_an_await_of_a_hooked_future_does_not_stop_its_hook() -> None:
+async def test_cancelling_an_await_of_a_hooked_future_does_not_stop_its_hook() -> None:
     """J13."""
     leave = threading.Event()
     entered = threading.Event()
@@ -351,19 +344,16 @@ def test_cancelling_an_await_of_a_hooked_future_does_not_stop_its_hook() -> None
         leave.wait(10)
         return "brought"
 
-    async def main() -> None:
-        future: Future[str] = Future()
-        future.set_get_hook(hook)
-        first = asyncio.ensure_future(wait_for(future))
-        second = asyncio.ensure_future(wait_for(future))
-        await asyncio.to_thread(entered.wait, 10)
-        first.cancel()
-        await asyncio.sleep(0)
-        leave.set()
-        assert await second == "brought"
-        assert first.cancelled()
-
-    asyncio.run(main())
+    future: Future[str] = Future()
+    future.set_get_hook(hook)
+    first = asyncio.ensure_future(wait_for(future))
+    second = asyncio.ensure_future(wait_for(future))
+    await asyncio.to_thread(entered.wait, 10)
+    first.cancel()
+    await asyncio.sleep(0)
+    leave.set()
+    assert await second == "brought"
+    assert first.cancelled()
     assert calls == [None]
 
 
@@ -439,28 +429,25 @@ def test_setting_a_future_that_a_closed_loop_awaited_does_nothing_else() -> None
 # On a loop
 
 
-def test_get_on_a_running_loop_would_deadlock_unless_the_value_is_there() -> None:
-    async def main() -> None:
-        pending: Future[int] = Future()
-        hooked: Future[int] = Future()
-        hooked.set_get_hook(lambda _timeout: 1)
-        foreign: pykka.ThreadingFuture[int] = pykka.ThreadingFuture()
-        for future in (
-            pending,
-            hooked,
-            pending.map(str),
-            settled(1).join(hooked),
-            settled(1).join(foreign),
-        ):
-            for timeout in (None, 0, 100):
-                with pytest.raises(WouldDeadlock, match="await it"):
-                    future.get(timeout=timeout)
-        foreign.set(2)
-        assert settled(1).join(foreign).get() == [1, 2]
-        assert settled(1).map(str).get() == "1"
-        assert await hooked == hooked.get() == 1
-
-    asyncio.run(main())
+async def test_get_on_a_running_loop_would_deadlock_unless_the_value_is_there() -> None:
+    pending: Future[int] = Future()
+    hooked: Future[int] = Future()
+    hooked.set_get_hook(lambda _timeout: 1)
+    foreign: pykka.ThreadingFuture[int] = pykka.ThreadingFuture()
+    for future in (
+        pending,
+        hooked,
+        pending.map(str),
+        settled(1).join(hooked),
+        settled(1).join(foreign),
+    ):
+        for timeout in (None, 0, 100):
+            with pytest.raises(WouldDeadlock, match="await it"):
+                future.get(timeout=timeout)
+    foreign.set(2)
+    assert settled(1).join(foreign).get() == [1, 2]
+    assert settled(1).map(str).get() == "1"
+    assert await hooked == hooked.get() == 1
     assert issubclass(WouldDeadlock, UsageError)
 
 

@@ -10,15 +10,14 @@ import logging
 import threading
 import uuid
 import weakref
-from collections.abc import Awaitable, Callable
-from types import TracebackType
 from typing import Any
 
 import pykka
 import pytest
 
+from tests.support.loop_actors import Actor, ended
+from tests.support.loops import own_tasks, until
 from understudy.actors import (
-    Down,
     Future,
     LoopActor,
     LoopActorRef,
@@ -28,59 +27,6 @@ from understudy.actors import (
     loop_for_start,
 )
 from understudy.errors import UsageError
-
-
-class Actor(LoopActor):
-    """Notes what happens to it."""
-
-    def __init__(self, notes: list[Any] | None = None) -> None:
-        super().__init__(notes)
-        self.notes = notes if notes is not None else []
-
-    def on_start(self) -> Awaitable[None] | None:  # type: ignore[override]  # it may be async
-        self.notes.append("start")
-        return None
-
-    def on_stop(self) -> Awaitable[None] | None:  # type: ignore[override]  # it may be async
-        self.notes.append("stop")
-        return None
-
-    def on_failure(  # type: ignore[override]  # it may be async
-        self,
-        exception_type: type[BaseException] | None,
-        exception_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> Awaitable[None] | None:
-        self.notes.append(exception_value)
-        assert exception_type is type(exception_value)
-        assert traceback is not None
-        return None
-
-    def on_receive(self, message: Any) -> Any:
-        if isinstance(message, BaseException):
-            raise message
-        self.notes.append(message)
-        return message
-
-
-def running_tasks() -> int:
-    """How many tasks there are beside this one."""
-    return len(asyncio.all_tasks()) - 1
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Give the loop its turns until the condition holds."""
-    while not condition():  # noqa: ASYNC110  (what is waited for sets no event)
-        await asyncio.sleep(0)
-
-
-async def ended(ref: LoopActorRef[Any]) -> Down:
-    """Wait until the actor has ended, and say how."""
-    loop = asyncio.get_running_loop()
-    down: asyncio.Future[Down] = loop.create_future()
-    ref.monitor(lambda message: loop.call_soon_threadsafe(down.set_result, message))
-    return await asyncio.wait_for(down, 10)
-
 
 # Start
 
@@ -163,19 +109,16 @@ def test_an_actor_may_stop_itself_in_on_start_before_any_message_that_comes_late
     assert notes == ["stop"]
 
 
-def test_an_async_on_start_comes_before_the_first_message() -> None:
+async def test_an_async_on_start_comes_before_the_first_message() -> None:
     class Slow(Actor):
         @async_hook
         async def on_start(self) -> None:
             await asyncio.sleep(0)
             self.notes.append("started")
 
-    async def main() -> None:
-        notes: list[Any] = []
-        await Slow.start(notes).ask("message", block=False)
-        assert notes == ["started", "message"]
-
-    asyncio.run(main())
+    notes: list[Any] = []
+    await Slow.start(notes).ask("message", block=False)
+    assert notes == ["started", "message"]
 
 
 def test_init_runs_where_start_is_called_and_the_rest_on_the_loop() -> None:
@@ -198,13 +141,10 @@ def test_init_runs_where_start_is_called_and_the_rest_on_the_loop() -> None:
     assert threads[1].daemon
 
 
-def test_an_actor_started_on_a_running_loop_lives_there() -> None:
-    async def main() -> None:
-        ref = Actor.start()
-        assert await ref.proxy().loop is asyncio.get_running_loop()
-        await ref.stop(block=False)
-
-    asyncio.run(main())
+async def test_an_actor_started_on_a_running_loop_lives_there() -> None:
+    ref = Actor.start()
+    assert await ref.proxy().loop is asyncio.get_running_loop()
+    await ref.stop(block=False)
 
 
 def test_actors_started_where_no_loop_runs_share_one() -> None:
@@ -228,7 +168,7 @@ def test_the_context_may_choose_the_loop() -> None:
     assert LoopActorRegistry.get_all() == []
 
 
-def test_an_actor_keeps_a_context_of_its_own_from_message_to_message() -> None:
+async def test_an_actor_keeps_a_context_of_its_own_from_message_to_message() -> None:
     variable = contextvars.ContextVar("variable", default="default")
 
     class Keeper(LoopActor):
@@ -243,23 +183,20 @@ def test_an_actor_keeps_a_context_of_its_own_from_message_to_message() -> None:
             variable.set(value)
             return before
 
-    async def main() -> None:
-        variable.set("starter")
-        ref = Keeper.start()
-        variable.set("sender")
-        assert await ref.ask("one", block=False) == "starter"
-        assert await ref.proxy().later("two") == "one"
-        assert await ref.ask("three", block=False) == "two"
-        assert variable.get() == "sender"
-        await ref.stop(block=False)
-
-    asyncio.run(main())
+    variable.set("starter")
+    ref = Keeper.start()
+    variable.set("sender")
+    assert await ref.ask("one", block=False) == "starter"
+    assert await ref.proxy().later("two") == "one"
+    assert await ref.ask("three", block=False) == "two"
+    assert variable.get() == "sender"
+    await ref.stop(block=False)
 
 
 # Messages
 
 
-def test_messages_are_handled_one_at_a_time_in_order_plain_and_async_mixed() -> None:
+async def test_messages_are_handled_one_at_a_time_in_order_plain_and_async_mixed() -> None:
     class Mixed(LoopActor):
         def __init__(self) -> None:
             super().__init__()
@@ -280,40 +217,34 @@ def test_messages_are_handled_one_at_a_time_in_order_plain_and_async_mixed() -> 
             self.inside -= 1
             return message
 
-    async def main() -> None:
-        ref = Mixed.start()
-        futures = [ref.ask(number, block=False) for number in range(300)]
-        assert [await future for future in futures] == list(range(300))
-        assert await ref.proxy().notes == list(range(300))
-        await ref.stop(block=False)
-
-    asyncio.run(main())
+    ref = Mixed.start()
+    futures = [ref.ask(number, block=False) for number in range(300)]
+    assert [await future for future in futures] == list(range(300))
+    assert await ref.proxy().notes == list(range(300))
+    await ref.stop(block=False)
 
 
-def test_plain_messages_make_no_task_and_an_idle_actor_has_none() -> None:
+async def test_plain_messages_make_no_task_and_an_idle_actor_has_none() -> None:
     class Counting(Actor):
         def on_receive(self, message: Any) -> Any:
             if message == "tasks":
-                return len(asyncio.all_tasks())
+                return len(own_tasks())
             return asyncio.current_task()
 
         async def later(self) -> int:
-            return len(asyncio.all_tasks())
+            return len(own_tasks())
 
-    async def main() -> None:
-        ref = Counting.start()
-        assert await ref.ask("task", block=False) is None
-        assert await ref.ask("tasks", block=False) == 1
-        assert await ref.proxy().later() == 2
-        assert await ref.ask("tasks", block=False) == 1
-        assert running_tasks() == 0
-        await ref.stop(block=False)
-
-    asyncio.run(main())
+    ref = Counting.start()
+    assert await ref.ask("task", block=False) is None
+    assert await ref.ask("tasks", block=False) == 0
+    assert await ref.proxy().later() == 1
+    assert await ref.ask("tasks", block=False) == 0
+    assert not own_tasks()
+    await ref.stop(block=False)
 
 
 @pytest.mark.parametrize("kind", ["plain", "async"])
-def test_an_actor_with_a_full_mailbox_lets_the_loop_have_its_turns(kind: str) -> None:
+async def test_an_actor_with_a_full_mailbox_lets_the_loop_have_its_turns(kind: str) -> None:
     class Busy(LoopActor):
         def __init__(self) -> None:
             super().__init__()
@@ -326,24 +257,21 @@ def test_an_actor_with_a_full_mailbox_lets_the_loop_have_its_turns(kind: str) ->
         async def nothing(self) -> None:
             pass
 
-    async def main() -> None:
-        actors: list[Busy] = []
+    actors: list[Busy] = []
 
-        class Known(Busy):
-            def on_start(self) -> None:
-                actors.append(self)
+    class Known(Busy):
+        def on_start(self) -> None:
+            actors.append(self)
 
-        ref = Known.start()
-        for _ in range(1000):
-            ref.tell("x")
-        seen = [0]
-        while seen[-1] < 1000:
-            await asyncio.sleep(0)
-            seen.append(actors[0].handled if actors else 0)
-        assert max(later - before for before, later in itertools.pairwise(seen)) <= 64
-        await ref.stop(block=False)
-
-    asyncio.run(main())
+    ref = Known.start()
+    for _ in range(1000):
+        ref.tell("x")
+    seen = [0]
+    while seen[-1] < 1000:
+        await asyncio.sleep(0)
+        seen.append(actors[0].handled if actors else 0)
+    assert max(later - before for before, later in itertools.pairwise(seen)) <= 64
+    await ref.stop(block=False)
 
 
 def test_the_default_on_receive_logs_what_it_got(caplog: pytest.LogCaptureFixture) -> None:
@@ -353,24 +281,21 @@ def test_the_default_on_receive_logs_what_it_got(caplog: pytest.LogCaptureFixtur
     assert caplog.messages == [f"Unexpected message received by {ref}: {{'unhandled': 1}}"]
 
 
-def test_a_running_actor_is_held_though_nobody_holds_its_ref() -> None:
-    async def main() -> None:
-        alive = weakref.ref(Actor.start())
-        urn = alive().actor_urn  # type: ignore[union-attr]  # the registry holds it
-        gc.collect()
-        ref = LoopActorRegistry.get_by_urn(urn)
-        assert ref is not None
-        LoopActorRegistry.unregister(ref)
-        actor = weakref.ref(ref._actor_weakref())
-        del ref
-        gc.collect()
-        assert actor() is not None
-        actor().stop()  # type: ignore[union-attr]  # it lives
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert actor() is None
-
-    asyncio.run(main())
+async def test_a_running_actor_is_held_though_nobody_holds_its_ref() -> None:
+    alive = weakref.ref(Actor.start())
+    urn = alive().actor_urn  # type: ignore[union-attr]  # the registry holds it
+    gc.collect()
+    ref = LoopActorRegistry.get_by_urn(urn)
+    assert ref is not None
+    LoopActorRegistry.unregister(ref)
+    actor = weakref.ref(ref._actor_weakref())
+    del ref
+    gc.collect()
+    assert actor() is not None
+    actor().stop()  # type: ignore[union-attr]  # it lives
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert actor() is None
 
 
 def test_a_stopped_actor_is_let_go_of_at_once_and_its_ref_still_answers() -> None:
@@ -454,22 +379,19 @@ def test_what_an_actor_sent_itself_before_it_stopped_itself_twice_is_handled() -
     assert LoopActorRegistry.get_all() == []
 
 
-def test_an_async_on_stop_is_waited_for_by_who_asked_to_stop() -> None:
+async def test_an_async_on_stop_is_waited_for_by_who_asked_to_stop() -> None:
     class Slow(Actor):
         @async_hook
         async def on_stop(self) -> None:
             await asyncio.sleep(0)
             self.notes.append("cleaned up")
 
-    async def main() -> None:
-        notes: list[Any] = []
-        ref = Slow.start(notes)
-        assert await ref.stop(block=False) is True
-        assert notes == ["start", "cleaned up"]
-        assert (await ended(ref)).reason is None
-        assert running_tasks() == 0
-
-    asyncio.run(main())
+    notes: list[Any] = []
+    ref = Slow.start(notes)
+    assert await ref.stop(block=False) is True
+    assert notes == ["start", "cleaned up"]
+    assert (await ended(ref)).reason is None
+    assert not own_tasks()
 
 
 @pytest.mark.parametrize("error", [ValueError("v"), SystemExit(3), asyncio.CancelledError()])

@@ -12,7 +12,7 @@ from typing import Any
 import pykka
 import pytest
 
-from understudy.actors import LoopActor, LoopThread, loop_for_start
+from understudy.actors import LoopActor, LoopActorRef, LoopThread, loop_for_start
 from understudy.errors import UsageError
 
 
@@ -72,6 +72,29 @@ def test_stopping_cancels_its_tasks_and_ends_its_actors() -> None:
     assert unwound == ["in progress"]
     assert not busy.is_alive()
     assert not idle.is_alive()
+
+
+@pytest.mark.filterwarnings("ignore:asynchronous generator:ResourceWarning")
+def test_an_actor_that_is_started_while_it_stops_is_ended_with_it() -> None:
+    thread = LoopThread()
+    loop = thread.start()
+    first_ended = threading.Event()
+    late: list[LoopActorRef[Any]] = []
+
+    def start_late() -> None:
+        """In the executor of the loop, whose end the loop awaits last."""
+        loop_for_start.set(loop)
+        assert first_ended.wait(10)
+        late.append(LoopActor.start())
+        late[0].ask("started")
+
+    async def begin() -> None:
+        LoopActor.start().monitor(lambda _: first_ended.set())
+        loop.run_in_executor(None, start_late)
+
+    asyncio.run_coroutine_threadsafe(begin(), loop).result(10)
+    assert thread.stop(timeout=10) is True
+    assert not late[0].is_alive()
 
 
 def test_stopping_it_on_its_own_loop_asks_for_the_end_without_waiting() -> None:

@@ -73,19 +73,16 @@ def test_many_puts_schedule_one_drain_and_an_idle_mailbox_none() -> None:
     assert asyncio.run(main()) == [[], ["a", "b"], ["a", "b"]]
 
 
-def test_a_drain_that_stops_early_is_called_again_after_the_loop_had_its_turn() -> None:
-    async def main() -> None:
-        mailbox = Mailbox()
-        owner = opened(mailbox, at_most=2)
-        for number in range(5):
-            mailbox.put(Envelope(number))
-        await asyncio.sleep(0)
-        assert owner.drains == [[0, 1]]
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert owner.drains == [[0, 1], [2, 3], [4]]
-
-    asyncio.run(main())
+async def test_a_drain_that_stops_early_is_called_again_after_the_loop_had_its_turn() -> None:
+    mailbox = Mailbox()
+    owner = opened(mailbox, at_most=2)
+    for number in range(5):
+        mailbox.put(Envelope(number))
+    await asyncio.sleep(0)
+    assert owner.drains == [[0, 1]]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert owner.drains == [[0, 1], [2, 3], [4]]
 
 
 def test_a_put_after_close_raises_and_close_returns_what_was_left() -> None:
@@ -104,38 +101,35 @@ def test_a_put_after_close_raises_and_close_returns_what_was_left() -> None:
     assert mailbox.take() is None
 
 
-def test_no_message_is_lost_or_doubled_when_threads_put_while_it_closes() -> None:
-    async def main() -> None:
-        mailbox = Mailbox()
-        owner = opened(mailbox)
-        accepted: list[list[int]] = [[], []]
-        enough = threading.Semaphore(0)
+async def test_no_message_is_lost_or_doubled_when_threads_put_while_it_closes() -> None:
+    mailbox = Mailbox()
+    owner = opened(mailbox)
+    accepted: list[list[int]] = [[], []]
+    enough = threading.Semaphore(0)
 
-        def put(thread: int) -> None:
-            number = thread
-            while True:
-                try:
-                    mailbox.put(Envelope(number))
-                except pykka.ActorDeadError:
-                    return
-                accepted[thread].append(number)
-                enough.release()
-                number += 2
+    def put(thread: int) -> None:
+        number = thread
+        while True:
+            try:
+                mailbox.put(Envelope(number))
+            except pykka.ActorDeadError:
+                return
+            accepted[thread].append(number)
+            enough.release()
+            number += 2
 
-        threads = [threading.Thread(target=put, args=(i,)) for i in range(2)]
-        for thread in threads:
-            thread.start()
-        await asyncio.to_thread(lambda: [enough.acquire() for _ in range(2000)])
-        left = mailbox.close()
-        for thread in threads:
-            thread.join(10)
-        assert left is not None
-        got = [n for drain in owner.drains for n in drain] + [e.message for e in left]
-        assert sorted(got) == sorted(accepted[0] + accepted[1])
-        for thread_number in (0, 1):  # each sender's own order is kept
-            assert [n for n in got if n % 2 == thread_number] == accepted[thread_number]
-
-    asyncio.run(main())
+    threads = [threading.Thread(target=put, args=(i,)) for i in range(2)]
+    for thread in threads:
+        thread.start()
+    await asyncio.to_thread(lambda: [enough.acquire() for _ in range(2000)])
+    left = mailbox.close()
+    for thread in threads:
+        thread.join(10)
+    assert left is not None
+    got = [n for drain in owner.drains for n in drain] + [e.message for e in left]
+    assert sorted(got) == sorted(accepted[0] + accepted[1])
+    for thread_number in (0, 1):  # each sender's own order is kept
+        assert [n for n in got if n % 2 == thread_number] == accepted[thread_number]
 
 
 def test_a_put_onto_a_closed_loop_says_so_and_tells_the_owner() -> None:

@@ -11,7 +11,8 @@ from typing import Any
 import pykka
 import pytest
 
-from tests.loop_actors.test_loop_actor import Actor, ended, running_tasks, until
+from tests.support.loop_actors import Actor, ended
+from tests.support.loops import own_tasks, until
 from understudy.actors import Down, Future, LoopActor, LoopActorRegistry, async_hook
 from understudy.errors import WouldDeadlock
 
@@ -107,23 +108,20 @@ def test_an_ask_that_times_out_says_so_and_the_message_is_still_handled() -> Non
     assert notes == ["start", "slow", "stop"]
 
 
-def test_to_block_on_a_running_loop_would_deadlock_and_sends_nothing() -> None:
-    async def main() -> None:
-        notes: list[Any] = []
-        ref = Actor.start(notes)
-        with pytest.raises(WouldDeadlock, match="await"):
-            ref.ask("x")
-        with pytest.raises(WouldDeadlock, match="await"):
-            ref.stop()
-        with pytest.raises(WouldDeadlock):
-            ref.proxy().notes = []
-        with pytest.raises(WouldDeadlock):
-            LoopActorRegistry.stop_all()
-        await asyncio.sleep(0)
-        assert notes == ["start"]
-        assert await ref.stop(block=False) is True
-
-    asyncio.run(main())
+async def test_to_block_on_a_running_loop_would_deadlock_and_sends_nothing() -> None:
+    notes: list[Any] = []
+    ref = Actor.start(notes)
+    with pytest.raises(WouldDeadlock, match="await"):
+        ref.ask("x")
+    with pytest.raises(WouldDeadlock, match="await"):
+        ref.stop()
+    with pytest.raises(WouldDeadlock):
+        ref.proxy().notes = []
+    with pytest.raises(WouldDeadlock):
+        LoopActorRegistry.stop_all()
+    await asyncio.sleep(0)
+    assert notes == ["start"]
+    assert await ref.stop(block=False) is True
 
 
 def test_a_handler_that_would_block_its_own_loop_fails_at_once() -> None:
@@ -152,18 +150,15 @@ def test_a_dead_actor_refuses_a_tell_and_settles_an_ask() -> None:
         ref.proxy()
 
 
-def test_the_asker_may_settle_its_own_future_and_the_actor_lives_on() -> None:
-    async def main() -> None:
-        ref = Actor.start()
-        future = ref.ask("x", block=False)
-        future.set("mine")
-        failing = ref.ask(ValueError(), block=False)
-        failing.set("mine too")
-        assert await ref.ask("y", block=False) == "y"
-        assert [await future, await failing] == ["mine", "mine too"]
-        await ref.stop(block=False)
-
-    asyncio.run(main())
+async def test_the_asker_may_settle_its_own_future_and_the_actor_lives_on() -> None:
+    ref = Actor.start()
+    future = ref.ask("x", block=False)
+    future.set("mine")
+    failing = ref.ask(ValueError(), block=False)
+    failing.set("mine too")
+    assert await ref.ask("y", block=False) == "y"
+    assert [await future, await failing] == ["mine", "mine too"]
+    await ref.stop(block=False)
 
 
 def test_an_ask_by_a_thread_actor_is_answered() -> None:
@@ -179,104 +174,89 @@ def test_an_ask_by_a_thread_actor_is_answered() -> None:
 # Stop now
 
 
-def test_stop_now_waits_neither_for_the_handler_nor_for_the_mailbox() -> None:
-    async def main() -> None:
-        notes: list[Any] = []
-        ref = Held.start(notes)
-        holding = ref.ask("hold", block=False)
-        waiting = ref.ask("waiting", block=False)
-        stopping = ref.stop(block=False)
-        await until(lambda: "hold" in notes)
-        reason = TimeoutError("shutdown")
-        down = asyncio.ensure_future(ended(ref))
-        await asyncio.sleep(0)
-        assert await ref.stop_now(reason) is True
-        for future in (holding, waiting):
-            with pytest.raises(pykka.ActorDeadError, match="shutdown"):
-                await future
-        assert await stopping is True
-        assert await down == Down(ref, reason)
-        assert notes == ["start", "hold"]  # no hook
-        await until(lambda: running_tasks() == 0)
-        assert await ref.stop_now() is False
-
-    asyncio.run(main())
+async def test_stop_now_waits_neither_for_the_handler_nor_for_the_mailbox() -> None:
+    notes: list[Any] = []
+    ref = Held.start(notes)
+    holding = ref.ask("hold", block=False)
+    waiting = ref.ask("waiting", block=False)
+    stopping = ref.stop(block=False)
+    await until(lambda: "hold" in notes)
+    reason = TimeoutError("shutdown")
+    down = asyncio.ensure_future(ended(ref))
+    await asyncio.sleep(0)
+    assert await ref.stop_now(reason) is True
+    for future in (holding, waiting):
+        with pytest.raises(pykka.ActorDeadError, match="shutdown"):
+            await future
+    assert await stopping is True
+    assert await down == Down(ref, reason)
+    assert notes == ["start", "hold"]  # no hook
+    await until(lambda: not own_tasks())
+    assert await ref.stop_now() is False
 
 
-def test_stop_now_does_not_wait_for_a_handler_that_ignores_its_cancellation() -> None:
-    async def main() -> None:
-        notes: list[Any] = []
-        ref = Held.start(notes)
-        let_go = ref._actor_weakref()._let_go  # type: ignore[union-attr]  # it runs
-        asked = ref.ask("stubborn", block=False)
-        await until(lambda: "stubborn" in notes)
-        assert await ref.stop_now() is True
-        assert (await ended(ref)).reason is None
-        with pytest.raises(pykka.ActorDeadError, match="it was stopped"):
-            await asked
-        await until(lambda: "ignored a cancellation" in notes)
-        let_go.set()
-        await until(lambda: running_tasks() == 0)
-        with pytest.raises(pykka.ActorDeadError):
-            await asked
-        assert notes == ["start", "stubborn", "ignored a cancellation"]
-
-    asyncio.run(main())
+async def test_stop_now_does_not_wait_for_a_handler_that_ignores_its_cancellation() -> None:
+    notes: list[Any] = []
+    ref = Held.start(notes)
+    let_go = ref._actor_weakref()._let_go  # type: ignore[union-attr]  # it runs
+    asked = ref.ask("stubborn", block=False)
+    await until(lambda: "stubborn" in notes)
+    assert await ref.stop_now() is True
+    assert (await ended(ref)).reason is None
+    with pytest.raises(pykka.ActorDeadError, match="it was stopped"):
+        await asked
+    await until(lambda: "ignored a cancellation" in notes)
+    let_go.set()
+    await until(lambda: not own_tasks())
+    with pytest.raises(pykka.ActorDeadError):
+        await asked
+    assert notes == ["start", "stubborn", "ignored a cancellation"]
 
 
-def test_stop_now_ends_a_hook_that_hangs() -> None:
+async def test_stop_now_ends_a_hook_that_hangs() -> None:
     class Hanging(Actor):
         @async_hook
         async def on_stop(self) -> None:
             self.notes.append("hanging")
             await asyncio.Event().wait()
 
-    async def main() -> None:
-        notes: list[Any] = []
-        ref = Hanging.start(notes)
-        stopping = ref.stop(block=False)
-        await until(lambda: "hanging" in notes)
-        assert await ref.stop_now() is True
-        assert await stopping is True
-        await until(lambda: running_tasks() == 0)
-
-    asyncio.run(main())
+    notes: list[Any] = []
+    ref = Hanging.start(notes)
+    stopping = ref.stop(block=False)
+    await until(lambda: "hanging" in notes)
+    assert await ref.stop_now() is True
+    assert await stopping is True
+    await until(lambda: not own_tasks())
 
 
 @pytest.mark.parametrize("hook", ["on_start", "on_failure"])
-def test_stop_now_ends_an_actor_that_starts_or_fails_slowly(hook: str) -> None:
-    async def main() -> None:
-        entered = asyncio.Event()
+async def test_stop_now_ends_an_actor_that_starts_or_fails_slowly(hook: str) -> None:
+    entered = asyncio.Event()
 
-        async def hang(*_args: Any) -> None:
-            entered.set()
-            await asyncio.Event().wait()
+    async def hang(*_args: Any) -> None:
+        entered.set()
+        await asyncio.Event().wait()
 
-        hanging: type[Actor] = type("Hanging", (Actor,), {hook: hang})
-        ref = hanging.start()
-        ref.tell(ValueError())
-        await entered.wait()
-        reason = OSError("no time")
-        assert await ref.stop_now(reason) is True
-        assert (await ended(ref)).reason is reason
-        await until(lambda: running_tasks() == 0)
-
-    asyncio.run(main())
+    hanging: type[Actor] = type("Hanging", (Actor,), {hook: hang})
+    ref = hanging.start()
+    ref.tell(ValueError())
+    await entered.wait()
+    reason = OSError("no time")
+    assert await ref.stop_now(reason) is True
+    assert (await ended(ref)).reason is reason
+    await until(lambda: not own_tasks())
 
 
-def test_stop_now_before_the_first_turn_of_the_loop_calls_no_hook() -> None:
-    async def main() -> None:
-        notes: list[Any] = []
-        ref = Actor.start(notes)
-        assert await ref.stop_now() is True
-        await asyncio.sleep(0)
-        assert notes == []
-        assert not ref.is_alive()
-
-    asyncio.run(main())
+async def test_stop_now_before_the_first_turn_of_the_loop_calls_no_hook() -> None:
+    notes: list[Any] = []
+    ref = Actor.start(notes)
+    assert await ref.stop_now() is True
+    await asyncio.sleep(0)
+    assert notes == []
+    assert not ref.is_alive()
 
 
-def test_a_handler_may_stop_its_own_actor_now() -> None:
+async def test_a_handler_may_stop_its_own_actor_now() -> None:
     class Sudden(Actor):
         async def on_receive(self, message: Any) -> Any:
             if message == "await":
@@ -289,19 +269,16 @@ def test_a_handler_may_stop_its_own_actor_now() -> None:
             self.actor_ref.stop_now()
             return "done"
 
-    async def main() -> None:
-        ref = Sudden.start()
-        with pytest.raises(pykka.ActorDeadError):
-            await ref.ask("await", block=False)
-        await until(lambda: running_tasks() == 0)
-        ref = Sudden.start()
-        call = ref.proxy().plain()
-        behind = ref.ask("behind", block=False)
-        assert await call == "done"
-        with pytest.raises(pykka.ActorDeadError):
-            await behind
-
-    asyncio.run(main())
+    ref = Sudden.start()
+    with pytest.raises(pykka.ActorDeadError):
+        await ref.ask("await", block=False)
+    await until(lambda: not own_tasks())
+    ref = Sudden.start()
+    call = ref.proxy().plain()
+    behind = ref.ask("behind", block=False)
+    assert await call == "done"
+    with pytest.raises(pykka.ActorDeadError):
+        await behind
 
 
 def test_stop_now_from_a_thread_stops_at_once_what_waits() -> None:
@@ -329,24 +306,21 @@ def test_stop_now_from_a_thread_stops_at_once_what_waits() -> None:
 # Monitors
 
 
-def test_a_function_and_an_actor_get_one_down_each() -> None:
-    async def main() -> None:
-        seen: list[Down] = []
-        notes: list[Any] = []
-        watcher, watched = Actor.start(notes), Actor.start()
-        watched.monitor(watcher)
-        watched.monitor(seen.append)
-        watched.monitor(watcher)
-        watched.tell("x")
-        await watched.stop(block=False)
-        await watched.stop(block=False)
-        await watched.stop_now()
-        await watcher.ask("end", block=False)
-        assert seen == [Down(watched, None)]
-        assert notes == ["start", Down(watched, None), "end"]
-        await watcher.stop(block=False)
-
-    asyncio.run(main())
+async def test_a_function_and_an_actor_get_one_down_each() -> None:
+    seen: list[Down] = []
+    notes: list[Any] = []
+    watcher, watched = Actor.start(notes), Actor.start()
+    watched.monitor(watcher)
+    watched.monitor(seen.append)
+    watched.monitor(watcher)
+    watched.tell("x")
+    await watched.stop(block=False)
+    await watched.stop(block=False)
+    await watched.stop_now()
+    await watcher.ask("end", block=False)
+    assert seen == [Down(watched, None)]
+    assert notes == ["start", Down(watched, None), "end"]
+    await watcher.stop(block=False)
 
 
 def test_monitoring_a_dead_actor_delivers_its_down_at_once() -> None:
@@ -371,42 +345,36 @@ def test_a_monitor_ends_by_demonitor() -> None:
     assert seen == []
 
 
-def test_down_comes_after_the_last_hook_and_when_every_ask_is_answered() -> None:
+async def test_down_comes_after_the_last_hook_and_when_every_ask_is_answered() -> None:
     class Slow(Actor):
         @async_hook
         async def on_stop(self) -> None:
             await asyncio.sleep(0)
             self.notes.append("stopped")
 
-    async def main() -> None:
-        notes: list[Any] = []
-        ref = Slow.start(notes)
-        stopping = ref.stop(block=False)
-        waiting = ref.ask("behind", block=False)
-        ref.monitor(lambda _: notes.append((stopping.done(), waiting.done())))
-        await stopping
-        assert notes == ["start", "stopped", (True, True)]
-
-    asyncio.run(main())
+    notes: list[Any] = []
+    ref = Slow.start(notes)
+    stopping = ref.stop(block=False)
+    waiting = ref.ask("behind", block=False)
+    ref.monitor(lambda _: notes.append((stopping.done(), waiting.done())))
+    await stopping
+    assert notes == ["start", "stopped", (True, True)]
 
 
-def test_a_faulty_or_dead_watcher_costs_the_others_nothing(
+async def test_a_faulty_or_dead_watcher_costs_the_others_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def faulty(_down: Down) -> None:
         raise SystemExit("in a watcher")
 
-    async def main() -> None:
-        seen: list[Down] = []
-        dead, watched = Actor.start(), Actor.start()
-        await dead.stop(block=False)
-        watched.monitor(faulty)
-        watched.monitor(dead)
-        watched.monitor(seen.append)
-        await watched.stop(block=False)
-        assert seen == [Down(watched, None)]
-
-    asyncio.run(main())
+    seen: list[Down] = []
+    dead, watched = Actor.start(), Actor.start()
+    await dead.stop(block=False)
+    watched.monitor(faulty)
+    watched.monitor(dead)
+    watched.monitor(seen.append)
+    await watched.stop(block=False)
+    assert seen == [Down(watched, None)]
     assert [r.message for r in caplog.records if r.exc_info] != []
 
 

@@ -527,17 +527,14 @@ class Records(Middleware):
         self.seen.append(prompts(request.messages))
 
 
-def test_a_replaced_history_is_what_the_model_sees_and_what_is_kept() -> None:
+async def test_a_replaced_history_is_what_the_model_sees_and_what_is_kept() -> None:
     """J15: later hooks see it, too; the record makes it hold in another process."""
     model = noting()
     after = Records()
     journal = MemoryJournal()
     agent = Agent("a", model, tools=[note], middleware=[Summarises(), after])
 
-    async def main() -> Outcome:
-        return await agent.execute("go", journal=journal)
-
-    outcome = asyncio.run(main())
+    outcome = await agent.execute("go", journal=journal)
     assert isinstance(outcome, Completed)
     assert prompts(model.requests[1].messages) == ["a summary"]
     assert len(model.requests[1].messages) == 1

@@ -7,17 +7,16 @@ from typing import Any
 
 import pytest
 
-from tests.durability.test_cut_off import Crash, Disk
 from tests.support.agents import (
     assert_valid_history,
     authors,
     completed,
     interrupted,
-    play,
     reloaded,
     results,
-    soon,
 )
+from tests.support.cut_off import Crash, Disk
+from tests.support.loops import soon
 from understudy import (
     Agent,
     DecisionError,
@@ -200,30 +199,27 @@ def test_calls_that_have_not_begun_do_not_begin_after_a_halt() -> None:
     assert ran == []
 
 
-def test_siblings_that_are_running_finish_and_are_recorded() -> None:
-    async def main() -> None:
-        halted, release = asyncio.Event(), asyncio.Event()
+async def test_siblings_that_are_running_finish_and_are_recorded() -> None:
+    halted, release = asyncio.Event(), asyncio.Event()
 
-        @tool
-        async def slow() -> str:
-            await release.wait()
-            return "finished"
+    @tool
+    async def slow() -> str:
+        await release.wait()
+        return "finished"
 
-        @tool
-        async def stop() -> str:
-            halted.set()
-            raise Halt("now")
+    @tool
+    async def stop() -> str:
+        halted.set()
+        raise Halt("now")
 
-        model = ScriptedModel([[call("slow"), call("stop")]])
-        agent = Agent("cook", model, tools=[slow, stop], middleware=[Haltable()])
-        running = asyncio.ensure_future(agent.execute("go"))
-        await soon(halted.wait())
-        release.set()
-        outcome = interrupted(await soon(running))
-        done = await agent.resume(outcome.state, outcome.decide(dismiss()))
-        assert results(done.state)[0].content == "finished"
-
-    play(main)
+    model = ScriptedModel([[call("slow"), call("stop")]])
+    agent = Agent("cook", model, tools=[slow, stop], middleware=[Haltable()])
+    running = asyncio.ensure_future(agent.execute("go"))
+    await soon(halted.wait())
+    release.set()
+    outcome = interrupted(await soon(running))
+    done = await agent.resume(outcome.state, outcome.decide(dismiss()))
+    assert results(done.state)[0].content == "finished"
 
 
 def test_a_halt_passes_through_the_middleware_around_the_tool() -> None:

@@ -702,7 +702,7 @@ def test_arguments_that_a_middleware_leaves_alone_need_no_second_approval(
     assert shop.did == [("mail", "a")]
 
 
-def test_many_agents_wait_for_people_side_by_side(shop: Shop) -> None:
+async def test_many_agents_wait_for_people_side_by_side(shop: Shop) -> None:
     """I2: what stands is in each state, not in the agent or its middleware."""
     model = ScriptedModel(
         lambda request: (
@@ -711,24 +711,21 @@ def test_many_agents_wait_for_people_side_by_side(shop: Shop) -> None:
     )
     agent = Agent("support", model, tools=shop.tools, interrupt_on={"mail": True})
 
-    async def main() -> None:
-        outcomes = [
-            interrupted(outcome)
-            for outcome in await asyncio.gather(*(agent.execute(f"u{i}") for i in range(20)))
-        ]
-        for outcome in outcomes:
-            others = {request.id for o in outcomes if o is not outcome for request in o.requests}
-            assert outcome.requests[0].id not in others
-        decided = [
-            outcome.decide(approve() if index % 2 else reject())
-            for index, outcome in enumerate(outcomes)
-        ]
-        with pytest.raises(DecisionError):
-            await agent.resume(outcomes[0].state, decided[1])
-        ends = await asyncio.gather(
-            *(agent.resume(o.state, d) for o, d in zip(outcomes, decided, strict=True))
-        )
-        assert all(completed(end).text == "done" for end in ends)
-
-    asyncio.run(main())
+    outcomes = [
+        interrupted(outcome)
+        for outcome in await asyncio.gather(*(agent.execute(f"u{i}") for i in range(20)))
+    ]
+    for outcome in outcomes:
+        others = {request.id for o in outcomes if o is not outcome for request in o.requests}
+        assert outcome.requests[0].id not in others
+    decided = [
+        outcome.decide(approve() if index % 2 else reject())
+        for index, outcome in enumerate(outcomes)
+    ]
+    with pytest.raises(DecisionError):
+        await agent.resume(outcomes[0].state, decided[1])
+    ends = await asyncio.gather(
+        *(agent.resume(o.state, d) for o, d in zip(outcomes, decided, strict=True))
+    )
+    assert all(completed(end).text == "done" for end in ends)
     assert sorted(shop.did) == sorted(("mail", f"u{i}") for i in range(1, 20, 2))

@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 from pydantic_ai.messages import ModelRequest, SystemPromptPart, UserPromptPart
 
-from tests.durability.test_cut_off import Crash, Disk, told
 from tests.support.agents import (
     FakeClock,
     assert_valid_history,
     by_turn,
     completed,
     interrupted,
-    never,
     reloaded,
     results,
 )
+from tests.support.cut_off import Crash, Disk, told
+from tests.support.loops import never
 from understudy import (
     Agent,
     AgentState,
@@ -895,132 +895,113 @@ def test_a_tree_cut_off_after_any_record_ends_the_same_way_elsewhere() -> None:
 # ------------------------------------------------------------------------- under a Runtime
 
 
-def test_cancelling_the_parent_ends_every_descendant_and_leaves_none_behind() -> None:
+async def test_cancelling_the_parent_ends_every_descendant_and_leaves_none_behind() -> None:
     """S6, P7."""
     inside, ended = asyncio.Event(), list[str]()
 
-    async def main() -> None:
-        @tool
-        async def hang() -> None:
-            inside.set()
-            try:
-                await never()
-            finally:
-                ended.append("hang")
+    @tool
+    async def hang() -> None:
+        inside.set()
+        try:
+            await never()
+        finally:
+            ended.append("hang")
 
-        leaf = child("leaf", [call("hang")], tools=[hang])
-        mid = child("mid", [task("leaf")], middleware=[SubAgent(agents=[leaf])])
-        agent = boss([task("mid")], agents=[mid])
-        before = asyncio.all_tasks()
-        async with Runtime(agents=[agent]) as runtime:
-            ref = runtime.spawn("boss", id="one")
-            future = ref.run("go")
-            await inside.wait()
-            stopped = await ref.cancel()
-            assert isinstance(stopped, Stopped)
-            assert isinstance(await future, Stopped)
-            assert ended == ["hang"]
-            assert ref.status() is Status.CANCELLED
-            state = await ref.state()
-            assert state.children == {}
-            assert_valid_history(state)
-            assert [doubt.tool_name for doubt in state.doubts.values()] == ["hang"]
-            assert state.run is not None
-            assert state.run.usage.requests == 3, "what the children used is counted"
-            assert isinstance(await ref.run("again"), Completed)
-        for _ in range(10):
-            await asyncio.sleep(0)  # cancelled tasks of the runtime's own come to their end
-        assert asyncio.all_tasks() == before
-
-    asyncio.run(main())
+    leaf = child("leaf", [call("hang")], tools=[hang])
+    mid = child("mid", [task("leaf")], middleware=[SubAgent(agents=[leaf])])
+    agent = boss([task("mid")], agents=[mid])
+    before = asyncio.all_tasks()
+    async with Runtime(agents=[agent]) as runtime:
+        ref = runtime.spawn("boss", id="one")
+        future = ref.run("go")
+        await inside.wait()
+        stopped = await ref.cancel()
+        assert isinstance(stopped, Stopped)
+        assert isinstance(await future, Stopped)
+        assert ended == ["hang"]
+        assert ref.status() is Status.CANCELLED
+        state = await ref.state()
+        assert state.children == {}
+        assert_valid_history(state)
+        assert [doubt.tool_name for doubt in state.doubts.values()] == ["hang"]
+        assert state.run is not None
+        assert state.run.usage.requests == 3, "what the children used is counted"
+        assert isinstance(await ref.run("again"), Completed)
+    for _ in range(10):
+        await asyncio.sleep(0)  # cancelled tasks of the runtime's own come to their end
+    assert asyncio.all_tasks() == before
 
 
-def test_cancelling_while_a_child_waits_for_a_person_leaves_nothing_to_answer(ran: Ran) -> None:
+async def test_cancelling_while_a_child_waits_for_a_person_leaves_nothing_to_answer(
+    ran: Ran,
+) -> None:
     """S6, J11."""
-
-    async def main() -> None:
-        async with Runtime(agents=[family(ran)()]) as runtime:
-            ref = runtime.spawn("boss", id="one")
-            outcome = interrupted(await ref.run("go"))
-            assert [p.request.id for p in await runtime.pending()] == [
-                r.id for r in outcome.requests
-            ]
-            assert isinstance(await ref.cancel(), Stopped)
-            assert await runtime.pending() == []
-            state = await ref.state()
-            assert state.children == {}
-            assert_valid_history(state)
-
-    asyncio.run(main())
+    async with Runtime(agents=[family(ran)()]) as runtime:
+        ref = runtime.spawn("boss", id="one")
+        outcome = interrupted(await ref.run("go"))
+        assert [p.request.id for p in await runtime.pending()] == [r.id for r in outcome.requests]
+        assert isinstance(await ref.cancel(), Stopped)
+        assert await runtime.pending() == []
+        state = await ref.state()
+        assert state.children == {}
+        assert_valid_history(state)
 
 
-def test_an_agent_answers_for_its_children_under_a_runtime(ran: Ran) -> None:
+async def test_an_agent_answers_for_its_children_under_a_runtime(ran: Ran) -> None:
     """S5, I10: their requests are pending, their events bear their path."""
-
-    async def main() -> None:
-        async with Runtime(agents=[family(ran)()]) as runtime:
-            ref = runtime.spawn("boss", id="one")
-            outcome: Any = await ref.run("go")
-            while isinstance(outcome, Interrupted):
-                pending = await runtime.pending()
-                assert [p.request for p in pending] == list(outcome.requests)
-                outcome = await ref.resume(answers(outcome.requests))
-            assert isinstance(outcome, Completed), outcome
-            assert len(await ref.decisions()) == 3
-            asked = []
-            async for event in ref.events():
-                if isinstance(event.event, RequestMade):
-                    asked.append(event.event.agent_path[-1])
-                if len(asked) == 3:
-                    break
-            assert asked == ["leaf", "side", "leaf"]
-
-    asyncio.run(main())
+    async with Runtime(agents=[family(ran)()]) as runtime:
+        ref = runtime.spawn("boss", id="one")
+        outcome: Any = await ref.run("go")
+        while isinstance(outcome, Interrupted):
+            pending = await runtime.pending()
+            assert [p.request for p in pending] == list(outcome.requests)
+            outcome = await ref.resume(answers(outcome.requests))
+        assert isinstance(outcome, Completed), outcome
+        assert len(await ref.decisions()) == 3
+        asked = []
+        async for event in ref.events():
+            if isinstance(event.event, RequestMade):
+                asked.append(event.event.agent_path[-1])
+            if len(asked) == 3:
+                break
+        assert asked == ["leaf", "side", "leaf"]
 
 
-def test_a_new_message_to_an_actor_ends_the_children_that_wait(ran: Ran) -> None:
+async def test_a_new_message_to_an_actor_ends_the_children_that_wait(ran: Ran) -> None:
     """I10."""
-
-    async def main() -> None:
-        async with Runtime(agents=[family(ran)()]) as runtime:
-            ref = runtime.spawn("boss", id="one")
-            interrupted(await ref.run("go"))
-            assert isinstance(await ref.run("never mind"), Completed)
-            assert await runtime.pending() == []
-            assert_valid_history(await ref.state())
-
-    asyncio.run(main())
+    async with Runtime(agents=[family(ran)()]) as runtime:
+        ref = runtime.spawn("boss", id="one")
+        interrupted(await ref.run("go"))
+        assert isinstance(await ref.run("never mind"), Completed)
+        assert await runtime.pending() == []
+        assert_valid_history(await ref.state())
 
 
-def test_an_agent_that_pauses_in_a_child_goes_on_there() -> None:
+async def test_an_agent_that_pauses_in_a_child_goes_on_there() -> None:
     """S6, R7: pause reaches the descendants, and so does unpause."""
+    inside, leave, ran = asyncio.Event(), asyncio.Event(), list[int]()
 
-    async def main() -> None:
-        inside, leave, ran = asyncio.Event(), asyncio.Event(), list[int]()
+    @tool
+    async def step(x: int) -> str:
+        ran.append(x)
+        inside.set()
+        await leave.wait()
+        return "stepped"
 
-        @tool
-        async def step(x: int) -> str:
-            ran.append(x)
-            inside.set()
-            await leave.wait()
-            return "stepped"
-
-        kid = child("a", [call("step", {"x": 1})], [call("step", {"x": 2})], tools=[step])
-        async with Runtime(agents=[boss([task("a")], agents=[kid])]) as runtime:
-            ref = runtime.spawn("boss", id="one")
-            future = ref.run("go")
-            await inside.wait()
-            await ref.pause("look")
-            leave.set()
-            outcome = await future
-            assert isinstance(outcome, Paused)
-            assert outcome.reason == "look"
-            assert ran == [1]
-            await ref.unpause()
-            assert isinstance(await ref.outcome(), Completed)
-            assert ran == [1, 2]
-
-    asyncio.run(asyncio.wait_for(main(), 5))
+    kid = child("a", [call("step", {"x": 1})], [call("step", {"x": 2})], tools=[step])
+    async with Runtime(agents=[boss([task("a")], agents=[kid])]) as runtime:
+        ref = runtime.spawn("boss", id="one")
+        future = ref.run("go")
+        await inside.wait()
+        await ref.pause("look")
+        leave.set()
+        outcome = await future
+        assert isinstance(outcome, Paused)
+        assert outcome.reason == "look"
+        assert ran == [1]
+        await ref.unpause()
+        assert isinstance(await ref.outcome(), Completed)
+        assert ran == [1, 2]
 
 
 def test_a_definition_reads_a_request_of_a_child_as_plain_data(ran: Ran) -> None:

@@ -179,12 +179,9 @@ def test_streamed_thinking_is_told_apart_from_text() -> None:
     assert "".join(e.text for e in events if isinstance(e, TextDelta)) == "done"
 
 
-def test_it_works_as_any_pydantic_ai_model() -> None:
-    async def main() -> None:
-        model = ScriptedModel(["hello"], name="fake")
-        messages: list[Any] = [ModelRequest(parts=[UserPromptPart("hi")])]
-        response = await model.request(messages, None, ModelRequestParameters())
-        assert response.text == "hello"
-        assert response.model_name == model.model_name == "fake"
-
-    asyncio.run(main())
+async def test_it_works_as_any_pydantic_ai_model() -> None:
+    model = ScriptedModel(["hello"], name="fake")
+    messages: list[Any] = [ModelRequest(parts=[UserPromptPart("hi")])]
+    response = await model.request(messages, None, ModelRequestParameters())
+    assert response.text == "hello"
+    assert response.model_name == model.model_name == "fake"

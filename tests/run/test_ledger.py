@@ -31,21 +31,16 @@ class SlowJournal:
         self.flushed = until
 
 
-def test_a_fact_recorded_while_others_become_durable_is_not_reported_with_them() -> None:
-    async def main() -> None:
-        journal, reported = SlowJournal(), list[int]()
-        ledger = Ledger(
-            AgentState(), journal, on_fact=lambda number, record: reported.append(number)
-        )
-        ledger.record(ValuesMerged(delta={"a": 1}, source="test"))
-        flushing = asyncio.ensure_future(ledger.durable())
-        await journal.asked.wait()
-        ledger.record(ValuesMerged(delta={"b": 2}, source="test"))
-        journal.may.set()
-        await flushing
-        assert reported == [1]
-        assert journal.has_unflushed
-        await ledger.durable()
-        assert reported == [1, 2]
-
-    asyncio.run(main())
+async def test_a_fact_recorded_while_others_become_durable_is_not_reported_with_them() -> None:
+    journal, reported = SlowJournal(), list[int]()
+    ledger = Ledger(AgentState(), journal, on_fact=lambda number, record: reported.append(number))
+    ledger.record(ValuesMerged(delta={"a": 1}, source="test"))
+    flushing = asyncio.ensure_future(ledger.durable())
+    await journal.asked.wait()
+    ledger.record(ValuesMerged(delta={"b": 2}, source="test"))
+    journal.may.set()
+    await flushing
+    assert reported == [1]
+    assert journal.has_unflushed
+    await ledger.durable()
+    assert reported == [1, 2]

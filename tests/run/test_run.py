@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -399,41 +398,33 @@ def test_a_failed_model_call_keeps_every_finished_turn_exactly_once() -> None:
 # ------------------------------------------------------------------------- R6: broken and cut
 
 
-def test_a_stream_that_breaks_fails_the_run_and_keeps_the_text_so_far_once() -> None:
+async def test_a_stream_that_breaks_fails_the_run_and_keeps_the_text_so_far_once() -> None:
     """R6."""
-
-    async def main() -> None:
-        spare = ScriptedModel(["an apology"])
-        model = ScriptedModel([["some text", ConnectionError("reset")]])
-        events, outcome = await collected(Agent("a", model, fallback_models=[spare]), "go")
-        assert isinstance(outcome, Failed)
-        assert isinstance(outcome.error, StreamBroken)
-        assert "reset" in str(outcome.error)
-        last = outcome.state.messages[-1]
-        assert isinstance(last, ModelResponse)
-        assert last.text == "some text"
-        assert last.state == "interrupted"
-        assert len(outcome.state.messages) == 2
-        assert len([e for e in events if isinstance(e, ReplyEnded)]) == 1
-        assert spare.requests == []
-
-    asyncio.run(main())
+    spare = ScriptedModel(["an apology"])
+    model = ScriptedModel([["some text", ConnectionError("reset")]])
+    events, outcome = await collected(Agent("a", model, fallback_models=[spare]), "go")
+    assert isinstance(outcome, Failed)
+    assert isinstance(outcome.error, StreamBroken)
+    assert "reset" in str(outcome.error)
+    last = outcome.state.messages[-1]
+    assert isinstance(last, ModelResponse)
+    assert last.text == "some text"
+    assert last.state == "interrupted"
+    assert len(outcome.state.messages) == 2
+    assert len([e for e in events if isinstance(e, ReplyEnded)]) == 1
+    assert spare.requests == []
 
 
-def test_a_stream_that_breaks_before_anything_came_is_a_failing_model_call() -> None:
+async def test_a_stream_that_breaks_before_anything_came_is_a_failing_model_call() -> None:
     """R5, R6: there is no text to keep, so the fallback may answer."""
-
-    async def main() -> None:
-        model = ScriptedModel([ConnectionError("reset")])
-        spare = ScriptedModel(["spare"])
-        _, outcome = await collected(Agent("a", model, fallback_models=[spare]), "go")
-        assert isinstance(outcome, Completed)
-        assert outcome.text == "spare"
-
-    asyncio.run(main())
+    model = ScriptedModel([ConnectionError("reset")])
+    spare = ScriptedModel(["spare"])
+    _, outcome = await collected(Agent("a", model, fallback_models=[spare]), "go")
+    assert isinstance(outcome, Completed)
+    assert outcome.text == "spare"
 
 
-def test_tool_calls_of_a_broken_reply_are_not_run_and_get_an_interrupted_result() -> None:
+async def test_tool_calls_of_a_broken_reply_are_not_run_and_get_an_interrupted_result() -> None:
     """R6: so that the history stays valid and a next run can begin from it."""
     ran: list[str] = []
 
@@ -441,23 +432,20 @@ def test_tool_calls_of_a_broken_reply_are_not_run_and_get_an_interrupted_result(
         ran.append(what)
         return what
 
-    async def main() -> None:
-        broken: list[Any] = [
-            call("act", {"what": "a"}),
-            call("act", {"what": "b"}),
-            ConnectionError("x"),
-        ]
-        model = ScriptedModel([broken, "recovered"])
-        agent = Agent("a", model, tools=[act])
-        _, outcome = await collected(agent, "go")
-        assert isinstance(outcome, Failed)
-        assert [part.outcome for part in returns(outcome)] == ["interrupted", "interrupted"]
-        after = await agent.execute("go on", state=outcome.state)
-        assert isinstance(after, Completed)
-        assert ran == []
-        assert_valid(model.requests[-1])
-
-    asyncio.run(main())
+    broken: list[Any] = [
+        call("act", {"what": "a"}),
+        call("act", {"what": "b"}),
+        ConnectionError("x"),
+    ]
+    model = ScriptedModel([broken, "recovered"])
+    agent = Agent("a", model, tools=[act])
+    _, outcome = await collected(agent, "go")
+    assert isinstance(outcome, Failed)
+    assert [part.outcome for part in returns(outcome)] == ["interrupted", "interrupted"]
+    after = await agent.execute("go on", state=outcome.state)
+    assert isinstance(after, Completed)
+    assert ran == []
+    assert_valid(model.requests[-1])
 
 
 def assert_valid(request: ScriptedRequest) -> None:
@@ -469,7 +457,7 @@ def assert_valid(request: ScriptedRequest) -> None:
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_tool_calls_of_a_reply_cut_by_its_length_are_not_run(streamed: bool) -> None:
+async def test_tool_calls_of_a_reply_cut_by_its_length_are_not_run(streamed: bool) -> None:
     """R6: the run goes on, the model sees that the call was not executed."""
     ran: list[str] = []
 
@@ -477,23 +465,20 @@ def test_tool_calls_of_a_reply_cut_by_its_length_are_not_run(streamed: bool) -> 
         ran.append(what)
         return what
 
-    async def main() -> None:
-        cut = ModelResponse(
-            parts=[TextPart("I will"), ToolCallPart("act", {"what": "a"}, tool_call_id="c1")],
-            finish_reason="length",
-        )
-        model = ScriptedModel([cut, "done"])
-        agent = Agent("a", model, tools=[act], interrupt_on={"act": True})
-        if streamed:
-            _, outcome = await collected(agent, "go")
-        else:
-            outcome = await agent.execute("go")
-        assert isinstance(outcome, Completed)
-        assert ran == []
-        assert [part.outcome for part in returns(outcome)] == ["interrupted"]
-        assert_valid(model.requests[-1])
-
-    asyncio.run(main())
+    cut = ModelResponse(
+        parts=[TextPart("I will"), ToolCallPart("act", {"what": "a"}, tool_call_id="c1")],
+        finish_reason="length",
+    )
+    model = ScriptedModel([cut, "done"])
+    agent = Agent("a", model, tools=[act], interrupt_on={"act": True})
+    if streamed:
+        _, outcome = await collected(agent, "go")
+    else:
+        outcome = await agent.execute("go")
+    assert isinstance(outcome, Completed)
+    assert ran == []
+    assert [part.outcome for part in returns(outcome)] == ["interrupted"]
+    assert_valid(model.requests[-1])
 
 
 def test_an_until_tool_in_a_cut_reply_does_not_end_the_run() -> None:

@@ -202,28 +202,24 @@ def test_what_names_no_tool_is_refused_before_any_model_call(option: str, given:
 # ------------------------------------------------------------------------- U3
 
 
-def test_of_several_results_the_first_in_call_order_wins_not_the_first_to_finish() -> None:
+async def test_of_several_results_the_first_in_call_order_wins_not_the_first_to_finish() -> None:
     """U3."""
+    second_is_done = asyncio.Event()
 
-    async def main() -> None:
-        second_is_done = asyncio.Event()
+    async def slow() -> str:
+        await second_is_done.wait()
+        return "slow"
 
-        async def slow() -> str:
-            await second_is_done.wait()
-            return "slow"
+    async def quick() -> str:
+        second_is_done.set()
+        return "quick"
 
-        async def quick() -> str:
-            second_is_done.set()
-            return "quick"
-
-        model = ScriptedModel([[call("slow"), call("quick")]])
-        # The names come the other way round: their order means nothing.
-        outcome = await Agent("a", model, tools=[slow, quick]).execute(
-            "go", until_tool=["quick", "slow"]
-        )
-        assert ended_by(outcome).value == "slow"
-
-    asyncio.run(main())
+    model = ScriptedModel([[call("slow"), call("quick")]])
+    # The names come the other way round: their order means nothing.
+    outcome = await Agent("a", model, tools=[slow, quick]).execute(
+        "go", until_tool=["quick", "slow"]
+    )
+    assert ended_by(outcome).value == "slow"
 
 
 def test_without_success_required_an_error_that_comes_first_wins() -> None:

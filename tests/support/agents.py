@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any, TypeVar
 
@@ -157,36 +157,7 @@ def assert_valid_history(state: AgentState) -> None:
     assert len(results(state)) == len(calls_made(state))
 
 
-def never() -> asyncio.Future[None]:
-    """Something to await that does not come."""
-    return asyncio.get_running_loop().create_future()
-
-
 # ------------------------------------------------------------------ agents on a loop
-
-
-def play(main: Callable[[], Coroutine[Any, Any, T]], *, seconds: float = 8) -> T:
-    """Run it on a loop of its own. What would wait for ever fails, and leaves no task behind."""
-
-    async def watched() -> T:
-        task = asyncio.ensure_future(main())
-        await asyncio.wait({task}, timeout=seconds)
-        late = not task.done()
-        while not task.done():  # each cancellation ends one of the waits on the way out
-            task.cancel()
-            await asyncio.wait({task}, timeout=1)
-        assert not late, f"it still waits after {seconds} seconds"
-        left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        assert not left or task.exception() is not None, f"tasks are left: {left}"
-        return task.result()
-
-    return asyncio.run(watched())
-
-
-async def soon(awaited: Awaitable[T]) -> T:
-    """What it brings; a wait that long is a wait for ever, for nothing here takes time."""
-    async with asyncio.timeout(4):
-        return await awaited
 
 
 async def until_status(ref: AgentRef, *statuses: Status) -> Status:

@@ -12,6 +12,7 @@ import pytest
 from pydantic_ai.messages import ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart
 
 from tests.support.agents import results
+from tests.support.loops import own_tasks
 from understudy import (
     Agent,
     AgentState,
@@ -63,29 +64,25 @@ def run_once(function: Any, arguments: Any = "{}", **options: Any) -> tuple[Outc
 # ------------------------------------------------------------------------- T1
 
 
-def test_async_tools_of_one_reply_run_beside_each_other_on_the_loop() -> None:
+async def test_async_tools_of_one_reply_run_beside_each_other_on_the_loop() -> None:
     """T1: each waits until the other is there."""
+    arrived: list[str] = []
+    both = asyncio.Event()
+    threads = set()
 
-    async def main() -> None:
-        arrived: list[str] = []
-        both = asyncio.Event()
-        threads = set()
+    async def meet(name: str) -> str:
+        threads.add(threading.get_ident())
+        arrived.append(name)
+        if len(arrived) == 2:
+            both.set()
+        async with asyncio.timeout(WAIT):
+            await both.wait()
+        return name
 
-        async def meet(name: str) -> str:
-            threads.add(threading.get_ident())
-            arrived.append(name)
-            if len(arrived) == 2:
-                both.set()
-            async with asyncio.timeout(WAIT):
-                await both.wait()
-            return name
-
-        model = ScriptedModel([[call("meet", {"name": "a"}), call("meet", {"name": "b"})], "done"])
-        outcome = await Agent("a", model, tools=[meet]).execute("go")
-        assert [text(part) for part in returns(outcome)] == ["a", "b"]
-        assert threads == {threading.get_ident()}
-
-    asyncio.run(main())
+    model = ScriptedModel([[call("meet", {"name": "a"}), call("meet", {"name": "b"})], "done"])
+    outcome = await Agent("a", model, tools=[meet]).execute("go")
+    assert [text(part) for part in returns(outcome)] == ["a", "b"]
+    assert threads == {threading.get_ident()}
 
 
 def test_plain_tools_of_one_reply_run_beside_each_other_in_threads() -> None:
@@ -105,92 +102,78 @@ def test_plain_tools_of_one_reply_run_beside_each_other_in_threads() -> None:
     assert threading.get_ident() not in threads
 
 
-def test_async_and_plain_tools_run_beside_each_other() -> None:
+async def test_async_and_plain_tools_run_beside_each_other() -> None:
     """T1: the loop stays free while a thread works."""
+    loop = asyncio.get_running_loop()
+    from_async, from_plain = threading.Event(), asyncio.Event()
 
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        from_async, from_plain = threading.Event(), asyncio.Event()
+    async def answer() -> str:
+        from_async.set()
+        async with asyncio.timeout(WAIT):
+            await from_plain.wait()
+        return "answer"
 
-        async def answer() -> str:
-            from_async.set()
-            async with asyncio.timeout(WAIT):
-                await from_plain.wait()
-            return "answer"
+    def ask() -> str:
+        assert from_async.wait(WAIT)
+        loop.call_soon_threadsafe(from_plain.set)
+        return "ask"
 
-        def ask() -> str:
-            assert from_async.wait(WAIT)
-            loop.call_soon_threadsafe(from_plain.set)
-            return "ask"
-
-        model = ScriptedModel([[call("ask"), call("answer")], "done"])
-        outcome = await Agent("a", model, tools=[ask, answer]).execute("go")
-        assert [text(part) for part in returns(outcome)] == ["ask", "answer"]
-
-    asyncio.run(main())
+    model = ScriptedModel([[call("ask"), call("answer")], "done"])
+    outcome = await Agent("a", model, tools=[ask, answer]).execute("go")
+    assert [text(part) for part in returns(outcome)] == ["ask", "answer"]
 
 
-def test_a_sequential_tool_runs_alone() -> None:
+async def test_a_sequential_tool_runs_alone() -> None:
     """T1: it begins after those before it ended, and those after it wait for it."""
+    log: list[str] = []
 
-    async def main() -> None:
-        log: list[str] = []
+    async def beside(name: str) -> str:
+        log.append(f"{name} begins")
+        for _ in range(3):
+            await asyncio.sleep(0)
+        log.append(f"{name} ends")
+        return name
 
-        async def beside(name: str) -> str:
-            log.append(f"{name} begins")
-            for _ in range(3):
-                await asyncio.sleep(0)
-            log.append(f"{name} ends")
-            return name
+    @tool(sequential=True)
+    async def alone(name: str) -> str:
+        return await beside(name)
 
-        @tool(sequential=True)
-        async def alone(name: str) -> str:
-            return await beside(name)
-
-        calls = [
-            call("beside", {"name": "a"}),
-            call("alone", {"name": "b"}),
-            call("alone", {"name": "c"}),
-            call("beside", {"name": "d"}),
-            call("beside", {"name": "e"}),
-        ]
-        outcome = await Agent("a", ScriptedModel([calls, "done"]), tools=[beside, alone]).execute(
-            "go"
-        )
-        assert log[:6] == ["a begins", "a ends", "b begins", "b ends", "c begins", "c ends"]
-        assert log[6:] == ["d begins", "e begins", "d ends", "e ends"]
-        assert [text(part) for part in returns(outcome)] == list("abcde")
-
-    asyncio.run(main())
+    calls = [
+        call("beside", {"name": "a"}),
+        call("alone", {"name": "b"}),
+        call("alone", {"name": "c"}),
+        call("beside", {"name": "d"}),
+        call("beside", {"name": "e"}),
+    ]
+    outcome = await Agent("a", ScriptedModel([calls, "done"]), tools=[beside, alone]).execute("go")
+    assert log[:6] == ["a begins", "a ends", "b begins", "b ends", "c begins", "c ends"]
+    assert log[6:] == ["d begins", "e begins", "d ends", "e ends"]
+    assert [text(part) for part in returns(outcome)] == list("abcde")
 
 
-def test_results_are_recorded_in_call_order_as_one_message() -> None:
+async def test_results_are_recorded_in_call_order_as_one_message() -> None:
     """T1: whichever is done first."""
+    second_is_done = asyncio.Event()
 
-    async def main() -> None:
-        second_is_done = asyncio.Event()
+    async def slow() -> str:
+        await second_is_done.wait()
+        return "slow"
 
-        async def slow() -> str:
-            await second_is_done.wait()
-            return "slow"
+    async def quick() -> str:
+        second_is_done.set()
+        return "quick"
 
-        async def quick() -> str:
-            second_is_done.set()
-            return "quick"
-
-        model = ScriptedModel([[call("slow", id="1"), call("quick", id="2")], "done"])
-        outcome = await Agent("a", model, tools=[slow, quick]).execute("go")
-        message = outcome.state.messages[2]
-        assert isinstance(message, ModelRequest)
-        parts = [part for part in message.parts if isinstance(part, ToolReturnPart)]
-        assert [(part.tool_call_id, part.content) for part in parts] == [
-            ("1", "slow"),
-            ("2", "quick"),
-        ]
-        assert len(outcome.state.messages) == 4
-        assert model.requests[1].messages[2] == message
-
-    asyncio.run(main())
+    model = ScriptedModel([[call("slow", id="1"), call("quick", id="2")], "done"])
+    outcome = await Agent("a", model, tools=[slow, quick]).execute("go")
+    message = outcome.state.messages[2]
+    assert isinstance(message, ModelRequest)
+    parts = [part for part in message.parts if isinstance(part, ToolReturnPart)]
+    assert [(part.tool_call_id, part.content) for part in parts] == [
+        ("1", "slow"),
+        ("2", "quick"),
+    ]
+    assert len(outcome.state.messages) == 4
+    assert model.requests[1].messages[2] == message
 
 
 def test_an_inline_tool_runs_on_the_loop() -> None:
@@ -344,63 +327,55 @@ def test_what_is_no_exception_of_the_tools_own_is_not_swallowed(
     assert len(model.requests) == 1
 
 
-def test_a_tool_that_swallows_the_cancellation_of_its_execution_does_not_save_it() -> None:
+async def test_a_tool_that_swallows_the_cancellation_of_its_execution_does_not_save_it() -> None:
     """T2: its result is kept, and the model is not asked again."""
+    entered = asyncio.Event()
 
-    async def main() -> None:
-        entered = asyncio.Event()
+    @tool
+    async def stubborn() -> str:
+        entered.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return "I held on"
+        return "never"
 
-        @tool
-        async def stubborn() -> str:
-            entered.set()
-            try:
-                await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                return "I held on"
-            return "never"
-
-        model = ScriptedModel([call("stubborn"), "never said"])
-        journal = MemoryJournal()
-        agent = Agent("a", model, tools=[stubborn])
-        task = asyncio.ensure_future(agent.execute("go", journal=journal))
-        await entered.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert len(model.requests) == 1
-        assert journal.records[-1].kind == "result"
-
-    asyncio.run(main())
+    model = ScriptedModel([call("stubborn"), "never said"])
+    journal = MemoryJournal()
+    agent = Agent("a", model, tools=[stubborn])
+    task = asyncio.ensure_future(agent.execute("go", journal=journal))
+    await entered.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert len(model.requests) == 1
+    assert journal.records[-1].kind == "result"
 
 
 @pytest.mark.parametrize("siblings", [0, 1])
-def test_cancelling_an_execution_cancels_its_tools_and_passes_on(siblings: int) -> None:
+async def test_cancelling_an_execution_cancels_its_tools_and_passes_on(siblings: int) -> None:
     """T2."""
+    entered, cancelled = asyncio.Event(), []
 
-    async def main() -> None:
-        entered, cancelled = asyncio.Event(), []
+    async def wait(n: int) -> str:
+        entered.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.append(n)
+            raise
+        return "never"
 
-        async def wait(n: int) -> str:
-            entered.set()
-            try:
-                await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                cancelled.append(n)
-                raise
-            return "never"
-
-        calls = [call("wait", {"n": n}) for n in range(1 + siblings)]
-        model = ScriptedModel([calls, "never said"])
-        task = asyncio.ensure_future(Agent("a", model, tools=[wait]).execute("go"))
-        await entered.wait()
-        await asyncio.sleep(0)  # the sibling is in, too
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert cancelled == list(range(1 + siblings))
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-
-    asyncio.run(main())
+    calls = [call("wait", {"n": n}) for n in range(1 + siblings)]
+    model = ScriptedModel([calls, "never said"])
+    task = asyncio.ensure_future(Agent("a", model, tools=[wait]).execute("go"))
+    await entered.wait()
+    await asyncio.sleep(0)  # the sibling is in, too
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert cancelled == list(range(1 + siblings))
+    assert not own_tasks()
 
 
 # ------------------------------------------------------------------------- T3
@@ -505,7 +480,7 @@ def test_a_tool_cannot_write_to_the_state(write: Callable[[AgentState], None]) -
     assert len(outcome.state.messages) == 4
 
 
-def test_what_a_tool_emits_reaches_the_subscribers() -> None:
+async def test_what_a_tool_emits_reaches_the_subscribers() -> None:
     """T3: from the loop and from a thread."""
 
     async def loud(ctx: ToolContext) -> str:
@@ -516,17 +491,14 @@ def test_what_a_tool_emits_reaches_the_subscribers() -> None:
         ctx.emit({"n": 2})
         return "b"
 
-    async def main() -> None:
-        model = ScriptedModel([[call("loud", id="1"), call("loud_plain", id="2")], "done"])
-        agent = Agent("a", model, tools=[loud, loud_plain])
-        emitted = [e async for e in agent.stream("go") if isinstance(e, ToolEmitted)]
-        assert sorted((e.tool_name, e.tool_call_id, e.data["n"]) for e in emitted) == [
-            ("loud", "1", 1),
-            ("loud_plain", "2", 2),
-        ]
-        assert all(e.agent_path == ("a",) for e in emitted)
-
-    asyncio.run(main())
+    model = ScriptedModel([[call("loud", id="1"), call("loud_plain", id="2")], "done"])
+    agent = Agent("a", model, tools=[loud, loud_plain])
+    emitted = [e async for e in agent.stream("go") if isinstance(e, ToolEmitted)]
+    assert sorted((e.tool_name, e.tool_call_id, e.data["n"]) for e in emitted) == [
+        ("loud", "1", 1),
+        ("loud_plain", "2", 2),
+    ]
+    assert all(e.agent_path == ("a",) for e in emitted)
 
 
 def test_emitting_without_subscribers_is_harmless() -> None:
@@ -594,25 +566,21 @@ def test_a_state_delta_is_merged(
     assert values_after(delta, before=before) == after
 
 
-def test_deltas_are_merged_in_call_order_whichever_tool_is_done_first() -> None:
+async def test_deltas_are_merged_in_call_order_whichever_tool_is_done_first() -> None:
     """T4."""
+    second_is_done = asyncio.Event()
 
-    async def main() -> None:
-        second_is_done = asyncio.Event()
+    async def slow() -> ToolResult[str]:
+        await second_is_done.wait()
+        return ToolResult("slow", state={"last": "slow", "slow": 1})
 
-        async def slow() -> ToolResult[str]:
-            await second_is_done.wait()
-            return ToolResult("slow", state={"last": "slow", "slow": 1})
+    async def quick() -> ToolResult[str]:
+        second_is_done.set()
+        return ToolResult("quick", state={"last": "quick", "quick": 1})
 
-        async def quick() -> ToolResult[str]:
-            second_is_done.set()
-            return ToolResult("quick", state={"last": "quick", "quick": 1})
-
-        model = ScriptedModel([[call("slow"), call("quick")], "done"])
-        outcome = await Agent("a", model, tools=[slow, quick]).execute("go")
-        assert outcome.state.values == {"last": "quick", "slow": 1, "quick": 1}
-
-    asyncio.run(main())
+    model = ScriptedModel([[call("slow"), call("quick")], "done"])
+    outcome = await Agent("a", model, tools=[slow, quick]).execute("go")
+    assert outcome.state.values == {"last": "quick", "slow": 1, "quick": 1}
 
 
 def test_a_delta_is_merged_once_however_often_the_run_is_gone_on_with() -> None:
@@ -848,33 +816,29 @@ def test_calls_that_the_end_of_the_run_overtook_are_interrupted() -> None:
     assert [part.outcome for part in returns(outcome)] == ["interrupted", "interrupted"]
 
 
-def test_a_call_that_was_started_when_the_run_ended_is_in_doubt() -> None:
+async def test_a_call_that_was_started_when_the_run_ended_is_in_doubt() -> None:
     """T8, J4: its sibling's failure ends the run while it is in the middle."""
+    entered = asyncio.Event()
 
-    async def main() -> None:
-        entered = asyncio.Event()
+    async def pay() -> str:
+        entered.set()
+        await asyncio.Event().wait()
+        return "never"
 
-        async def pay() -> str:
-            entered.set()
-            await asyncio.Event().wait()
-            return "never"
+    class Faulty(Middleware):
+        async def wrap_tool_call(self, run: Run, call: ToolCall, next: Any) -> Any:
+            if call.tool_name == "add":
+                await entered.wait()
+                raise RuntimeError("faulty")
+            return await next(call)
 
-        class Faulty(Middleware):
-            async def wrap_tool_call(self, run: Run, call: ToolCall, next: Any) -> Any:
-                if call.tool_name == "add":
-                    await entered.wait()
-                    raise RuntimeError("faulty")
-                return await next(call)
-
-        model = ScriptedModel([[call("add", {"a": 1}), call("pay")], "done"])
-        outcome = await Agent("a", model, tools=[add, pay], middleware=[Faulty()]).execute("go")
-        assert isinstance(outcome, Failed)
-        pay_part = returns(outcome)[1]
-        assert pay_part.outcome == "interrupted"
-        assert "unknown" in text(pay_part)
-        assert "pay" in [doubt.tool_name for doubt in outcome.state.doubts.values()]
-
-    asyncio.run(main())
+    model = ScriptedModel([[call("add", {"a": 1}), call("pay")], "done"])
+    outcome = await Agent("a", model, tools=[add, pay], middleware=[Faulty()]).execute("go")
+    assert isinstance(outcome, Failed)
+    pay_part = returns(outcome)[1]
+    assert pay_part.outcome == "interrupted"
+    assert "unknown" in text(pay_part)
+    assert "pay" in [doubt.tool_name for doubt in outcome.state.doubts.values()]
 
 
 def test_a_task_group_that_fails_while_it_closes_is_an_error_like_any_other() -> None:

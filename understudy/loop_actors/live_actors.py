@@ -36,8 +36,7 @@ _by_loop: dict[asyncio.AbstractEventLoop, _LoopActors] = {}
 
 def register(actor: LiveActor, loop: asyncio.AbstractEventLoop) -> None:
     if loop not in _by_loop:
-        for closed in [known for known in list(_by_loop) if known.is_closed()]:
-            _end_actors_on(closed)
+        end_actors_of_closed_loops()
     # With `_end_actors_on`: another thread may shut the loop down at this moment. The actor is
     # either in the entry that is removed there, or in a new one, never in one already removed.
     with _lock:
@@ -65,6 +64,15 @@ def watch_running_loop(loop: asyncio.AbstractEventLoop) -> None:
     here.guard = _guard(loop)
     with contextlib.suppress(StopIteration):  # raised by its `yield`
         here.guard.__anext__().send(None)
+
+
+def end_actors_of_closed_loops() -> None:
+    """End the actors that the end of their loop missed: they were started while it shut down.
+
+    A loop that was closed without `shutdown_asyncgens` missed all of its actors.
+    """
+    for loop in [loop for loop in list(_by_loop) if loop.is_closed()]:
+        _end_actors_on(loop)
 
 
 async def _guard(loop: asyncio.AbstractEventLoop) -> AsyncGenerator[None]:

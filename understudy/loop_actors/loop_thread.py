@@ -7,6 +7,7 @@ import os
 import threading
 
 from understudy.errors import UsageError
+from understudy.loop_actors.live_actors import end_actors_of_closed_loops
 
 
 class LoopThread:
@@ -72,6 +73,9 @@ class LoopThread:
     def _run(self, running: threading.Event) -> None:
         with asyncio.Runner() as runner:
             runner.run(self._wait(running))
+        # Another thread may have started actors while the loop shut down, after its own had ended:
+        # test_an_actor_that_is_started_while_it_stops_is_ended_with_it
+        end_actors_of_closed_loops()
 
     async def _wait(self, running: threading.Event) -> None:
         self._stopping = asyncio.Event()

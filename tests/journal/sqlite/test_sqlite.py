@@ -20,7 +20,7 @@ from typing import IO, Any, cast
 
 import pytest
 
-from tests.journal.test_backend import append, batch, claim, commit, ids, stored, texts
+from tests.support.batches import append, batch, claim, commit, ids, stored, texts
 from understudy.errors import (
     Fenced,
     SchemaVersionError,
@@ -367,7 +367,7 @@ def test_an_older_copy_of_the_database_is_known_as_restored(
 
 def test_an_older_copy_is_known_after_a_kill(path: Path) -> None:
     code = """
-from tests.journal.test_backend import append, claim
+from tests.support.batches import append, claim
 append(backend, claim(backend), "one")
 print("one", flush=True)
 sys.stdin.readline()

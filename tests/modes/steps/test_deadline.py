@@ -15,10 +15,10 @@ from tests.support.agents import (
     by_turn,
     completed,
     interrupted,
-    never,
     reloaded,
     results,
 )
+from tests.support.loops import never
 from understudy import (
     Agent,
     Interrupted,

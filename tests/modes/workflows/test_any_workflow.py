@@ -15,8 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.durability.test_cut_off import Crash, Disk, ids, told
 from tests.support.agents import authors, by_turn, reloaded
+from tests.support.cut_off import Crash, Disk, ids, told
 from understudy import (
     Agent,
     Completed,

@@ -8,20 +8,18 @@ from typing import Any
 
 import pytest
 
-from tests.durability.test_cut_off import Crash, Disk
 from tests.support.agents import (
     Held,
     authors,
     by_turn,
     completed,
     interrupted,
-    never,
-    play,
     reloaded,
     results,
-    soon,
     told_by_users,
 )
+from tests.support.cut_off import Crash, Disk
+from tests.support.loops import never, soon
 from understudy import (
     Agent,
     AgentState,
@@ -56,41 +54,33 @@ def side(*agents: Agent, return_failures: bool = False, **options: Any) -> Agent
     return Agent("side", mode=Parallel(agents, return_failures=return_failures), **options)
 
 
-def test_agents_run_at_the_same_time() -> None:
+async def test_agents_run_at_the_same_time() -> None:
     """Each waits until the other has been asked."""
-
-    async def main() -> None:
-        one, two = Held("1"), Held("2")
-        both = side(agent("a", one), agent("b", two))
-        running = asyncio.ensure_future(both.execute("go"))
-        await soon(one.entered.wait())
-        await soon(two.entered.wait())
-        two.release.set()
-        one.release.set()
-        assert completed(await soon(running)).text == "[a] 1\n\n[b] 2"
-
-    play(main)
+    one, two = Held("1"), Held("2")
+    both = side(agent("a", one), agent("b", two))
+    running = asyncio.ensure_future(both.execute("go"))
+    await soon(one.entered.wait())
+    await soon(two.entered.wait())
+    two.release.set()
+    one.release.set()
+    assert completed(await soon(running)).text == "[a] 1\n\n[b] 2"
 
 
-def test_results_stand_in_declared_order_whoever_is_done_first() -> None:
+async def test_results_stand_in_declared_order_whoever_is_done_first() -> None:
     """W6."""
+    slow, done = Held("slow"), asyncio.Event()
 
-    async def main() -> None:
-        slow, done = Held("slow"), asyncio.Event()
+    def fast(_: Any) -> str:
+        done.set()
+        return "fast"
 
-        def fast(_: Any) -> str:
-            done.set()
-            return "fast"
-
-        both = side(agent("a", slow), agent("b", fast))
-        running = asyncio.ensure_future(both.execute("go"))
-        await soon(done.wait())
-        slow.release.set()
-        outcome = completed(await soon(running))
-        assert [(r.agent, r.text) for r in outcome.results] == [("a", "slow"), ("b", "fast")]
-        assert authors(outcome.state) == [None, "a", "b"]
-
-    play(main)
+    both = side(agent("a", slow), agent("b", fast))
+    running = asyncio.ensure_future(both.execute("go"))
+    await soon(done.wait())
+    slow.release.set()
+    outcome = completed(await soon(running))
+    assert [(r.agent, r.text) for r in outcome.results] == [("a", "slow"), ("b", "fast")]
+    assert authors(outcome.state) == [None, "a", "b"]
 
 
 def test_each_sees_what_was_before_and_nothing_of_its_siblings() -> None:
@@ -133,63 +123,55 @@ def test_changes_of_values_are_merged_in_declared_order_and_nothing_is_put_back(
     }
 
 
-def test_one_failure_cancels_the_rest_and_fails_the_whole() -> None:
+async def test_one_failure_cancels_the_rest_and_fails_the_whole() -> None:
     """W6: what the others had done is kept, a call in the middle is in doubt."""
+    entered = asyncio.Event()
 
-    async def main() -> None:
-        entered = asyncio.Event()
+    @tool
+    async def slow() -> str:
+        entered.set()
+        await never()
+        return ""
 
-        @tool
-        async def slow() -> str:
-            entered.set()
-            await never()
-            return ""
+    async def fails(_: Any) -> str:
+        await entered.wait()
+        raise ValueError("down")
 
-        async def fails(_: Any) -> str:
-            await entered.wait()
-            raise ValueError("down")
-
-        both = side(
-            agent("a", ["working", call("slow")], tools=[slow]),
-            agent("b", fails),
-            agent("c", "done"),
-        )
-        outcome = await soon(both.execute("go"))
-        assert isinstance(outcome, Failed)
-        assert isinstance(outcome.error, AgentFailed)
-        assert outcome.error.agent == "b"
-        assert authors(outcome.state) == [None, "a", "a", "c"]
-        assert [doubt.tool_name for doubt in outcome.state.doubts.values()] == ["slow"]
-        assert outcome.state.children == {}
-        assert outcome.usage.requests == 2
-        assert reloaded(outcome.state) == outcome.state
-
-    play(main)
+    both = side(
+        agent("a", ["working", call("slow")], tools=[slow]),
+        agent("b", fails),
+        agent("c", "done"),
+    )
+    outcome = await soon(both.execute("go"))
+    assert isinstance(outcome, Failed)
+    assert isinstance(outcome.error, AgentFailed)
+    assert outcome.error.agent == "b"
+    assert authors(outcome.state) == [None, "a", "a", "c"]
+    assert [doubt.tool_name for doubt in outcome.state.doubts.values()] == ["slow"]
+    assert outcome.state.children == {}
+    assert outcome.usage.requests == 2
+    assert reloaded(outcome.state) == outcome.state
 
 
-def test_a_failure_ends_a_sibling_that_waits_for_a_person() -> None:
+async def test_a_failure_ends_a_sibling_that_waits_for_a_person() -> None:
     """W6: nobody is asked for the sake of a workflow that has failed."""
+    held = Held(ValueError("down"))
 
-    async def main() -> None:
-        held = Held(ValueError("down"))
+    async def fails(request: Any) -> Any:
+        raise await held(request)
 
-        async def fails(request: Any) -> Any:
-            raise await held(request)
-
-        asks = agent("a", call("mail", {"to": "ann"}), tools=[mail], interrupt_on={"mail": True})
-        both = side(asks, agent("b", fails))
-        told = asyncio.Event()
-        running = asyncio.ensure_future(
-            both.execute("go", on_event=lambda e: told.set() if e.kind == "request_made" else None)
-        )
-        await soon(told.wait())
-        held.release.set()
-        outcome = await soon(running)
-        assert isinstance(outcome, Failed)
-        assert outcome.state.requests == ()
-        assert [part.outcome for part in results(outcome.state)] == ["interrupted"]
-
-    play(main)
+    asks = agent("a", call("mail", {"to": "ann"}), tools=[mail], interrupt_on={"mail": True})
+    both = side(asks, agent("b", fails))
+    told = asyncio.Event()
+    running = asyncio.ensure_future(
+        both.execute("go", on_event=lambda e: told.set() if e.kind == "request_made" else None)
+    )
+    await soon(told.wait())
+    held.release.set()
+    outcome = await soon(running)
+    assert isinstance(outcome, Failed)
+    assert outcome.state.requests == ()
+    assert [part.outcome for part in results(outcome.state)] == ["interrupted"]
 
 
 def test_with_return_failures_the_others_finish_and_the_failure_is_a_result() -> None:
@@ -265,45 +247,38 @@ def test_a_crash_while_one_has_failed_does_not_start_the_others_again() -> None:
             assert begun in ([], ["a"]), limit
 
 
-def test_what_is_no_exception_in_one_branch_ends_them_all() -> None:
+async def test_what_is_no_exception_in_one_branch_ends_them_all() -> None:
     """A8: it is the host's to see, and no task is left."""
 
-    async def main() -> None:
-        class Gone(BaseException):
-            pass
+    class Gone(BaseException):
+        pass
 
-        entered = asyncio.Event()
+    entered = asyncio.Event()
 
-        async def leaves(_: Any) -> Any:
-            await entered.wait()
-            raise Gone
+    async def leaves(_: Any) -> Any:
+        await entered.wait()
+        raise Gone
 
-        async def waits(_: Any) -> Any:
-            entered.set()
-            await never()
+    async def waits(_: Any) -> Any:
+        entered.set()
+        await never()
 
-        with pytest.raises(Gone):
-            await soon(side(agent("a", waits), agent("b", leaves)).execute("go"))
-
-    play(main)
+    with pytest.raises(Gone):
+        await soon(side(agent("a", waits), agent("b", leaves)).execute("go"))
 
 
-def test_cancelling_the_task_cancels_every_branch() -> None:
+async def test_cancelling_the_task_cancels_every_branch() -> None:
     """J13: it writes nothing."""
-
-    async def main() -> None:
-        one, two, disk = Held(), Held(), Disk()
-        both = side(agent("a", one), agent("b", two))
-        task = asyncio.ensure_future(both.execute("go", journal=disk))
-        await soon(one.entered.wait())
-        await soon(two.entered.wait())
-        count = len(disk.lines)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert len(disk.lines) == count
-
-    play(main)
+    one, two, disk = Held(), Held(), Disk()
+    both = side(agent("a", one), agent("b", two))
+    task = asyncio.ensure_future(both.execute("go", journal=disk))
+    await soon(one.entered.wait())
+    await soon(two.entered.wait())
+    count = len(disk.lines)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert len(disk.lines) == count
 
 
 def test_parallel_agents_take_turns_in_a_loop_and_then_see_each_other() -> None:
@@ -335,7 +310,7 @@ def test_a_branch_that_waits_does_not_hide_one_that_pauses() -> None:
     assert outcome.state.pause == "pause_when"
 
 
-def test_an_agent_that_ended_before_a_failure_cancelled_it_keeps_its_end() -> None:
+async def test_an_agent_that_ended_before_a_failure_cancelled_it_keeps_its_end() -> None:
     """W6: its end is recorded, and its task still waits for the journal when a sibling fails."""
     one_ended = asyncio.Event()
 
@@ -370,53 +345,46 @@ def test_an_agent_that_ended_before_a_failure_cancelled_it_keeps_its_end() -> No
         await one_ended.wait()
         raise OSError("no line")
 
-    async def main() -> None:
-        both = side(agent("a", "well done"), agent("b", fails), middleware=[Looks()])
-        outcome = await soon(both.execute("go", journal=SlowForTheFirst()))
-        assert isinstance(outcome, Failed)
-        assert isinstance(outcome.error, AgentFailed)
-        assert outcome.error.agent == "b"
-        assert authors(outcome.state).count("a") == 1
-
-    play(main)
+    both = side(agent("a", "well done"), agent("b", fails), middleware=[Looks()])
+    outcome = await soon(both.execute("go", journal=SlowForTheFirst()))
+    assert isinstance(outcome, Failed)
+    assert isinstance(outcome.error, AgentFailed)
+    assert outcome.error.agent == "b"
+    assert authors(outcome.state).count("a") == 1
 
 
-def test_stopping_while_branches_work_cuts_off_no_call() -> None:
+async def test_stopping_while_branches_work_cuts_off_no_call() -> None:
     """A5, W6: each branch records the step in progress, also when another has stopped already."""
+    inside = {"a": asyncio.Event(), "b": asyncio.Event()}
+    leave = {"a": asyncio.Event(), "b": asyncio.Event()}
+    ran: list[str] = []
 
-    async def main() -> None:
-        inside = {"a": asyncio.Event(), "b": asyncio.Event()}
-        leave = {"a": asyncio.Event(), "b": asyncio.Event()}
-        ran: list[str] = []
+    @tool
+    async def work(name: str) -> str:
+        ran.append(name)
+        inside[name].set()
+        await leave[name].wait()
+        return name
 
-        @tool
-        async def work(name: str) -> str:
-            ran.append(name)
-            inside[name].set()
-            await leave[name].wait()
-            return name
-
-        both = side(
-            *(
-                Agent(name, by_turn([call("work", {"name": name})], "done"), tools=[work])
-                for name in inside
-            )
+    both = side(
+        *(
+            Agent(name, by_turn([call("work", {"name": name})], "done"), tools=[work])
+            for name in inside
         )
-        async with Runtime(agents=[both]) as runtime:
-            ref = runtime.spawn("side", id="one")
-            future = ref.run("go")
-            for event in inside.values():
-                await soon(event.wait())
-            stopping = ref.stop(block=False)
-            for event in leave.values():
-                for _ in range(20):
-                    await asyncio.sleep(0)  # the stop arrives; then a branch ends its step
-                event.set()
-            await soon(stopping)
-            await soon(ref.state())  # brings it back into memory, so that the run continues
-            outcome = completed(await soon(future))
-            assert [result.text for result in outcome.results] == ["done", "done"]
-            assert outcome.state.doubts == {}
-            assert sorted(ran) == ["a", "b"]
-
-    play(main)
+    )
+    async with Runtime(agents=[both]) as runtime:
+        ref = runtime.spawn("side", id="one")
+        future = ref.run("go")
+        for event in inside.values():
+            await soon(event.wait())
+        stopping = ref.stop(block=False)
+        for event in leave.values():
+            for _ in range(20):
+                await asyncio.sleep(0)  # the stop arrives; then a branch ends its step
+            event.set()
+        await soon(stopping)
+        await soon(ref.state())  # brings it back into memory, so that the run continues
+        outcome = completed(await soon(future))
+        assert [result.text for result in outcome.results] == ["done", "done"]
+        assert outcome.state.doubts == {}
+        assert sorted(ran) == ["a", "b"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import weakref
 from typing import Any
@@ -16,13 +15,11 @@ from tests.support.agents import (
     authors,
     completed,
     interrupted,
-    never,
-    play,
     reloaded,
     results,
-    soon,
     told_by_users,
 )
+from tests.support.loops import never, soon
 from understudy import (
     Agent,
     AgentState,
@@ -48,7 +45,7 @@ from understudy import (
     tool,
 )
 from understudy.errors import AgentFailed, DefinitionChanged, MissingValue, error_from_dict
-from understudy.events import AgentEnded, ReplyEnded
+from understudy.events import AgentEnded, ReplyEnded, TextDelta
 from understudy.middleware import HumanInTheLoop, Limits, Middleware, SubAgent
 from understudy.modes import AgentExecution, Loop, Mode, Parallel, Sequential
 from understudy.outcomes import Completed
@@ -532,13 +529,10 @@ def test_a_workflow_is_nested_as_a_sub_agent() -> None:
     assert outcome.usage.requests == 4
 
 
-def test_a_workflow_is_streamed() -> None:
-    async def main() -> list[Any]:
-        return [e async for e in sequence(agent("a", "one"), agent("b", "two")).stream("go")]
-
-    told = asyncio.run(main())
+async def test_a_workflow_is_streamed() -> None:
+    told = [e async for e in sequence(agent("a", "one"), agent("b", "two")).stream("go")]
     assert isinstance(told[-1], Completed)
-    assert [e.agent_path[-1] for e in told if getattr(e, "kind", "") == "text_delta"] == ["a", "b"]
+    assert [e.agent_path[-1] for e in told if isinstance(e, TextDelta)] == ["a", "b"]
 
 
 def test_a_workflow_is_spawned_approved_and_run_again() -> None:
@@ -568,26 +562,22 @@ def test_a_cancelled_workflow_is_over_and_the_next_message_starts_a_new_one() ->
         assert stopped.usage.requests == 2
 
 
-def test_a_message_that_steers_is_seen_by_the_agent_that_is_at_work() -> None:
+async def test_a_message_that_steers_is_seen_by_the_agent_that_is_at_work() -> None:
     """A2."""
-
-    async def main() -> None:
-        held, after = Held("one"), ScriptedModel(["two"])
-        first = ScriptedModel([held, "one, in haste"])
-        flow = sequence(Agent("a", first), Agent("b", after))
-        async with Runtime(agents=[flow]) as runtime:
-            ref = runtime.spawn("flow", id="one")
-            future = ref.run("go")
-            await soon(held.entered.wait())
-            await soon(ref.send("and hurry", steer=True))
-            held.release.set()
-            outcome = completed(await soon(future))
-            assert told_by_users(first.requests[1]) == ["go", "and hurry"]
-            assert "and hurry" in told_by_users(after.requests[0]), "it is still the user's"
-            assert outcome.text == "two"
-            assert not outcome.state.queue
-
-    play(main)
+    held, after = Held("one"), ScriptedModel(["two"])
+    first = ScriptedModel([held, "one, in haste"])
+    flow = sequence(Agent("a", first), Agent("b", after))
+    async with Runtime(agents=[flow]) as runtime:
+        ref = runtime.spawn("flow", id="one")
+        future = ref.run("go")
+        await soon(held.entered.wait())
+        await soon(ref.send("and hurry", steer=True))
+        held.release.set()
+        outcome = completed(await soon(future))
+        assert told_by_users(first.requests[1]) == ["go", "and hurry"]
+        assert "and hurry" in told_by_users(after.requests[0]), "it is still the user's"
+        assert outcome.text == "two"
+        assert not outcome.state.queue
 
 
 # -------------------------------------------------------------------------- bad input

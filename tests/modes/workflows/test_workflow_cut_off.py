@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from pydantic_ai.messages import ModelRequest, UserPromptPart
 
-from tests.durability.test_cut_off import Crash, Disk, ids, told
-from tests.support.agents import assert_valid_history, by_turn, never, play, reloaded, soon
+from tests.support.agents import assert_valid_history, by_turn, reloaded
+from tests.support.cut_off import Crash, Disk, ids, told
+from tests.support.loops import never, soon
 from understudy import (
     Agent,
     AgentState,
@@ -288,27 +289,25 @@ class WaitsAt(Middleware):
 
 
 @pytest.mark.parametrize("place", range(1, 9))
-def test_a_workflow_is_cancelled_at_any_model_call_and_nothing_of_it_is_left(place: int) -> None:
+async def test_a_workflow_is_cancelled_at_any_model_call_and_nothing_of_it_is_left(
+    place: int,
+) -> None:
     """P7, S6: what was finished is kept; the next message starts it anew."""
-
-    async def main() -> None:
-        waits = WaitsAt(place)
-        async with Runtime(agents=[newsroom([], waits)]) as runtime:
-            ref = runtime.spawn("news", id="one")
-            running = ref.run("Kettles.")
-            await soon(waits.reached.wait())
-            await soon(ref.cancel())
-            outcome = await soon(running)
-            assert isinstance(outcome, Stopped)
-            assert outcome.state.children == {}
-            assert outcome.state.requests == ()
-            assert reloaded(outcome.state) == outcome.state
-            assert_valid_history(outcome.state)
-            assert outcome.usage.requests >= place - 2, "one more may have been on its way"
-            again = await soon(ref.run("Kettles, again."))
-            assert isinstance(again, (Completed, Interrupted))
-
-    play(main)
+    waits = WaitsAt(place)
+    async with Runtime(agents=[newsroom([], waits)]) as runtime:
+        ref = runtime.spawn("news", id="one")
+        running = ref.run("Kettles.")
+        await soon(waits.reached.wait())
+        await soon(ref.cancel())
+        outcome = await soon(running)
+        assert isinstance(outcome, Stopped)
+        assert outcome.state.children == {}
+        assert outcome.state.requests == ()
+        assert reloaded(outcome.state) == outcome.state
+        assert_valid_history(outcome.state)
+        assert outcome.usage.requests >= place - 2, "one more may have been on its way"
+        again = await soon(ref.run("Kettles, again."))
+        assert isinstance(again, (Completed, Interrupted))
 
 
 def test_records_grow_with_the_rounds_and_not_with_their_square() -> None:

@@ -11,20 +11,18 @@ from typing import Any
 
 import pytest
 
-from tests.durability.test_cut_off import Crash, Disk, ids
 from tests.support.agents import (
     FakeClock,
     assert_valid_history,
     by_turn,
     completed,
     interrupted,
-    never,
-    play,
     reloaded,
-    soon,
     told_by_users,
     until_status,
 )
+from tests.support.cut_off import Crash, Disk, ids
+from tests.support.loops import never, play, soon
 from understudy import (
     Agent,
     Halt,
@@ -652,7 +650,7 @@ class Blocking:
 
 @pytest.mark.parametrize("place", [alone, in_a_workflow, in_a_task])
 @pytest.mark.parametrize("ended", ["cancel", "deadline"])
-def test_a_late_result_settles_the_doubt_after_a_run_was_stopped(
+async def test_a_late_result_settles_the_doubt_after_a_run_was_stopped(
     place: Callable[[Agent], Agent], ended: str, tmp_path: Path
 ) -> None:
     """J4, P7, P9: wherever the call was made; nothing else of the state changes."""
@@ -660,28 +658,25 @@ def test_a_late_result_settles_the_doubt_after_a_run_was_stopped(
     agent = place(blocking.payer)
     clock = FakeClock()
 
-    async def main() -> None:
-        store = f"sqlite:///{tmp_path}/late.db"
-        async with Runtime(agents=[agent], store=store, clock=clock) as runtime:
-            ref = runtime.spawn(agent.name, id="a")
-            future = ref.run("go", deadline=0.05 if ended == "deadline" else None)
-            await asyncio.to_thread(blocking.entered.wait, 4)
-            if ended == "cancel":
-                ref.cancel()
-            else:
-                clock.advance(1)
-            outcome = await soon(future)
-            assert isinstance(outcome, Stopped), outcome
-            assert len(outcome.state.doubts) == 1
-            blocking.release.set()
-            state = outcome.state
-            async with asyncio.timeout(4):
-                while state.doubts:
-                    state = await ref.state()
-            assert state.children == {}
-            assert list(state.messages) == list(outcome.state.messages)
-            assert state.usage == outcome.usage
-        async with Runtime(agents=[agent], store=store) as runtime:
-            assert await soon(runtime.get("a").state()) == state
-
-    play(main)
+    store = f"sqlite:///{tmp_path}/late.db"
+    async with Runtime(agents=[agent], store=store, clock=clock) as runtime:
+        ref = runtime.spawn(agent.name, id="a")
+        future = ref.run("go", deadline=0.05 if ended == "deadline" else None)
+        await asyncio.to_thread(blocking.entered.wait, 4)
+        if ended == "cancel":
+            ref.cancel()
+        else:
+            clock.advance(1)
+        outcome = await soon(future)
+        assert isinstance(outcome, Stopped), outcome
+        assert len(outcome.state.doubts) == 1
+        blocking.release.set()
+        state = outcome.state
+        async with asyncio.timeout(4):
+            while state.doubts:
+                state = await ref.state()
+        assert state.children == {}
+        assert list(state.messages) == list(outcome.state.messages)
+        assert state.usage == outcome.usage
+    async with Runtime(agents=[agent], store=store) as runtime:
+        assert await soon(runtime.get("a").state()) == state

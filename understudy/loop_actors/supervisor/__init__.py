@@ -1,4 +1,4 @@
-"""Supervision: actors that start other actors, and start them again, by OTP's rules."""
+"""Supervisors: actors that start, restart and stop other actors by OTP's rules."""
 
 from understudy.loop_actors.supervisor.errors import (
     ChildNotRunning,

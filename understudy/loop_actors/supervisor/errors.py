@@ -1,4 +1,4 @@
-"""How a supervisor and its children fail, and how a child ends in order."""
+"""The errors of supervisors and their children, and `Shutdown`."""
 
 from __future__ import annotations
 
@@ -6,26 +6,18 @@ from collections.abc import Iterable
 
 from understudy.errors import UnderstudyError, UsageError
 
-__all__ = [
-    "ChildNotRunning",
-    "ChildStartFailed",
-    "NoSuchChild",
-    "RestartIntensityExceeded",
-    "Shutdown",
-]
-
 
 class Shutdown(UnderstudyError):
-    """An orderly end that says why: raised by an actor, it counts as a normal exit.
+    """Raised by an actor to end normally and give a reason.
 
-    OTP's `{shutdown, Term}`: a transient child that ends by it is not started again.
+    It is OTP's `{shutdown, Term}`: a transient child that ends by it is not restarted.
     """
 
 
 class NoSuchChild(UsageError):
-    """The supervisor has no child of this id; the error lists those that it has.
+    """The supervisor has no child with this id; the message lists the ids that it has.
 
-    A child that it has, but that does not run now, is `ChildNotRunning` instead.
+    A known child without an actor gives `ChildNotRunning` instead.
     """
 
     child_id: str
@@ -38,22 +30,22 @@ class NoSuchChild(UsageError):
 
 
 class ChildNotRunning(UnderstudyError):
-    """The child is known but has no actor now: it is stopped, or about to be started again."""
+    """The child has no actor now: it is stopped, or waits for its restart."""
 
     child_id: str
     status: str
 
     def __init__(self, *, child_id: str, status: str) -> None:
         super().__init__(
-            f"Child {child_id!r} does not run: it is {status}. One that is stopped comes back by "
-            "restart_child; one that restarts comes back by itself.",
+            f"Child {child_id!r} has no actor: it is {status}. restart_child starts a "
+            "stopped child; one that is restarting needs no call.",
             child_id=child_id,
             status=status,
         )
 
 
 class ChildStartFailed(UnderstudyError):
-    """The child's start callable or its `on_start` raised; that is `__cause__`."""
+    """The child's start callable or its `on_start` raised; `__cause__` is that exception."""
 
     child_id: str
     cause: str
@@ -65,10 +57,10 @@ class ChildStartFailed(UnderstudyError):
 
 
 class RestartIntensityExceeded(UnderstudyError):
-    """Why a supervisor gave up: too many restarts in too short a time.
+    """A supervisor gave up: more than `max_restarts` restarts within `period` seconds.
 
     It is the reason in the supervisor's own `Down`, so the supervisor above sees an abnormal exit.
-    `__cause__` is how the last child ended.
+    `__cause__` is the exception that ended the last child, if there was one.
     """
 
     supervisor: str
@@ -79,7 +71,7 @@ class RestartIntensityExceeded(UnderstudyError):
     def __init__(self, *, supervisor: str, child_id: str, max_restarts: int, period: float) -> None:
         super().__init__(
             f"Supervisor {supervisor!r} gave up with child {child_id!r}: more than {max_restarts} "
-            f"restarts within {period:g} s. Mend the child, or raise max_restarts.",
+            f"restarts within {period:g} s. Fix the child, or raise max_restarts.",
             supervisor=supervisor,
             child_id=child_id,
             max_restarts=max_restarts,

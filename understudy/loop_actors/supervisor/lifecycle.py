@@ -1,4 +1,4 @@
-"""Starting and stopping one actor: what children with an id and simple ones share."""
+"""Starting and stopping the actor of a child, with an id or simple."""
 
 from __future__ import annotations
 
@@ -16,28 +16,17 @@ from understudy.loop_actors.ref import LoopActorRef
 from understudy.loop_actors.supervisor.errors import ChildStartFailed, Shutdown
 from understudy.loop_actors.supervisor.spec import StartChild
 
-__all__ = [
-    "SHUTDOWN_SECONDS",
-    "Sleep",
-    "gone_in_time",
-    "is_own_cancellation",
-    "start_failed",
-    "started_by",
-    "too_late",
-    "until_started",
-]
-
 logger = logging.getLogger(__name__)
 
 Sleep = Callable[[float], Awaitable[None]]
-"""Waits for so many seconds: `asyncio.sleep`, or a test's own."""
+"""Waits for so many seconds: `asyncio.sleep`, or a replacement in tests."""
 
 SHUTDOWN_SECONDS = 5.0
-"""How long a worker may take to stop, unless its spec says otherwise."""
+"""How long a worker may take to stop, if its spec has no `shutdown`."""
 
 
-async def started_by(start: StartChild) -> LoopActorRef[Any]:
-    """The ref of a new actor.
+async def start_actor(start: StartChild) -> LoopActorRef[Any]:
+    """Call `start` and return the ref of the new actor.
 
     Raises:
         UsageError: if `start` returns no ref of a `LoopActor`.
@@ -51,43 +40,45 @@ async def started_by(start: StartChild) -> LoopActorRef[Any]:
     if isinstance(ref, ActorRef):
         ref.stop(block=False)
     raise UsageError(
-        f"start must return the ref of a LoopActor, which can be monitored, not {ref!r}"
+        f"start must return the ref of a LoopActor, which can be monitored, got {ref!r}"
     )
 
 
-async def until_started(ref: LoopActorRef[Any], gone: asyncio.Future[BaseException | None]) -> None:
-    """Return when `on_start` is through; raise what it raised. `gone` brings how it ended.
+async def wait_until_started(
+    ref: LoopActorRef[Any], ended: asyncio.Future[BaseException | None]
+) -> None:
+    """Return when `on_start` has returned; raise what it raised, which is the result of `ended`.
 
-    One that was stopped on request meanwhile has not failed: that is a normal end, for its restart
-    type to decide on. So an actor that finds nothing to do may stop itself in `on_start`.
+    An actor that is stopped on request meanwhile has not failed: that is a normal end, and its
+    restart type decides. So an actor with nothing to do may stop itself in `on_start`.
     """
     try:
-        # Any message is handled after on_start; this one is handled by Pykka, not by the child.
+        # Any message is handled after on_start; Pykka's part of the actor handles this one.
         await ref.ask(ProxyGetAttr(attr_path=("actor_urn",)), block=False)
     except ActorDeadError:
-        reason = await gone
+        reason = await ended
         if reason is not None:
             raise reason from None
     except Exception as error:
-        # An actor that takes no such message has answered, so it has started.
-        logger.debug("%s refused to be asked for its urn: %r", ref, error)
+        # It has answered, so it has started: test_an_actor_that_takes_no_proxy_can_be_a_child.
+        logger.debug("%s answered a request for its urn by an exception: %r", ref, error)
 
 
-async def gone_in_time(seconds: float | None, gone: asyncio.Future[Any], sleep: Sleep) -> bool:
-    """Wait until `gone` is there; False if the seconds have passed before. None: for ever."""
+async def ended_within(seconds: float | None, ended: asyncio.Future[Any], sleep: Sleep) -> bool:
+    """Wait for `ended`; False if the seconds pass before. None: wait for ever."""
     if seconds is None:
-        await gone
+        await ended
         return True
     timer = asyncio.ensure_future(sleep(seconds))
     try:
-        await asyncio.wait({gone, timer}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({ended, timer}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         timer.cancel()
-    return gone.done()
+    return ended.done()
 
 
-def too_late(seconds: float | None) -> Shutdown:
-    """Why an actor is cancelled that was told to stop."""
+def shutdown_exceeded(seconds: float | None) -> Shutdown:
+    """The reason with which an actor is cancelled that did not stop in time."""
     return Shutdown(f"it did not stop within {seconds:g} s")
 
 
@@ -96,7 +87,7 @@ def start_failed(id: str, error: BaseException) -> ChildStartFailed:
 
 
 def is_own_cancellation(error: BaseException) -> bool:
-    """Whether it ends the supervisor: a cancellation of its own task, not one in a child."""
+    """Whether the supervisor's own task is cancelled, and not something in a child."""
     task = asyncio.current_task()
     return isinstance(error, GeneratorExit) or (
         isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0

@@ -1,4 +1,4 @@
-"""The reference to a supervisor: its methods have the contracts of what it is asked."""
+"""The reference to a supervisor; its methods document what a supervisor does."""
 
 from __future__ import annotations
 
@@ -16,18 +16,16 @@ from understudy.loop_actors.supervisor.snapshots import ChildCounts, ChildInfo, 
 from understudy.loop_actors.supervisor.spec import ChildSpec, StartChild
 from understudy.loop_actors.supervisor.table import Table
 
-__all__ = ["SupervisorRef"]
-
 
 class SupervisorRef(LoopActorRef[Any]):
-    """What others hold of a supervisor.
+    """A reference to a supervisor.
 
     Each method but `tree` sends a message and returns a future at once: `.get(timeout=seconds)`
-    from a thread, `await` on a loop. The supervisor answers one message after another, also while
-    a restart waits, but not while a child takes its time to start or to stop. A child that calls
-    its own supervisor from `on_start` therefore waits for itself.
+    in a thread, `await` on a loop. The supervisor handles one message at a time: it answers while
+    a restart is pending, but not while a child starts or stops. So a child that waits for its own
+    supervisor in `on_start` waits for itself.
 
-    A future holds an `ActorDeadError` if the supervisor stops before it answers.
+    A future fails with `pykka.ActorDeadError` if the supervisor stops before it answers.
     """
 
     _table: Table
@@ -40,7 +38,7 @@ class SupervisorRef(LoopActorRef[Any]):
         """Add a child after the others and start it.
 
         Raises:
-            UsageError: if there is a child of this id, stopped or not.
+            UsageError: if there is a child with this id, stopped or not.
             ChildStartFailed: if it does not start; its spec is not kept.
 
         """
@@ -49,8 +47,8 @@ class SupervisorRef(LoopActorRef[Any]):
     def start_simple(self, start: StartChild) -> Future[LoopActorRef[Any]]:
         """Start a temporary child that has no id, no spec and no place in the order.
 
-        The cheap way to have thousands. It answers without waiting for `on_start`; a child that
-        ends for any reason is forgotten. They are stopped first and all together.
+        It is cheap enough for thousands. The future does not wait for `on_start`; a child that ends
+        for any reason is removed. Simple children are stopped first and all together.
 
         Raises:
             UsageError: if the strategy is not one_for_one.
@@ -60,10 +58,10 @@ class SupervisorRef(LoopActorRef[Any]):
         return self._call("start_simple", start)
 
     def terminate_child(self, id: str) -> Future[None]:
-        """Stop a child, within its `shutdown`, and cancel its restart if one waits.
+        """Stop a child, within its `shutdown`, and cancel its pending restart.
 
-        The spec is kept for `restart_child`, a temporary child's is not. A group restart
-        (one_for_all, rest_for_one) starts it again with the others.
+        The spec is kept for `restart_child`, but that of a temporary child is not. A restart of its
+        group (one_for_all, rest_for_one) starts it with the others.
 
         Raises:
             NoSuchChild: if the id is not known.
@@ -72,7 +70,7 @@ class SupervisorRef(LoopActorRef[Any]):
         return self._call("terminate_child", id)
 
     def restart_child(self, id: str) -> Future[LoopActorRef[Any]]:
-        """Start a stopped child. This counts as no restart.
+        """Start a stopped child. This does not count as a restart.
 
         Raises:
             NoSuchChild: if the id is not known.
@@ -83,41 +81,41 @@ class SupervisorRef(LoopActorRef[Any]):
         return self._call("restart_child", id)
 
     def delete_child(self, id: str) -> Future[None]:
-        """Forget the spec of a stopped child; its id is free again.
+        """Remove a stopped child and its spec; its id is free again.
 
         Raises:
             NoSuchChild: if the id is not known.
-            UsageError: if it is not stopped: `terminate_child` first.
+            UsageError: if it is not stopped; `terminate_child` stops it.
 
         """
         return self._call("delete_child", id)
 
     def child(self, id: str) -> Future[LoopActorRef[Any]]:
-        """The ref of the child's current actor; a child that was started again has a new one.
+        """The ref of the child's current actor; a child that was restarted has a new one.
 
-        While the child waits for its restart the answer waits too, until the child is back.
+        While a restart is pending the future waits for it.
 
         Raises:
             NoSuchChild: if the id is not known.
-            ChildNotRunning: if the child is stopped, or is stopped before it is back.
+            ChildNotRunning: if the child is stopped, or is stopped before its restart.
 
         """
         answer = ChildAnswer()
-        message = ProxyCall(attr_path=("_tell_child",), args=(id, answer), kwargs={})
+        message = ProxyCall(attr_path=("_child_when_running",), args=(id, answer), kwargs={})
         if not self.actor_inbox.offer(Envelope(message, reply_to=answer)):
             answer._fail(ActorDeadError(f"{self} not found"))
         return answer
 
     def which_children(self) -> Future[tuple[ChildInfo, ...]]:
-        """The children in start order, without the simple ones."""
+        """The children in start order, without simple ones."""
         return self._call("which_children")
 
     def count_children(self) -> Future[ChildCounts]:
-        """How many children there are, the simple ones too."""
+        """The number of children, simple ones included."""
         return self._call("count_children")
 
     def tree(self) -> SupervisorTree:
-        """A snapshot of everything below, at once: it answers also while a supervisor is busy."""
+        """A snapshot of all children, theirs included. It sends no message and never waits."""
         return self._table.tree(self._table.name, self.actor_class.__name__, 0)
 
     def _call(self, method: str, *args: Any) -> Future[Any]:

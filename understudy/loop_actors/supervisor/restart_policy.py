@@ -1,4 +1,4 @@
-"""Who comes back with a failed child, after how long a wait, and how often at most."""
+"""Which children restart with a failed one, after how long a wait, and how often at most."""
 
 from __future__ import annotations
 
@@ -14,19 +14,17 @@ from understudy.errors import UsageError
 from understudy.loop_actors.supervisor.child import Child
 from understudy.loop_actors.supervisor.spec import check_choice, is_seconds
 
-__all__ = ["RestartPolicy", "RestartWait", "Strategy"]
-
 Strategy = Literal["one_for_one", "one_for_all", "rest_for_one"]
-"""Who starts again when a child fails: it alone, all children, or it and those started after it."""
+"""Which children restart when one fails: it alone, all, or it and those started after it."""
 
 RestartWait: TypeAlias = wait_base | Callable[[RetryCallState], float]
 """Seconds between a failure and the restart: one of Tenacity's waits, or a function like one."""
 
-_RETRYING = Retrying()  # Tenacity's waits want one; they read the attempt and the outcome alone
+_RETRYING = Retrying()  # RetryCallState takes one; waits read only the attempt and the outcome
 
 
 class RestartPolicy:
-    """A supervisor's strategy, its intensity, and its wait between a failure and the restart."""
+    """A supervisor's strategy, restart intensity, and wait between a failure and the restart."""
 
     def __init__(
         self,
@@ -39,38 +37,38 @@ class RestartPolicy:
     ) -> None:
         check_choice(strategy, Strategy, "strategy")
         if not isinstance(max_restarts, int) or isinstance(max_restarts, bool) or max_restarts < 0:
-            raise UsageError(f"max_restarts must be 0 or more, not {max_restarts!r}")
+            raise UsageError(f"max_restarts must be at least 0, got {max_restarts!r}")
         if not is_seconds(period) or period == 0:
-            raise UsageError(f"period must be more than 0 seconds, not {period!r}")
+            raise UsageError(f"period must be more than 0 seconds, got {period!r}")
         if wait is not None and not callable(wait):
-            raise UsageError(f"wait must be a Tenacity wait or None, not {wait!r}")
+            raise UsageError(f"wait must be a Tenacity wait, a function or None, got {wait!r}")
         self.strategy = strategy
         self.max_restarts = max_restarts
         self.period = period
         self._wait = wait
         self._clock = clock
-        self._restarts: deque[float] = deque()  # when they were, the latest period of them
+        self._restarts: deque[float] = deque()  # their times, within the latest period
 
     def count(self, child: Child) -> bool:
-        """Count a restart of the child; False if it is one too many within the period."""
+        """Count a restart of the child; False if that exceeds `max_restarts` within the period."""
         now = self._clock.monotonic()
         self._restarts.append(now)
         while now - self._restarts[0] > self.period:
             self._restarts.popleft()
-        if child.since is not None and now - child.since > self.period:
+        if child.running_since is not None and now - child.running_since > self.period:
             child.attempt = 0
-        child.since = None
+        child.running_since = None
         child.attempt += 1
         return len(self._restarts) <= self.max_restarts
 
     def group(self, child: Child, children: list[Child]) -> list[Child]:
-        """Who starts again with the child, itself among them, in start order."""
+        """The children that restart with this one, itself included, in start order."""
         if self.strategy == "one_for_one":
             return [child]
         return children if self.strategy == "one_for_all" else children[children.index(child) :]
 
     def delay(self, child: Child, reason: BaseException | None) -> float:
-        """Seconds until the restart that was counted last for the child."""
+        """Seconds to wait before the restart of the child that was counted last."""
         if self._wait is None:
             return 0.0
         state = RetryCallState(_RETRYING, None, (), {})

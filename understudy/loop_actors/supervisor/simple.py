@@ -1,4 +1,4 @@
-"""Simple children: they have no id, no spec and no place in the order."""
+"""Simple children: temporary, without id, spec and place in the order."""
 
 from __future__ import annotations
 
@@ -12,29 +12,27 @@ from understudy.loop_actors.ref import LoopActorRef
 from understudy.loop_actors.supervisor.lifecycle import (
     SHUTDOWN_SECONDS,
     Sleep,
-    gone_in_time,
+    ended_within,
     is_own_cancellation,
+    shutdown_exceeded,
+    start_actor,
     start_failed,
-    started_by,
-    too_late,
 )
 from understudy.loop_actors.supervisor.spec import StartChild
 
-__all__ = ["SimpleChildren"]
-
 
 class SimpleChildren:
-    """Starts simple children, forgets those that ended, stops all together. On its loop alone."""
+    """Starts simple children, removes those that ended, stops all together; on its loop alone."""
 
     def __init__(self, refs: dict[str, LoopActorRef[Any]], sleep: Sleep) -> None:
         self._refs = refs
         self._sleep = sleep
         self._started = 0
-        self._all_gone: asyncio.Future[None] | None = None  # who waits for their end
-        self._watcher: Callable[[Down], object] | None = None  # one for all of them
+        self._all_ended: asyncio.Future[None] | None = None  # if `stop` waits
+        self._watcher: Callable[[Down], object] | None = None  # one for all of them, to save memory
 
     async def start(self, start: StartChild) -> LoopActorRef[Any]:
-        """A new one; without waiting for its `on_start`.
+        """Start one, without waiting for its `on_start`.
 
         Raises:
             ChildStartFailed: if `start` raises.
@@ -42,8 +40,8 @@ class SimpleChildren:
         """
         self._started += 1
         try:
-            ref = await started_by(start)
-        except BaseException as error:  # whatever it is, it is the child's
+            ref = await start_actor(start)
+        except BaseException as error:  # BaseException too: a child must not stop its supervisor
             if is_own_cancellation(error):
                 raise
             raise start_failed(f"simple-{self._started}", error) from error
@@ -58,26 +56,26 @@ class SimpleChildren:
         return lambda down: call_on(loop, self._exited, down)
 
     async def stop(self) -> None:
-        """Tell all to stop, and when their time is over cancel the rest; wait until all are gone.
+        """Request a stop of all, cancel the rest at the deadline, and wait until all have ended.
 
-        They have one deadline for all of them, the default of a worker.
+        The deadline is one for all of them: the default of a worker.
         """
         if not self._refs:
             return
-        gone = self._all_gone = asyncio.get_running_loop().create_future()
+        ended = self._all_ended = asyncio.get_running_loop().create_future()
         for ref in list(self._refs.values()):
             ref.stop(block=False)
-        if not await gone_in_time(SHUTDOWN_SECONDS, gone, self._sleep):
-            self.stop_now(too_late(SHUTDOWN_SECONDS))
-            await gone
+        if not await ended_within(SHUTDOWN_SECONDS, ended, self._sleep):
+            self.stop_now(shutdown_exceeded(SHUTDOWN_SECONDS))
+            await ended
 
     def stop_now(self, reason: BaseException) -> None:
-        """Cancel all, the latest first."""
+        """Cancel all, the last started first."""
         for ref in reversed(list(self._refs.values())):
             ref.stop_now(reason)
 
     def _exited(self, down: Down) -> None:
         self._refs.pop(down.ref.actor_urn, None)
-        gone = self._all_gone
-        if gone is not None and not self._refs and not gone.done():
-            gone.set_result(None)
+        ended = self._all_ended
+        if ended is not None and not self._refs and not ended.done():
+            ended.set_result(None)

@@ -1,4 +1,4 @@
-"""What a supervisor tells of its children: frozen values, true at one moment."""
+"""Frozen snapshots of the children of a supervisor."""
 
 from __future__ import annotations
 
@@ -10,36 +10,34 @@ from typing import Any
 from understudy.loop_actors.ref import LoopActorRef
 from understudy.loop_actors.supervisor.spec import Restart
 
-__all__ = ["ChildCounts", "ChildInfo", "ChildStatus", "SupervisorTree"]
-
 
 class ChildStatus(enum.Enum):
-    """Where a child stands."""
+    """The phase in the life of a child."""
 
-    STARTING = "starting"  # its start callable or its on_start is under way
-    RUNNING = "running"  # it has started
-    STOPPING = "stopping"  # the supervisor has told it to stop
-    EXITED = "exited"  # it ended by itself; the supervisor has not yet decided what follows
-    RESTARTING = "restarting"  # it is to be started again, after a wait or after its siblings
+    STARTING = "starting"  # its start callable or its on_start runs
+    RUNNING = "running"  # its on_start has returned
+    STOPPING = "stopping"  # the supervisor has requested its stop
+    EXITED = "exited"  # it ended by itself, and the supervisor has not handled that yet
+    RESTARTING = "restarting"  # its restart is pending, after a wait or after its siblings
     STOPPED = "stopped"  # terminated, or a transient one that ended normally; its spec is kept
 
 
 @dataclass(frozen=True, slots=True)
 class ChildInfo:
-    """One child, as `which_children` found it."""
+    """One child, as `which_children` returns it."""
 
     id: str
     status: ChildStatus
     restart: Restart
     restarts: int
-    """How often it was started again."""
+    """How often it was restarted."""
     ref: LoopActorRef[Any] | None
-    """None while no actor is there."""
+    """None while it has no actor."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChildCounts:
-    """How many children a supervisor has; simple ones are in each number."""
+    """The numbers of children of a supervisor, simple ones included."""
 
     specs: int
     active: int
@@ -50,7 +48,7 @@ class ChildCounts:
 
 @dataclass(frozen=True, slots=True)
 class SupervisorTree:
-    """A supervisor or child and what is below it; `str` draws it."""
+    """A supervisor or child, and the children below it; `str` draws it."""
 
     id: str
     class_name: str
@@ -59,7 +57,7 @@ class SupervisorTree:
     restarts: int
     children: tuple[SupervisorTree, ...] = ()
     simple: int = 0
-    """How many simple children it has beside these."""
+    """How many simple children it has besides."""
 
     def __str__(self) -> str:
         return "\n".join(self._lines())

@@ -11,13 +11,11 @@ from pykka import Actor, ActorRef
 
 from understudy.errors import UsageError
 
-__all__ = ["ChildSpec", "Restart", "StartChild", "check_choice", "is_seconds"]
-
 Restart = Literal["permanent", "transient", "temporary"]
-"""When a child that ended is started again: always, after an abnormal end, or never."""
+"""When a child that ended is restarted: always, after an abnormal end, or never."""
 
 StartChild = Callable[[], ActorRef[Any] | Awaitable[ActorRef[Any]]]
-"""Starts a new actor each time it is called, on the supervisor's loop, and returns its ref."""
+"""Called on the supervisor's loop for each start; starts a new actor and returns its ref."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +23,7 @@ class ChildSpec:
     """The recipe for one child."""
 
     id: str
-    """Names the child within its supervisor."""
+    """Unique among the children of its supervisor."""
     start: StartChild
     """Starts the actor: `Counter.start`, `partial(Counter.start, 3)`, or an async function."""
     restart: Restart = "permanent"
@@ -37,28 +35,28 @@ class ChildSpec:
 
     def __post_init__(self) -> None:
         if not isinstance(self.id, str) or not self.id:
-            raise UsageError(f"The id of a child must be a non-empty string, not {self.id!r}")
+            raise UsageError(f"The id of a child must be a non-empty string, got {self.id!r}")
         if isinstance(self.start, type) and issubclass(self.start, Actor):
             name = self.start.__name__
             raise UsageError(
-                f"start of child {self.id!r} is the class {name}: give {name}.start, which starts "
+                f"start of child {self.id!r} is the class {name}: pass {name}.start, which starts "
                 "an actor and returns its ref"
             )
         if not callable(self.start):
             raise UsageError(
                 f"start of child {self.id!r} must be a callable that starts an actor and returns "
-                f"its ref, not {self.start!r}: give the function, do not call it"
+                f"its ref, got {self.start!r}: pass the function, do not call it"
             )
         check_choice(self.restart, Restart, f"restart of child {self.id!r}")
         if self.shutdown not in (None, "default") and not is_seconds(self.shutdown):
             raise UsageError(
                 f"shutdown of child {self.id!r} must be seconds (0 cancels at once) or None to "
-                f"wait for ever, not {self.shutdown!r}"
+                f"wait for ever, got {self.shutdown!r}"
             )
 
 
 def is_seconds(value: object) -> bool:
-    """Whether it is a finite number from 0 on."""
+    """Whether it is a finite number of at least 0."""
     return (
         isinstance(value, int | float)
         and not isinstance(value, bool)
@@ -67,13 +65,13 @@ def is_seconds(value: object) -> bool:
 
 
 def check_choice(value: object, choices: Any, what: str) -> None:
-    """Refuse what is none of the literals in `choices`.
+    """Check that `value` is one of the literals in `choices`.
 
     Raises:
-        UsageError: naming what it is for, and the choices.
+        UsageError: if not; it names `what` and the choices.
 
     """
     known = get_args(choices)
     if value not in known:
-        told = ", ".join(repr(choice) for choice in known)
-        raise UsageError(f"{what} must be one of {told}, not {value!r}")
+        listed = ", ".join(repr(choice) for choice in known)
+        raise UsageError(f"{what} must be one of {listed}, got {value!r}")

@@ -1,9 +1,9 @@
-"""Actors that start other actors, and start them again: OTP's rules by OTP's names.
+"""`Supervisor`: an actor that starts, restarts and stops other actors by OTP's rules and names.
 
     root = Supervisor.start([ChildSpec("counter", Counter.start)], strategy="one_for_one")
-    counter = await root.child("counter")       # .get() from a thread
+    counter = await root.child("counter")       # .get() in a thread
 
-What differs from OTP is said in `docs/supervisor.md`.
+`docs/supervisor.md` lists the differences from OTP.
 """
 
 from __future__ import annotations
@@ -37,35 +37,33 @@ from understudy.loop_actors.supervisor.snapshots import ChildCounts, ChildInfo, 
 from understudy.loop_actors.supervisor.spec import ChildSpec, StartChild
 from understudy.loop_actors.supervisor.table import Table
 
-__all__ = ["Supervisor"]
-
 logger = logging.getLogger(__name__)
 P = ParamSpec("P")
 
 
 class Supervisor(LoopActor):
-    """An actor that starts children in order, starts those that fail again, and stops them all.
+    """An actor that starts children in order, restarts those that fail, and stops them all.
 
-    1. It starts its children in order, each when the one before has run its `on_start`. If one
+    1. It starts its children in order, each when `on_start` of the one before has returned. If one
        does not start, those before it are stopped in reverse order and the supervisor fails.
-    2. When a child ends, its restart type says whether it comes back, and the strategy who comes
-       back with it.
-    3. More than `max_restarts` restarts within `period` seconds: it stops its children in reverse
-       start order, then itself, with `RestartIntensityExceeded`.
+    2. When a child ends, its restart type decides whether it restarts, and the strategy which
+       others restart with it.
+    3. After more than `max_restarts` restarts within `period` seconds it stops its children in
+       reverse start order, then itself, with `RestartIntensityExceeded`.
     4. When it stops or fails it stops its children in reverse start order, each within its
-       `shutdown`. When it ends in any other way (`stop_now`, the end of its loop) its children
-       are cancelled with it, before anybody hears of its end.
+       `shutdown`. When it ends in any other way (`stop_now`, the end of its loop) its children are
+       cancelled before the watchers of the supervisor get its `Down`.
 
     Args of `start`:
         children: the specs, in start order.
         strategy: see `Strategy`.
-        max_restarts, period: the intensity; 3 within 5 seconds unless said otherwise.
+        max_restarts, period: the restart intensity; 3 within 5 seconds by default.
         wait: a Tenacity wait between a failure and the restart; none by default. Its attempt
-            number counts the child's restarts since it last stayed up for a whole `period`. The
-            waits pass within `period` like any time, so a longer wait than `period` /
-            `max_restarts` means that it never gives up.
-        name: shown in its tree and its errors; the class's name by default.
-        clock, sleep: the seams of time.
+            number counts the child's restarts since it last ran for a whole `period`. A wait is
+            part of `period`, so with waits longer than `period` / `max_restarts` the supervisor
+            never gives up.
+        name: shown in its tree and its errors; the name of the class by default.
+        clock, sleep: replacements for tests.
     """
 
     def __init__(
@@ -92,30 +90,30 @@ class Supervisor(LoopActor):
         for spec in children:
             self._table.add(spec)
         self._actor_ref = SupervisorRef(self, self._table)
-        self._actor_ref.monitor(self._ended)  # the first watcher: others find no child alive
+        self._actor_ref.monitor(self._ended)  # the first watcher: for later ones no child is alive
 
     if TYPE_CHECKING:
-        # Pykka's `start` takes anything; this one takes what `__init__` of the class takes.
+        # Pykka's `start` takes any arguments; this one takes those of `__init__` of the class.
         @classmethod
         def start(
             cls: Callable[P, Supervisor], *args: P.args, **kwargs: P.kwargs
         ) -> SupervisorRef: ...
 
-    # What a supervisor is asked: `SupervisorRef` has the contracts.
+    # Called by `SupervisorRef`, which documents them.
 
     async def start_child(self, spec: ChildSpec) -> LoopActorRef[Any]:
         child = self._table.add(spec)
         try:
             return await self._actors.start(child)
         except ChildStartFailed:
-            self._table.forget(child)
+            self._table.remove(child)
             raise
 
     async def start_simple(self, start: StartChild) -> LoopActorRef[Any]:
         strategy = self._policy.strategy
         if strategy != "one_for_one":
             raise UsageError(
-                f"start_simple needs the strategy 'one_for_one', and this is {strategy!r}: "
+                f"start_simple needs the strategy 'one_for_one', got {strategy!r}: "
                 "use start_child with restart='temporary', or a supervisor of its own"
             )
         return await self._simple.start(start)
@@ -125,14 +123,14 @@ class Supervisor(LoopActor):
         await self._actors.stop(child)
         child.answer()
         if child.spec.restart == "temporary":
-            self._table.forget(child)
+            self._table.remove(child)
 
     async def restart_child(self, id: str) -> LoopActorRef[Any]:
         child = self._table.find_stopped(id, "restart_child starts")
         return await self._actors.start(child)
 
     async def delete_child(self, id: str) -> None:
-        self._table.forget(self._table.find_stopped(id, "delete_child forgets"))
+        self._table.remove(self._table.find_stopped(id, "delete_child removes"))
 
     def child(self, id: str) -> LoopActorRef[Any]:
         child = self._table.find(id)
@@ -140,11 +138,13 @@ class Supervisor(LoopActor):
             raise child.not_running()
         return child.ref
 
-    def _tell_child(self, id: str, answer: ChildAnswer) -> object:
+    def _child_when_running(self, id: str, answer: ChildAnswer) -> object:
         child = self._table.find(id)
+        # EXITED too: its exit is a message behind this one.
+        # test_who_asks_for_a_child_whose_end_is_not_yet_dealt_with_is_told_the_result
         if child.status in (ChildStatus.EXITED, ChildStatus.RESTARTING):
-            child.askers += (answer,)
-            return ChildAnswer.LATER
+            child.waiters += (answer,)
+            return ChildAnswer.DEFERRED
         return self.child(id)
 
     def which_children(self) -> tuple[ChildInfo, ...]:
@@ -153,7 +153,7 @@ class Supervisor(LoopActor):
     def count_children(self) -> ChildCounts:
         children, simple = self._table.in_order(), self._table.simple.values()
         specs = len(children) + len(simple)
-        supervisors = sum(child.below is not None for child in children)
+        supervisors = sum(child.subtree is not None for child in children)
         supervisors += sum(isinstance(ref, SupervisorRef) for ref in simple)
         return ChildCounts(
             specs=specs,
@@ -162,7 +162,7 @@ class Supervisor(LoopActor):
             workers=specs - supervisors,
         )
 
-    # Its life.
+    # Hooks
 
     @async_hook
     async def on_start(self) -> None:
@@ -193,15 +193,15 @@ class Supervisor(LoopActor):
             await self._actors.stop(child)
 
     def _ended(self, _down: Down) -> None:
-        """Take along what still runs: after `stop_now`, or when the loop shuts down."""
+        """Cancel the children that still run: after `stop_now`, or when the loop shuts down."""
         self._table.status = ChildStatus.STOPPED
         reason = Shutdown(f"its supervisor {self._table.name!r} ended")
-        told = ActorDeadError(f"{self.actor_ref} stopped before the child was back")
+        error = ActorDeadError(f"{self.actor_ref} stopped before the child restarted")
         self._simple.stop_now(reason)
         for child in reversed(self._table.in_order()):
-            self._actors.stop_now(child, reason, told)
+            self._actors.stop_now(child, reason, error)
 
-    # A child ended.
+    # Exits and restarts
 
     def _note_exit(self, child: Child, reason: BaseException | None) -> None:
         child.status = ChildStatus.EXITED
@@ -211,24 +211,26 @@ class Supervisor(LoopActor):
     async def _handle_exit(self, exit: Exit) -> None:
         child = exit.child
         if child.exit is not exit:
-            return  # stopped or started again by what was handled in between
+            # Stopped, or restarted with a sibling, by a message that was handled before this one:
+            # test_siblings_that_fail_together_come_back_once
+            return
         child.exit = None
         kind = child.spec.restart
         if kind == "temporary" or (kind == "transient" and _is_orderly(exit.reason)):
             child.status = ChildStatus.STOPPED
             if kind == "temporary":
-                self._table.forget(child)
+                self._table.remove(child)
             child.answer()
         else:
             await self._restart(child, exit.reason)
 
     async def _restart(self, child: Child, reason: BaseException | None) -> None:
-        """Bring a failed child back.
+        """Restart a failed child.
 
         1. Count it; beyond the intensity, give up: `on_failure` stops the children.
-        2. Stop those that come back with it, in reverse start order.
-        3. Wait, without holding up the mailbox.
-        4. Start them in start order: `_start_again`.
+        2. Stop those that restart with it, in reverse start order.
+        3. Wait in a task, while the supervisor handles messages.
+        4. Start them in start order: `_start_group`.
         """
         if not self._policy.count(child):
             child.status = ChildStatus.STOPPED
@@ -236,11 +238,11 @@ class Supervisor(LoopActor):
         pending = PendingRestart(await self._stop_group(child))
         delay = self._policy.delay(child, reason)
         child_id, name = child.spec.id, self._table.name
-        logger.info("child %r of %r starts again in %g s: %r", child_id, name, delay, reason)
+        logger.info("child %r of %r restarts in %g s: %r", child_id, name, delay, reason)
         if delay > 0:
             pending.task = self.loop.create_task(self._start_later(delay, pending))
         else:
-            await self._start_again(pending)
+            await self._start_group(pending)
 
     def _gave_up(self, child: Child) -> RestartIntensityExceeded:
         return RestartIntensityExceeded(
@@ -251,12 +253,12 @@ class Supervisor(LoopActor):
         )
 
     async def _stop_group(self, child: Child) -> list[Child]:
-        """Stop those that come back with the child, in reverse; return them in start order."""
+        """Stop those that restart with the child, in reverse; return them in start order."""
         stopped = []
         for sibling in reversed(self._policy.group(child, self._table.in_order())):
             await self._actors.stop(sibling)
             if sibling.spec.restart == "temporary":
-                self._table.forget(sibling)
+                self._table.remove(sibling)
                 sibling.answer()
             else:
                 sibling.status = ChildStatus.RESTARTING
@@ -265,18 +267,21 @@ class Supervisor(LoopActor):
 
     async def _start_later(self, delay: float, pending: PendingRestart) -> None:
         await self._sleep(delay)
-        self._post("_start_again", pending)
+        self._post("_start_group", pending)
 
-    async def _start_again(self, pending: PendingRestart) -> None:
+    async def _start_group(self, pending: PendingRestart) -> None:
         for child in pending.group:
             if child.pending is not pending:
-                continue  # terminated while it waited, or in a newer restart
+                # Terminated while the restart was pending, or part of a newer one:
+                # test_an_earlier_sibling_that_fails_meanwhile_takes_over_the_wait
+                continue
             try:
                 await self._actors.start(child)
             except ChildStartFailed as error:
                 logger.warning("%s", error)
                 child.status = ChildStatus.RESTARTING
-                # Handled as a message, so that a stop or terminate_child can come first.
+                # As a message, so that a stop or terminate_child that waits is handled before:
+                # test_a_child_terminated_before_its_failed_restart_is_tried_again_is_left_out
                 self._post("_handle_failed_start", pending, child, error)
                 return
             pending.drop(child)
@@ -288,10 +293,10 @@ class Supervisor(LoopActor):
         if child.pending is pending:
             await self._restart(child, error)
         else:
-            await self._start_again(pending)
+            await self._start_group(pending)
 
     def _post(self, method: str, *args: Any) -> None:
-        """Send a message to itself; one who has ended has nothing more to do."""
+        """Send a message to itself; after its end there is nothing left to do."""
         with contextlib.suppress(ActorDeadError):
             self.actor_ref.tell(ProxyCall(attr_path=(method,), args=args, kwargs={}))
 

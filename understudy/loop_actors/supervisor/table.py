@@ -1,4 +1,4 @@
-"""The children of one supervisor, by their ids and in their order."""
+"""The children of one supervisor, by id and in start order."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from understudy.loop_actors.supervisor.errors import NoSuchChild
 from understudy.loop_actors.supervisor.snapshots import ChildStatus, SupervisorTree
 from understudy.loop_actors.supervisor.spec import ChildSpec
 
-__all__ = ["Table"]
-
 
 class Table:
-    """The children of one supervisor. Its ref reads it too, so each change is one assignment."""
+    """The children of one supervisor. Its ref reads it from any thread: changes are atomic."""
 
     __slots__ = ("children", "name", "simple", "status")
 
@@ -26,14 +24,14 @@ class Table:
         self.simple: dict[str, LoopActorRef[Any]] = {}
 
     def add(self, spec: ChildSpec) -> Child:
-        """A new child after the others.
+        """Add a child after the others.
 
         Raises:
-            UsageError: if this is no spec, or its id is taken.
+            UsageError: if this is no `ChildSpec`, or there is a child with its id.
 
         """
         if not isinstance(spec, ChildSpec):
-            raise UsageError(f"A child is given as a ChildSpec, not as {spec!r}")
+            raise UsageError(f"A child must be a ChildSpec, got {spec!r}")
         if (known := self.children.get(spec.id)) is not None:
             raise UsageError(
                 f"There is a child {spec.id!r}, {known.status.value}: choose another id"
@@ -43,7 +41,7 @@ class Table:
         return child
 
     def find(self, id: str) -> Child:
-        """The child of this id.
+        """The child with this id.
 
         Raises:
             NoSuchChild: if there is none.
@@ -54,8 +52,8 @@ class Table:
             raise NoSuchChild(child_id=id, known=self.children)
         return child
 
-    def find_stopped(self, id: str, wanted: str) -> Child:
-        """The child of this id, which must be stopped for what is wanted.
+    def find_stopped(self, id: str, action: str) -> Child:
+        """The child with this id, which must be stopped for the action.
 
         Raises:
             NoSuchChild: if there is none.
@@ -65,20 +63,20 @@ class Table:
         child = self.find(id)
         if child.status is not ChildStatus.STOPPED:
             raise UsageError(
-                f"Child {id!r} is {child.status.value}: {wanted} a stopped one; "
+                f"Child {id!r} is {child.status.value}: {action} a stopped one; "
                 "terminate_child stops it first"
             )
         return child
 
-    def forget(self, child: Child) -> None:
+    def remove(self, child: Child) -> None:
         del self.children[child.spec.id]
 
     def in_order(self) -> list[Child]:
-        """The children in start order, as they are now."""
+        """A copy of the children in start order."""
         return list(self.children.values())
 
     def tree(self, id: str, class_name: str, restarts: int) -> SupervisorTree:
-        """A snapshot of this supervisor, under its own supervisor's name for it."""
+        """A snapshot of this supervisor, under the id that its own supervisor gives it."""
         return SupervisorTree(
             id=id,
             class_name=class_name,

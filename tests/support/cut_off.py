@@ -1,0 +1,85 @@
+"""A process that goes away after so many records, and what is left of its run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from understudy import AgentState, Completed, Failed, Outcome
+from understudy.state.fold import replay
+from understudy.state.records import Record, record_from_dict, record_to_dict
+
+__all__ = ["Crash", "Disk", "finished_calls", "ids", "told"]
+
+_NUMBERS = count()
+
+
+class Crash(BaseException):
+    """The process goes away."""
+
+
+@dataclass
+class Disk:
+    """Keeps `limit` records; then the process goes away."""
+
+    limit: int | None = None
+    lines: list[str] = field(default_factory=list)
+
+    def append(self, records: Sequence[Record]) -> None:
+        for record in records:
+            if self.limit is not None and len(self.lines) >= self.limit:
+                raise Crash
+            self.lines.append(json.dumps(record_to_dict(record)))
+
+    @property
+    def has_unflushed(self) -> bool:
+        return False
+
+    async def durable(self) -> None:
+        return
+
+    def load(self) -> AgentState:
+        return replay(record_from_dict(json.loads(line)) for line in self.lines)
+
+
+def ids(prefix: str = "id") -> Any:
+    numbers = _NUMBERS
+    return lambda: f"{prefix}{next(numbers)}"
+
+
+def told(outcome: Outcome) -> dict[str, Any]:
+    """Everything of an outcome but times and ids of our own."""
+    assert isinstance(outcome, (Completed, Failed))
+    messages = [
+        [type(message).__name__]
+        + [
+            [
+                getattr(part, name, None)
+                for name in ("part_kind", "content", "tool_name", "args", "tool_call_id", "outcome")
+            ]
+            for part in message.parts
+        ]
+        for message in outcome.state.messages
+    ]
+    end: dict[str, Any] = {
+        "outcome": type(outcome).__name__,
+        "messages": messages,
+        "values": dict(outcome.state.values),
+        "model_calls": outcome.usage.requests,
+        "tool_calls": outcome.usage.tool_calls,
+        "audit": [(r.request.arguments, r.decision.type) for r in outcome.state.decisions],
+    }
+    if isinstance(outcome, Completed):
+        result = outcome.tool_result
+        end["text"] = outcome.text
+        end["value"] = None if result is None else (result.value, result.arguments)
+    else:
+        end["error"] = outcome.error.message
+    return end
+
+
+def finished_calls(disk: Disk) -> set[str]:
+    return {line["call_key"] for line in map(json.loads, disk.lines) if line["kind"] == "result"}

@@ -1,0 +1,58 @@
+"""The event loop of an async test: what runs on it, and waits that order its tasks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+__all__ = ["never", "own_tasks", "play", "soon", "until"]
+
+T = TypeVar("T")
+SECONDS = 30.0
+"""A wait that long is a wait for ever: nothing here takes time, but the machine may be busy."""
+
+
+def own_tasks() -> set[asyncio.Task[Any]]:
+    """All tasks on the loop that an async test has started; it runs in one of pytest's own."""
+    return {task for task in asyncio.all_tasks() if not _name(task).startswith("TestRunner.")}
+
+
+def _name(task: asyncio.Task[Any]) -> str:
+    return getattr(task.get_coro(), "__qualname__", "")
+
+
+def never() -> asyncio.Future[None]:
+    """Something to await that does not come."""
+    return asyncio.get_running_loop().create_future()
+
+
+async def soon(awaited: Awaitable[T]) -> T:
+    """What it brings."""
+    async with asyncio.timeout(SECONDS):
+        return await awaited
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Give the loop its turns until the condition holds."""
+    async with asyncio.timeout(SECONDS):
+        while not condition():  # noqa: ASYNC110  # what is waited for sets no event
+            await asyncio.sleep(0)
+
+
+def play(main: Callable[[], Coroutine[Any, Any, T]], *, seconds: float = 8) -> T:
+    """Run it on a loop of its own. What would wait for ever fails, and leaves no task behind."""
+
+    async def watched() -> T:
+        task = asyncio.ensure_future(main())
+        await asyncio.wait({task}, timeout=seconds)
+        late = not task.done()
+        while not task.done():  # each cancellation ends one of the waits on the way out
+            task.cancel()
+            await asyncio.wait({task}, timeout=1)
+        assert not late, f"it still waits after {seconds} seconds"
+        left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        assert not left or task.exception() is not None, f"tasks are left: {left}"
+        return task.result()
+
+    return asyncio.run(watched())
