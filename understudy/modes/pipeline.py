@@ -125,7 +125,7 @@ async def run_pipeline(run: Run, mode: Pipeline) -> Outcome:
         if current.attempts > 1 or run.state.message_ids:
             # Durable before anything else: if this attempt kills the process, the next one must
             # find it counted, or a run that kills each host would never be quarantined
-            # (test_three_attempts_without_progress_quarantine_the_run_until_retry).
+            # (test_a_further_attempt_is_durably_recorded_before_anything_runs).
             await run.durable()
         try:
             if current.deadline is None:
@@ -196,8 +196,7 @@ async def _loop(run: Run, mode: Pipeline) -> Outcome:
 async def _check_cancelled(run: Run) -> None:
     """Call the cancellation sources and check the deadline, whatever else is signalled.
 
-    Not in a halted tree: a halt takes precedence over both
-    (`test_a_halt_beats_a_cancellation_that_comes_with_it`).
+    Not in a halted tree: a halt takes precedence over both.
     """
     if run.root.current.halt is not None:
         return

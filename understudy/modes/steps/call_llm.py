@@ -58,10 +58,11 @@ async def call_llm(run: Run) -> Outcome | None:
         if isinstance(answer, ModelFailed):
             return run.failed(answer)
         if run.definition.hooks.after_model:
-            # A crash now would lose results that this reply is based on. So they are durable
-            # before a hook sees the reply. Without hooks nothing sees it before it is durable
-            # itself, and its record is behind theirs: one commit for both
-            # (test_a_step_of_a_model_that_answers_at_once_is_one_commit).
+            # Race: a crash now would lose results that this reply is based on, while a hook acted
+            # on the reply. So they are durable first
+            # (test_a_build_with_one_rule_left_out_is_found_out). Without hooks nothing sees the
+            # reply before it is durable itself, and its record is behind theirs: one commit for
+            # both (test_a_step_of_a_model_that_answers_at_once_is_one_commit).
             await run.durable()
         await _accept(run, answer)
         if run.timed:

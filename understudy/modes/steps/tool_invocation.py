@@ -136,7 +136,7 @@ async def invoke(run: Run, ready: ReadyCall) -> None:
             run.record(failed_result(run, ready.call, text))
     if cancelled():
         # The tool swallowed the cancellation. Its result is kept, and the task ends nevertheless
-        # (test_a_tool_that_swallows_its_interruption_does_not_save_the_run).
+        # (test_a_tool_that_swallows_the_cancellation_of_its_execution_does_not_save_it).
         raise asyncio.CancelledError
 
 
@@ -183,7 +183,8 @@ async def _result(run: Run, ready: ReadyCall, cancelled: Callable[[], bool]) -> 
             _uncancel_after_task_group(run)
         if cancelled() and not ready.tool.idempotent:
             # Race: the cancellation made the tool raise this error half way. That is no failure
-            # that the model may repair by calling again: the call is in doubt.
+            # that the model may repair by calling again: the call is in doubt
+            # (test_a_tool_that_fails_because_it_is_interrupted_is_in_doubt).
             raise asyncio.CancelledError from error
         return failed_result(run, call, as_edited(_error_text(error), ready.edited))
 
@@ -356,8 +357,8 @@ async def _call_function(
                 _record_late_result(run, ready, done.result())
 
         def in_thread() -> Any:
-            # Race: the time limit may pass while the call still waits for a thread. A body that
-            # was not entered is no doubt but an error.
+            # Race: the time limit may pass while the call still waits for a thread. A call whose
+            # body was not entered is not in doubt: see `timed_out_result`.
             entered.append(True)
             return tool.function(*positional, **keywords)
 
