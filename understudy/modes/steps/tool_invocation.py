@@ -303,7 +303,7 @@ async def _body(run: Run, ready: ReadyCall) -> Any:
     # Race: the lease may have ended since the call was started, and another host may own the agent
     # and run this call. The store refuses the result then, but cannot undo the effect
     # (test_a_build_with_one_rule_left_out_is_found_out). Between this line and the effect there is
-    # still a gap.
+    # still a gap. A function that runs in a thread is checked there once more.
     run.ledger.check_owner()
     positional, keywords = tool.bind(ready.checked)
     if tool.takes_context:
@@ -357,8 +357,11 @@ async def _call_function(
                 _record_late_result(run, ready, done.result())
 
         def in_thread() -> Any:
-            # Race: the time limit may pass while the call still waits for a thread. A call whose
-            # body was not entered is not in doubt: see `timed_out_result`.
+            # Race: the lease may end while the call waits for a thread
+            # (test_a_plain_tool_whose_lease_ends_while_it_waits_for_a_thread_is_not_run).
+            run.ledger.check_owner()
+            # Race: the time limit may pass meanwhile. A call whose body was not entered is not in
+            # doubt: see `timed_out_result`.
             entered.append(True)
             return tool.function(*positional, **keywords)
 
