@@ -31,7 +31,6 @@ from tests.support.frozen.walk import (
     unused_defaults,
     unused_words,
 )
-from tests.support.loops import play
 from tests.support.postgres import Hosts
 from understudy import AgentState, Runtime, StopReason, StopSignals, UnderstudyError
 from understudy.errors import error_from_dict
@@ -74,20 +73,17 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Made]:
 every_generation = pytest.mark.parametrize("generation", GENERATIONS)
 
 
-def loaded_from(place: Place) -> dict[str, Loaded]:
+async def loaded_from(place: Place) -> dict[str, Loaded]:
     """All agents of a store."""
 
-    async def load() -> dict[str, Loaded]:
-        store = DatabaseStore(place.backend)
-        await store.open(lambda: None)
-        try:
-            ids = [agent.agent_id async for agent in store.agents()]
-            found = {id: await store.load(id) for id in ids}
-        finally:
-            await store.close()
-        return {id: loaded for id, loaded in found.items() if loaded is not None}
-
-    return play(load)
+    store = DatabaseStore(place.backend)
+    await store.open(lambda: None)
+    try:
+        ids = [agent.agent_id async for agent in store.agents()]
+        found = {id: await store.load(id) for id in ids}
+    finally:
+        await store.close()
+    return {id: loaded for id, loaded in found.items() if loaded is not None}
 
 
 def exported(generation: str) -> dict[str, list[Record]]:
@@ -107,20 +103,22 @@ def text(data: Any) -> str:
 
 
 @every_generation
-def test_each_record_of_a_store_is_read_with_the_fields_it_was_written_with(
+async def test_each_record_of_a_store_is_read_with_the_fields_it_was_written_with(
     generation: str, place: Made
 ) -> None:
-    found = loaded_from(place(generation))
+    found = await loaded_from(place(generation))
 
     records = {id: plain(list(loaded.records)) for id, loaded in found.items()}
     check_none(lost(frozen(generation, "records.json"), records), NEVER)
 
 
 @every_generation
-def test_the_index_of_a_store_describes_each_agent_as_before(generation: str, place: Made) -> None:
+async def test_the_index_of_a_store_describes_each_agent_as_before(
+    generation: str, place: Made
+) -> None:
     documents = frozen(generation, "exports.json")
 
-    found = loaded_from(place(generation))
+    found = await loaded_from(place(generation))
 
     for id, loaded in found.items():
         agent, document = loaded.agent, documents[id]
@@ -164,10 +162,10 @@ def stored_in(place: Place, generation: str) -> list[Any]:
 
 
 @every_generation
-def test_an_agent_of_a_store_goes_on(generation: str, place: Made) -> None:
+async def test_an_agent_of_a_store_goes_on(generation: str, place: Made) -> None:
     found = place(generation)
     backend = found.backend
-    before = loaded_from(found)["desk"]
+    before = (await loaded_from(found))["desk"]
     backend.open()
 
     backend.begin()
@@ -186,7 +184,7 @@ def test_an_agent_of_a_store_goes_on(generation: str, place: Made) -> None:
     backend.commit()
     backend.close()
 
-    after = loaded_from(found)["desk"]
+    after = (await loaded_from(found))["desk"]
     assert after.records == (*before.records, before.records[0])
     assert after.agent.index_status is IndexStatus.QUEUED
 
@@ -229,14 +227,11 @@ def test_every_column_of_the_frozen_store_holds_something(place: Made) -> None:
 
 
 @every_generation
-def test_a_store_exports_the_same_documents(generation: str, place: Made) -> None:
+async def test_a_store_exports_the_same_documents(generation: str, place: Made) -> None:
     documents = frozen(generation, "exports.json")
 
-    async def export() -> dict[str, Any]:
-        async with Runtime(store=DatabaseStore(place(generation).backend)) as runtime:
-            return {id: await runtime.export(id) for id in documents}
-
-    found = play(export)
+    async with Runtime(store=DatabaseStore(place(generation).backend)) as runtime:
+        found = {id: await runtime.export(id) for id in documents}
     check_none(lost(documents, found), NEVER)
     if generation == NEWEST:
         assert text(found) == text(documents), ADDED
@@ -252,16 +247,15 @@ def test_each_record_of_an_export_is_read_with_the_fields_it_was_written_with(
 
 
 @every_generation
-def test_an_export_is_imported(generation: str) -> None:
+async def test_an_export_is_imported(generation: str) -> None:
     documents = frozen(generation, "exports.json")
 
-    async def carried() -> dict[str, Any]:
-        async with Runtime() as runtime:
-            for document in documents.values():
-                await runtime.import_(document)
-            return {id: await runtime.export(id) for id in documents}
+    async with Runtime() as runtime:
+        for document in documents.values():
+            await runtime.import_(document)
+        carried = {id: await runtime.export(id) for id in documents}
 
-    for id, found in play(carried).items():
+    for id, found in carried.items():
         *records, imported = found["records"]
         check_none(lost(documents[id]["records"], records), NEVER)
         assert imported["kind"] == "imported"
@@ -271,8 +265,10 @@ def test_an_export_is_imported(generation: str) -> None:
 
 
 @every_generation
-def test_the_records_of_a_store_add_up_to_the_same_states(generation: str, place: Made) -> None:
-    found = loaded_from(place(generation))
+async def test_the_records_of_a_store_add_up_to_the_same_states(
+    generation: str, place: Made
+) -> None:
+    found = await loaded_from(place(generation))
 
     check_states(generation, {id: replay(loaded.records) for id, loaded in found.items()})
 

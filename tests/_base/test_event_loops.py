@@ -26,39 +26,35 @@ def closed_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-def test_call_on_calls_at_once_where_the_loop_runs_and_call_soon_on_at_its_next_turn() -> None:
-    async def main() -> list[str]:
-        loop, said = asyncio.get_running_loop(), list[str]()
-        assert call_soon_on(loop, said.append, "soon")
-        assert call_on(loop, said.append, "now")
-        said.append("here")
-        await asyncio.sleep(0)
-        return said
+async def test_call_on_calls_at_once_where_the_loop_runs_and_call_soon_on_at_its_next_turn() -> (
+    None
+):
+    loop, said = asyncio.get_running_loop(), list[str]()
+    assert call_soon_on(loop, said.append, "soon")
+    assert call_on(loop, said.append, "now")
+    said.append("here")
+    await asyncio.sleep(0)
+    assert said == ["now", "here", "soon"]
 
-    assert asyncio.run(main()) == ["now", "here", "soon"]
 
+async def test_from_a_thread_it_is_called_on_the_loop_in_order(call: Callable[..., bool]) -> None:
+    loop, done = asyncio.get_running_loop(), asyncio.Event()
+    said: list[tuple[int, threading.Thread]] = []
 
-def test_from_a_thread_it_is_called_on_the_loop_in_order(call: Callable[..., bool]) -> None:
-    async def main() -> list[tuple[int, threading.Thread]]:
-        loop, done = asyncio.get_running_loop(), asyncio.Event()
-        said: list[tuple[int, threading.Thread]] = []
+    def note(number: int) -> None:
+        said.append((number, threading.current_thread()))
+        if number == 2:
+            done.set()
 
-        def note(number: int) -> None:
-            said.append((number, threading.current_thread()))
-            if number == 2:
-                done.set()
+    def work() -> None:
+        for number in range(3):
+            assert call(loop, note, number)
 
-        def work() -> None:
-            for number in range(3):
-                assert call(loop, note, number)
-
-        thread = threading.Thread(target=work)
-        thread.start()
-        await done.wait()
-        thread.join()
-        return said
-
-    assert asyncio.run(main()) == [(number, threading.current_thread()) for number in range(3)]
+    thread = threading.Thread(target=work)
+    thread.start()
+    await done.wait()
+    thread.join()
+    assert said == [(number, threading.current_thread()) for number in range(3)]
 
 
 def test_from_another_loop_it_is_called_on_its_own(call: Callable[..., bool]) -> None:
@@ -89,19 +85,16 @@ async def test_what_a_function_raises_here_goes_to_the_caller_whatever_it_is() -
         call_on(asyncio.get_running_loop(), fail)
 
 
-def test_call_soon_on_calls_in_the_context_given() -> None:
-    async def main() -> list[str]:
-        loop, said = asyncio.get_running_loop(), list[str]()
-        context = contextvars.copy_context()
-        context.run(name.set, "somebody")
+async def test_call_soon_on_calls_in_the_context_given() -> None:
+    loop, said = asyncio.get_running_loop(), list[str]()
+    context = contextvars.copy_context()
+    context.run(name.set, "somebody")
 
-        def note() -> None:
-            said.append(name.get())
+    def note() -> None:
+        said.append(name.get())
 
-        call_soon_on(loop, note, context=context)
-        call_soon_on(loop, note)
-        await asyncio.to_thread(lambda: call_soon_on(loop, note, context=context))
-        await asyncio.sleep(0)
-        return said
-
-    assert asyncio.run(main()) == ["somebody", "nobody", "somebody"]
+    call_soon_on(loop, note, context=context)
+    call_soon_on(loop, note)
+    await asyncio.to_thread(lambda: call_soon_on(loop, note, context=context))
+    await asyncio.sleep(0)
+    assert said == ["somebody", "nobody", "somebody"]

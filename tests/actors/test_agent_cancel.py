@@ -17,7 +17,7 @@ from tests.support.agents import (
     results,
     until_status,
 )
-from tests.support.loops import never, play, soon
+from tests.support.loops import never, soon
 from understudy import (
     Agent,
     AgentRef,
@@ -235,7 +235,7 @@ async def test_a_model_that_swallows_its_cancellation_does_not_save_the_run() ->
 
 
 @pytest.mark.parametrize("hook", ["on_run_start", "before_model", "after_model", "on_run_end"])
-def test_cancel_during_a_hook_ends_the_run(hook: str) -> None:
+async def test_cancel_during_a_hook_ends_the_run(hook: str) -> None:
     """P7."""
     begun = asyncio.Event()
 
@@ -247,18 +247,15 @@ def test_cancel_during_a_hook_ends_the_run(hook: str) -> None:
 
     hooked = type("Hooked", (Middleware,), {hook: waits})
 
-    async def main() -> None:
-        model = ScriptedModel(lambda _: "done")
-        async with Runtime([Agent("a", model, middleware=[hooked()])]) as runtime:
-            ref = runtime.spawn("a")
-            run = ref.run("go")
-            await soon(begun.wait())
-            outcome = stopped(await soon(ref.cancel()))
-            assert outcome is await soon(run)
-            assert ref.status() is Status.CANCELLED
-            await works_again(ref)
-
-    play(main)
+    model = ScriptedModel(lambda _: "done")
+    async with Runtime([Agent("a", model, middleware=[hooked()])]) as runtime:
+        ref = runtime.spawn("a")
+        run = ref.run("go")
+        await soon(begun.wait())
+        outcome = stopped(await soon(ref.cancel()))
+        assert outcome is await soon(run)
+        assert ref.status() is Status.CANCELLED
+        await works_again(ref)
 
 
 @pytest.mark.parametrize("earlier", [False, True], ids=["first run", "later run"])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.agents import Held, completed
-from tests.support.loops import play, soon
+from tests.support.loops import soon
 from understudy import (
     Agent,
     Completed,
@@ -235,28 +235,25 @@ async def test_close_ends_a_subscription_that_waits() -> None:
         assert numbers(await read(other)) != []
 
 
-def test_a_slow_subscriber_loses_the_oldest_deltas_only_and_is_told_how_many() -> None:
+async def test_a_slow_subscriber_loses_the_oldest_deltas_only_and_is_told_how_many() -> None:
     """A6: the buffer is bounded, the agent never waits."""
     text = "".join(f"{number:04}" for number in range(3000))
 
-    async def main() -> None:
-        model = ScriptedModel([text, "bye"], delta_size=4)
-        async with Runtime([Agent("a", model)]) as runtime:
-            ref = runtime.spawn("a")
-            slow = ref.events()
-            assert completed(await soon(ref.run("go"))).text == text
-            assert completed(await soon(ref.run("more"))).text == "bye"
-            events = await read(slow, runs=2)
-            assert_in_order(numbers(events))
-            deltas = [event.event for event in events if isinstance(event.event, TextDelta)]
-            dropped = [e.event.count for e in events if isinstance(e.event, EventsDropped)]
-            assert sum(dropped) + len(deltas) == 3001
-            assert sum(dropped) > 0
-            assert 100 <= len(deltas) <= 1000
-            kept = [delta.n for delta in deltas[:-1]]
-            assert kept == list(range(3000 - len(kept), 3000)), "the oldest are dropped"
-
-    play(main)
+    model = ScriptedModel([text, "bye"], delta_size=4)
+    async with Runtime([Agent("a", model)]) as runtime:
+        ref = runtime.spawn("a")
+        slow = ref.events()
+        assert completed(await soon(ref.run("go"))).text == text
+        assert completed(await soon(ref.run("more"))).text == "bye"
+        events = await read(slow, runs=2)
+        assert_in_order(numbers(events))
+        deltas = [event.event for event in events if isinstance(event.event, TextDelta)]
+        dropped = [e.event.count for e in events if isinstance(e.event, EventsDropped)]
+        assert sum(dropped) + len(deltas) == 3001
+        assert sum(dropped) > 0
+        assert 100 <= len(deltas) <= 1000
+        kept = [delta.n for delta in deltas[:-1]]
+        assert kept == list(range(3000 - len(kept), 3000)), "the oldest are dropped"
 
 
 async def test_a_subscriber_that_raises_harms_nobody() -> None:

@@ -17,7 +17,7 @@ from tests.support.agents import (
     results,
     until_status,
 )
-from tests.support.loops import play, soon
+from tests.support.loops import soon
 from tests.support.places import Place
 from understudy import (
     Agent,
@@ -264,7 +264,7 @@ async def test_queued_messages_come_back_in_order(place: Place) -> None:
 
 @pytest.mark.parametrize("how", ["failed", "cancelled"])
 @pytest.mark.parametrize("crash", [False, True], ids=["stopped", "crashed"])
-def test_an_agent_that_failed_or_was_cancelled_stays_so_and_holds_its_queue(
+async def test_an_agent_that_failed_or_was_cancelled_stays_so_and_holds_its_queue(
     place: Place, how: str, crash: bool
 ) -> None:
     """A1, A2: also where the process ends before the status itself is recorded."""
@@ -272,23 +272,6 @@ def test_an_agent_that_failed_or_was_cancelled_stays_so_and_holds_its_queue(
 
     def agent(*replies: Any) -> Agent:
         return Agent("desk", ScriptedModel([*replies]))
-
-    async def main() -> None:
-        async with opened(place.store(), agent(_waits(held))) as first:
-            ref = first.spawn("desk", "t")
-            run = ref.run("go")
-            await soon(held.entered.wait())
-            await soon(ref.send("held", message_id="m"))
-            if how == "cancelled":
-                assert isinstance(await soon(ref.cancel()), Stopped)
-            else:
-                held.release.set()
-                assert isinstance(await soon(run), Failed)
-            store = place.after_crash() if crash else None
-            if store is not None:
-                await _found(store, how)
-        if not crash:
-            await _found(place.store(), how)
 
     async def _found(store: Store, how: str) -> None:
         async with opened(store, agent("well again")) as second:
@@ -299,7 +282,21 @@ def test_an_agent_that_failed_or_was_cancelled_stays_so_and_holds_its_queue(
             done = completed(await soon(found.run("newer")))
             assert told(done.state)[-1] == ["held", "newer"]
 
-    play(main)
+    async with opened(place.store(), agent(_waits(held))) as first:
+        ref = first.spawn("desk", "t")
+        run = ref.run("go")
+        await soon(held.entered.wait())
+        await soon(ref.send("held", message_id="m"))
+        if how == "cancelled":
+            assert isinstance(await soon(ref.cancel()), Stopped)
+        else:
+            held.release.set()
+            assert isinstance(await soon(run), Failed)
+        store = place.after_crash() if crash else None
+        if store is not None:
+            await _found(store, how)
+    if not crash:
+        await _found(place.store(), how)
 
 
 def _waits(held: Held) -> Any:

@@ -21,7 +21,7 @@ from tests.support.agents import (
     results,
 )
 from tests.support.faulty import Fault, FaultyBackend, unavailable
-from tests.support.loops import play, soon
+from tests.support.loops import soon
 from tests.support.places import SqlitePlace
 from understudy import (
     Agent,
@@ -411,7 +411,7 @@ async def test_a_damaged_agent_is_told_and_the_others_go_on(sqlite: SqlitePlace)
             await soon(runtime.get("bad").state())
 
 
-def test_a_file_that_is_no_database_or_cannot_be_written_is_told_when_the_runtime_begins(
+async def test_a_file_that_is_no_database_or_cannot_be_written_is_told_when_the_runtime_begins(
     sqlite: SqlitePlace,
 ) -> None:
     """J16: and nothing of it is left open."""
@@ -422,9 +422,9 @@ def test_a_file_that_is_no_database_or_cannot_be_written_is_told_when_the_runtim
 
     sqlite.path.write_bytes(b"this is no database" * 1000)
     with pytest.raises(StoreBroken):
-        play(begin)
+        await begin()
     sqlite.path.unlink()
-    play(begin)
+    await begin()
 
 
 # -------------------------------------------------------------------------- sizes (J16)
@@ -580,7 +580,7 @@ async def test_an_agent_too_large_for_a_snapshot_is_not_compacted_and_goes_on(
 # ------------------------------------------------------------- beginning, and beginning again
 
 
-def test_a_store_serves_one_runtime_after_the_other(sqlite: SqlitePlace) -> None:
+async def test_a_store_serves_one_runtime_after_the_other(sqlite: SqlitePlace) -> None:
     """DESIGN §6: as a name does; and one that could not begin leaves nothing open."""
     backend = FaultyBackend(sqlite.backend())
     store = DatabaseStore(backend, patience=0)
@@ -589,14 +589,14 @@ def test_a_store_serves_one_runtime_after_the_other(sqlite: SqlitePlace) -> None
         async with opened(store, desk("one", "two")) as runtime:
             return completed(await soon(runtime.spawn("desk", "t").run("go"))).text
 
-    assert play(begin) == "one"
+    assert await begin() == "one"
     for method in ("open", "renew"):
         for after in (False, True):
             backend.fail(method, fault=broken, after=after)
             with pytest.raises(StoreBroken):
-                play(begin)
+                await begin()
             backend.mend()
-    assert play(begin) == "two"
+    assert await begin() == "two"
 
 
 async def test_a_restored_store_with_a_damaged_agent_begins_all_the_same(

@@ -7,12 +7,12 @@ import threading
 
 import pytest
 
-from tests.support.loops import play, soon
+from tests.support.loops import soon
 from understudy import Agent, Runtime, ScriptedModel, call, tool
 from understudy.actors import LoopBlocked
 
 
-def test_whoever_holds_the_loop_up_is_named_in_the_log_and_to_subscribers(
+async def test_whoever_holds_the_loop_up_is_named_in_the_log_and_to_subscribers(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     noticed = threading.Event()
@@ -28,7 +28,10 @@ def test_whoever_holds_the_loop_up_is_named_in_the_log_and_to_subscribers(
         assert noticed.wait(10)
         return "done"
 
-    async def main() -> None:
+    logger = logging.getLogger("understudy.actors.loop_monitor")
+    handler = Notice()
+    logger.addHandler(handler)
+    try:
         model = ScriptedModel([call("holds_the_loop"), "done"])
         async with Runtime([Agent("a", model, tools=[holds_the_loop])]) as runtime:
             ref = runtime.spawn("a")
@@ -40,12 +43,6 @@ def test_whoever_holds_the_loop_up_is_named_in_the_log_and_to_subscribers(
                     assert told.event.where.startswith("wait")  # the innermost: of the event
                     assert told.event.seconds >= 1
                     break
-
-    logger = logging.getLogger("understudy.actors.loop_monitor")
-    handler = Notice()
-    logger.addHandler(handler)
-    try:
-        play(main, seconds=15)
     finally:
         logger.removeHandler(handler)
     assert "the event loop is blocked in wait" in caplog.text

@@ -13,7 +13,7 @@ import pykka
 import pytest
 
 from tests.support.agents import Held, completed, interrupted
-from tests.support.loops import play, soon
+from tests.support.loops import soon
 from understudy import (
     Agent,
     AgentRef,
@@ -357,14 +357,14 @@ def test_a_tool_that_waits_for_its_own_agent_to_rest_is_told(inline: bool) -> No
     assert len(errors) == 1
 
 
-def test_the_body_of_async_with_raises_as_it_would_without() -> None:
-    async def main() -> None:
+async def test_the_body_of_async_with_raises_as_it_would_without() -> None:
+    async def raises() -> None:
         async with Runtime([echo()]) as runtime:
             await soon(runtime.spawn("echo").run("hello"))
             raise KeyError("mine")
 
     with pytest.raises(KeyError, match="mine"):
-        play(main)
+        await raises()
 
 
 # -------------------------------------------------------------------------- the ref

@@ -46,32 +46,28 @@ class ClaimsWhileTheLeaseEnds:
     def rollback(self) -> None: ...
 
 
-def test_a_lease_that_ends_while_a_claim_is_under_way_takes_the_claim_with_it() -> None:
-    async def main() -> None:
-        store = DatabaseStore(cast("Backend", ClaimsWhileTheLeaseEnds()))
-        await store.open(lambda: None)
-        try:
-            async with asyncio.timeout(8):
-                owned = await store.claim("t", "desk")
-            assert owned is not None
-            journal = store.journal(
-                owned, index_status=lambda: IndexStatus.REST, on_durable=lambda _: None
-            )
-            with pytest.raises(Fenced):
-                journal.check_owner()
-        finally:
-            await store.close()
-
-    asyncio.run(main())
-
-
-def test_a_change_of_a_store_that_is_closed_is_refused_and_does_not_wait(tmp_path: Path) -> None:
-    async def main() -> None:
-        store = DatabaseStore(SqliteBackend(str(tmp_path / "store.db"), host="here"))
-        await store.open(lambda: None)
+async def test_a_lease_that_ends_while_a_claim_is_under_way_takes_the_claim_with_it() -> None:
+    store = DatabaseStore(cast("Backend", ClaimsWhileTheLeaseEnds()))
+    await store.open(lambda: None)
+    try:
+        async with asyncio.timeout(8):
+            owned = await store.claim("t", "desk")
+        assert owned is not None
+        journal = store.journal(
+            owned, index_status=lambda: IndexStatus.REST, on_durable=lambda _: None
+        )
+        with pytest.raises(Fenced):
+            journal.check_owner()
+    finally:
         await store.close()
-        async with asyncio.timeout(4):
-            with pytest.raises(StoreBroken, match="closed"):
-                await store.delete("t")
 
-    asyncio.run(main())
+
+async def test_a_change_of_a_store_that_is_closed_is_refused_and_does_not_wait(
+    tmp_path: Path,
+) -> None:
+    store = DatabaseStore(SqliteBackend(str(tmp_path / "store.db"), host="here"))
+    await store.open(lambda: None)
+    await store.close()
+    async with asyncio.timeout(4):
+        with pytest.raises(StoreBroken, match="closed"):
+            await store.delete("t")

@@ -294,15 +294,12 @@ def test_a_future_is_awaited_on_several_loops_and_got_in_threads_at_once() -> No
     assert [join() for join in joins] == [5, 5, 5, 5]
 
 
-def test_many_tasks_of_one_loop_await_the_same_future() -> None:
-    async def main() -> list[Any]:
-        future: Future[int] = Future()
-        tasks = [asyncio.ensure_future(wait_for(future)) for _ in range(100)]
-        await asyncio.sleep(0)
-        future.set(1)
-        return await asyncio.gather(*tasks)
-
-    assert asyncio.run(main()) == [1] * 100
+async def test_many_tasks_of_one_loop_await_the_same_future() -> None:
+    future: Future[int] = Future()
+    tasks = [asyncio.ensure_future(wait_for(future)) for _ in range(100)]
+    await asyncio.sleep(0)
+    future.set(1)
+    assert await asyncio.gather(*tasks) == [1] * 100
 
 
 async def test_awaiting_raises_the_exception_set() -> None:
@@ -357,34 +354,28 @@ async def test_cancelling_an_await_of_a_hooked_future_does_not_stop_its_hook() -
     assert calls == [None]
 
 
-def test_a_blocking_hook_and_a_foreign_source_are_awaited_without_blocking_the_loop() -> None:
-    async def main() -> list[Any]:
-        go = threading.Event()
-        foreign: pykka.ThreadingFuture[str] = pykka.ThreadingFuture()
-        hooked: Future[str] = Future()
-        hooked.set_get_hook(lambda _timeout: str(go.wait(10)))
-        joined = asyncio.ensure_future(wait_for(hooked.map(str.lower).join(foreign)))
-        await asyncio.sleep(0)
-        go.set()  # on the loop: it is free
-        foreign.set("foreign")
-        return list(await joined)
-
-    assert asyncio.run(main()) == ["true", "foreign"]
+async def test_a_blocking_hook_and_a_foreign_source_are_awaited_without_blocking_the_loop() -> None:
+    go = threading.Event()
+    foreign: pykka.ThreadingFuture[str] = pykka.ThreadingFuture()
+    hooked: Future[str] = Future()
+    hooked.set_get_hook(lambda _timeout: str(go.wait(10)))
+    joined = asyncio.ensure_future(wait_for(hooked.map(str.lower).join(foreign)))
+    await asyncio.sleep(0)
+    go.set()  # on the loop: it is free
+    foreign.set("foreign")
+    assert list(await joined) == ["true", "foreign"]
 
 
-def test_a_hook_sees_the_context_of_the_one_who_awaits() -> None:
+async def test_a_hook_sees_the_context_of_the_one_who_awaits() -> None:
     variable = contextvars.ContextVar("variable", default="unset")
 
-    async def main() -> str:
-        variable.set("set")
-        future: Future[str] = Future()
-        future.set_get_hook(lambda _timeout: variable.get())
-        return await future
-
-    assert asyncio.run(main()) == "set"
+    variable.set("set")
+    future: Future[str] = Future()
+    future.set_get_hook(lambda _timeout: variable.get())
+    assert await future == "set"
 
 
-def test_an_await_of_a_failing_hook_raises_and_the_next_one_tries_again() -> None:
+async def test_an_await_of_a_failing_hook_raises_and_the_next_one_tries_again() -> None:
     outcomes: list[str] = []
 
     def hook(_timeout: float | None) -> str:
@@ -393,14 +384,11 @@ def test_an_await_of_a_failing_hook_raises_and_the_next_one_tries_again() -> Non
             raise OSError("first")
         return "second"
 
-    async def main() -> str:
-        future: Future[str] = Future()
-        future.set_get_hook(hook)
-        with pytest.raises(OSError, match="first"):
-            await future
-        return await future
-
-    assert asyncio.run(main()) == "second"
+    future: Future[str] = Future()
+    future.set_get_hook(hook)
+    with pytest.raises(OSError, match="first"):
+        await future
+    assert await future == "second"
 
 
 def test_a_future_supports_yield_from() -> None:

@@ -86,37 +86,33 @@ class Troupe(Supervisor):
 
 
 @pytest.mark.parametrize("kind", [Plain, Async])
-def test_a_hook_runs_to_its_end_before_what_comes_after_it_plain_or_async(
+async def test_a_hook_runs_to_its_end_before_what_comes_after_it_plain_or_async(
     kind: type[Plain],
 ) -> None:
-    async def main() -> list[str]:
-        said: list[str] = []
-        actor = kind.start(said)
-        assert await actor.ask("hello", block=False) == "hello"
-        assert said == ["start"]
-        assert await actor.stop(block=False)
-        assert said == ["start", "stop"]
-        actor = kind.start(said)
-        gone = asyncio.get_running_loop().create_future()
-        actor.monitor(gone.set_result)
-        actor.tell("fail")
-        await gone
-        return said
-
-    assert asyncio.run(main()) == ["start", "stop", "start", "failure ValueError('fail')"]
+    said: list[str] = []
+    actor = kind.start(said)
+    assert await actor.ask("hello", block=False) == "hello"
+    assert said == ["start"]
+    assert await actor.stop(block=False)
+    assert said == ["start", "stop"]
+    actor = kind.start(said)
+    gone = asyncio.get_running_loop().create_future()
+    actor.monitor(gone.set_result)
+    actor.tell("fail")
+    await gone
+    assert said == ["start", "stop", "start", "failure ValueError('fail')"]
 
 
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [(Further, ["start", "further", "stop"]), (Troupe, ["start", "all are there", "stop"])],
 )
-def test_an_async_hook_awaits_the_one_that_it_overrides(kind: Any, expected: list[str]) -> None:
-    async def main() -> list[str]:
-        said: list[str] = []
-        assert await kind.start(said).stop(block=False)
-        return said
-
-    assert asyncio.run(main()) == expected
+async def test_an_async_hook_awaits_the_one_that_it_overrides(
+    kind: Any, expected: list[str]
+) -> None:
+    said: list[str] = []
+    assert await kind.start(said).stop(block=False)
+    assert said == expected
 
 
 def test_async_hook_returns_the_function_and_refuses_a_plain_one() -> None:

@@ -44,33 +44,27 @@ def opened(mailbox: Mailbox, at_most: int = 10**9) -> Owner:
     return owner
 
 
-def test_messages_put_before_it_is_opened_are_drained_in_order() -> None:
-    async def main() -> list[list[Any]]:
-        mailbox = Mailbox()
-        for number in range(3):
-            mailbox.put(Envelope(number))
-        assert len(mailbox) == 3
-        owner = opened(mailbox)
+async def test_messages_put_before_it_is_opened_are_drained_in_order() -> None:
+    mailbox = Mailbox()
+    for number in range(3):
+        mailbox.put(Envelope(number))
+    assert len(mailbox) == 3
+    owner = opened(mailbox)
+    await asyncio.sleep(0)
+    assert mailbox.empty()
+    assert owner.drains == [[0, 1, 2]]
+
+
+async def test_many_puts_schedule_one_drain_and_an_idle_mailbox_none() -> None:
+    mailbox = Mailbox()
+    owner = opened(mailbox)
+    await asyncio.sleep(0)
+    for _ in range(2):
+        mailbox.put(Envelope("a"))
+        mailbox.put(Envelope("b"))
         await asyncio.sleep(0)
-        assert mailbox.empty()
-        return owner.drains
-
-    assert asyncio.run(main()) == [[0, 1, 2]]
-
-
-def test_many_puts_schedule_one_drain_and_an_idle_mailbox_none() -> None:
-    async def main() -> list[list[Any]]:
-        mailbox = Mailbox()
-        owner = opened(mailbox)
         await asyncio.sleep(0)
-        for _ in range(2):
-            mailbox.put(Envelope("a"))
-            mailbox.put(Envelope("b"))
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
-        return owner.drains
-
-    assert asyncio.run(main()) == [[], ["a", "b"], ["a", "b"]]
+    assert owner.drains == [[], ["a", "b"], ["a", "b"]]
 
 
 async def test_a_drain_that_stops_early_is_called_again_after_the_loop_had_its_turn() -> None:

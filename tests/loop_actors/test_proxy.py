@@ -92,12 +92,9 @@ def test_fields_and_methods_give_futures(proxy: Any) -> None:
     assert proxy.at_rest_later(1).get() == 3
 
 
-def test_fields_and_methods_are_awaited() -> None:
-    async def main() -> list[Any]:
-        proxy = cast("Any", Proxied.start().proxy())
-        return [await proxy.field, await proxy.add(2), await proxy.add_later(3)]
-
-    assert asyncio.run(main()) == ["field", 2, 5]
+async def test_fields_and_methods_are_awaited() -> None:
+    proxy = cast("Any", Proxied.start().proxy())
+    assert [await proxy.field, await proxy.add(2), await proxy.add_later(3)] == ["field", 2, 5]
 
 
 def test_setting_a_field_waits_until_it_is_set(proxy: Any) -> None:

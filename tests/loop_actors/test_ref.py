@@ -81,14 +81,11 @@ def test_ask_from_another_loop_than_the_actors_is_awaited() -> None:
     assert asyncio.run(main()) == "across"
 
 
-def test_an_actor_on_the_main_loop_is_asked_from_a_thread() -> None:
-    async def main() -> Any:
-        ref = Actor.start()
-        answer = await asyncio.to_thread(ref.ask, "from a thread")
-        assert await asyncio.to_thread(ref.stop) is True
-        return answer
-
-    assert asyncio.run(main()) == "from a thread"
+async def test_an_actor_on_the_main_loop_is_asked_from_a_thread() -> None:
+    ref = Actor.start()
+    answer = await asyncio.to_thread(ref.ask, "from a thread")
+    assert await asyncio.to_thread(ref.stop) is True
+    assert answer == "from a thread"
 
 
 def test_an_ask_that_times_out_says_so_and_the_message_is_still_handled() -> None:

@@ -166,15 +166,15 @@ def test_requests_hold_what_the_model_was_asked() -> None:
     assert len(second.messages) == 3
 
 
-def test_streamed_text_comes_in_pieces_of_the_size_that_was_said() -> None:
+async def test_streamed_text_comes_in_pieces_of_the_size_that_was_said() -> None:
     model = ScriptedModel(["abcdefgh"], delta_size=3)
-    events, _ = asyncio.run(streamed(Agent("a", model), "go"))
+    events, _ = await streamed(Agent("a", model), "go")
     assert [e.text for e in events if isinstance(e, TextDelta)] == ["abc", "def", "gh"]
 
 
-def test_streamed_thinking_is_told_apart_from_text() -> None:
+async def test_streamed_thinking_is_told_apart_from_text() -> None:
     reply = ModelResponse(parts=[ThinkingPart("hm"), TextPart("done")])
-    events, _ = asyncio.run(streamed(Agent("a", ScriptedModel([reply])), "go"))
+    events, _ = await streamed(Agent("a", ScriptedModel([reply])), "go")
     assert [e.text for e in events if isinstance(e, ThinkingDelta)] == ["hm"]
     assert "".join(e.text for e in events if isinstance(e, TextDelta)) == "done"
 

@@ -448,43 +448,43 @@ def test_an_until_tool_whose_value_cannot_be_stored_gets_an_error_and_is_not_run
     assert ran == [1]
 
 
-def test_extract_returns_the_value_of_the_first_success() -> None:
+async def test_extract_returns_the_value_of_the_first_success() -> None:
     """U7."""
     model = ScriptedModel([call("finish", {"headline": "x"}), call("finish", {"title": "y"})])
     agent = Agent("a", model, tools=[finish])
     for given in ("finish", finish):
         model.requests.clear()
-        assert asyncio.run(agent.extract(given, "go")) == Report(title="y")
+        assert await agent.extract(given, "go") == Report(title="y")
 
 
-def test_extract_hands_a_none_value_back() -> None:
+async def test_extract_hands_a_none_value_back() -> None:
     """U7: None is a value as any other."""
 
     def note(text: str) -> None: ...
 
     model = ScriptedModel([call("note", {"text": "x"})])
-    assert asyncio.run(Agent("a", model, tools=[note]).extract("note", "go")) is None
+    assert await Agent("a", model, tools=[note]).extract("note", "go") is None
 
 
-def test_extract_without_a_success_says_how_the_run_ended() -> None:
+async def test_extract_without_a_success_says_how_the_run_ended() -> None:
     """U7: the run's own error is the cause."""
     model = ScriptedModel([call("broken", {"text": "x"}), "I give up"])
     with pytest.raises(NotExtracted, match="broken") as raised:
-        asyncio.run(Agent("a", model, tools=[broken]).extract("broken", "go"))
+        await Agent("a", model, tools=[broken]).extract("broken", "go")
     assert isinstance(raised.value.__cause__, UntilToolNotCalled)
 
 
-def test_extract_that_needs_a_person_says_so() -> None:
+async def test_extract_that_needs_a_person_says_so() -> None:
     """U7."""
     model = ScriptedModel([call("finish", {"title": "x"})])
     agent = Agent("a", model, tools=[finish], interrupt_on={"finish": True})
     with pytest.raises(NotExtracted, match="Interrupted"):
-        asyncio.run(agent.extract("finish", "go"))
+        await agent.extract("finish", "go")
 
 
-def test_extract_with_an_unknown_tool_is_an_error_before_any_model_call() -> None:
+async def test_extract_with_an_unknown_tool_is_an_error_before_any_model_call() -> None:
     """R8, U7."""
     model = ScriptedModel(["done"])
     with pytest.raises(UsageError, match=r"'finsh'.*'finish'"):
-        asyncio.run(Agent("a", model, tools=[finish]).extract("finsh", "go"))
+        await Agent("a", model, tools=[finish]).extract("finsh", "go")
     assert model.requests == []

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-__all__ = ["never", "own_tasks", "play", "soon", "until"]
+__all__ = ["never", "own_tasks", "soon", "until"]
 
 T = TypeVar("T")
 SECONDS = 30.0
@@ -38,21 +38,3 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(SECONDS):
         while not condition():  # noqa: ASYNC110  # what is waited for sets no event
             await asyncio.sleep(0)
-
-
-def play(main: Callable[[], Coroutine[Any, Any, T]], *, seconds: float = 8) -> T:
-    """Run it on a loop of its own. What would wait for ever fails, and leaves no task behind."""
-
-    async def watched() -> T:
-        task = asyncio.ensure_future(main())
-        await asyncio.wait({task}, timeout=seconds)
-        late = not task.done()
-        while not task.done():  # each cancellation ends one of the waits on the way out
-            task.cancel()
-            await asyncio.wait({task}, timeout=1)
-        assert not late, f"it still waits after {seconds} seconds"
-        left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        assert not left or task.exception() is not None, f"tasks are left: {left}"
-        return task.result()
-
-    return asyncio.run(watched())

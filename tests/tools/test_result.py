@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime
 import json
 from dataclasses import dataclass
@@ -435,11 +434,11 @@ def test_values_that_cannot_be_stored_are_refused_at_once(values: Any) -> None:
         AgentState(values=values)
 
 
-def test_extract_gives_the_value_itself() -> None:
+async def test_extract_gives_the_value_itself() -> None:
     """U7: typed, through the tool's own annotation."""
     made, _ = returning(Invoice, INVOICE)
 
-    assert asyncio.run(agent_of(made).extract(made, "go")) is INVOICE
+    assert await agent_of(made).extract(made, "go") is INVOICE
     bad, _ = returning(Any, Opaque())
     with pytest.raises(NotExtracted):
-        asyncio.run(agent_of(bad).extract(bad, "go"))
+        await agent_of(bad).extract(bad, "go")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
 from typing import Any
 
 import pytest
@@ -220,18 +219,15 @@ def test_the_wish_to_stop_is_recorded_before_anything_is_interrupted(times: Time
     assert begun.deadline == SOON
 
 
-def test_a_host_that_cancels_the_run_is_no_deadline(times: Times) -> None:
+async def test_a_host_that_cancels_the_run_is_no_deadline(times: Times) -> None:
     """J13: it is a crash, and writes nothing."""
     agent = Agent("a", ScriptedModel([times.out]))
 
-    async def main() -> None:
-        task = asyncio.ensure_future(agent.execute("go", deadline=LONG))
-        await asyncio.sleep(0)
-        task.cancel()
-        await task
-
+    task = asyncio.ensure_future(agent.execute("go", deadline=LONG))
+    await asyncio.sleep(0)
+    task.cancel()
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(main())
+        await task
 
 
 # ------------------------------------------------------------------ over resumes, by its clock
@@ -363,12 +359,10 @@ def test_what_is_no_deadline_is_refused_before_anything_runs(wrong: Any) -> None
     assert model.requests == []
 
 
-def test_streams_take_a_deadline(times: Times) -> None:
+async def test_streams_take_a_deadline(times: Times) -> None:
     """P9."""
-
-    async def main() -> list[Any]:
-        agent = Agent("a", ScriptedModel([times.out]))
-        return [event async for event in agent.stream("go", deadline=SOON, clock=times.clock)]
-
-    running: Coroutine[Any, Any, list[Any]] = main()
-    stopped(asyncio.run(running)[-1])
+    agent = Agent("a", ScriptedModel([times.out]))
+    events = [event async for event in agent.stream("go", deadline=SOON, clock=times.clock)]
+    outcome = events[-1]
+    assert isinstance(outcome, Outcome)
+    stopped(outcome)

@@ -22,13 +22,12 @@ from tests.support.agents import (
     until_status,
 )
 from tests.support.cut_off import Crash, Disk, ids
-from tests.support.loops import never, play, soon
+from tests.support.loops import never, soon
 from understudy import (
     Agent,
     Halt,
     InMemoryCancellation,
     Interrupted,
-    Outcome,
     Paused,
     Run,
     Runtime,
@@ -231,7 +230,7 @@ def test_an_override_lets_a_workflow_go_on() -> None:
     assert completed(outcome).text == "done by a"
 
 
-def test_a_message_to_a_middleware_stops_a_workflow_that_is_at_work() -> None:
+async def test_a_message_to_a_middleware_stops_a_workflow_that_is_at_work() -> None:
     """P3, A7: what an agent is doing is finished first."""
 
     class Phone(Middleware):
@@ -252,16 +251,13 @@ def test_a_message_to_a_middleware_stops_a_workflow_that_is_at_work() -> None:
         middleware=[Phone()],
     )
 
-    async def main() -> Outcome:
-        async with Runtime(agents=[flow]) as runtime:
-            ref = runtime.spawn("flow", id="f")
-            future = ref.run("go")
-            await soon(entered.wait())
-            await soon(ref.notify("Phone", "come home"))
-            release.set()
-            return await soon(future)
-
-    outcome = play(main)
+    async with Runtime(agents=[flow]) as runtime:
+        ref = runtime.spawn("flow", id="f")
+        future = ref.run("go")
+        await soon(entered.wait())
+        await soon(ref.notify("Phone", "come home"))
+        release.set()
+        outcome = await soon(future)
     assert isinstance(outcome, Stopped), outcome
     assert [signal.message for signal in outcome.signals] == ["come home"]
     assert not second.requests
@@ -315,21 +311,18 @@ def test_a_gate_of_ones_own_on_a_workflow_is_refused_because_it_would_not_hold()
         Agent("flow", mode=Sequential([says("a", "x")]), middleware=[Gate()])
 
 
-def test_a_loop_whose_agents_do_nothing_holds_nobody_up() -> None:
+async def test_a_loop_whose_agents_do_nothing_holds_nobody_up() -> None:
     """P7: with no limit on its rounds it goes on, and can be cancelled."""
     off = InMemoryCancellation(agent_id="f/a")
     off.cancel()
     flow = Agent("flow", mode=Loop([says("a", "x")]), middleware=[Cancellation(off)])
 
-    async def main() -> Outcome:
-        async with Runtime(agents=[flow]) as runtime:
-            ref = runtime.spawn("flow", id="f")
-            future = ref.run("go", deadline=2)  # a loop that is held up cannot be cancelled
-            await until_status(ref, Status.RUNNING)
-            await soon(ref.cancel())
-            return await soon(future)
-
-    outcome = play(main)
+    async with Runtime(agents=[flow]) as runtime:
+        ref = runtime.spawn("flow", id="f")
+        future = ref.run("go", deadline=2)  # a loop that is held up cannot be cancelled
+        await until_status(ref, Status.RUNNING)
+        await soon(ref.cancel())
+        outcome = await soon(future)
     assert isinstance(outcome, Stopped), outcome
     assert [signal.reason for signal in outcome.signals] == [StopReason.USER_REQUESTED]
 
