@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from copy import deepcopy
 from dataclasses import replace
 
+from understudy._base.event_loops import is_cancelled
 from understudy.errors import JournalFailed, RecordRefused, StepFailed, UnderstudyError, UsageError
 from understudy.modes.steps.check_stop import (
     check_sources,
@@ -184,6 +185,10 @@ async def _loop(run: Run, mode: Pipeline) -> Outcome:
                 return run.failed(_step_error(step, refused))
             except (HookFailed, JournalFailed):
                 raise
+            except asyncio.CancelledError as error:
+                if is_cancelled():
+                    raise
+                return run.failed(_step_error(step, error))
             except Exception as error:
                 return run.failed(_step_error(step, error))
             if outcome is not None:
@@ -237,7 +242,7 @@ async def _call_on_resume(run: Run) -> None:
         run.record(*(Once(key=key, value=None) for key in new))
 
 
-def _step_error(step: Step, error: Exception) -> UnderstudyError:
+def _step_error(step: Step, error: BaseException) -> UnderstudyError:
     if isinstance(error, UnderstudyError):
         return error
     failure = StepFailed(step=_name_of(step), cause=f"{type(error).__name__}: {error}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from understudy._base.json_values import digest
@@ -26,7 +26,7 @@ from understudy.modes.steps.tool_results import (
     failed_result,
     halt_result,
     make_part,
-    question_asked,
+    questions_asked,
     result_of,
     stop_result,
     timed_out_result,
@@ -36,7 +36,7 @@ from understudy.run.hooks import Hook, HookFailed
 from understudy.run.run import Halted, Run
 from understudy.run.tool_call import ToolCall, make_context
 from understudy.state.records import Result, Settled, Started, Suspended
-from understudy.stopping import StopAgent
+from understudy.stopping import StopAgent, StopSignal, StopSignals
 from understudy.tools import Retry, Tool, ToolFailed
 
 
@@ -54,19 +54,21 @@ class _NeedsDecision(_CallEnded):
 
 
 class _ToolInterrupt(_CallEnded):
-    """The tool raised `Interrupt`."""
+    """The tool raised `Interrupt`: several times, if it raised a group of exceptions."""
 
-    def __init__(self, interrupt: Interrupt) -> None:
+    def __init__(self, interrupts: Sequence[Interrupt], *, child_suspended: bool) -> None:
         super().__init__()
-        self.interrupt = interrupt
+        self.interrupts = interrupts
+        self.child_suspended = child_suspended
+        """Beside the questions, an agent that the call runs is interrupted or paused."""
 
 
 class _ToolStop(_CallEnded):
     """The tool, or a middleware around it, raised `StopAgent`."""
 
-    def __init__(self, stop: StopAgent) -> None:
+    def __init__(self, signal: StopSignal) -> None:
         super().__init__()
-        self.stop = stop
+        self.signal = signal
 
 
 class _ToolHalt(_CallEnded):
@@ -120,13 +122,7 @@ async def invoke(run: Run, ready: ReadyCall) -> None:
             raise
         result = cancelled_inside_result(run, ready)
     except (ChildSuspended, Halted):
-        await wait_for_children(run, ready.call)
-        run.record(Suspended(call_key=ready.call.key))
-        return
-    except BaseExceptionGroup as group:
-        if group.split(ChildSuspended)[1] is not None:
-            raise
-        run.record(Suspended(call_key=ready.call.key))
+        await _suspend(run, ready)
         return
     if result is not None:
         try:
@@ -138,6 +134,11 @@ async def invoke(run: Run, ready: ReadyCall) -> None:
         # The tool swallowed the cancellation. Its result is kept, and the task ends nevertheless
         # (test_a_tool_that_swallows_the_cancellation_of_its_execution_does_not_save_it).
         raise asyncio.CancelledError
+
+
+async def _suspend(run: Run, ready: ReadyCall) -> None:
+    await wait_for_children(run, ready.call)
+    run.record(Suspended(call_key=ready.call.key))
 
 
 def _uncancel_after_task_group(run: Run) -> None:
@@ -163,7 +164,9 @@ async def _result(run: Run, ready: ReadyCall, cancelled: Callable[[], bool]) -> 
             returned = await _body(run, ready)
         return result_of(run, ready, returned)
     except _ToolInterrupt as ended:
-        return question_asked(run, ready, ended.interrupt)
+        if ended.child_suspended:
+            await _suspend(run, ready)
+        return questions_asked(run, ready, ended.interrupts)
     except _ToolHalt as ended:
         return halt_result(run, ready, ended.halt)
     except _NeedsDecision as ended:
@@ -173,14 +176,12 @@ async def _result(run: Run, ready: ReadyCall, cancelled: Callable[[], bool]) -> 
             request_again(run, ended.call)
         return None
     except _ToolStop as ended:
-        return stop_result(run, call, ended.stop.signal)
+        return stop_result(run, call, ended.signal)
     except _TimedOut as ended:
         return timed_out_result(run, ready, entered=ended.entered)
     except (HookFailed, JournalFailed):
         raise
     except Exception as error:
-        if isinstance(error, ExceptionGroup):
-            _uncancel_after_task_group(run)
         if cancelled() and not ready.tool.idempotent:
             # Race: the cancellation made the tool raise this error half way. That is no failure
             # that the model may repair by calling again: the call is in doubt
@@ -246,6 +247,14 @@ async def _call_through_hooks(run: Run, ready: ReadyCall) -> Any:
             part = make_part(run, ready.call, text, "interrupted")
             run.record(Result(call_key=ready.call.key, part=part))
         raise
+    except BaseExceptionGroup as group:  # a hook called `next` in a task group
+        _uncancel_after_task_group(run)
+        if ended:
+            raise ended[0] from group
+        signal = _control_signal(group)
+        if signal is None:
+            raise
+        raise signal from group
     if ended:
         raise ended[0]
     return returned
@@ -276,12 +285,13 @@ def _link(
             return await hook.function(run, call, inner)
         except (HookFailed, JournalFailed):
             raise
-        except StopAgent as stop:
-            ended.append(_ToolStop(stop))
-            raise ended[0] from stop
         except Exception as error:
             if any(error is known for known in raised):
                 raise  # the tool's own error
+            signal = _control_signal(error)
+            if isinstance(signal, _ToolStop):
+                ended.append(signal)
+                raise signal from error
             raise HookFailed(hook.failure(error)) from error
 
     return link
@@ -316,19 +326,49 @@ async def _body(run: Run, ready: ReadyCall) -> Any:
             return await _call_function(run, ready, positional, keywords, entered)
         async with asyncio.timeout(tool.timeout) as scope:
             return await _call_function(run, ready, positional, keywords, entered)
-    except Exception as error:
+    except (Exception, BaseExceptionGroup) as error:
         if tool.timeout is not None and scope.expired():
             if tool.idempotent:
                 raise TimeoutError(_timeout_text(tool)) from None
             raise _TimedOut(entered=bool(entered)) from error
-        sole = _unwrapped(error)
-        if isinstance(sole, Interrupt):
-            raise _ToolInterrupt(sole) from error
-        if isinstance(sole, StopAgent):
-            raise _ToolStop(sole) from error
-        if isinstance(sole, Halt):
-            raise _ToolHalt(sole) from error
-        raise
+        if isinstance(error, BaseExceptionGroup):
+            _uncancel_after_task_group(run)
+        signal = _control_signal(error)
+        if signal is None:
+            raise
+        raise signal from error
+
+
+def _control_signal(error: BaseException) -> BaseException | None:
+    """What an exception of a tool asks of the run, if it is more than an error of the tool.
+
+    In an exception group it is found at any depth, beside whatever else is there. A store that
+    failed comes first, then a halt, then questions, then a stop.
+    """
+    leaves = list(_leaves(error))
+    for leaf in leaves:
+        if isinstance(leaf, JournalFailed):
+            return leaf
+    halts = [leaf for leaf in leaves if isinstance(leaf, Halt)]
+    if halts:
+        return _ToolHalt(halts[0])
+    interrupts = [leaf for leaf in leaves if isinstance(leaf, Interrupt)]
+    suspended = any(isinstance(leaf, (ChildSuspended, Halted)) for leaf in leaves)
+    if interrupts:
+        return _ToolInterrupt(interrupts, child_suspended=suspended)
+    if suspended:
+        return ChildSuspended()
+    signals = StopSignals(tuple(leaf.signal for leaf in leaves if isinstance(leaf, StopAgent)))
+    return None if signals.highest is None else _ToolStop(signals.highest)
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    """The exceptions in a group, at any depth; of any other exception, the exception itself."""
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error
 
 
 def _timeout_text(tool: Tool[Any]) -> str:
