@@ -18,12 +18,11 @@ from understudy.errors import Fenced, OwnedElsewhere, StoreInUse, StoreUnavailab
 from understudy.journal import IndexStatus, Store
 from understudy.journal.store import DatabaseStore
 
-ran: list[str] = []
 
-
-@pytest.fixture(autouse=True)
-def nothing_ran() -> None:
-    ran.clear()
+@pytest.fixture
+def ran() -> list[str]:
+    """What the tools have done."""
+    return []
 
 
 @pytest.fixture
@@ -48,10 +47,13 @@ def host(hosts: Hosts, name: str, **options: Any) -> DatabaseStore:
     return DatabaseStore(hosts.new(name, **options))
 
 
-@tool
-async def pay() -> str:
-    ran.append("pay")
-    return "paid"
+def pay(ran: list[str]) -> Any:
+    @tool
+    async def pay() -> str:
+        ran.append("pay")
+        return "paid"
+
+    return pay
 
 
 async def test_an_agent_of_another_runtime_is_refused_by_that_ones_name_until_it_lies_down(
@@ -93,7 +95,9 @@ async def test_recover_leaves_the_agents_of_a_living_runtime_alone(hosts: Hosts)
         assert completed(await soon(run)).text == "done"
 
 
-async def test_a_runtime_that_was_taken_over_writes_nothing_more(hosts: Hosts) -> None:
+async def test_a_runtime_that_was_taken_over_writes_nothing_more(
+    hosts: Hosts, ran: list[str]
+) -> None:
     """J7, J8: whoever waits there gets Fenced; the new owner's agent is not disturbed."""
     held = Held()
 
@@ -130,14 +134,14 @@ async def test_a_runtime_that_was_taken_over_writes_nothing_more(hosts: Hosts) -
 
 
 async def test_a_lost_lease_stops_all_agents_in_order_and_they_are_claimed_again_when_spoken_to(
-    sqlite: SqlitePlace,
+    sqlite: SqlitePlace, ran: list[str]
 ) -> None:
     """J6, J8: whoever waits gets Fenced, nobody is restarted, no tool is entered meanwhile."""
     held = Held("never said")
 
     backend = FaultyBackend(sqlite.backend())
     backend.lease = 0.4
-    agent = Agent("desk", ScriptedModel(_replies(held)), tools=[pay])
+    agent = Agent("desk", ScriptedModel(_replies(held)), tools=[pay(ran)])
     async with opened(DatabaseStore(backend), agent) as runtime:
         rests = [runtime.spawn("desk", f"rest{n}") for n in range(20)]
         for ref in rests:
@@ -191,11 +195,11 @@ async def test_a_second_runtime_on_one_sqlite_file_is_told_who_has_it(sqlite: Sq
 
 
 async def test_a_server_that_stops_for_a_moment_is_waited_for(
-    server_hosts: Hosts, postgres_server: Server
+    server_hosts: Hosts, postgres_server: Server, ran: list[str]
 ) -> None:
     """J16: runs wait and go on, nothing is lost or made twice."""
-    agent = desk([call("pay"), call("pay")], call("pay"), "done", tools=[pay])
-    gated = Agent("asks", by_turn(call("pay"), "ok"), tools=[pay], interrupt_on={"pay": True})
+    agent = desk([call("pay"), call("pay")], call("pay"), "done", tools=[pay(ran)])
+    gated = Agent("asks", by_turn(call("pay"), "ok"), tools=[pay(ran)], interrupt_on={"pay": True})
     async with opened(host(server_hosts, "first"), agent, gated) as runtime:
         asked = interrupted(await soon(runtime.spawn("asks", "u").run("go")))
         await asyncio.to_thread(postgres_server.crash)
@@ -209,7 +213,7 @@ async def test_a_server_that_stops_for_a_moment_is_waited_for(
 
 
 async def test_a_server_that_stays_away_is_told_and_the_agent_goes_on_when_it_is_back(
-    server_hosts: Hosts, postgres_server: Server
+    server_hosts: Hosts, postgres_server: Server, ran: list[str]
 ) -> None:
     """J16: after `patience` seconds; the run stands in the store until it is recovered."""
     held = Held()

@@ -39,27 +39,30 @@ from understudy.events import RunFinished
 from understudy.journal import MemoryStore, Store
 from understudy.middleware import Middleware
 
-ran: list[str] = []
+
+@pytest.fixture
+def ran() -> list[str]:
+    """What the tools have done."""
+    return []
 
 
-@pytest.fixture(autouse=True)
-def nothing_ran() -> None:
-    ran.clear()
+def refund(ran: list[str]) -> Any:
+    @tool
+    async def refund(order: int) -> str:
+        ran.append(f"refund {order}")
+        return f"refunded {order}"
 
-
-@tool
-async def refund(order: int) -> str:
-    ran.append(f"refund {order}")
-    return f"refunded {order}"
+    return refund
 
 
 ONE = call("refund", {"order": 1})
 TWO = [call("refund", {"order": 1}), call("refund", {"order": 2})]
 
 
-def desk(*turns: Any, tools: Sequence[Any] = (refund,), **options: Any) -> Agent:
+def desk(ran: list[str], *turns: Any, tools: Sequence[Any] | None = None, **options: Any) -> Agent:
     options.setdefault("interrupt_on", {"refund": True})
-    return Agent("desk", by_turn(*turns), tools=tools, **options)
+    given = [refund(ran)] if tools is None else tools
+    return Agent("desk", by_turn(*turns), tools=given, **options)
 
 
 def opened(store: Store, *agents: Agent, **options: Any) -> Runtime:
@@ -90,7 +93,7 @@ class Notes(Middleware):
 
 
 async def test_what_middleware_is_told_is_merged_asleep_idle_and_in_the_middle_of_a_run(
-    place: Place,
+    place: Place, ran: list[str]
 ) -> None:
     """A7: never overwritten by the run's end, nor by what its tools bring."""
     held = Held()
@@ -103,7 +106,7 @@ async def test_what_middleware_is_told_is_merged_asleep_idle_and_in_the_middle_o
         return ToolResult("ok", state={"notes": {"by tool": True}})
 
     def agent() -> Agent:
-        return desk(call("slow"), "done", tools=[slow], interrupt_on={}, middleware=[Notes()])
+        return desk(ran, call("slow"), "done", tools=[slow], interrupt_on={}, middleware=[Notes()])
 
     async with opened(place.store(), agent()) as runtime:
         ref = runtime.spawn("desk", "t", values={"notes": {"first": True}})
@@ -121,9 +124,9 @@ async def test_what_middleware_is_told_is_merged_asleep_idle_and_in_the_middle_o
         assert set((await soon(ref.state())).values["notes"]) == {*kept, "asleep"}
 
 
-async def test_a_message_that_middleware_cannot_take_is_the_callers_error() -> None:
+async def test_a_message_that_middleware_cannot_take_is_the_callers_error(ran: list[str]) -> None:
     """A7: the agent is not concerned."""
-    async with opened(MemoryStore(), desk("one", "two", middleware=[Notes()])) as runtime:
+    async with opened(MemoryStore(), desk(ran, "one", "two", middleware=[Notes()])) as runtime:
         ref = runtime.spawn("desk", "t")
         with pytest.raises(MiddlewareError, match="no such note"):
             await soon(ref.notify("Notes", "raise"))
@@ -133,12 +136,12 @@ async def test_a_message_that_middleware_cannot_take_is_the_callers_error() -> N
 
 
 async def test_an_agent_does_not_lie_down_before_its_middleware_has_heard(
-    sqlite: SqlitePlace,
+    sqlite: SqlitePlace, ran: list[str]
 ) -> None:
     """A5, A7."""
     notes = Notes()
     gate = notes.gate = Held()
-    async with opened(sqlite.store(), desk(middleware=[notes]), idle_timeout=0.001) as runtime:
+    async with opened(sqlite.store(), desk(ran, middleware=[notes]), idle_timeout=0.001) as runtime:
         ref = runtime.spawn("desk", "t")
         told = ref.notify("Notes", "late")
         await soon(gate.entered.wait())
@@ -151,23 +154,25 @@ async def test_an_agent_does_not_lie_down_before_its_middleware_has_heard(
         assert (await soon(ref.state())).values["notes"] == {"late": True}
 
 
-async def test_middleware_is_told_each_time_that_the_agent_wakes(place: Place) -> None:
+async def test_middleware_is_told_each_time_that_the_agent_wakes(
+    place: Place, ran: list[str]
+) -> None:
     """DESIGN §4: `on_start`, with the agent's ref."""
     first, second = Notes(), Notes()
 
-    async with opened(place.store(), desk(middleware=[first])) as runtime:
+    async with opened(place.store(), desk(ran, middleware=[first])) as runtime:
         ref = runtime.spawn("desk", "t")
         assert first.woken == []
         await soon(ref.run("go"))
         assert await soon(ref.stop(block=False))
         await soon(ref.run("go"))
         assert first.woken == ["t", "t"]
-    async with opened(place.store(), desk(middleware=[second])) as runtime:
+    async with opened(place.store(), desk(ran, middleware=[second])) as runtime:
         await soon(runtime.get("t").state())
         assert second.woken == ["t"]
 
 
-async def test_an_on_start_that_raises_is_told_and_tried_again() -> None:
+async def test_an_on_start_that_raises_is_told_and_tried_again(ran: list[str]) -> None:
     """DESIGN §4: as any hook, it is named."""
 
     class Fails(Middleware):
@@ -178,7 +183,7 @@ async def test_an_on_start_that_raises_is_told_and_tried_again() -> None:
                 raise ConnectionError("no desk")
 
     fails = Fails()
-    async with opened(MemoryStore(), desk("well", middleware=[fails])) as runtime:
+    async with opened(MemoryStore(), desk(ran, "well", middleware=[fails])) as runtime:
         ref = runtime.spawn("desk", "t")
         with pytest.raises(MiddlewareError, match=r"on_start.*'Fails'.*no desk"):
             await soon(ref.run("go"))
@@ -211,7 +216,7 @@ def whole(state: AgentState) -> dict[str, Any]:
     return state.to_dict()
 
 
-async def test_a_compacted_agent_is_the_same_agent(place: Place) -> None:
+async def test_a_compacted_agent_is_the_same_agent(place: Place, ran: list[str]) -> None:
     """J17: requests, doubts, sticky answers, message ids and counts survive."""
 
     @tool
@@ -220,11 +225,12 @@ async def test_a_compacted_agent_is_the_same_agent(place: Place) -> None:
 
     def agent() -> Agent:
         return desk(
+            ran,
             ONE,
             call("wobbles"),
             "first done",
             TWO,
-            tools=[refund, wobbles],
+            tools=[refund(ran), wobbles],
             interrupt_on={"refund": True},
         )
 
@@ -254,16 +260,18 @@ async def test_a_compacted_agent_is_the_same_agent(place: Place) -> None:
         assert len(results(done.state)) == 4
 
 
-async def test_who_has_read_all_that_was_compacted_sees_no_gap(place: Place) -> None:
+async def test_who_has_read_all_that_was_compacted_sees_no_gap(
+    place: Place, ran: list[str]
+) -> None:
     """J17: no gap, no duplicate, also across a compaction."""
-    async with opened(place.store(), desk("one", "two")) as runtime:
+    async with opened(place.store(), desk(ran, "one", "two")) as runtime:
         ref = runtime.spawn("desk", "t")
         await soon(ref.run("go"))
         await soon(ref.state())
         before = await told_until_now(ref.events())
         newest = max(event.seq or 0 for event in before)
         await soon(ref.compact())
-    async with opened(place.store(), desk("one", "two")) as runtime:
+    async with opened(place.store(), desk(ran, "one", "two")) as runtime:
         ref = runtime.get("t")
         assert [e for e in await told_until_now(ref.events(newest)) if e.seq] == []
         late = await told_until_now(ref.events(newest - 1))
@@ -292,9 +300,9 @@ async def test_compacting_waits_for_the_run_and_keeps_who_waits_behind_it(place:
 # ------------------------------------------------------------------------------ deleting
 
 
-async def test_a_deleted_agent_is_gone_and_its_id_begins_anew(place: Place) -> None:
+async def test_a_deleted_agent_is_gone_and_its_id_begins_anew(place: Place, ran: list[str]) -> None:
     """J7: nothing of the old one reaches the new one."""
-    async with opened(place.store(), desk(ONE), Agent("other", by_turn("new"))) as runtime:
+    async with opened(place.store(), desk(ran, ONE), Agent("other", by_turn("new"))) as runtime:
         ref = runtime.spawn("desk", "t", deps="shop", values={"shop": 1})
         asked = interrupted(await soon(ref.run("go", message_id="m")))
         events = ref.events()
@@ -313,7 +321,7 @@ async def test_a_deleted_agent_is_gone_and_its_id_begins_anew(place: Place) -> N
         done = completed(await soon(new.run("hello", message_id="m")))
         assert (done.text, len(done.state.messages), dict(done.state.values)) == ("new", 2, {})
         assert (await soon(ref.state())).run is not None, "a ref speaks to an id"
-    async with opened(place.store(), desk(ONE), Agent("other", by_turn("new"))) as runtime:
+    async with opened(place.store(), desk(ran, ONE), Agent("other", by_turn("new"))) as runtime:
         assert len((await soon(runtime.get("t").state())).messages) == 2
         assert await soon(runtime.delete("t")) is True
         with pytest.raises(UnknownAgent):
@@ -340,9 +348,11 @@ async def test_deleting_a_running_agent_answers_everybody(place: Place) -> None:
         assert len(model.requests) == 1
 
 
-async def test_what_was_asked_right_before_a_deletion_leaves_no_agent_behind(place: Place) -> None:
+async def test_what_was_asked_right_before_a_deletion_leaves_no_agent_behind(
+    place: Place, ran: list[str]
+) -> None:
     """J7: the deletion comes after it, also where it has not been looked at yet."""
-    async with opened(place.store(), desk("one")) as runtime:
+    async with opened(place.store(), desk(ran, "one")) as runtime:
         for _ in range(5):
             ref = runtime.spawn("desk", "t")
             run = ref.run("go")
@@ -352,8 +362,10 @@ async def test_what_was_asked_right_before_a_deletion_leaves_no_agent_behind(pla
             assert await soon(runtime.agents()) == []
 
 
-async def test_an_agent_is_deleted_whose_definition_is_not_known_here(place: Place) -> None:
-    async with opened(place.store(), desk("one")) as runtime:
+async def test_an_agent_is_deleted_whose_definition_is_not_known_here(
+    place: Place, ran: list[str]
+) -> None:
+    async with opened(place.store(), desk(ran, "one")) as runtime:
         await soon(runtime.spawn("desk", "t").run("go"))
     async with opened(place.store()) as runtime:
         ref = runtime.get("t")
@@ -367,16 +379,18 @@ async def test_an_agent_is_deleted_whose_definition_is_not_known_here(place: Pla
 # -------------------------------------------------------------------- export and import
 
 
-async def test_an_imported_agent_asks_anew_and_old_answers_are_stale(place: Place) -> None:
+async def test_an_imported_agent_asks_anew_and_old_answers_are_stale(
+    place: Place, ran: list[str]
+) -> None:
     """J5, J7."""
-    async with opened(place.store(), desk(TWO)) as runtime:
+    async with opened(place.store(), desk(ran, TWO)) as runtime:
         asked = interrupted(await soon(runtime.spawn("desk", "t", values={"a": 1}).run("go")))
         left = await soon(runtime.get("t").resume({asked.requests[0].id: approve(always=True)}))
         assert isinstance(left, Interrupted)
         data = json.loads(json.dumps(await soon(runtime.export("t"))))
         with pytest.raises(UsageError, match="There is an agent 't'"):
             await soon(runtime.import_(data))
-    async with opened(MemoryPlace().store(), desk(TWO)) as elsewhere:
+    async with opened(MemoryPlace().store(), desk(ran, TWO)) as elsewhere:
         ref = await soon(elsewhere.import_(data, id="u"))
         anew = interrupted(await _outcome(ref))
         assert [r.arguments for r in anew.requests] == [{"order": 1}, {"order": 2}]
@@ -396,7 +410,7 @@ async def _outcome(ref: Any) -> Any:
 
 
 async def test_what_was_started_in_an_exported_agent_is_in_doubt_where_it_is_imported(
-    place: Place,
+    place: Place, ran: list[str]
 ) -> None:
     """J7: also an idempotent call may have been made, or be under way, elsewhere."""
     held = Held()
@@ -408,7 +422,7 @@ async def test_what_was_started_in_an_exported_agent_is_in_doubt_where_it_is_imp
         return "slow"
 
     def agent() -> Agent:
-        return desk(call("slow"), "went on", tools=[slow], interrupt_on={})
+        return desk(ran, call("slow"), "went on", tools=[slow], interrupt_on={})
 
     async with opened(place.store(), agent()) as runtime:
         ref = runtime.spawn("desk", "t")
@@ -425,9 +439,9 @@ async def test_what_was_started_in_an_exported_agent_is_in_doubt_where_it_is_imp
 
 
 @pytest.mark.parametrize("id", ["a/b", "", "nul\0", "\ud800", "x" * 501, 17])
-async def test_an_id_that_no_store_can_keep_is_refused_at_once(id: Any) -> None:
+async def test_an_id_that_no_store_can_keep_is_refused_at_once(id: Any, ran: list[str]) -> None:
     """DESIGN §3: the error names it, before anything runs."""
-    async with opened(MemoryStore(), desk("one")) as runtime:
+    async with opened(MemoryStore(), desk(ran, "one")) as runtime:
         data: dict[str, Any] = {}
         for attempt in (
             partial(runtime.spawn, "desk", id),
@@ -440,8 +454,8 @@ async def test_an_id_that_no_store_can_keep_is_refused_at_once(id: Any) -> None:
                 attempt()
 
 
-async def test_an_export_with_an_id_that_no_store_can_keep_is_damaged() -> None:
-    async with opened(MemoryStore(), desk("one")) as runtime:
+async def test_an_export_with_an_id_that_no_store_can_keep_is_damaged(ran: list[str]) -> None:
+    async with opened(MemoryStore(), desk(ran, "one")) as runtime:
         await soon(runtime.spawn("desk", "t").run("go"))
         data = {**await soon(runtime.export("t")), "agent_id": "a/b"}
         with pytest.raises(UsageError, match="a/b"):
@@ -452,10 +466,10 @@ async def test_an_export_with_an_id_that_no_store_can_keep_is_damaged() -> None:
 @pytest.mark.parametrize(
     "id", [" ", "x" * 500, "\n", "ключ 🔑", "'; DROP TABLE agents; --", "%s{}"]
 )
-async def test_an_odd_id_is_an_id(place: Place, id: str) -> None:
-    async with opened(place.store(), desk("one", "two")) as runtime:
+async def test_an_odd_id_is_an_id(place: Place, id: str, ran: list[str]) -> None:
+    async with opened(place.store(), desk(ran, "one", "two")) as runtime:
         await soon(runtime.spawn("desk", id).run("go"))
-    async with opened(place.store(), desk("one", "two")) as runtime:
+    async with opened(place.store(), desk(ran, "one", "two")) as runtime:
         assert [info.id for info in await soon(runtime.agents())] == [id]
         assert completed(await soon(runtime.get(id).run("go"))).text == "two"
 
@@ -463,20 +477,22 @@ async def test_an_odd_id_is_an_id(place: Place, id: str) -> None:
 # ------------------------------------------------------------------- events across restarts
 
 
-async def test_events_go_on_across_restarts_without_gap_or_duplicate(place: Place) -> None:
+async def test_events_go_on_across_restarts_without_gap_or_duplicate(
+    place: Place, ran: list[str]
+) -> None:
     """J17, A6: each runtime's subscriber takes up where the last one ended."""
     turns = ("one", "two", "three")
     live: list[AgentEvent] = []
     seq = 0
     for _ in turns:
-        async with opened(place.store(), desk(*turns)) as runtime:
+        async with opened(place.store(), desk(ran, *turns)) as runtime:
             ref = runtime.spawn("desk", "t")
             subscription = ref.events(seq)
             await soon(ref.run("go"))
             await soon(ref.state())
             live += [e for e in await told_until_now(subscription) if e.seq is not None]
             seq = live[-1].seq or 0
-    async with opened(place.store(), desk(*turns)) as runtime:
+    async with opened(place.store(), desk(ran, *turns)) as runtime:
         kept = [e for e in await told_until_now(runtime.get("t").events()) if e.seq is not None]
         assert kept[: len(live)] == live
         seqs = [event.seq for event in kept]
@@ -486,11 +502,13 @@ async def test_events_go_on_across_restarts_without_gap_or_duplicate(place: Plac
             assert [e for e in later if e.seq] == [e for e in kept if (e.seq or 0) > (after or 0)]
 
 
-async def test_who_subscribes_to_an_agent_asleep_hears_what_it_does_later(place: Place) -> None:
+async def test_who_subscribes_to_an_agent_asleep_hears_what_it_does_later(
+    place: Place, ran: list[str]
+) -> None:
     """A6: also where nobody keeps its ref, and across its falling asleep and waking."""
-    async with opened(place.store(), desk("one")) as runtime:
+    async with opened(place.store(), desk(ran, "one")) as runtime:
         await soon(runtime.spawn("desk", "t").run("go"))
-    async with opened(place.store(), desk("one", "two", "three")) as runtime:
+    async with opened(place.store(), desk(ran, "one", "two", "three")) as runtime:
         newest = (await told_until_now(runtime.get("t").events()))[-1].seq
         assert newest is not None
         subscription = runtime.get("t").events(newest)
@@ -509,7 +527,9 @@ async def test_who_subscribes_to_an_agent_asleep_hears_what_it_does_later(place:
 # ------------------------------------------------------------------------- put away (A5)
 
 
-async def test_who_waits_goes_on_waiting_while_the_agent_lies_passive(place: Place) -> None:
+async def test_who_waits_goes_on_waiting_while_the_agent_lies_passive(
+    place: Place, ran: list[str]
+) -> None:
     """A5: by `stop`, with a run in its middle and another one behind it."""
     held = Held()
 
@@ -518,7 +538,7 @@ async def test_who_waits_goes_on_waiting_while_the_agent_lies_passive(place: Pla
         await held.wait()
         return "slow"
 
-    agent = desk(call("slow"), "one", "two", tools=[slow], interrupt_on={})
+    agent = desk(ran, call("slow"), "one", "two", tools=[slow], interrupt_on={})
     async with opened(place.store(), agent) as runtime:
         ref = runtime.spawn("desk", "t", deps="kept")
         run, behind = ref.run("go"), ref.run("next", message_id="m")

@@ -46,27 +46,32 @@ class OwnKind(BaseException):
 DEADLY: list[type[BaseException]] = [SystemExit, KeyboardInterrupt, OwnKind]
 deadly = pytest.mark.parametrize("kind", DEADLY)
 
-ran: list[str] = []
+
+@pytest.fixture
+def ran() -> list[str]:
+    """What the tools have done."""
+    return []
 
 
-@pytest.fixture(autouse=True)
-def nothing_ran() -> None:
-    ran.clear()
+def quick(ran: list[str]) -> Any:
+    @tool(sequential=True)
+    async def quick() -> str:
+        ran.append("quick")
+        return "quick result"
+
+    return quick
 
 
-@tool(sequential=True)
-async def quick() -> str:
-    ran.append("quick")
-    return "quick result"
+def beside(ran: list[str]) -> Any:
+    @tool
+    async def beside() -> str:
+        ran.append("beside")
+        return "beside"
+
+    return beside
 
 
-@tool
-async def beside() -> str:
-    ran.append("beside")
-    return "beside"
-
-
-def dying(kind: type[BaseException], how: str, **options: Any) -> Any:
+def dying(ran: list[str], kind: type[BaseException], how: str, **options: Any) -> Any:
     """A tool that dies of it the first time."""
 
     def body() -> str:
@@ -104,13 +109,13 @@ async def is_well(runtime: Runtime, ref: AgentRef) -> None:
 @pytest.mark.parametrize("how", ["async", "inline", "thread"])
 @pytest.mark.parametrize("alone", [True, False], ids=["alone", "beside another"])
 async def test_a_run_goes_on_from_its_line_after_a_tool_killed_it(
-    kind: type[BaseException], how: str, alone: bool
+    kind: type[BaseException], how: str, alone: bool, ran: list[str]
 ) -> None:
     """A3, A8, J3, J4: finished calls are not repeated, the one in the middle is in doubt."""
-    dies = dying(kind, how)
+    dies = dying(ran, kind, how)
     calls = [call("quick"), call(dies.name), *([] if alone else [call("beside")])]
     model = ScriptedModel([calls, "went on", "well again"])
-    async with Runtime([Agent("a", model, tools=[quick, dies, beside])]) as runtime:
+    async with Runtime([Agent("a", model, tools=[quick(ran), dies, beside(ran)])]) as runtime:
         ref = runtime.spawn("a")
         outcome = completed(await soon(ref.run("go")))
         assert outcome.text == "went on"
@@ -128,10 +133,10 @@ async def test_a_run_goes_on_from_its_line_after_a_tool_killed_it(
 @deadly
 @pytest.mark.parametrize("how", ["async", "inline", "thread"])
 async def test_an_idempotent_tool_that_killed_its_run_runs_again(
-    kind: type[BaseException], how: str
+    kind: type[BaseException], how: str, ran: list[str]
 ) -> None:
     """J3, J4."""
-    dies = dying(kind, how, idempotent=True)
+    dies = dying(ran, kind, how, idempotent=True)
     model = ScriptedModel([call(dies.name), "went on", "well again"])
     async with Runtime([Agent("a", model, tools=[dies])]) as runtime:
         ref = runtime.spawn("a")
@@ -142,9 +147,9 @@ async def test_an_idempotent_tool_that_killed_its_run_runs_again(
         await is_well(runtime, ref)
 
 
-async def test_a_tool_that_runs_out_of_memory_failed_and_the_run_goes_on() -> None:
+async def test_a_tool_that_runs_out_of_memory_failed_and_the_run_goes_on(ran: list[str]) -> None:
     """A8, T2."""
-    dies = dying(MemoryError, "async")
+    dies = dying(ran, MemoryError, "async")
     model = ScriptedModel([call("dies"), "went on", "well again"])
     async with Runtime([Agent("a", model, tools=[dies])]) as runtime:
         ref = runtime.spawn("a")
@@ -155,10 +160,12 @@ async def test_a_tool_that_runs_out_of_memory_failed_and_the_run_goes_on() -> No
 
 
 @pytest.mark.parametrize("kind", [*DEADLY, asyncio.CancelledError])
-async def test_a_model_call_that_killed_its_run_is_made_again(kind: type[BaseException]) -> None:
+async def test_a_model_call_that_killed_its_run_is_made_again(
+    kind: type[BaseException], ran: list[str]
+) -> None:
     """A3, J13: a cancellation that nobody recorded is a crash."""
     model = ScriptedModel([call("quick"), kind("bang"), "went on", "well again"])
-    async with Runtime([Agent("a", model, tools=[quick])]) as runtime:
+    async with Runtime([Agent("a", model, tools=[quick(ran)])]) as runtime:
         ref = runtime.spawn("a")
         outcome = completed(await soon(ref.run("go")))
         assert outcome.text == "went on"
@@ -229,7 +236,7 @@ async def test_three_attempts_without_progress_quarantine_the_run_until_retry() 
         await is_well(runtime, ref)
 
 
-async def test_progress_begins_the_count_anew() -> None:
+async def test_progress_begins_the_count_anew(ran: list[str]) -> None:
     """J10: only attempts without a new fact count."""
     bang = SystemExit("bang")
 
@@ -244,7 +251,7 @@ async def test_progress_begins_the_count_anew() -> None:
         bang,
         "through",
     ]
-    async with Runtime([Agent("a", ScriptedModel(replies), tools=[quick])]) as runtime:
+    async with Runtime([Agent("a", ScriptedModel(replies), tools=[quick(ran)])]) as runtime:
         assert completed(await soon(runtime.spawn("a").run("go"))).text == "through"
         assert ran == ["quick", "quick"]
 
@@ -321,10 +328,12 @@ def test_an_idle_timeout_is_seconds_above_0(bad: Any) -> None:
         Agent("a", ScriptedModel([]), idle_timeout=bad)
 
 
-async def test_an_interrupted_agent_asleep_is_listed_and_wakes_by_its_answer() -> None:
+async def test_an_interrupted_agent_asleep_is_listed_and_wakes_by_its_answer(
+    ran: list[str],
+) -> None:
     """A5, I10."""
     model = ScriptedModel([call("quick"), "done"])
-    agent = Agent("a", model, tools=[quick], interrupt_on={"quick": True})
+    agent = Agent("a", model, tools=[quick(ran)], interrupt_on={"quick": True})
     async with Runtime([agent], idle_timeout=0.001) as runtime:
         ref = runtime.spawn("a")
         outcome = interrupted(await soon(ref.run("go")))
@@ -377,7 +386,9 @@ def test_no_message_is_lost_between_falling_asleep_and_waking() -> None:
 # --------------------------------------------------------------------------- stop (A5)
 
 
-async def test_stop_waits_for_the_step_in_progress_and_the_run_goes_on_when_woken() -> None:
+async def test_stop_waits_for_the_step_in_progress_and_the_run_goes_on_when_woken(
+    ran: list[str],
+) -> None:
     """A5."""
     held = Held()
 
@@ -437,7 +448,9 @@ async def test_stopping_an_agent_that_sleeps_says_so() -> None:
         await is_well(runtime, ref)
 
 
-async def test_two_hundred_agents_stop_at_once_after_their_steps_and_answer_everybody() -> None:
+async def test_two_hundred_agents_stop_at_once_after_their_steps_and_answer_everybody(
+    ran: list[str],
+) -> None:
     """A5, A8: no task, no actor and no unsettled future is left."""
     gate, entered = asyncio.Event(), asyncio.Event()
 
@@ -466,7 +479,7 @@ async def test_two_hundred_agents_stop_at_once_after_their_steps_and_answer_ever
     assert LoopActorRegistry.get_all() == []
 
 
-def test_a_stop_with_a_limit_cuts_off_what_does_not_end() -> None:
+def test_a_stop_with_a_limit_cuts_off_what_does_not_end(ran: list[str]) -> None:
     """A5, A8."""
     entered = threading.Event()
 

@@ -42,29 +42,35 @@ from understudy import (
 from understudy.journal import Store
 from understudy.middleware import SubAgent
 
-ran: list[str] = []
+
+@pytest.fixture
+def ran() -> list[str]:
+    """What the tools have done."""
+    return []
 
 
-@pytest.fixture(autouse=True)
-def nothing_ran() -> None:
-    ran.clear()
+def refund(ran: list[str]) -> Any:
+    @tool
+    async def refund(order: int) -> str:
+        ran.append(f"refund {order}")
+        return f"refunded {order}"
+
+    return refund
 
 
-@tool
-async def refund(order: int) -> str:
-    ran.append(f"refund {order}")
-    return f"refunded {order}"
+def look(ran: list[str]) -> Any:
+    @tool(idempotent=True)
+    async def look(context: ToolContext) -> str:
+        ran.append(f"look with {context.deps}")
+        return "seen"
+
+    return look
 
 
-@tool(idempotent=True)
-async def look(context: ToolContext) -> str:
-    ran.append(f"look with {context.deps}")
-    return "seen"
-
-
-def desk(*turns: Any, tools: Sequence[Any] = (refund, look), **options: Any) -> Agent:
+def desk(ran: list[str], *turns: Any, tools: Sequence[Any] | None = None, **options: Any) -> Agent:
     options.setdefault("interrupt_on", {"refund": True})
-    return Agent("desk", by_turn(*turns), tools=tools, **options)
+    given = [refund(ran), look(ran)] if tools is None else tools
+    return Agent("desk", by_turn(*turns), tools=given, **options)
 
 
 def opened(store: Store, *agents: Agent, **options: Any) -> Runtime:
@@ -102,12 +108,14 @@ def quarantined(outcome: Outcome | None) -> Quarantined:
 # ------------------------------------------------------------------------- found again
 
 
-async def test_an_agent_goes_on_with_its_conversation_in_another_runtime(place: Place) -> None:
+async def test_an_agent_goes_on_with_its_conversation_in_another_runtime(
+    place: Place, ran: list[str]
+) -> None:
     """DESIGN §5: an id is enough to reach it."""
-    async with opened(place.store(), desk("one", "two")) as runtime:
+    async with opened(place.store(), desk(ran, "one", "two")) as runtime:
         ref = runtime.spawn("desk", "t", values={"shop": "Kettles"})
         assert completed(await soon(ref.run("first"))).text == "one"
-    async with opened(place.store(), desk("one", "two")) as runtime:
+    async with opened(place.store(), desk(ran, "one", "two")) as runtime:
         ref = runtime.get("t")
         assert ref.status() is Status.PASSIVE
         outcome = completed(await soon(ref.run("second")))
@@ -117,12 +125,12 @@ async def test_an_agent_goes_on_with_its_conversation_in_another_runtime(place: 
 
 
 async def test_an_interrupted_agent_is_listed_at_once_asleep_and_goes_on_by_its_old_request(
-    place: Place,
+    place: Place, ran: list[str]
 ) -> None:
     """I10, J5."""
-    async with opened(place.store(), desk(TWO)) as runtime:
+    async with opened(place.store(), desk(ran, TWO)) as runtime:
         asked = interrupted(await soon(runtime.spawn("desk", "t").run("go")))
-    async with opened(place.store(), desk(TWO)) as runtime:
+    async with opened(place.store(), desk(ran, TWO)) as runtime:
         listed = await soon(runtime.pending())
         assert [(p.agent_id, p.request) for p in listed] == [("t", r) for r in asked.requests]
         ref = runtime.get("t")
@@ -134,7 +142,9 @@ async def test_an_interrupted_agent_is_listed_at_once_asleep_and_goes_on_by_its_
         assert ran == ["refund 1"]
 
 
-async def test_a_run_that_was_cut_off_goes_on_when_it_is_recovered(place: Place) -> None:
+async def test_a_run_that_was_cut_off_goes_on_when_it_is_recovered(
+    place: Place, ran: list[str]
+) -> None:
     """J3, J4, J10: what had finished is not repeated; what was begun is in doubt."""
     held = Held()
 
@@ -150,7 +160,7 @@ async def test_a_run_that_was_cut_off_goes_on_when_it_is_recovered(place: Place)
         return "slow"
 
     def agent() -> Agent:
-        return desk([call("quick"), call("slow")], "went on", tools=[refund, quick, slow])
+        return desk(ran, [call("quick"), call("slow")], "went on", tools=[refund(ran), quick, slow])
 
     async with opened(place.store(), agent()) as first:
         run = first.spawn("desk", "t").run("go")
@@ -166,12 +176,14 @@ async def test_a_run_that_was_cut_off_goes_on_when_it_is_recovered(place: Place)
     assert run.done(), "whoever waited in the runtime that is gone is told"
 
 
-async def test_a_sub_agent_that_asks_is_found_again_where_it_stood(place: Place) -> None:
+async def test_a_sub_agent_that_asks_is_found_again_where_it_stood(
+    place: Place, ran: list[str]
+) -> None:
     """J11, S5: the same child goes on."""
 
     def boss() -> Agent:
         child = Agent(
-            "helper", by_turn(ONE, "child says"), tools=[refund], interrupt_on={"refund": True}
+            "helper", by_turn(ONE, "child says"), tools=[refund(ran)], interrupt_on={"refund": True}
         )
         return Agent(
             "desk",
@@ -195,22 +207,22 @@ async def test_a_sub_agent_that_asks_is_found_again_where_it_stood(place: Place)
 
 
 async def test_a_decision_given_again_after_a_restart_is_the_same_run_and_another_one_is_refused(
-    place: Place,
+    place: Place, ran: list[str]
 ) -> None:
     """J5."""
-    async with opened(place.store(), desk(TWO)) as runtime:
+    async with opened(place.store(), desk(ran, TWO)) as runtime:
         ref = runtime.spawn("desk", "t")
         asked = interrupted(await soon(ref.run("go")))
         one, two = asked.requests
         left = interrupted(await soon(ref.resume({one.id: approve()})))
         assert left.requests == (two,)
-    async with opened(place.store(), desk(TWO)) as runtime:
+    async with opened(place.store(), desk(ran, TWO)) as runtime:
         ref = runtime.get("t")
         assert interrupted(await soon(ref.resume({one.id: approve()}))).requests == (two,)
         with pytest.raises(NotInterrupted):
             await soon(ref.resume({one.id: reject()}))
         done = completed(await soon(ref.resume({two.id: approve()})))
-    async with opened(place.store(), desk(TWO)) as runtime:
+    async with opened(place.store(), desk(ran, TWO)) as runtime:
         ref = runtime.get("t")
         again = completed(await soon(ref.resume({one.id: approve(), two.id: approve()})))
         assert (again.run_id, again.text) == (done.run_id, done.text)
@@ -219,12 +231,12 @@ async def test_a_decision_given_again_after_a_restart_is_the_same_run_and_anothe
         assert sorted(ran) == ["refund 1", "refund 2"]
 
 
-async def test_a_message_id_is_one_message_across_restarts(place: Place) -> None:
+async def test_a_message_id_is_one_message_across_restarts(place: Place, ran: list[str]) -> None:
     """J14."""
-    async with opened(place.store(), desk("one", "two")) as runtime:
+    async with opened(place.store(), desk(ran, "one", "two")) as runtime:
         ref = runtime.spawn("desk", "t")
         first = completed(await soon(ref.run("go", message_id="m1")))
-    async with opened(place.store(), desk("one", "two")) as runtime:
+    async with opened(place.store(), desk(ran, "one", "two")) as runtime:
         ref = runtime.get("t")
         again = completed(await soon(ref.run("go", message_id="m1")))
         assert (again.run_id, again.text) == (first.run_id, "one")
@@ -307,11 +319,13 @@ def _waits(held: Held) -> Any:
     return reply
 
 
-async def test_the_count_of_model_calls_goes_on_across_restarts(place: Place) -> None:
+async def test_the_count_of_model_calls_goes_on_across_restarts(
+    place: Place, ran: list[str]
+) -> None:
     """R2, R1: `max_runs=2` allows exactly two calls, however often it is woken."""
 
     def agent() -> Agent:
-        return desk(ONE, call("refund", {"order": 2}), "never said")
+        return desk(ran, ONE, call("refund", {"order": 2}), "never said")
 
     async with opened(place.store(), agent()) as runtime:
         ref = runtime.spawn("desk", "t")
@@ -327,7 +341,9 @@ async def test_the_count_of_model_calls_goes_on_across_restarts(place: Place) ->
         assert ran == ["refund 1", "refund 2"]
 
 
-async def test_a_quarantine_outlives_the_runtime_and_only_retry_ends_it(place: Place) -> None:
+async def test_a_quarantine_outlives_the_runtime_and_only_retry_ends_it(
+    place: Place, ran: list[str]
+) -> None:
     """J10: messages, `recover` and who asks for the outcome do not wake it."""
 
     def sick(_: object) -> Any:
@@ -354,11 +370,13 @@ async def test_a_quarantine_outlives_the_runtime_and_only_retry_ends_it(place: P
 # ------------------------------------------------------------------ what is not stored
 
 
-async def test_a_run_that_lost_its_deps_is_paused_until_they_are_given(place: Place) -> None:
+async def test_a_run_that_lost_its_deps_is_paused_until_they_are_given(
+    place: Place, ran: list[str]
+) -> None:
     """J12."""
 
     def agent() -> Agent:
-        return desk([ONE, call("look")], "done")
+        return desk(ran, [ONE, call("look")], "done")
 
     async with opened(place.store(), agent()) as runtime:
         asked = interrupted(await soon(runtime.spawn("desk", "t", deps="shop").run("go")))
@@ -379,11 +397,13 @@ async def test_a_run_that_lost_its_deps_is_paused_until_they_are_given(place: Pl
         assert sorted(ran) == ["look with shop again", "refund 1"]
 
 
-async def test_deps_for_gives_the_deps_of_an_agent_that_is_woken_by_its_id(place: Place) -> None:
+async def test_deps_for_gives_the_deps_of_an_agent_that_is_woken_by_its_id(
+    place: Place, ran: list[str]
+) -> None:
     """J12."""
 
     def agent() -> Agent:
-        return desk([ONE, call("look")], "done")
+        return desk(ran, [ONE, call("look")], "done")
 
     def deps_for(id: str) -> str:
         return f"shop of {id}"
@@ -395,7 +415,9 @@ async def test_deps_for_gives_the_deps_of_an_agent_that_is_woken_by_its_id(place
         assert sorted(ran) == ["look with shop of t", "refund 1"]
 
 
-async def test_deps_for_that_raises_refuses_a_new_run_and_pauses_an_old_one(place: Place) -> None:
+async def test_deps_for_that_raises_refuses_a_new_run_and_pauses_an_old_one(
+    place: Place, ran: list[str]
+) -> None:
     """J12: and it brings nothing down, however often it is tried."""
     held = Held()
 
@@ -412,7 +434,7 @@ async def test_deps_for_that_raises_refuses_a_new_run_and_pauses_an_old_one(plac
         return "shop"
 
     def agent() -> Agent:
-        return desk(call("slow"), "done", tools=[refund, slow])
+        return desk(ran, call("slow"), "done", tools=[refund(ran), slow])
 
     async with opened(place.store(), agent(), deps_for=deps_for) as first:
         first.spawn("desk", "t").run("go")
@@ -432,9 +454,11 @@ async def test_deps_for_that_raises_refuses_a_new_run_and_pauses_an_old_one(plac
             assert results(done.state)[0].content == "with shop"
 
 
-async def test_an_agent_whose_definition_is_not_known_here_stays_untouched(place: Place) -> None:
+async def test_an_agent_whose_definition_is_not_known_here_stays_untouched(
+    place: Place, ran: list[str]
+) -> None:
     """DESIGN §3: the error names it, and those that are known."""
-    async with opened(place.store(), desk(ONE)) as runtime:
+    async with opened(place.store(), desk(ran, ONE)) as runtime:
         asked = interrupted(await soon(runtime.spawn("desk", "t").run("go")))
     async with opened(place.store(), Agent("other", by_turn()), Agent("x", by_turn())) as rt:
         ref = rt.get("t")
@@ -444,18 +468,18 @@ async def test_an_agent_whose_definition_is_not_known_here_stays_untouched(place
         assert [p.request for p in await soon(rt.pending())] == list(asked.requests)
         assert await soon(rt.recover()) == []
         before = (await soon(rt.export("t")))["records"]
-    async with opened(place.store(), desk(ONE)) as runtime:
+    async with opened(place.store(), desk(ran, ONE)) as runtime:
         assert (await soon(runtime.export("t")))["records"] == before
         completed(await soon(runtime.get("t").resume(asked.decide(approve()))))
 
 
 async def test_an_id_that_is_another_agents_is_refused_and_still_reached_by_get(
-    place: Place,
+    place: Place, ran: list[str]
 ) -> None:
     """The error names both, and does as it says: `runtime.get` reaches that one."""
-    async with opened(place.store(), desk("hello")) as runtime:
+    async with opened(place.store(), desk(ran, "hello")) as runtime:
         await soon(runtime.spawn("desk", "t").run("go"))
-    async with opened(place.store(), desk("hello", "again"), Agent("other", by_turn())) as rt:
+    async with opened(place.store(), desk(ran, "hello", "again"), Agent("other", by_turn())) as rt:
         wrong = rt.spawn("other", "t")
         with pytest.raises(UsageError, match=r"'t' is a 'desk' already, not this 'other'"):
             await soon(wrong.run("go"))
@@ -464,9 +488,11 @@ async def test_an_id_that_is_another_agents_is_refused_and_still_reached_by_get(
         assert completed(await soon(rt.get("t").run("go"))).text == "again"
 
 
-async def test_values_are_those_of_spawn_also_where_a_ref_was_there_before(place: Place) -> None:
+async def test_values_are_those_of_spawn_also_where_a_ref_was_there_before(
+    place: Place, ran: list[str]
+) -> None:
     """The order of `get` and `spawn` makes no difference."""
-    async with opened(place.store(), desk("hello")) as runtime:
+    async with opened(place.store(), desk(ran, "hello")) as runtime:
         early = runtime.get("t")
         ref = runtime.spawn("desk", "t", values={"shop": "Kettles"})
         assert (await soon(ref.state())).values["shop"] == "Kettles"
@@ -477,7 +503,9 @@ def ids(refs: Sequence[AgentRef]) -> list[str]:
     return sorted(ref.id for ref in refs)
 
 
-async def test_recover_drives_what_is_open_or_queued_and_nothing_else(place: Place) -> None:
+async def test_recover_drives_what_is_open_or_queued_and_nothing_else(
+    place: Place, ran: list[str]
+) -> None:
     """J10, J11: who waits for a person, is quarantined, or is at rest, sleeps on."""
     held = Held("late")
 
@@ -491,7 +519,9 @@ async def test_recover_drives_what_is_open_or_queued_and_nothing_else(place: Pla
                 return "fine"
 
     def agent() -> Agent:
-        return Agent("desk", ScriptedModel(reply), tools=[refund], interrupt_on={"refund": True})
+        return Agent(
+            "desk", ScriptedModel(reply), tools=[refund(ran)], interrupt_on={"refund": True}
+        )
 
     async with opened(place.store(), agent()) as first:
         interrupted(await soon(first.spawn("desk", "asks").run("ask")))

@@ -50,22 +50,25 @@ from understudy.journal import Store
 from understudy.journal.sqlite.backend import SqliteBackend
 from understudy.journal.store import DatabaseStore
 
-ran: list[str] = []
+
+@pytest.fixture
+def ran() -> list[str]:
+    """What the tools have done."""
+    return []
 
 
-@pytest.fixture(autouse=True)
-def nothing_ran() -> None:
-    ran.clear()
+def pay(ran: list[str]) -> Any:
+    @tool
+    async def pay(context: ToolContext) -> str:
+        ran.append(f"pay {context.call_key}")
+        return "paid"
+
+    return pay
 
 
-@tool
-async def pay(context: ToolContext) -> str:
-    ran.append(f"pay {context.call_key}")
-    return "paid"
-
-
-def desk(*turns: Any, tools: Sequence[Any] = (pay,), **options: Any) -> Agent:
-    return Agent("desk", by_turn(*turns), tools=tools, **options)
+def desk(ran: list[str], *turns: Any, tools: Sequence[Any] | None = None, **options: Any) -> Agent:
+    given = [pay(ran)] if tools is None else tools
+    return Agent("desk", by_turn(*turns), tools=given, **options)
 
 
 def opened(store: Store, *agents: Agent, **options: Any) -> Runtime:
@@ -114,13 +117,14 @@ async def test_wherever_the_store_fails_everybody_is_told_and_the_agent_goes_on_
     fault: Fault,
     after: bool,
     patience: float,
+    ran: list[str],
 ) -> None:
     """J16, J4: a finished call is never repeated, one whose end is unknown is in doubt."""
     place = SqlitePlace(tmp_path_factory.mktemp("faulty"))
     ran.clear()
 
     backend = FaultyBackend(place.backend())
-    agent = desk(call("pay"), [call("pay"), call("pay")], "paid all", "more")
+    agent = desk(ran, call("pay"), [call("pay"), call("pay")], "paid all", "more")
     async with opened(DatabaseStore(backend, patience=patience), agent) as runtime:
         ref = runtime.spawn("desk", "t")
         subscription = ref.events()
@@ -188,11 +192,11 @@ async def _kept(ref: AgentRef) -> list[AgentEvent]:
 
 @pytest.mark.parametrize("fault", [unavailable, broken, unexpected])
 async def test_a_failure_of_one_commit_leaves_other_agents_and_later_messages_alone(
-    sqlite: SqlitePlace, fault: Fault
+    sqlite: SqlitePlace, fault: Fault, ran: list[str]
 ) -> None:
     """J16: the very next message goes on."""
     backend = FaultyBackend(sqlite.backend())
-    async with opened(DatabaseStore(backend, patience=0), desk("one", "two")) as runtime:
+    async with opened(DatabaseStore(backend, patience=0), desk(ran, "one", "two")) as runtime:
         ref, other = runtime.spawn("desk", "t"), runtime.spawn("desk", "other")
         assert isinstance(await soon(ref.run("go")), Completed)
         assert isinstance(await soon(other.run("go")), Completed)
@@ -209,11 +213,11 @@ async def test_a_failure_of_one_commit_leaves_other_agents_and_later_messages_al
 
 
 async def test_a_status_that_could_not_be_kept_does_not_fail_the_next_message(
-    sqlite: SqlitePlace,
+    sqlite: SqlitePlace, ran: list[str]
 ) -> None:
     """J16: nobody waited for it; whoever comes next finds the agent as the store has it."""
     backend = FaultyBackend(sqlite.backend())
-    async with opened(DatabaseStore(backend, patience=0), desk("one", "two")) as runtime:
+    async with opened(DatabaseStore(backend, patience=0), desk(ran, "one", "two")) as runtime:
         ref = runtime.spawn("desk", "t")
         run = ref.run("go")
         await soon(run)
@@ -228,11 +232,13 @@ async def test_a_status_that_could_not_be_kept_does_not_fail_the_next_message(
 # --------------------------------------------------------------- unknown outcome (J16)
 
 
-async def test_a_commit_whose_answer_was_lost_is_not_made_twice(sqlite: SqlitePlace) -> None:
+async def test_a_commit_whose_answer_was_lost_is_not_made_twice(
+    sqlite: SqlitePlace, ran: list[str]
+) -> None:
     """J16: it is read back before it is tried again."""
     for at in range(1, 9):
         backend = FaultyBackend(sqlite.backend())
-        agent = desk(call("pay"), "done")
+        agent = desk(ran, call("pay"), "done")
         async with opened(DatabaseStore(backend), agent) as runtime:
             ref = runtime.spawn("desk", f"t{at}")
             backend.fail("commit", at=at, after=True)
@@ -244,12 +250,12 @@ async def test_a_commit_whose_answer_was_lost_is_not_made_twice(sqlite: SqlitePl
             assert len(ran) == at
 
 
-async def test_nothing_is_visible_before_its_commit(sqlite: SqlitePlace) -> None:
+async def test_nothing_is_visible_before_its_commit(sqlite: SqlitePlace, ran: list[str]) -> None:
     """J16: no answer, no event, no request, no outcome, no tool."""
     gate = _Gate()
 
     backend = _Gated(sqlite.backend(), gate)
-    agent = desk(call("pay"), "done", interrupt_on={"pay": True})
+    agent = desk(ran, call("pay"), "done", interrupt_on={"pay": True})
     async with opened(DatabaseStore(backend), agent) as runtime:
         ref = runtime.spawn("desk", "t")
         await soon(ref.state())
@@ -322,7 +328,7 @@ class _Gated(FaultyBackend):
 
 
 async def test_a_full_disk_stops_runs_where_they_are_and_they_go_on_when_there_is_room(
-    tmp_path: Path,
+    tmp_path: Path, ran: list[str]
 ) -> None:
     """J16: no call after the full disk is lost or repeated; the remedy is told."""
     place = SqlitePlace(tmp_path)
@@ -333,7 +339,7 @@ async def test_a_full_disk_stops_runs_where_they_are_and_they_go_on_when_there_i
         return "x" * 20_000
 
     def agent() -> Agent:
-        return desk(*[call("write")] * 20, "done", tools=[write])
+        return desk(ran, *[call("write")] * 20, "done", tools=[write])
 
     async with opened(DatabaseStore(place.backend(max_pages=60)), agent()) as runtime:
         ref = runtime.spawn("desk", "t")
@@ -355,11 +361,11 @@ async def test_a_full_disk_stops_runs_where_they_are_and_they_go_on_when_there_i
 
 @pytest.mark.parametrize("patience", [20.0, 0.0], ids=["for a moment", "for longer than patience"])
 async def test_a_locked_database_is_waited_for_or_told(
-    sqlite: SqlitePlace, patience: float
+    sqlite: SqlitePlace, patience: float, ran: list[str]
 ) -> None:
     """J16: SQLite itself waits a little before it says so."""
     store = DatabaseStore(sqlite.backend(), patience=patience)
-    async with opened(store, desk("one", "two")) as runtime:
+    async with opened(store, desk(ran, "one", "two")) as runtime:
         ref = runtime.spawn("desk", "t")
         completed(await soon(ref.run("go")))
         await soon(ref.stop(block=False))
@@ -383,11 +389,13 @@ async def test_a_locked_database_is_waited_for_or_told(
             assert completed(await run).text == "two"
 
 
-async def test_a_damaged_agent_is_told_and_the_others_go_on(sqlite: SqlitePlace) -> None:
+async def test_a_damaged_agent_is_told_and_the_others_go_on(
+    sqlite: SqlitePlace, ran: list[str]
+) -> None:
     """J16: `pending`, `recover` and the start of a runtime leave it out."""
 
     def agent() -> Agent:
-        return desk(call("pay"), "done", interrupt_on={"pay": True})
+        return desk(ran, call("pay"), "done", interrupt_on={"pay": True})
 
     asked = {}
     async with opened(sqlite.store(), agent()) as runtime:
@@ -412,12 +420,12 @@ async def test_a_damaged_agent_is_told_and_the_others_go_on(sqlite: SqlitePlace)
 
 
 async def test_a_file_that_is_no_database_or_cannot_be_written_is_told_when_the_runtime_begins(
-    sqlite: SqlitePlace,
+    sqlite: SqlitePlace, ran: list[str]
 ) -> None:
     """J16: and nothing of it is left open."""
 
     async def begin() -> None:
-        async with opened(sqlite.store(), desk("one")) as runtime:
+        async with opened(sqlite.store(), desk(ran, "one")) as runtime:
             await soon(runtime.spawn("desk", "t").run("go"))
 
     sqlite.path.write_bytes(b"this is no database" * 1000)
@@ -438,10 +446,10 @@ BIG = "x" * 6_000
 
 
 async def test_an_input_that_is_too_large_is_refused_before_anything_runs(
-    sqlite: SqlitePlace,
+    sqlite: SqlitePlace, ran: list[str]
 ) -> None:
     """J16: the agent is as it was."""
-    async with opened(small(sqlite), desk("one", "two")) as runtime:
+    async with opened(small(sqlite), desk(ran, "one", "two")) as runtime:
         ref = runtime.spawn("desk", "t")
         for future in (ref.run(BIG, message_id="m"), ref.send(BIG, message_id="m")):
             with pytest.raises(RecordRefused, match="bytes; at most"):
@@ -450,9 +458,11 @@ async def test_an_input_that_is_too_large_is_refused_before_anything_runs(
         assert completed(await soon(ref.run("small", message_id="m"))).text == "one"
 
 
-async def test_an_input_that_is_too_large_withdraws_nothing(sqlite: SqlitePlace) -> None:
+async def test_an_input_that_is_too_large_withdraws_nothing(
+    sqlite: SqlitePlace, ran: list[str]
+) -> None:
     """J16, I10: it was not accepted."""
-    agent = desk(call("pay"), "done", interrupt_on={"pay": True})
+    agent = desk(ran, call("pay"), "done", interrupt_on={"pay": True})
     async with opened(small(sqlite), agent) as runtime:
         ref = runtime.spawn("desk", "t")
         asked = interrupted(await soon(ref.run("go")))
@@ -485,9 +495,11 @@ async def test_messages_that_are_too_large_together_are_run_one_after_the_other(
         assert not done.state.queue
 
 
-async def test_a_message_that_could_never_begin_a_run_is_not_accepted(sqlite: SqlitePlace) -> None:
+async def test_a_message_that_could_never_begin_a_run_is_not_accepted(
+    sqlite: SqlitePlace, ran: list[str]
+) -> None:
     """J16: what is queued must fit into a run's first record as well."""
-    async with opened(small(sqlite), desk("one", "two", "three")) as runtime:
+    async with opened(small(sqlite), desk(ran, "one", "two", "three")) as runtime:
         ref = runtime.spawn("desk", "t")
         for size in range(4_000, 5_100, 50):
             try:
@@ -502,7 +514,7 @@ async def test_a_message_that_could_never_begin_a_run_is_not_accepted(sqlite: Sq
 
 
 async def test_a_result_that_is_too_large_is_an_error_and_its_tool_does_not_run_again(
-    sqlite: SqlitePlace,
+    sqlite: SqlitePlace, ran: list[str]
 ) -> None:
     """J16."""
 
@@ -512,7 +524,7 @@ async def test_a_result_that_is_too_large_is_an_error_and_its_tool_does_not_run_
         return BIG
 
     def agent() -> Agent:
-        return desk(call("fetch"), "done", tools=[fetch])
+        return desk(ran, call("fetch"), "done", tools=[fetch])
 
     async with opened(small(sqlite), agent()) as runtime:
         done = completed(await soon(runtime.spawn("desk", "t").run("go")))
@@ -550,12 +562,12 @@ async def test_an_end_that_is_too_large_to_be_recorded_fails_the_run(sqlite: Sql
 
 
 async def test_an_answer_that_is_too_large_leaves_the_requests_standing(
-    sqlite: SqlitePlace,
+    sqlite: SqlitePlace, ran: list[str]
 ) -> None:
     """J16, I5."""
     from understudy import respond
 
-    agent = desk(call("pay"), "done", interrupt_on={"pay": True})
+    agent = desk(ran, call("pay"), "done", interrupt_on={"pay": True})
     async with opened(small(sqlite), agent) as runtime:
         ref = runtime.spawn("desk", "t")
         asked = interrupted(await soon(ref.run("go")))
@@ -565,10 +577,10 @@ async def test_an_answer_that_is_too_large_leaves_the_requests_standing(
 
 
 async def test_an_agent_too_large_for_a_snapshot_is_not_compacted_and_goes_on(
-    sqlite: SqlitePlace,
+    sqlite: SqlitePlace, ran: list[str]
 ) -> None:
     """J17, J16."""
-    async with opened(small(sqlite), desk("one", "two", "three")) as runtime:
+    async with opened(small(sqlite), desk(ran, "one", "two", "three")) as runtime:
         ref = runtime.spawn("desk", "t")
         for _ in range(2):
             completed(await soon(ref.run("y" * 3_000)))
@@ -580,13 +592,15 @@ async def test_an_agent_too_large_for_a_snapshot_is_not_compacted_and_goes_on(
 # ------------------------------------------------------------- beginning, and beginning again
 
 
-async def test_a_store_serves_one_runtime_after_the_other(sqlite: SqlitePlace) -> None:
+async def test_a_store_serves_one_runtime_after_the_other(
+    sqlite: SqlitePlace, ran: list[str]
+) -> None:
     """DESIGN §6: as a name does; and one that could not begin leaves nothing open."""
     backend = FaultyBackend(sqlite.backend())
     store = DatabaseStore(backend, patience=0)
 
     async def begin() -> str:
-        async with opened(store, desk("one", "two")) as runtime:
+        async with opened(store, desk(ran, "one", "two")) as runtime:
             return completed(await soon(runtime.spawn("desk", "t").run("go"))).text
 
     assert await begin() == "one"
@@ -600,12 +614,12 @@ async def test_a_store_serves_one_runtime_after_the_other(sqlite: SqlitePlace) -
 
 
 async def test_a_restored_store_with_a_damaged_agent_begins_all_the_same(
-    sqlite: SqlitePlace, tmp_path: Path
+    sqlite: SqlitePlace, tmp_path: Path, ran: list[str]
 ) -> None:
     """J7: that one cannot be woken; what the others were doing is in doubt or asked anew."""
 
     def agent() -> Agent:
-        return desk(call("pay"), "done", interrupt_on={"pay": True})
+        return desk(ran, call("pay"), "done", interrupt_on={"pay": True})
 
     older = tmp_path / "older.db"
 
@@ -631,7 +645,7 @@ async def test_a_restored_store_with_a_damaged_agent_begins_all_the_same(
 
 
 async def test_one_agent_that_cannot_be_read_keeps_no_other_from_being_recovered(
-    sqlite: SqlitePlace,
+    sqlite: SqlitePlace, ran: list[str]
 ) -> None:
     """J10: suspects too, which come last."""
     held = Held()
@@ -646,7 +660,7 @@ async def test_one_agent_that_cannot_be_read_keeps_no_other_from_being_recovered
         return "slow"
 
     def agent() -> Agent:
-        return desk(call("slow"), "done", tools=[slow])
+        return desk(ran, call("slow"), "done", tools=[slow])
 
     async with opened(sqlite.store(), agent()) as runtime:
         for id in ("a", "b", "c"):
