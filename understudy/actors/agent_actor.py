@@ -30,7 +30,7 @@ from understudy.actors.messages import (
     WaitOutcome,
 )
 from understudy.actors.phase import Phase
-from understudy.actors.replies import answer_when_durable, check_known, notify
+from understudy.actors.replies import answer_when_durable, as_exception, check_known, notify
 from understudy.actors.run_driver import RunDriver
 from understudy.errors import (
     JournalFailed,
@@ -118,8 +118,11 @@ class AgentActor(LoopActor):
                 slot.detached_waiters = None
             for hook in activation.agent.definition.hooks.on_start:
                 await hook(slot.services.threads, slot.services.ref_of(slot))
-        except Exception as failure:  # given to all waiters; the next message tries again
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException as failure:  # given to all waiters; the next message tries again
             error = failure.error if isinstance(failure, HookFailed) else failure
+            error = as_exception(slot.id, error)
             if not isinstance(error, UnderstudyError):
                 logger.exception("agent %r cannot be activated", slot.id)
             if not self.actor_stopped.is_set():
