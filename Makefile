@@ -3,14 +3,21 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check bench bench-durable bench-actors chaos soak local clean
+TESTS := $(BIN)/python -m pytest -n 2 --dist worksteal
+# What takes minutes is cut off by itself, later than a test is.
+LONG := --timeout 3600 -o faulthandler_timeout=3700
+
+.PHONY: demo test test-fast check bench bench-durable bench-actors chaos soak local clean
 
 demo: $(VENV)/.ready  ## the support desk in the terminal
 	@if [ "$$MODEL" = "local" ]; then $(MAKE) --no-print-directory local; fi
 	@$(BIN)/python -m examples.support_desk
 
-test: check  ## lint, types and tests
-	$(BIN)/python -m pytest
+test: check  ## lint, types, layers and all tests: two at a time, under two minutes
+	$(TESTS)
+
+test-fast: $(VENV)/.ready  ## the tests that are not marked slow or postgres: under half a minute
+	$(TESTS) -m 'not slow and not postgres'
 
 check: $(VENV)/.ready
 	$(BIN)/ruff check .
@@ -28,11 +35,11 @@ bench-actors: $(VENV)/.ready  ## what actors cost, beside Pykka's threads and th
 	$(BIN)/python -m benchmarks.actors
 
 soak: $(VENV)/.ready  ## 2,000 agents, random operations and faults; SOAK_SEED=n for another story
-	SOAK_AGENTS=2000 $(BIN)/python -m pytest -s tests/actors/test_soak.py
+	SOAK_AGENTS=2000 $(BIN)/python -m pytest -s $(LONG) tests/actors/test_soak.py
 
 chaos: $(VENV)/.ready  ## kills at every point, power cuts, hosts that fight; CHAOS_SEED=n for another story
 	$(BIN)/python -m tests.support.durability.chaos --seed $${CHAOS_SEED:-1} --picture chaos.svg
-	CHAOS_SECONDS=60 $(BIN)/python -m pytest -s tests/durability/test_hosts.py
+	CHAOS_SECONDS=60 $(BIN)/python -m pytest -s $(LONG) tests/durability/test_hosts.py
 
 local: $(VENV)/.local  ## the real small model for MODEL=local (compiles for some minutes)
 

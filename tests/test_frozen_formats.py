@@ -54,7 +54,7 @@ def check_none(lines: list[str], remedy: str) -> None:
     assert not lines, "\n".join([remedy, *lines[:50]])
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Made]:
     """Makes databases: with the store of a generation, or empty."""
     opened: list[Hosts] = []

@@ -1022,6 +1022,7 @@ else:
 """
 
 
+@pytest.mark.slow
 def test_arguments_without_an_order_are_the_same_in_another_process() -> None:
     """I12: a set is shown in an order that hangs on the process; the approval must not."""
 
@@ -1115,6 +1116,7 @@ def mutable_agents(did: list[Any]) -> Agent:
     return Agent("support", model, tools=[pay], interrupt_on={"pay": True})
 
 
+@pytest.mark.slow
 def test_a_changed_stored_call_never_runs_as_approved() -> None:
     """I12, J5: whatever one thing is changed in the stored calls, what was not shown never runs.
 
@@ -1232,6 +1234,7 @@ plans = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(
     turns=st.lists(plans, min_size=1, max_size=2),

@@ -552,6 +552,7 @@ async def test_who_waits_goes_on_waiting_while_the_agent_lies_passive(
         assert completed(await soon(again)).run_id == completed(await soon(behind)).run_id
 
 
+@pytest.mark.slow
 async def test_a_thousand_agents_run_and_leave_nothing_in_memory(sqlite: SqlitePlace) -> None:
     """DESIGN §5: passive ones cost nothing."""
     agent = Agent("desk", ScriptedModel(lambda _: "ok"))

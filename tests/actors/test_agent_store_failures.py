@@ -98,6 +98,7 @@ async def settled(future: Any) -> Any:
 WRITERS = ["begin", "claim", "append_all", "append", "commit", "is_committed", "reconnect"]
 
 
+@pytest.mark.slow
 @given(
     method=st.sampled_from([*WRITERS, "load", "agents", "release", "compact", "delete"]),
     at=st.integers(1, 12),

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from typing import Any
 
+import pytest
+
 SNAPSHOT = '''
 import asyncio, logging, signal, sys, threading
 import pykka, pykka.debug, pykka.messages
@@ -154,6 +156,7 @@ def played(script: str) -> Any:
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_a_host_and_its_pykka_actors_notice_nothing_of_us() -> None:
     """Nothing of Pykka is replaced, and neither registry lists or stops actors of the other."""
     alone = played(SNAPSHOT + HOST + ALONE)
@@ -162,6 +165,7 @@ def test_a_host_and_its_pykka_actors_notice_nothing_of_us() -> None:
     assert played(SNAPSHOT + HOST + BESIDE) == alone
 
 
+@pytest.mark.slow
 def test_it_is_imported_where_the_platform_has_no_fork() -> None:
     script = (
         "import os\n"

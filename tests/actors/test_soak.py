@@ -684,6 +684,7 @@ def told(world: World) -> str:
     return "\n".join(lines + [f"         {v}" for v in world.violations[:20]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [False, True], ids=["on the loop", "with threads"])
 def test_whatever_happens_every_future_settles_and_no_finished_call_runs_twice(
     threads: bool,
@@ -696,6 +697,7 @@ def test_whatever_happens_every_future_settles_and_no_finished_call_runs_twice(
         pytest.fail(told(world))
 
 
+@pytest.mark.slow
 def test_a_seed_tells_the_same_story_each_time() -> None:
     first = soaked(World(SEED + 1), 10, 20)
     second = soaked(World(SEED + 1), 10, 20)

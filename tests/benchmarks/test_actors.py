@@ -1,7 +1,10 @@
 """The benchmarks of actors run and print; how fast anything is, no test asks."""
 
+import pytest
+
 from benchmarks.actors import CASES, rows
 
+pytestmark = pytest.mark.slow
 TINY = {"few": 5, "many": 7, "threads": 2, "asks": 3, "tells": 4}
 TINY |= {"agents": 3, "steps": 2, "idle": 4, "repeats": 1}
 

@@ -10,6 +10,7 @@ from benchmarks.ours import BareLoop, Understudy
 from benchmarks.table import Measured, budget, render
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("adapter", [Understudy, BareLoop])
 @pytest.mark.parametrize("case", CASES)
 def test_each_case_of_ours_runs_and_brings_numbers_above_zero(

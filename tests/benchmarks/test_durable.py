@@ -30,6 +30,7 @@ WANTED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_each_case_of_ours_runs_and_brings_its_numbers(case: str, tmp_path: Path) -> None:
     found = measure("understudy", case, tiny(tmp_path))

@@ -14,7 +14,10 @@ from tests.support.durability.broken import BROKEN
 from tests.support.durability.checks import CHECKS, CONTROLS, Check, Row, Stage, checked, found_out
 from tests.support.durability.forks import Forks
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no fork")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform == "win32", reason="there is no fork"),
+]
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.what)

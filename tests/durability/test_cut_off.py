@@ -177,6 +177,7 @@ scenarios = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(
     max_examples=15,
     deadline=None,
@@ -201,6 +202,7 @@ RICH = Scenario(
 )
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_in_another_process() -> None:
     """The state crosses as JSON text; nothing else does."""
     agent = make_agent(RICH, [])

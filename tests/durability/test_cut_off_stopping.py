@@ -210,6 +210,7 @@ stories = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(
     max_examples=60,
     deadline=None,

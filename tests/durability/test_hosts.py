@@ -7,12 +7,15 @@ import os
 import threading
 import time
 
+import pytest
+
 from tests.support.durability.forks import Died, Forks
 from tests.support.postgres import Hosts, Server
 from understudy import Agent, Completed, Runtime, ScriptedModel, tool
 from understudy.journal import DatabaseStore
 from understudy.journal.postgres.backend import PostgresBackend
 
+pytestmark = pytest.mark.slow
 FIGHTS = 5
 """Who wins a race is chance: so often is the broken build tried before it counts as unnoticed."""
 SOON = 45.0

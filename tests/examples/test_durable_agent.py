@@ -8,6 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 PAID_ONCE = "ticket-42: 1 payment, Completed(text='Done: refunded 49.90 for order 17.'"
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 TOLD = {
     "minimal_agent": ["You ordered a kettle.", "4 messages, 2 model calls"],

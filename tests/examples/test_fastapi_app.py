@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 SECONDS = 30  # far more than anything here takes: a hang fails instead of hanging
 

@@ -78,6 +78,7 @@ def saved_in(output: str) -> str:
     return found[1]
 
 
+@pytest.mark.slow
 def test_an_approved_refund_is_made_as_it_was_shown(tmp_path: Path) -> None:
     output = desk(tmp_path, "approve\n")
 
@@ -88,6 +89,7 @@ def test_an_approved_refund_is_made_as_it_was_shown(tmp_path: Path) -> None:
     assert output.endswith("In the shop's books: order 17, 49.90 refunded\n")
 
 
+@pytest.mark.slow
 def test_an_edited_refund_is_made_with_the_persons_arguments(tmp_path: Path) -> None:
     """I6."""
     output = desk(tmp_path, 'edit {"order_id": "17", "amount": 5}\n')
@@ -96,6 +98,7 @@ def test_an_edited_refund_is_made_with_the_persons_arguments(tmp_path: Path) -> 
     assert output.endswith("In the shop's books: order 17, 5.00 refunded\n")
 
 
+@pytest.mark.slow
 def test_a_rejected_refund_is_not_made_and_the_customer_hears_why(tmp_path: Path) -> None:
     """I6."""
     output = desk(tmp_path, "reject the seal is broken\n")
@@ -104,6 +107,7 @@ def test_a_rejected_refund_is_not_made_and_the_customer_hears_why(tmp_path: Path
     assert output.endswith("In the shop's books: nothing refunded\n")
 
 
+@pytest.mark.slow
 def test_a_persons_response_stands_for_the_refund(tmp_path: Path) -> None:
     """I6."""
     output = desk(tmp_path, 'respond "done by hand"\n')
@@ -135,6 +139,7 @@ def test_what_is_no_decision_is_shown_and_asked_again(here: Here) -> None:
     assert output.endswith("In the shop's books: order 17, 49.90 refunded\n")
 
 
+@pytest.mark.slow
 def test_with_nobody_there_the_run_is_saved_and_goes_on_in_a_new_process(
     tmp_path: Path, here: Here
 ) -> None:
@@ -156,6 +161,7 @@ def test_with_nobody_there_the_run_is_saved_and_goes_on_in_a_new_process(
     assert "The run of this state is over" in again
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "start", [[], ["sh", "-c", "trap '' INT; exec \"$@\"", "sh"]], ids=["", "of a background job"]
 )

@@ -11,7 +11,7 @@ from tests.support.databases import Database, PostgresDatabase, SqliteDatabase
 from understudy.journal.contracts import Backend
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     found: Database
     if request.param == "sqlite":

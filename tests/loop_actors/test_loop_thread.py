@@ -108,6 +108,7 @@ def test_stopping_it_on_its_own_loop_asks_for_the_end_without_waiting() -> None:
     assert thread.stop(timeout=10) is True
 
 
+@pytest.mark.slow
 def test_a_process_ends_quietly_though_shared_actors_run() -> None:
     script = (
         "from understudy.actors import LoopActor\n"
@@ -126,6 +127,7 @@ def test_a_process_ends_quietly_though_shared_actors_run() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "[1, 1, 1]\n", "")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform has no fork")
 def test_the_child_of_a_fork_gets_a_shared_loop_of_its_own() -> None:
     script = (

@@ -873,6 +873,7 @@ def ids() -> Callable[[], str]:
     return lambda: f"id{next(numbers)}"
 
 
+@pytest.mark.slow
 def test_a_tree_cut_off_after_any_record_ends_the_same_way_elsewhere() -> None:
     """J1, J3, J11: with children two levels down, and an approval in the middle."""
     whole = Idempotent()

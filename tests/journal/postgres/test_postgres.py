@@ -912,6 +912,7 @@ def test_an_option_that_cannot_be_right_is_refused(wrong: dict[str, object], wor
         PostgresBackend("postgresql://server/db", **options)  # type: ignore[arg-type]  # wrong
 
 
+@pytest.mark.slow
 def test_psycopg_is_loaded_only_for_a_postgresql_store_and_missed_with_a_remedy() -> None:
     code = (
         "import sys, understudy, understudy.journal.postgres as postgres\n"

@@ -111,6 +111,7 @@ def line_of(child: subprocess.Popen[str]) -> str:
 # ----------------------------------------------------------------------------- one runtime
 
 
+@pytest.mark.slow
 def test_a_runtime_in_another_process_is_named_and_a_killed_one_is_gone_at_once(
     path: Path,
 ) -> None:
@@ -184,6 +185,7 @@ def test_a_program_that_was_started_meanwhile_does_not_keep_the_lock(path: Path)
         child.kill()
 
 
+@pytest.mark.slow
 def test_a_forked_child_neither_keeps_the_lock_nor_uses_the_store(path: Path) -> None:
     code = """
 import signal
@@ -213,6 +215,7 @@ else:
         cast("IO[str]", child.stdin).close()
 
 
+@pytest.mark.slow
 def test_a_fork_leaves_the_store_of_the_parent_alone(path: Path) -> None:
     code = """
 child = os.fork()
@@ -365,6 +368,7 @@ def test_an_older_copy_of_the_database_is_known_as_restored(
     assert "is older than the database that was used here last" in caplog.text
 
 
+@pytest.mark.slow
 def test_an_older_copy_is_known_after_a_kill(path: Path) -> None:
     code = """
 from tests.support.batches import append, claim

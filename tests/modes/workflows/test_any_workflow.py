@@ -129,6 +129,7 @@ def finished(disk: Disk) -> set[str]:
     return keys
 
 
+@pytest.mark.slow
 @settings(
     max_examples=15,
     deadline=None,
@@ -194,6 +195,7 @@ class _Played:
                 return said, "done" if does == "say" else "escalated"
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(trees)
 def test_any_workflow_lets_its_agents_speak_in_the_order_of_the_rules(part: Part) -> None:

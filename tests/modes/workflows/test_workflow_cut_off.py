@@ -148,6 +148,7 @@ def test_undisturbed_the_rounds_go_in_order_and_each_call_runs_once() -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_nested_workflow_that_crashes_after_any_record_ends_the_same_way() -> None:
     end, whole_disk, _ = whole()
     for limit in range(1, len(whole_disk.lines)):
@@ -208,6 +209,7 @@ class CancellingDisk(Disk):
     at = 0
 
 
+@pytest.mark.slow
 def test_a_nested_workflow_that_is_cancelled_after_any_record_ends_the_same_way() -> None:
     """J13: nobody recorded the wish to cancel it, so it is a crash."""
     end, whole_disk, _ = whole()
