@@ -11,6 +11,7 @@ from typing import Any
 import pykka
 import pytest
 
+from tests.support.agents import Held
 from tests.support.loops import soon
 from understudy import (
     Agent,
@@ -24,7 +25,8 @@ from understudy import (
     respond,
     tool,
 )
-from understudy.errors import ForkedRuntime, UsageError
+from understudy.errors import ForkedRuntime, UnknownAgent, UsageError
+from understudy.journal import Loaded, MemoryStore
 from understudy.middleware import Middleware
 
 ENDS = [SystemExit, KeyboardInterrupt, MemoryError]
@@ -193,6 +195,35 @@ def test_in_a_forked_child_every_call_of_a_ref_and_every_wait_for_an_event_is_re
         assert os.read(read, 100) == b"12"
         os.close(read)
         events.close()
+
+
+class HeldStore(MemoryStore):
+    """A store that takes its time to say that there is no such agent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held = Held()
+
+    async def load(self, agent_id: str, after: int = 0) -> Loaded | None:
+        await self.held.wait()
+        return await super().load(agent_id, after)
+
+
+async def test_an_agent_that_is_spawned_while_a_call_of_its_id_is_refused_runs() -> None:
+    store = HeldStore()
+    async with Runtime([healthy()], store=store) as runtime:
+        early = runtime.get("h-1").state()
+        await soon(store.held.entered.wait())
+        run = runtime.spawn("healthy", "h-1").run("go")
+        store.held.release.set()
+        assert isinstance(await soon(run), Completed)
+        assert len((await soon(early)).messages) in (0, 2)
+
+
+async def test_a_call_of_an_id_that_nobody_spawns_is_refused() -> None:
+    async with Runtime([healthy()]) as runtime:
+        with pytest.raises(UnknownAgent):
+            await soon(runtime.get("h-1").state())
 
 
 # ---------------------------------------------------------------- a message of an earlier run
