@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import pickle
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -355,9 +356,22 @@ def test_a_plain_hook_may_signal_from_its_thread() -> None:
         def before_step(self, run: Run) -> None:  # type: ignore[override]  # plain hooks may be
             run.signal(SIGNAL)
 
-    outcome, model = run_with(Plain(), turns=["never"])
+    recorded_in = set[int]()
+
+    class Journal:
+        has_unflushed = False
+
+        def append(self, records: Any) -> None:
+            recorded_in.add(threading.get_ident())
+
+        async def durable(self) -> None: ...
+
+    model = ScriptedModel(["never"])
+    agent = Agent("a", model, middleware=[Plain()])
+    outcome = agent.execute_sync("go", journal=Journal())
     assert stopped(outcome).signals.highest == SIGNAL
     assert model.requests == []
+    assert recorded_in == {threading.get_ident()}, "on the loop, whichever thread asks for it"
 
 
 def test_a_continuation_after_a_final_reply_asks_the_model_again_with_a_user_message() -> None:

@@ -201,7 +201,8 @@ class ForkedRuntime(UsageError):
 class WouldDeadlock(UsageError):
     """Waiting here would block the event loop that runs in this thread, perhaps for ever.
 
-    It is raised at once, before anything is sent. A wait that times out raises `pykka.Timeout`.
+    It is raised at once, before anything is sent. A wait that times out raises
+    `TimeoutError`.
     """
 
     what: str

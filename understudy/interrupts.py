@@ -186,6 +186,7 @@ class Interrupt(Exception):
 
     Its siblings finish and are recorded. After `resume` this tool alone runs again from its start,
     with the answer in `ctx.resume_value`: the value of `respond(value)`, or True for `approve()`.
+    Several raised at once, in an exception group, are answered by a list in the same order.
     So a side effect that must not happen twice comes after the question, not before it.
 
     Args:

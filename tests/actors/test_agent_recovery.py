@@ -37,6 +37,7 @@ from understudy import (
     tool,
 )
 from understudy.actors import AgentActor, Future, LoopActorRegistry, StatusChanged
+from understudy.middleware import Middleware, Run
 
 
 class OwnKind(BaseException):
@@ -159,11 +160,11 @@ async def test_a_tool_that_runs_out_of_memory_failed_and_the_run_goes_on(ran: li
         await is_well(runtime, ref)
 
 
-@pytest.mark.parametrize("kind", [*DEADLY, asyncio.CancelledError])
+@pytest.mark.parametrize("kind", DEADLY)
 async def test_a_model_call_that_killed_its_run_is_made_again(
     kind: type[BaseException], ran: list[str]
 ) -> None:
-    """A3, J13: a cancellation that nobody recorded is a crash."""
+    """A3."""
     model = ScriptedModel([call("quick"), kind("bang"), "went on", "well again"])
     async with Runtime([Agent("a", model, tools=[quick(ran)])]) as runtime:
         ref = runtime.spawn("a")
@@ -254,6 +255,31 @@ async def test_progress_begins_the_count_anew(ran: list[str]) -> None:
     async with Runtime([Agent("a", ScriptedModel(replies), tools=[quick(ran)])]) as runtime:
         assert completed(await soon(runtime.spawn("a").run("go"))).text == "through"
         assert ran == ["quick", "quick"]
+
+
+async def test_a_run_that_gets_further_before_its_first_reply_is_not_quarantined() -> None:
+    """J10: what its hooks have recorded is progress, too."""
+    lives = 0
+
+    class InStages(Middleware):
+        async def before_model(self, run: Run, request: Any) -> None:
+            nonlocal lives
+            done = False
+
+            def work() -> None:
+                nonlocal done
+                done = True
+
+            for stage in range(6):
+                await run.once(f"stage-{stage}", work)
+                if done:
+                    lives += 1
+                    raise SystemExit("killed right after this stage")
+
+    agent = Agent("a", ScriptedModel(["through"]), middleware=[InStages()])
+    async with Runtime([agent]) as runtime:
+        assert completed(await soon(runtime.spawn("a").run("go"))).text == "through"
+    assert lives == 6
 
 
 async def test_who_waits_for_his_turn_behind_a_quarantined_run_is_told() -> None:

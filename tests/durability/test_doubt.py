@@ -859,6 +859,21 @@ class Refusing:
         return
 
 
+def test_a_further_attempt_is_durably_recorded_before_anything_runs() -> None:
+    """J10: else a run that ends its process each time would never be quarantined."""
+    log: list[str] = []
+    disk = Disk("attempt")
+    with pytest.raises(Crash):
+        Agent("a", ScriptedModel(["never"])).execute_sync("go", journal=disk)
+
+    def reply(_: Any) -> str:
+        log.append("model")
+        return "done"
+
+    completed(Agent("a", ScriptedModel([reply])).resume_sync(disk.load(), journal=Lagging(log)))
+    assert log.index("attempt") < log.index("model")
+
+
 def test_a_start_that_cannot_be_recorded_is_no_start(bank: Bank) -> None:
     """J3: the run stops at the caller; the body is not entered."""
     stage = Stage(elsewhere=False)

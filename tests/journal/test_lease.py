@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any, cast
 
 import pytest
@@ -83,4 +84,38 @@ async def test_a_database_that_is_away_is_told_of_once_when_the_lease_runs_out()
     await asyncio.to_thread(lease.end)
     assert lost == [1]
     assert not lease.holds(0)
+    assert lease.holds(1)
+
+
+async def test_a_term_that_ends_between_two_reads_does_not_hold() -> None:
+    """J8: the owner's thread is stopped in the middle of its check, and the next lease begins."""
+    database = Database(None, fenced())
+    renewals = 0
+    next_term_begun = threading.Event()
+    renew = database.renew
+
+    def counted() -> float:
+        nonlocal renewals
+        renewals += 1
+        if renewals == 4:  # the third one began the next term, and is through
+            next_term_begun.set()
+        return renew()
+
+    asking = threading.local()
+
+    def seconds() -> float:
+        if getattr(asking, "now", False):
+            assert next_term_begun.wait(10)
+        return database.seconds()
+
+    def ask() -> bool:
+        asking.now = True
+        return lease.holds(0)
+
+    database.renew = counted  # type: ignore[method-assign]  # to know how far it is
+    lease = Lease(cast("Backend", database), seconds=seconds)
+    await asyncio.to_thread(lease.begin, asyncio.get_running_loop(), lambda: None)
+    held = await asyncio.to_thread(ask)
+    await asyncio.to_thread(lease.end)
+    assert not held
     assert lease.holds(1)

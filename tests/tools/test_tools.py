@@ -33,6 +33,7 @@ from understudy import (
 )
 from understudy.events import ToolEmitted
 from understudy.interrupts import Request
+from understudy.journal import MemoryJournal
 from understudy.middleware import Middleware
 from understudy.run.tool_call import ToolCall
 
@@ -324,6 +325,31 @@ def test_what_is_no_exception_of_the_tools_own_is_not_swallowed(
     with pytest.raises(Bomb):
         Agent("a", model, tools=[function, add]).execute_sync("go")
     assert len(model.requests) == 1
+
+
+async def test_a_tool_that_swallows_the_cancellation_of_its_execution_does_not_save_it() -> None:
+    """T2: its result is kept, and the model is not asked again."""
+    entered = asyncio.Event()
+
+    @tool
+    async def stubborn() -> str:
+        entered.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return "I held on"
+        return "never"
+
+    model = ScriptedModel([call("stubborn"), "never said"])
+    journal = MemoryJournal()
+    agent = Agent("a", model, tools=[stubborn])
+    task = asyncio.ensure_future(agent.execute("go", journal=journal))
+    await entered.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert len(model.requests) == 1
+    assert journal.records[-1].kind == "result"
 
 
 @pytest.mark.parametrize("siblings", [0, 1])

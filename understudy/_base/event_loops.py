@@ -45,6 +45,16 @@ def call_soon_on(
     return _call_soon_threadsafe(loop, function, *args, context=context)
 
 
+def is_cancelled() -> bool:
+    """Whether the running task was asked to end.
+
+    If not, a `CancelledError` was raised by something inside it: a client's own time limit, or a
+    future that another task cancelled. That is an error like any other.
+    """
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 def _call_soon_threadsafe(
     loop: asyncio.AbstractEventLoop,
     function: Callable[[*Ts], object],

@@ -1,4 +1,4 @@
-"""Actors on event loops: Pykka's, but 100,000 of them fit one process."""
+"""Agents as supervised actors: `Runtime`, `AgentRef`, and the actors that agents are built on."""
 
 from understudy.actors.agent_actor import AgentActor
 from understudy.actors.agent_events import (

@@ -19,7 +19,7 @@ from understudy.actors.agent_directory import Directory
 from understudy.actors.agent_slot import AgentSlot
 from understudy.actors.messages import Delete
 from understudy.actors.phase import Phase
-from understudy.actors.replies import runtime_stopped
+from understudy.actors.replies import as_exception, runtime_stopped
 from understudy.actors.services import RuntimeServices
 from understudy.errors import JournalFailed, UnderstudyError
 from understudy.journal import index_status_of
@@ -135,9 +135,11 @@ class Activator:
                 await before
             try:
                 await work()
-            except Exception as error:
+            except (asyncio.CancelledError, GeneratorExit):
+                raise
+            except BaseException as error:  # a SystemExit of a store would end the loop
                 logger.exception("agent %r could not be activated, or released", slot.id)
-                slot.refuse_all(error)
+                slot.refuse_all(as_exception(slot.id, error))
                 if slot.phase is Phase.ACTIVATING:
                     slot.enter(Phase.PASSIVE)
             finally:

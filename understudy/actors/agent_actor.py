@@ -30,8 +30,9 @@ from understudy.actors.messages import (
     WaitOutcome,
 )
 from understudy.actors.phase import Phase
-from understudy.actors.replies import answer_when_durable, check_known, notify
+from understudy.actors.replies import answer_when_durable, as_exception, check_known, notify
 from understudy.actors.run_driver import RunDriver
+from understudy.agent.agent import Agent
 from understudy.errors import (
     JournalFailed,
     OtherAgent,
@@ -101,14 +102,7 @@ class AgentActor(LoopActor):
         """Read the agent from the store; False if that failed, and all waiters know."""
         slot = self._slot
         try:
-            activation = await activate(
-                slot.id,
-                slot.agent,
-                slot.services,
-                values=slot.values,
-                listener=slot.log.emit,
-                on_fact=slot.emit_record,
-            )
+            activation = await self._activation_of(slot.agent)
             # Closes the race of the load with the end of this actor: the next one reads it anew.
             if self.actor_stopped.is_set():
                 return False
@@ -118,8 +112,11 @@ class AgentActor(LoopActor):
                 slot.detached_waiters = None
             for hook in activation.agent.definition.hooks.on_start:
                 await hook(slot.services.threads, slot.services.ref_of(slot))
-        except Exception as failure:  # given to all waiters; the next message tries again
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException as failure:  # given to all waiters; the next message tries again
             error = failure.error if isinstance(failure, HookFailed) else failure
+            error = as_exception(slot.id, error)
             if not isinstance(error, UnderstudyError):
                 logger.exception("agent %r cannot be activated", slot.id)
             if not self.actor_stopped.is_set():
@@ -128,6 +125,25 @@ class AgentActor(LoopActor):
                     slot.agent = slot.values = None  # the id is another agent's: `get` finds it
             return False
         return True
+
+    async def _activation_of(self, agent: Agent | None) -> Activation:
+        slot = self._slot
+        try:
+            return await activate(
+                slot.id,
+                agent,
+                slot.services,
+                values=slot.values,
+                listener=slot.log.emit,
+                on_fact=slot.emit_record,
+            )
+        except UnknownAgent:
+            # Closes the race of a `get` of an id with its `spawn`: the message that came with the
+            # spawn is in the same inbox, and must not be refused with the one that came before
+            # (test_an_agent_that_is_spawned_while_a_call_of_its_id_is_refused_runs).
+            if slot.agent is agent:
+                raise
+            return await self._activation_of(slot.agent)
 
     def _loaded(self, loading: asyncio.Task[bool]) -> None:
         with contextlib.suppress(pykka.ActorDeadError):  # stopped meanwhile

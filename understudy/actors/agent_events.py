@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import enum
+import os
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from understudy.errors import ForkedRuntime
 from understudy.events import Event, TextDelta, ThinkingDelta, ToolEmitted, events_of
 from understudy.loop_actors.future import Future
 from understudy.state.records import Record, Snapshot, StatusNoted
@@ -182,6 +184,7 @@ class Subscription:
     def __init__(self, log: EventLog, after: int, keeps: object = None) -> None:
         self._log = log
         self._keeps = keeps
+        self._process = os.getpid()
         self._after = after
         self._lock = threading.Lock()
         self._reading = True
@@ -229,6 +232,8 @@ class Subscription:
                     return event
                 if self._ended:
                     return None
+            if self._process != os.getpid():
+                raise ForkedRuntime
             if self._changed is None:
                 self._changed = Future()
             return self._changed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -28,7 +29,7 @@ from understudy.actors.messages import (
     WaitOutcome,
 )
 from understudy.agent.runner import refuse_inside_run
-from understudy.errors import NotExtracted, UsageError, WouldDeadlock
+from understudy.errors import ForkedRuntime, NotExtracted, UsageError, WouldDeadlock
 from understudy.interrupts import Decision, DecisionRecord
 from understudy.loop_actors.future import Future, refuse_on_a_loop
 from understudy.loop_actors.monitor import Lifetime
@@ -255,6 +256,7 @@ class AgentRef(pykka.ActorRef[AgentActor]):
 
     def status(self) -> Status:
         """The agent's status, now. Never waits, and does not activate the agent."""
+        self._refuse_in_fork()
         return self._slot.status
 
     def state(self) -> Future[AgentState]:
@@ -274,6 +276,7 @@ class AgentRef(pykka.ActorRef[AgentActor]):
             UsageError: if `after` is no number.
 
         """
+        self._refuse_in_fork()
         if not isinstance(after, int) or isinstance(after, bool):
             raise UsageError(f"`after` must be the number of an event, got {after!r}")
         return self._slot.subscribe(after)
@@ -339,12 +342,17 @@ class AgentRef(pykka.ActorRef[AgentActor]):
             future.set(False)
         return future.get(timeout=timeout) if block else future
 
+    def _refuse_in_fork(self) -> None:
+        if self._slot.services.process != os.getpid():
+            raise ForkedRuntime
+
     def _query(self, what: Any) -> Future[Any]:
         future: Future[Any] = Future()
         self._post(Query(future, what))
         return future
 
     def _post(self, message: AgentMessage) -> None:
+        self._refuse_in_fork()
         if not self.is_alive():
             raise pykka.ActorDeadError(f"{self!r}: its runtime has stopped")
         self._slot.post(message)

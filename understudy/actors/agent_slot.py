@@ -205,7 +205,7 @@ class AgentSlot:
         """The environment of a run that continues. Without the deps that it had, it is paused."""
         try:
             return self.environment()
-        except Exception:
+        except BaseException:  # also SystemExit: it must not end the actor again and again
             logger.exception("deps_for(%r) raised", self.id)
             return self._environment(None)
 

@@ -14,6 +14,7 @@ from understudy.actors.agent_events import Status
 from understudy.actors.agent_slot import AgentSlot
 from understudy.actors.messages import Notify
 from understudy.errors import Quarantined, UsageError
+from understudy.loop_actors.errors import ActorDied
 from understudy.loop_actors.future import Future, refuse
 from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Paused, Stopped
 from understudy.run.hooks import HookFailed
@@ -48,8 +49,10 @@ def answer_with(
             future.set(await work())
         except HookFailed as failed:
             refuse(future, failed.error)
-        except Exception as error:
-            refuse(future, error)
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException as error:
+            refuse(future, as_exception(slot.id, error))
 
     def ended(_: asyncio.Task[None]) -> None:
         if not future.done():
@@ -58,6 +61,17 @@ def answer_with(
     task = slot.start_task(answer())
     task.add_done_callback(ended)
     return task
+
+
+def as_exception(agent_id: str, error: BaseException) -> Exception:
+    """The error for a caller, who must not be ended by a `SystemExit` of an agent's code."""
+    if isinstance(error, Exception):
+        return error
+    died = ActorDied(
+        actor_urn=f"urn:understudy:agent:{agent_id}", actor_class="AgentActor", cause=repr(error)
+    )
+    died.__cause__ = error
+    return died
 
 
 def runtime_stopped(agent_id: str) -> pykka.ActorDeadError:

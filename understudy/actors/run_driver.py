@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Coroutine
 from dataclasses import replace
+from datetime import datetime
+from functools import partial
 from typing import Any
 
 from pydantic_ai.messages import ModelRequest
@@ -15,6 +18,8 @@ from understudy.actors.messages import Cancel, Resume, RunRequest, Send
 from understudy.actors.phase import Phase
 from understudy.actors.replies import (
     answer_when_durable,
+    answer_with,
+    as_exception,
     is_refused,
     mirror,
     quarantine_outcome,
@@ -22,14 +27,23 @@ from understudy.actors.replies import (
 )
 from understudy.actors.run_task import start_run_task
 from understudy.agent.runner import RunOptions, decide, unpause
-from understudy.errors import JournalFailed, NotInterrupted, RecordRefused, UnderstudyError
+from understudy.errors import (
+    JournalFailed,
+    NotInterrupted,
+    RecordRefused,
+    UnderstudyError,
+    UsageError,
+)
 from understudy.journal import is_busy, rest_status
 from understudy.loop_actors.future import Future
 from understudy.outcomes import Completed, Outcome
-from understudy.state.agent_state import QueuedMessage
+from understudy.state.agent_state import AgentState, QueuedMessage
+from understudy.state.fold import apply
 from understudy.state.records import CancelRequested, MessageQueued, Quarantined, Released
 from understudy.state.run_state import RunState
 from understudy.stopping import StopSignal
+
+logger = logging.getLogger(__name__)
 
 MAX_SELF_STARTED_RUNS = 10
 """How many runs in a row an agent may start by messages to itself."""
@@ -108,12 +122,28 @@ class RunDriver:
             activation.queue_run(replace(request, message=None), options)
             self.start_next()
         elif run is None or run.run_id != run_id:
-            raise NotInterrupted(
-                f"The run of message {message_id!r} is over, and others came after it: its reply "
-                "is in the history"
-            )
+            answer_with(self._slot, request.future, partial(self._earlier_outcome, run_id))
         else:
             self.wait_outcome(request.future)
+
+    async def _earlier_outcome(self, run_id: str) -> Outcome:
+        """The outcome of a run that others came after: the fold of the records up to its end.
+
+        Raises:
+            UsageError: if these records are compacted away.
+
+        """
+        slot = self._slot
+        loaded = await slot.services.store.load(slot.id)
+        state = AgentState()
+        for record in loaded.records if loaded is not None else ():
+            apply(state, record)
+            if state.run is not None and state.run.run_id == run_id and state.run.over:
+                return self._activation.agent.runner.ended(state)
+        raise UsageError(
+            f"The run {run_id!r} of this message is over, and its records are compacted away: its "
+            "reply is in the history of ref.state()"
+        )
 
     def wait_outcome(self, future: Future[Any]) -> None:
         """Answer with the outcome of the current run, or of the last one; None without any."""
@@ -245,13 +275,21 @@ class RunDriver:
         if self._slot.phase.has_run_task:
             return
         activation = self._activation
+        try:
+            at = self._slot.services.clock.now()
+        except BaseException as error:  # the host's own clock: the waiters get its error
+            logger.exception("the clock raised: agent %r starts no run", self._slot.id)
+            self._slot.refuse_waiters(as_exception(self._slot.id, error))
+            return
         if activation.queued_runs:
             next_run = activation.queued_runs.pop(0)
-            self._start_run(next_run, next_run.messages_ahead)
+            self._start_run(next_run, next_run.messages_ahead, at)
         else:
-            self._start_run(None, tuple(activation.state.queue))
+            self._start_run(None, tuple(activation.state.queue), at)
 
-    def _start_run(self, queued_run: QueuedRun | None, messages_ahead: tuple[str, ...]) -> None:
+    def _start_run(
+        self, queued_run: QueuedRun | None, messages_ahead: tuple[str, ...], at: datetime
+    ) -> None:
         """Start a run with the messages that were queued before it and, last, its own message."""
         activation = self._activation
         messages = [m for key, m in activation.state.queue.items() if key in messages_ahead]
@@ -273,7 +311,7 @@ class RunDriver:
                 parts += request.message.parts
                 ids += [request.message_id] if request.message_id is not None else []
             activation.outcome_futures += (request.future,)
-        message = ModelRequest(parts=parts, timestamp=self._slot.services.clock.now())
+        message = ModelRequest(parts=parts, timestamp=at)
         self._run(Phase.BEGINNING, self._begin(message, options, tuple(ids)), callers)
 
     def _fit_one_record(self, queued: list[QueuedMessage], last: ModelRequest | None) -> bool:

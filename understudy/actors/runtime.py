@@ -319,8 +319,10 @@ class Runtime:
                 if self._agent_host.lifetime.is_set():
                     raise gone
                 value = await function()
-            except Exception as error:
-                refuse(future, error)
+            except (asyncio.CancelledError, GeneratorExit):
+                raise
+            except BaseException as error:  # a SystemExit would end the loop
+                refuse(future, error if isinstance(error, Exception) else RuntimeError(repr(error)))
             else:
                 future.set(value)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -48,5 +49,7 @@ class RuntimeServices(Generic[S, A]):
     """Guards the lists of subscriptions."""
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     """What the runtime waits for when it stops, besides run tasks."""
+    process: int = field(default_factory=os.getpid)
+    """The process that the loop runs in. A forked child has no thread that runs it."""
     closing: bool = False
     """The runtime is stopping: no new run task begins."""

@@ -57,11 +57,13 @@ class Lease:
 
         It may not in the last 20 % of a lease, so that it stops before another runtime begins.
         """
-        # The heartbeat may change both fields between these lines. That is no worse than a change
-        # right after the check, and between check and effect there is always a gap.
-        if term != self._term:
-            return False
-        return self._ends_at == math.inf or self._seconds() < self._ends_at
+        # Race: this against the heartbeat, which ends the term before it begins the next lease. The
+        # end is read first: if it is that of the next lease, the term has ended already, and the
+        # claims of the old one do not count under the new one
+        # (test_a_term_that_ends_between_two_reads_does_not_hold).
+        ends_at = self._ends_at
+        holds = ends_at == math.inf or self._seconds() < ends_at
+        return holds and term == self._term
 
     def begin(self, loop: asyncio.AbstractEventLoop, on_lost: Callable[[], None]) -> None:
         """Renew it from now on. The first renewal blocks: call this in a thread.

@@ -1,10 +1,14 @@
-"""The error with which an ask fails when the actor dies before it has answered."""
+"""The errors of waiting for an actor: it died, or the time is over."""
 
 from __future__ import annotations
 
 import pykka
 
 from understudy.errors import UnderstudyError
+
+
+class WaitTimeout(pykka.Timeout, TimeoutError):
+    """A wait took longer than its `timeout`. Catch it by either of its base classes."""
 
 
 class ActorDied(UnderstudyError, pykka.ActorDeadError):

@@ -17,6 +17,7 @@ import pykka
 
 from understudy._base.event_loops import call_on
 from understudy.errors import WouldDeadlock
+from understudy.loop_actors.errors import WaitTimeout
 
 T = TypeVar("T")
 J = TypeVar("J")
@@ -72,7 +73,8 @@ class Future(pykka.Future[T]):
             timeout: seconds to wait; None waits for ever.
 
         Raises:
-            pykka.Timeout: if `timeout` passes; the value may still come.
+            TimeoutError: if `timeout` passes; the value may still come. It is also a
+                `pykka.Timeout`.
             WouldDeadlock: at once, if the future is pending and an event loop runs in this thread.
 
         """
@@ -188,7 +190,7 @@ class Future(pykka.Future[T]):
                 hook = cast("Callable[[float | None], T]", self._get_hook)
                 self._evaluate(hook, _remaining(deadline))
             elif not self._wait(_remaining(deadline)):
-                raise pykka.Timeout(f"{timeout} seconds")
+                raise WaitTimeout(f"{timeout} seconds")
 
     def _fetch_async(self) -> Generator[Any, None, None]:
         while self._state == _PENDING:
@@ -318,7 +320,7 @@ class _Derived(Future[T]):
                 return
             refuse_on_a_loop("get", "await it instead")
             if not self._wait(_remaining(deadline)):
-                raise pykka.Timeout(f"{timeout} seconds")
+                raise WaitTimeout(f"{timeout} seconds")
 
     def _fetch_async(self) -> Generator[Any, None, None]:
         values = []

@@ -57,7 +57,7 @@ class LoopActorRef(pykka.ActorRef[A]):
 
         Raises:
             WouldDeadlock: if `block` is true where an event loop runs; nothing is sent.
-            pykka.Timeout: if `timeout` passes; the message may still be handled.
+            TimeoutError: if `timeout` passes; the message may still be handled.
 
         """
         if block:
@@ -82,7 +82,7 @@ class LoopActorRef(pykka.ActorRef[A]):
 
         Raises:
             WouldDeadlock: if `block` is true where an event loop runs; nothing is sent.
-            pykka.Timeout: if `timeout` passes; the actor will still stop.
+            TimeoutError: if `timeout` passes; the actor will still stop.
 
         """
         if block:

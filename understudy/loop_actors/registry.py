@@ -101,7 +101,7 @@ class LoopActorRegistry:
 
         Raises:
             WouldDeadlock: if `block` is true where an event loop runs; no actor is stopped.
-            pykka.Timeout: if an actor takes longer than `timeout`; those started before it are
+            TimeoutError: if an actor takes longer than `timeout`; those started before it are
                 not asked to stop.
 
         """

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from copy import deepcopy
 from dataclasses import replace
 
+from understudy._base.event_loops import is_cancelled
 from understudy.errors import JournalFailed, RecordRefused, StepFailed, UnderstudyError, UsageError
 from understudy.modes.steps.check_stop import (
     check_sources,
@@ -125,7 +126,7 @@ async def run_pipeline(run: Run, mode: Pipeline) -> Outcome:
         if current.attempts > 1 or run.state.message_ids:
             # Durable before anything else: if this attempt kills the process, the next one must
             # find it counted, or a run that kills each host would never be quarantined
-            # (test_three_attempts_without_progress_quarantine_the_run_until_retry).
+            # (test_a_further_attempt_is_durably_recorded_before_anything_runs).
             await run.durable()
         try:
             if current.deadline is None:
@@ -184,6 +185,10 @@ async def _loop(run: Run, mode: Pipeline) -> Outcome:
                 return run.failed(_step_error(step, refused))
             except (HookFailed, JournalFailed):
                 raise
+            except asyncio.CancelledError as error:
+                if is_cancelled():
+                    raise
+                return run.failed(_step_error(step, error))
             except Exception as error:
                 return run.failed(_step_error(step, error))
             if outcome is not None:
@@ -196,8 +201,7 @@ async def _loop(run: Run, mode: Pipeline) -> Outcome:
 async def _check_cancelled(run: Run) -> None:
     """Call the cancellation sources and check the deadline, whatever else is signalled.
 
-    Not in a halted tree: a halt takes precedence over both
-    (`test_a_halt_beats_a_cancellation_that_comes_with_it`).
+    Not in a halted tree: a halt takes precedence over both.
     """
     if run.root.current.halt is not None:
         return
@@ -238,7 +242,7 @@ async def _call_on_resume(run: Run) -> None:
         run.record(*(Once(key=key, value=None) for key in new))
 
 
-def _step_error(step: Step, error: Exception) -> UnderstudyError:
+def _step_error(step: Step, error: BaseException) -> UnderstudyError:
     if isinstance(error, UnderstudyError):
         return error
     failure = StepFailed(step=_name_of(step), cause=f"{type(error).__name__}: {error}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -10,7 +9,7 @@ from understudy.errors import UsageError
 from understudy.models.messages import user_message
 from understudy.outcomes import Interrupted, Outcome, Paused
 from understudy.run.definition import AgentDefinition, ChildAgent
-from understudy.run.run import Run
+from understudy.run.run import Halted, Run, RunningChildren
 from understudy.state.run_state import Call
 
 
@@ -40,32 +39,39 @@ def make_run_agent(run: Run, call: Call) -> Callable[[Any, Any, int], Coroutine[
         if len(run.agent_path) >= max_depth:
             raise UsageError(f"agents nest at most {max_depth} deep")
         message = user_message(input, at=run.clock.now())
-        task = asyncio.current_task()
-        running = run.inner_tasks.setdefault(call.key, set())
-        if task is not None:
-            running.add(task)
-        try:
-            outcome = await run.children.run(run, key, child, message)
-        finally:
-            running.discard(task)
-        if isinstance(outcome, (Interrupted, Paused)):
+        children = run.running_children.get(call.key)
+        if children is None or count == 1:
+            children = run.running_children[call.key] = RunningChildren()
+        if children.suspended:
             raise ChildSuspended
-        return outcome
+        try:
+            with children.running():
+                outcome = await run.children.run(run, key, child, message)
+            if not isinstance(outcome, (Interrupted, Paused)):
+                return outcome
+        except Halted:
+            pass  # the others halt after their steps, too
+        # Race: an agent beside this one may be in the middle of a call. It must not be cut off
+        # because this one waits
+        # (test_an_approved_call_is_not_cut_off_because_an_agent_beside_it_waits).
+        await children.wait_until_none_runs()
+        children.suspended = True
+        raise ChildSuspended
 
     return run_agent
 
 
 async def wait_for_children(run: Run, call: Call) -> None:
-    """Wait until no other task of the call runs an agent.
+    """Wait until no task of the call runs an agent any more.
 
     Race: a tool runs several agents at once, and the first that is suspended ends the tool's body.
     Without this wait the run would return its outcome while the others still record facts
     (`test_one_agent_that_waits_does_not_leave_another_of_the_same_tool_running`).
     """
-    own = asyncio.current_task()
-    others = {task for task in run.inner_tasks.get(call.key, ()) if task is not own}
-    if others:
-        await asyncio.wait(others)
+    children = run.running_children.pop(call.key, None)
+    if children is not None:
+        children.suspended = True
+        await children.wait_until_none_runs()
 
 
 def _child(run: Run, agent: Any) -> ChildAgent:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from understudy._base.event_loops import is_cancelled
 from understudy._base.worker_threads import WorkerThreads
 from understudy.errors import JournalFailed, MiddlewareError
 
@@ -48,6 +49,10 @@ class Hook:
             return await result if inspect.isawaitable(result) else result
         except (JournalFailed, HookFailed):
             raise
+        except asyncio.CancelledError as error:
+            if is_cancelled():
+                raise
+            raise HookFailed(self.failure(error)) from error
         except Exception as error:
             raise HookFailed(self.failure(error)) from error
         finally:

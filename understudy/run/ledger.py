@@ -38,7 +38,8 @@ class Ledger:
     """The only writer of a state.
 
     Without a journal, facts are only folded into the state. With one, the run waits for them to be
-    durable (see `durable`), and listeners are notified only then.
+    durable (see `durable`), and listeners are notified only then: nothing visible precedes its
+    commit (`test_nothing_is_visible_before_its_commit`).
     """
 
     __slots__ = (
@@ -144,8 +145,8 @@ class Ledger:
     async def durable(self) -> None:
         """Wait until all facts recorded so far are durable, and report them."""
         # Race: other tasks (sibling calls, hooks) may record during the wait. Those facts are not
-        # durable when it ends, so only the number of now is reported.
-        # Nothing visible precedes its commit: test_nothing_is_visible_before_its_commit.
+        # durable when it ends, so the number up to which facts are reported is read before it
+        # (test_a_fact_recorded_while_others_become_durable_is_not_reported_with_them).
         journal, count = self._journal, self._count
         if journal is not None and journal.has_unflushed:
             try:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import inspect
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from typing import Any, Protocol
 
 from pydantic_ai.messages import ModelMessage, ModelRequest
@@ -43,6 +44,48 @@ inside_run: contextvars.ContextVar[Run | None] = contextvars.ContextVar("inside_
 
 class Halted(BaseException):
     """The host ended this attempt between two steps. The run stays open, and nothing is lost."""
+
+
+class RunningChildren:
+    """The agents that one tool call runs at this moment, each in a task of the tool's.
+
+    When one of them waits for a person, the call is suspended: its body ends, and runs again when
+    the person has answered. But it ends only when none of the others runs. An exception would make
+    the tool's `TaskGroup` cancel them, in the middle of calls that people have approved.
+    """
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any] | None] = set()
+        self._waiters: list[asyncio.Future[None]] = []
+        self.suspended = False
+        """The body is to end: no other agent is started."""
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """While an agent runs in this task."""
+        task = asyncio.current_task()
+        self._tasks.add(task)
+        try:
+            yield
+        finally:
+            self._tasks.discard(task)
+            if not self._tasks:
+                waiters, self._waiters = self._waiters, []
+                for waiter in waiters:
+                    if not waiter.done():
+                        waiter.set_result(None)
+
+    async def wait_until_none_runs(self) -> None:
+        """Wait for the agents that run in other tasks, and for those about to be started there."""
+        # One iteration of the loop first: of the tasks that the tool has created together, the
+        # others may not have begun; and an agent that has ended may be followed by another one of
+        # the same task (test_agents_side_by_side_are_all_asked_about_at_once).
+        await asyncio.sleep(0)
+        while self._tasks:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            await waiter
+            await asyncio.sleep(0)
 
 
 class ChildRunner(Protocol):
@@ -135,8 +178,8 @@ class Run:
         """The last model request and its parameters, to reuse while these do not change."""
         self.live_values: dict[str, Any] = {}
         """Return values of until tools, as live objects of this process, by call key."""
-        self.inner_tasks: dict[str, set[asyncio.Task[Any]]] = {}
-        """The tasks in which a call runs other agents now, by call key."""
+        self.running_children: dict[str, RunningChildren] = {}
+        """The agents that a call runs now, by call key."""
         self._once_pending: dict[str, asyncio.Event] = {}
         self.closed = False
         """This attempt has returned its outcome: it must not record facts any more."""

@@ -129,10 +129,12 @@ class ToolCall:
 
 def make_context(run: Run, call: Call) -> ToolContext:
     """The `ToolContext` of a call."""
-    answer = call.interrupt_answer
-    resume_value = None
-    if answer is not None:
-        resume_value = True if answer.type == "approve" else answer.value
+    answers = [
+        True if answer.type == "approve" else answer.value for answer in call.interrupt_answers
+    ]
+    resume_value: Any = None
+    if answers:
+        resume_value = answers[0] if len(answers) == 1 else answers
 
     def emit(context: ToolContext, data: Any) -> None:
         run.emit(
@@ -154,7 +156,7 @@ def make_context(run: Run, call: Call) -> ToolContext:
         tool_call_id=call.part.tool_call_id,
         tool_name=call.part.tool_name,
         deps=run.deps,
-        resumed=answer is not None,
+        resumed=bool(answers),
         resume_value=resume_value,
         emit=emit,
         run_agent=make_run_agent(run, call),

@@ -488,7 +488,22 @@ def _closing_part(state: AgentState, call: Call, record: r.RunEnded) -> ToolRetu
     )
 
 
-_PROGRESS = frozenset({r.Reply, r.Result, r.Decided, r.TurnClosed, r.SubRunEnded})
+# A run that records one of these has got further: an attempt records none of them again that an
+# earlier one has recorded. So a run that only repeats itself is quarantined in the end.
+_PROGRESS = frozenset(
+    {
+        r.HooksRan,
+        r.Reply,
+        r.Once,
+        r.PauseChecked,
+        r.InterruptsChecked,
+        r.Result,
+        r.Decided,
+        r.Propagated,
+        r.TurnClosed,
+        r.SubRunEnded,
+    }
+)
 
 _APPLY: dict[type[r.Record], Callable[[AgentState, Any], None]] = {
     r.Snapshot: _snapshot,

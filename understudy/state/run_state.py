@@ -50,12 +50,13 @@ class Call:
         return [r for r in self.requests.values() if r.id not in self.decisions]
 
     @property
-    def interrupt_answer(self) -> Decision | None:
-        """The decision on the tool's latest own question."""
-        for request in reversed(self.requests.values()):
-            if request.kind == "interrupt":
-                return self.decisions.get(request.id)
-        return None
+    def interrupt_answers(self) -> list[Decision]:
+        """The decisions on the tool's own questions, in the order in which they were asked."""
+        return [
+            self.decisions[request.id]
+            for request in self.requests.values()
+            if request.kind == "interrupt" and request.id in self.decisions
+        ]
 
     def copied(self) -> Call:
         twin = _twin(self)

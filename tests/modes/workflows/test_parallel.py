@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from tests.support.agents import (
     Held,
     authors,
+    by_turn,
     completed,
     interrupted,
     reloaded,
@@ -25,6 +27,7 @@ from understudy import (
     Interrupted,
     Paused,
     Run,
+    Runtime,
     ScriptedModel,
     ToolResult,
     UsageError,
@@ -232,12 +235,16 @@ def test_a_crash_while_one_has_failed_does_not_start_the_others_again() -> None:
         with pytest.raises(Crash):
             both().execute_sync("go", journal=cut)
         failed_before = any('"outcome": "failed"' in line for line in cut.lines)
-        outcome = both().resume_sync(cut.load())
+        again = Disk()
+        outcome = both().resume_sync(cut.load(), journal=again)
         assert isinstance(outcome, Failed), limit
         assert isinstance(outcome.error, AgentFailed)
         assert outcome.error.agent == "a"
         if failed_before:
             assert outcome.usage.requests <= 1
+            records = [json.loads(line) for line in again.lines[1:]]  # after the snapshot
+            begun = [r["name"] for r in records if r.get("record", {}).get("kind") == "attempt"]
+            assert begun in ([], ["a"]), limit
 
 
 async def test_what_is_no_exception_in_one_branch_ends_them_all() -> None:
@@ -344,3 +351,40 @@ async def test_an_agent_that_ended_before_a_failure_cancelled_it_keeps_its_end()
     assert isinstance(outcome.error, AgentFailed)
     assert outcome.error.agent == "b"
     assert authors(outcome.state).count("a") == 1
+
+
+async def test_stopping_while_branches_work_cuts_off_no_call() -> None:
+    """A5, W6: each branch records the step in progress, also when another has stopped already."""
+    inside = {"a": asyncio.Event(), "b": asyncio.Event()}
+    leave = {"a": asyncio.Event(), "b": asyncio.Event()}
+    ran: list[str] = []
+
+    @tool
+    async def work(name: str) -> str:
+        ran.append(name)
+        inside[name].set()
+        await leave[name].wait()
+        return name
+
+    both = side(
+        *(
+            Agent(name, by_turn([call("work", {"name": name})], "done"), tools=[work])
+            for name in inside
+        )
+    )
+    async with Runtime(agents=[both]) as runtime:
+        ref = runtime.spawn("side", id="one")
+        future = ref.run("go")
+        for event in inside.values():
+            await soon(event.wait())
+        stopping = ref.stop(block=False)
+        for event in leave.values():
+            for _ in range(20):
+                await asyncio.sleep(0)  # the stop arrives; then a branch ends its step
+            event.set()
+        await soon(stopping)
+        await soon(ref.state())  # brings it back into memory, so that the run continues
+        outcome = completed(await soon(future))
+        assert [result.text for result in outcome.results] == ["done", "done"]
+        assert outcome.state.doubts == {}
+        assert sorted(ran) == ["a", "b"]

@@ -457,6 +457,8 @@ def test_a_halt_stands_where_the_time_is_over_before_its_siblings_are_done(
         guard = says("payer", calls, tools=[alarm, hangs], middleware=[Haltable()])
         return place(guard)
 
+    direct = interrupted(agent().execute_sync("go", deadline=0.05, clock=clock))
+    assert [request.kind for request in direct.requests] == ["halt"]
     store, name = f"sqlite:///{tmp_path}/halts.db", agent().name
     with Runtime(agents=[agent()], store=store, clock=clock) as runtime:
         ref = runtime.spawn(name, id="a")

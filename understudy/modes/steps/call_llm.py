@@ -7,6 +7,7 @@ unusable tool call ids are replaced; the reply is recorded.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,6 +26,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from tenacity import RetryError
 
+from understudy._base.event_loops import is_cancelled
 from understudy.errors import ModelFailed, StreamBroken, UsageError
 from understudy.events import ReplyStarted, TextDelta, ThinkingDelta
 from understudy.models.model_names import needs_preparation
@@ -58,10 +60,11 @@ async def call_llm(run: Run) -> Outcome | None:
         if isinstance(answer, ModelFailed):
             return run.failed(answer)
         if run.definition.hooks.after_model:
-            # A crash now would lose results that this reply is based on. So they are durable
-            # before a hook sees the reply. Without hooks nothing sees it before it is durable
-            # itself, and its record is behind theirs: one commit for both
-            # (test_a_step_of_a_model_that_answers_at_once_is_one_commit).
+            # Race: a crash now would lose results that this reply is based on, while a hook acted
+            # on the reply. So they are durable first
+            # (test_a_build_with_one_rule_left_out_is_found_out). Without hooks nothing sees the
+            # reply before it is durable itself, and its record is behind theirs: one commit for
+            # both (test_a_step_of_a_model_that_answers_at_once_is_one_commit).
             await run.durable()
         await _accept(run, answer)
         if run.timed:
@@ -139,7 +142,7 @@ async def _ask_models(run: Run, prompt: ModelInput) -> _Answer | ModelFailed:
     parameters = _parameters(run, prompt)
     ask = _ask if run.definition.retry is None else _ask_with_retry
     failures = []
-    cause: Exception | None = None
+    cause: BaseException | None = None
     for model in run.models:
         if run.observed:
             run.emit(
@@ -149,7 +152,9 @@ async def _ask_models(run: Run, prompt: ModelInput) -> _Answer | ModelFailed:
             )
         try:
             return await ask(run, model, prompt, parameters)
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and is_cancelled():
+                raise
             cause = error
             failures.append(
                 {"model": model.model_name, "type": type(error).__name__, "message": str(error)}
@@ -223,7 +228,9 @@ async def _stream(
             async for event in stream:
                 deltas.emit(event)
             response = stream.get()
-    except Exception as error:
+    except (Exception, asyncio.CancelledError) as error:
+        if isinstance(error, asyncio.CancelledError) and is_cancelled():
+            raise
         received = partial.get() if partial is not None else None
         if received is None or not received.parts:
             raise

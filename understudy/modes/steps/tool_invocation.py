@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from understudy._base.json_values import digest
@@ -26,7 +26,7 @@ from understudy.modes.steps.tool_results import (
     failed_result,
     halt_result,
     make_part,
-    question_asked,
+    questions_asked,
     result_of,
     stop_result,
     timed_out_result,
@@ -36,7 +36,7 @@ from understudy.run.hooks import Hook, HookFailed
 from understudy.run.run import Halted, Run
 from understudy.run.tool_call import ToolCall, make_context
 from understudy.state.records import Result, Settled, Started, Suspended
-from understudy.stopping import StopAgent
+from understudy.stopping import StopAgent, StopSignal, StopSignals
 from understudy.tools import Retry, Tool, ToolFailed
 
 
@@ -54,19 +54,21 @@ class _NeedsDecision(_CallEnded):
 
 
 class _ToolInterrupt(_CallEnded):
-    """The tool raised `Interrupt`."""
+    """The tool raised `Interrupt`: several times, if it raised a group of exceptions."""
 
-    def __init__(self, interrupt: Interrupt) -> None:
+    def __init__(self, interrupts: Sequence[Interrupt], *, child_suspended: bool) -> None:
         super().__init__()
-        self.interrupt = interrupt
+        self.interrupts = interrupts
+        self.child_suspended = child_suspended
+        """Beside the questions, an agent that the call runs is interrupted or paused."""
 
 
 class _ToolStop(_CallEnded):
     """The tool, or a middleware around it, raised `StopAgent`."""
 
-    def __init__(self, stop: StopAgent) -> None:
+    def __init__(self, signal: StopSignal) -> None:
         super().__init__()
-        self.stop = stop
+        self.signal = signal
 
 
 class _ToolHalt(_CallEnded):
@@ -120,13 +122,7 @@ async def invoke(run: Run, ready: ReadyCall) -> None:
             raise
         result = cancelled_inside_result(run, ready)
     except (ChildSuspended, Halted):
-        await wait_for_children(run, ready.call)
-        run.record(Suspended(call_key=ready.call.key))
-        return
-    except BaseExceptionGroup as group:
-        if group.split(ChildSuspended)[1] is not None:
-            raise
-        run.record(Suspended(call_key=ready.call.key))
+        await _suspend(run, ready)
         return
     if result is not None:
         try:
@@ -136,8 +132,13 @@ async def invoke(run: Run, ready: ReadyCall) -> None:
             run.record(failed_result(run, ready.call, text))
     if cancelled():
         # The tool swallowed the cancellation. Its result is kept, and the task ends nevertheless
-        # (test_a_tool_that_swallows_its_interruption_does_not_save_the_run).
+        # (test_a_tool_that_swallows_the_cancellation_of_its_execution_does_not_save_it).
         raise asyncio.CancelledError
+
+
+async def _suspend(run: Run, ready: ReadyCall) -> None:
+    await wait_for_children(run, ready.call)
+    run.record(Suspended(call_key=ready.call.key))
 
 
 def _uncancel_after_task_group(run: Run) -> None:
@@ -163,7 +164,9 @@ async def _result(run: Run, ready: ReadyCall, cancelled: Callable[[], bool]) -> 
             returned = await _body(run, ready)
         return result_of(run, ready, returned)
     except _ToolInterrupt as ended:
-        return question_asked(run, ready, ended.interrupt)
+        if ended.child_suspended:
+            await _suspend(run, ready)
+        return questions_asked(run, ready, ended.interrupts)
     except _ToolHalt as ended:
         return halt_result(run, ready, ended.halt)
     except _NeedsDecision as ended:
@@ -173,17 +176,16 @@ async def _result(run: Run, ready: ReadyCall, cancelled: Callable[[], bool]) -> 
             request_again(run, ended.call)
         return None
     except _ToolStop as ended:
-        return stop_result(run, call, ended.stop.signal)
+        return stop_result(run, call, ended.signal)
     except _TimedOut as ended:
         return timed_out_result(run, ready, entered=ended.entered)
     except (HookFailed, JournalFailed):
         raise
     except Exception as error:
-        if isinstance(error, ExceptionGroup):
-            _uncancel_after_task_group(run)
         if cancelled() and not ready.tool.idempotent:
             # Race: the cancellation made the tool raise this error half way. That is no failure
-            # that the model may repair by calling again: the call is in doubt.
+            # that the model may repair by calling again: the call is in doubt
+            # (test_a_tool_that_fails_because_it_is_interrupted_is_in_doubt).
             raise asyncio.CancelledError from error
         return failed_result(run, call, as_edited(_error_text(error), ready.edited))
 
@@ -245,6 +247,14 @@ async def _call_through_hooks(run: Run, ready: ReadyCall) -> Any:
             part = make_part(run, ready.call, text, "interrupted")
             run.record(Result(call_key=ready.call.key, part=part))
         raise
+    except BaseExceptionGroup as group:  # a hook called `next` in a task group
+        _uncancel_after_task_group(run)
+        if ended:
+            raise ended[0] from group
+        signal = _control_signal(group)
+        if signal is None:
+            raise
+        raise signal from group
     if ended:
         raise ended[0]
     return returned
@@ -275,12 +285,13 @@ def _link(
             return await hook.function(run, call, inner)
         except (HookFailed, JournalFailed):
             raise
-        except StopAgent as stop:
-            ended.append(_ToolStop(stop))
-            raise ended[0] from stop
         except Exception as error:
             if any(error is known for known in raised):
                 raise  # the tool's own error
+            signal = _control_signal(error)
+            if isinstance(signal, _ToolStop):
+                ended.append(signal)
+                raise signal from error
             raise HookFailed(hook.failure(error)) from error
 
     return link
@@ -302,7 +313,7 @@ async def _body(run: Run, ready: ReadyCall) -> Any:
     # Race: the lease may have ended since the call was started, and another host may own the agent
     # and run this call. The store refuses the result then, but cannot undo the effect
     # (test_a_build_with_one_rule_left_out_is_found_out). Between this line and the effect there is
-    # still a gap.
+    # still a gap. A function that runs in a thread is checked there once more.
     run.ledger.check_owner()
     positional, keywords = tool.bind(ready.checked)
     if tool.takes_context:
@@ -315,19 +326,49 @@ async def _body(run: Run, ready: ReadyCall) -> Any:
             return await _call_function(run, ready, positional, keywords, entered)
         async with asyncio.timeout(tool.timeout) as scope:
             return await _call_function(run, ready, positional, keywords, entered)
-    except Exception as error:
+    except (Exception, BaseExceptionGroup) as error:
         if tool.timeout is not None and scope.expired():
             if tool.idempotent:
                 raise TimeoutError(_timeout_text(tool)) from None
             raise _TimedOut(entered=bool(entered)) from error
-        sole = _unwrapped(error)
-        if isinstance(sole, Interrupt):
-            raise _ToolInterrupt(sole) from error
-        if isinstance(sole, StopAgent):
-            raise _ToolStop(sole) from error
-        if isinstance(sole, Halt):
-            raise _ToolHalt(sole) from error
-        raise
+        if isinstance(error, BaseExceptionGroup):
+            _uncancel_after_task_group(run)
+        signal = _control_signal(error)
+        if signal is None:
+            raise
+        raise signal from error
+
+
+def _control_signal(error: BaseException) -> BaseException | None:
+    """What an exception of a tool asks of the run, if it is more than an error of the tool.
+
+    In an exception group it is found at any depth, beside whatever else is there. A store that
+    failed comes first, then a halt, then questions, then a stop.
+    """
+    leaves = list(_leaves(error))
+    for leaf in leaves:
+        if isinstance(leaf, JournalFailed):
+            return leaf
+    halts = [leaf for leaf in leaves if isinstance(leaf, Halt)]
+    if halts:
+        return _ToolHalt(halts[0])
+    interrupts = [leaf for leaf in leaves if isinstance(leaf, Interrupt)]
+    suspended = any(isinstance(leaf, (ChildSuspended, Halted)) for leaf in leaves)
+    if interrupts:
+        return _ToolInterrupt(interrupts, child_suspended=suspended)
+    if suspended:
+        return ChildSuspended()
+    signals = StopSignals(tuple(leaf.signal for leaf in leaves if isinstance(leaf, StopAgent)))
+    return None if signals.highest is None else _ToolStop(signals.highest)
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    """The exceptions in a group, at any depth; of any other exception, the exception itself."""
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error
 
 
 def _timeout_text(tool: Tool[Any]) -> str:
@@ -356,8 +397,11 @@ async def _call_function(
                 _record_late_result(run, ready, done.result())
 
         def in_thread() -> Any:
-            # Race: the time limit may pass while the call still waits for a thread. A body that
-            # was not entered is no doubt but an error.
+            # Race: the lease may end while the call waits for a thread
+            # (test_a_plain_tool_whose_lease_ends_while_it_waits_for_a_thread_is_not_run).
+            run.ledger.check_owner()
+            # Race: the time limit may pass meanwhile. A call whose body was not entered is not in
+            # doubt: see `timed_out_result`.
             entered.append(True)
             return tool.function(*positional, **keywords)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from pydantic import ValidationError
@@ -117,20 +118,24 @@ def cancelled_inside_result(run: Run, ready: ReadyCall) -> Result | None:
     return in_doubt_result(run, ready.call, "it was cancelled from within")
 
 
-def question_asked(run: Run, ready: ReadyCall, interrupt: Interrupt) -> Result | None:
-    """Record the question that the tool raised; an error result if it cannot be stored.
+def questions_asked(run: Run, ready: ReadyCall, interrupts: Sequence[Interrupt]) -> Result | None:
+    """Record the questions that the tool raised; an error result if one cannot be stored.
 
-    It replaces earlier questions of this call, so their answers count no longer.
+    They replace earlier questions of this call, so their answers count no longer.
     """
     unchanged = prepare(run, ready.call)  # the tool may have changed the arguments that it got
+    call = as_tool_call(run, unchanged if isinstance(unchanged, ReadyCall) else ready)
     try:
-        request = as_tool_call(
-            run, unchanged if isinstance(unchanged, ReadyCall) else ready
-        ).request(kind="interrupt", allowed=interrupt.allowed, payload=interrupt.payload)
+        requests = [
+            call.request(kind="interrupt", allowed=interrupt.allowed, payload=interrupt.payload)
+            for interrupt in interrupts
+        ]
     except UsageError as error:
         return failed_result(run, ready.call, f"UsageError: {error}")
     earlier = tuple(r.id for r in ready.call.requests.values() if r.kind == "interrupt")
-    record_request(run, request, replaces=earlier)
+    for request in requests:
+        record_request(run, request, replaces=earlier)
+        earlier = ()
     return None
 
 

@@ -90,7 +90,8 @@ class _RunTogether(RunAgents):
         if rest and not self._ends_all(outcomes):
             outcomes |= await self._run_concurrently(run, rest)
             # Race: the failure of one cancels a sibling right after it recorded its own end, and
-            # before its task returned the outcome. That end counts.
+            # before its task returned the outcome. That end counts
+            # (test_an_agent_that_ended_before_a_failure_cancelled_it_keeps_its_end).
             outcomes |= await self._of_ended(run, missing)
         return outcomes
 
@@ -114,8 +115,9 @@ class _RunTogether(RunAgents):
                     result = task.result()
                     if isinstance(result, BaseException):
                         crash = result
-                # `Halted` is no crash: the host ends this attempt between two steps, and each of
-                # the others comes to the end of its own step by itself.
+                # `Halted` is no crash: the host ends this attempt, and each branch comes to the end
+                # of its own step by itself. Cancelled in the middle, its calls would be in doubt
+                # (test_stopping_while_branches_work_cuts_off_no_call).
                 if crash is not None and not isinstance(crash, Halted):
                     break
                 if self._ends_all(_outcomes_of(tasks)):

@@ -1,0 +1,260 @@
+"""One agent's crash stops no other, whatever is raised wherever; and no wait is for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import os
+import warnings
+from typing import Any
+
+import pykka
+import pytest
+
+from tests.support.agents import Held
+from tests.support.loops import soon
+from understudy import (
+    Agent,
+    Completed,
+    Failed,
+    Interrupted,
+    Paused,
+    Runtime,
+    ScriptedModel,
+    call,
+    respond,
+    tool,
+)
+from understudy.errors import ForkedRuntime, UnknownAgent, UsageError
+from understudy.journal import Loaded, MemoryStore
+from understudy.middleware import Middleware
+
+ENDS = [SystemExit, KeyboardInterrupt, MemoryError]
+
+
+def healthy() -> Agent:
+    return Agent("healthy", ScriptedModel(lambda _: "well"))
+
+
+async def works(runtime: Runtime) -> None:
+    """Another agent of this runtime runs as if nothing had happened."""
+    outcome = await soon(runtime.spawn("healthy").run("go"))
+    assert isinstance(outcome, Completed)
+
+
+@pytest.mark.parametrize("raised", ENDS)
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_an_on_start_hook_that_raises_anything_refuses_its_agent_alone(
+    raised: type[BaseException], is_async: bool
+) -> None:
+    class Plain(Middleware):
+        def on_start(self, actor: Any) -> None:  # type: ignore[override]  # plain is allowed
+            raise raised("out")
+
+    class Async(Middleware):
+        async def on_start(self, actor: Any) -> None:
+            raise raised("out")
+
+    sick = Agent("sick", ScriptedModel(["never"]), middleware=[Async() if is_async else Plain()])
+    async with Runtime([sick, healthy()]) as runtime:
+        with pytest.raises(Exception, match="out"):  # no SystemExit
+            await soon(runtime.spawn("sick").run("go"))
+        await works(runtime)
+
+
+@pytest.mark.parametrize("raised", ENDS)
+async def test_an_on_message_hook_that_raises_anything_refuses_its_message_alone(
+    raised: type[BaseException],
+) -> None:
+    class Sick(Middleware):
+        async def on_message(self, run: Any, message: Any) -> None:
+            raise raised("out")
+
+    sick = Agent("sick", ScriptedModel(lambda _: "well"), middleware=[Sick()])
+    async with Runtime([sick, healthy()]) as runtime:
+        ref = runtime.spawn("sick")
+        with pytest.raises(Exception, match="out"):
+            await soon(ref.notify("Sick", "hello"))
+        assert isinstance(await soon(ref.run("go")), Completed)
+        await works(runtime)
+
+
+@tool
+def refund() -> str:
+    """Pay money back."""
+    return "refunded"
+
+
+@pytest.mark.parametrize("raised", [*ENDS, ValueError])
+async def test_deps_for_that_raises_anything_pauses_a_run_that_needs_its_deps(
+    raised: type[BaseException],
+) -> None:
+    broken = False
+
+    def deps_for(agent_id: str) -> str:
+        if broken and agent_id == "gated":
+            raise raised("out")
+        return "deps"
+
+    model = ScriptedModel([call("refund"), "done"])
+    gated = Agent("gated", model, tools=[refund], interrupt_on={"refund": True})
+    async with Runtime([gated, healthy()], deps_for=deps_for) as runtime:
+        ref = runtime.spawn("gated", "gated")
+        outcome = await soon(ref.run("go"))
+        assert isinstance(outcome, Interrupted)
+        broken = True
+        assert isinstance(await soon(ref.resume(outcome.decide(respond("yes")))), Paused)
+        await works(runtime)
+
+
+class Clock:
+    """The system's clock, until it breaks."""
+
+    def __init__(self) -> None:
+        self.broken: type[BaseException] | None = None
+
+    def now(self) -> datetime.datetime:
+        if self.broken is not None:
+            raise self.broken("the clock is broken")
+        return datetime.datetime.now(datetime.timezone.utc)
+
+    def monotonic(self) -> float:
+        return 0.0
+
+
+@pytest.mark.parametrize("raised", [*ENDS, ValueError])
+async def test_a_clock_that_raises_is_an_error_of_the_waiters(raised: type[BaseException]) -> None:
+    clock = Clock()
+
+    async def breaks(_: Any) -> str:
+        clock.broken = raised
+        return "first"
+
+    agent = Agent("a", ScriptedModel([breaks, "second"]))
+    async with Runtime([agent, healthy()], clock=clock) as runtime:
+        ref = runtime.spawn("a")
+        first, second = ref.run("go"), ref.run("next")
+        ended = await asyncio.gather(soon(first), soon(second), return_exceptions=True)
+        assert all(isinstance(each, (Failed, Exception)) for each in ended), ended
+        clock.broken = None
+        await works(runtime)
+
+
+# --------------------------------------------------------------------------------- waiting
+
+
+def test_a_wait_that_times_out_is_a_timeout_error_and_pykkas() -> None:
+    held = Agent("held", ScriptedModel([lambda _: None]), tools=[refund])
+    with Runtime([held]) as runtime:
+        ref = runtime.spawn("held")
+        ref.stop()
+        for error in (TimeoutError, pykka.Timeout):
+            with pytest.raises(error):
+                pykka.Future.join(ref.state(), _never()).get(timeout=0)
+
+
+def _never() -> Any:
+    from understudy.actors import Future
+
+    return Future()
+
+
+def test_in_a_forked_child_every_call_of_a_ref_and_every_wait_for_an_event_is_refused() -> None:
+    with Runtime([healthy()]) as runtime:
+        ref = runtime.spawn("healthy")
+        ref.run("go").get(timeout=5)
+        events = ref.events(after=10**6)
+        read, write = os.pipe()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads
+            child = os.fork()
+        if child == 0:
+            refused = 0
+            for attempt in (
+                lambda: ref.run("go"),
+                lambda: ref.send("go"),
+                lambda: ref.resume({}),
+                ref.cancel,
+                ref.pause,
+                ref.unpause,
+                ref.retry,
+                ref.outcome,
+                ref.state,
+                ref.status,
+                ref.events,
+                lambda: next(iter(events)),
+            ):
+                try:
+                    attempt()
+                except ForkedRuntime:
+                    refused += 1
+            os.write(write, str(refused).encode())
+            os._exit(0)
+        os.waitpid(child, 0)
+        os.close(write)
+        assert os.read(read, 100) == b"12"
+        os.close(read)
+        events.close()
+
+
+class HeldStore(MemoryStore):
+    """A store that takes its time to say that there is no such agent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held = Held()
+
+    async def load(self, agent_id: str, after: int = 0) -> Loaded | None:
+        await self.held.wait()
+        return await super().load(agent_id, after)
+
+
+async def test_an_agent_that_is_spawned_while_a_call_of_its_id_is_refused_runs() -> None:
+    store = HeldStore()
+    async with Runtime([healthy()], store=store) as runtime:
+        early = runtime.get("h-1").state()
+        await soon(store.held.entered.wait())
+        run = runtime.spawn("healthy", "h-1").run("go")
+        store.held.release.set()
+        assert isinstance(await soon(run), Completed)
+        assert len((await soon(early)).messages) in (0, 2)
+
+
+async def test_a_call_of_an_id_that_nobody_spawns_is_refused() -> None:
+    async with Runtime([healthy()]) as runtime:
+        with pytest.raises(UnknownAgent):
+            await soon(runtime.get("h-1").state())
+
+
+# ---------------------------------------------------------------- a message of an earlier run
+
+
+async def test_a_message_sent_again_after_later_runs_brings_the_outcome_of_its_own_run() -> None:
+    model = ScriptedModel(lambda request: f"answer to {request.prompt}")
+    async with Runtime([Agent("a", model)]) as runtime:
+        ref = runtime.spawn("a")
+        first = await soon(ref.run("one", message_id="m-1"))
+        await soon(ref.run("two", message_id="m-2"))
+        await soon(ref.stop(block=False))
+        again = await soon(ref.run("one", message_id="m-1"))
+        assert isinstance(first, Completed)
+        assert isinstance(again, Completed)
+        assert (
+            (again.text, again.run_id)
+            == (first.text, first.run_id)
+            == ("answer to one", first.run_id)
+        )
+        assert len(again.state.messages) == len(first.state.messages)
+        assert len(model.requests) == 2
+
+
+async def test_the_outcome_of_an_earlier_run_that_is_compacted_away_is_refused_with_a_reason() -> (
+    None
+):
+    async with Runtime([Agent("a", ScriptedModel(lambda _: "done"))]) as runtime:
+        ref = runtime.spawn("a")
+        await soon(ref.run("one", message_id="m-1"))
+        await soon(ref.run("two"))
+        await soon(ref.compact())
+        with pytest.raises(UsageError, match="compacted away"):
+            await soon(ref.run("one", message_id="m-1"))
