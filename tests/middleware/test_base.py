@@ -781,3 +781,30 @@ def test_prepare_adds_instructions_and_tools() -> None:
     assert model.requests[0].instructions == "Be kind.\n\nNote all."
     assert model.requests[0].tools == ("breaks", "note")
     assert [part.content for part in returns(outcome)] == ["noted x"]
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("check_tool_call", "check_tool_calls"),
+        ("on_runstart", "on_run_start"),
+        ("wrap_tool_calls", "wrap_tool_call"),
+        ("before_llm", "before_model"),
+        ("transform_quantum", "the hooks are"),
+    ],
+)
+def test_a_method_that_looks_like_a_hook_and_is_none_is_refused(name: str, meant: str) -> None:
+    async def hook(self: Any, *_: Any) -> None: ...
+
+    misspelt = type("Gate", (Middleware,), {name: hook})
+    with pytest.raises(UsageError, match=rf"Gate\.{name} is not a hook.*{meant}"):
+        Agent("a", ScriptedModel(["done"]), middleware=[misspelt()])
+
+
+def test_a_middleware_may_have_methods_of_its_own() -> None:
+    class Own(Middleware):
+        def _check_anything(self) -> None: ...
+
+        def helper(self) -> None: ...
+
+    Agent("a", ScriptedModel(["done"]), middleware=[Own()])
