@@ -105,8 +105,14 @@ class ChildRunner(Protocol):
 
         """
 
-    def stop(self, parent: Run, key: str, signals: StopSignals) -> None:
-        """Record that this child, whose pipeline does not run now, is stopped."""
+    def view(self, parent: Run, key: str) -> Run | None:
+        """This child's run, for hooks, while its pipeline does not run.
+
+        None if it is over, or if its agent is not known here.
+        """
+
+    async def stop(self, parent: Run, key: str, signals: StopSignals) -> None:
+        """End this child, whose pipeline does not run now, as stopped."""
 
 
 class Run:
