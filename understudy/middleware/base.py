@@ -114,7 +114,11 @@ class Middleware:
         """Decisions were made, and are recorded. Called before the run continues."""
 
     async def on_run_end(self, run: Run, outcome: Outcome) -> None:
-        """The run is completed or stopped. Not called if it is interrupted, paused or failed."""
+        """The run has ended, with whatever outcome. Not called if it is interrupted or paused.
+
+        Also called for a run that ended before `on_run_start`; one that a new message withdraws,
+        or that ends with the run around it, is `Stopped`.
+        """
 
     def transform_display_message(self, message: ModelMessage) -> ModelMessage | None:
         """The message to display instead of this one; None to display it as it is."""
