@@ -479,7 +479,7 @@ def test_tasks_of_one_reply_run_concurrently_and_their_results_keep_call_order()
 
     @tool
     async def wait() -> str:
-        await asyncio.wait_for(begun.wait(), 5)  # a hang would say nothing
+        await asyncio.wait_for(begun.wait(), 30)  # a hang would say nothing
         order.append("wait")
         return "waited"
 

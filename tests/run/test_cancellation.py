@@ -323,8 +323,8 @@ def test_a_source_of_the_agents_own_is_asked_under_a_runtime() -> None:
     with Runtime(agents=[agent]) as runtime:
         source.cancel()
         ref, other = runtime.spawn("a", id="ticket-42"), runtime.spawn("a", id="ticket-43")
-        stopped(ref.run("go").get(timeout=5))
+        stopped(ref.run("go").get(timeout=30))
         assert ref.status() is Status.CANCELLED
-        completed(other.run("go").get(timeout=5))
+        completed(other.run("go").get(timeout=30))
         source.reset()
-        completed(ref.run("go").get(timeout=5))
+        completed(ref.run("go").get(timeout=30))
