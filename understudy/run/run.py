@@ -374,9 +374,11 @@ class Run:
         def call() -> None:
             if done.set_running_or_notify_cancel():
                 try:
-                    done.set_result(function())
+                    function()
                 except BaseException as error:  # for the thread that waits
                     done.set_exception(error)
+                else:
+                    done.set_result(None)
 
         called = call_on(self._loop, call)
         # Race: the loop may stop after it took the call, and then never makes it. Whether it runs
