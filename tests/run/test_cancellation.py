@@ -70,7 +70,7 @@ def test_a_source_is_asked_at_the_start_and_before_each_step() -> None:
     assert source.asked == [0, 0, 1, 2]
 
 
-def test_cancelled_before_the_start_no_model_is_asked_and_no_hook_is_called() -> None:
+def test_cancelled_before_the_start_no_model_is_asked_and_no_run_is_started() -> None:
     """P7."""
     called: list[str] = []
 
@@ -87,7 +87,7 @@ def test_cancelled_before_the_start_no_model_is_asked_and_no_hook_is_called() ->
     agent = Agent("a", model, middleware=[Looks()])
     outcome = stopped(agent.execute_sync("go", cancellation=source))
     assert model.requests == []
-    assert called == []
+    assert called == ["end"]
     assert outcome.signals == StopSignals(
         (StopSignal.user_requested("not today", source="cancellation"),)
     )

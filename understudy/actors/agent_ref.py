@@ -266,7 +266,10 @@ class AgentRef(pykka.ActorRef[AgentActor]):
     def decisions(self) -> Future[list[DecisionRecord]]:
         """The audit: every decision ever recorded, oldest first."""
         return self._query(
-            lambda activation: [d for s in activation.state.tree for d in s.decisions]
+            lambda activation: sorted(
+                (record for state in activation.state.tree for record in state.decisions),
+                key=lambda record: record.at,
+            )
         )
 
     def events(self, after: int = 0) -> Subscription:

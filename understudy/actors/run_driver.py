@@ -226,12 +226,13 @@ class RunDriver:
         if run is None:
             cancel.future.set(None)
             return
-        if run.cancelled is None:
-            activation.ledger.record(CancelRequested(signal=cancel.signal.to_dict()))
+        # Also where one is recorded: this one cuts off the `on_run_end` hooks that it led to.
+        signal = run.cancelled if run.cancelled is not None else cancel.signal.to_dict()
+        activation.ledger.record(CancelRequested(signal=dict(signal)))
         if activation.task is not None:
             activation.task.cancel()
         else:
-            self._stop_run(cancel.signal)
+            self._stop_run(StopSignal.from_dict(signal))
         activation.outcome_futures += (cancel.future,)
 
     def unpause(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Literal, TypeVar, Unpack, cast, overload
@@ -39,6 +40,7 @@ from understudy.state.agent_state import AgentState
 from understudy.state.records import Revoked, Settled
 from understudy.tools import Tool, ToolResult
 
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
@@ -413,11 +415,17 @@ class Agent:
         return ledger.state
 
     def display(self, messages: Sequence[ModelMessage]) -> list[ModelMessage]:
-        """The messages as a person should see them: through `transform_display_message`."""
+        """The messages as a person should see them: through `transform_display_message`.
+
+        A hook that raises is logged, and changes nothing about that message.
+        """
         shown = []
         for message in messages:
             for hook in self.definition.hooks.transform_display_message:
-                message = hook.function(message) or message
+                try:
+                    message = hook.function(message) or message
+                except Exception as error:  # one message must not hide all the others
+                    logger.exception("%s", hook.failure(error))
             shown.append(message)
         return shown
 

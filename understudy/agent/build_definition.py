@@ -5,8 +5,9 @@ Each mistake that can be found before a run is found here, and named with its re
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -114,8 +115,24 @@ def build_definition(
                 f"mode has no step {step}, so it would be silently off: add the step"
             )
     for item in stack:
-        item.check(definition)
+        with _named(item, "check", agent=agent):
+            item.check(definition)
     return definition
+
+
+@contextlib.contextmanager
+def _named(item: Middleware, hook: str, *, agent: object) -> Iterator[None]:
+    """Name the middleware in what its hook raises: in a note where it is a `UsageError` already."""
+    where = f"{hook} of middleware {item.name!r}"
+    try:
+        yield
+    except UsageError as error:
+        error.add_note(f"Raised by {where} of agent {agent!r}.")
+        raise
+    except Exception as error:
+        raise UsageError(
+            f"Agent {agent!r}: {where} raised {type(error).__name__}: {error}"
+        ) from error
 
 
 def _check_options(
@@ -315,7 +332,8 @@ def _prepared(definition: AgentDefinition, stack: Sequence[Middleware]) -> Agent
     instructions, tools = list(definition.instructions), dict(definition.tools)
     children = {child.definition.name: child for child in definition.mode.agents}
     for item in stack:
-        added = item.prepare(definition)
+        with _named(item, "prepare", agent=agent):
+            added = item.prepare(definition)
         if not isinstance(added, Prepared):
             raise UsageError(f"{item.name}.prepare must return Prepared(...), got {added!r}")
         check_instructions(added.instructions, agent=agent)

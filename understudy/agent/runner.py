@@ -23,7 +23,7 @@ from understudy.journal import Journal
 from understudy.models.messages import UserInput, user_message
 from understudy.models.model_names import refresh_client
 from understudy.modes.pipeline import run_pipeline
-from understudy.modes.steps.run_end import outcome_of
+from understudy.modes.steps.run_end import call_end_hooks, end_of, outcome_of, withdrawn_by
 from understudy.outcomes import Interrupted, Outcome, Paused
 from understudy.run.cancellation import CancellationSource, as_sources
 from understudy.run.definition import AgentDefinition, PauseWhen
@@ -31,12 +31,22 @@ from understudy.run.instructions import render
 from understudy.run.ledger import Ledger, ledger_tree
 from understudy.run.run import Run, inside_run
 from understudy.state.agent_state import AgentState
-from understudy.state.records import Decided, End, RunEnded, RunStarted, Unpaused, Withdrawn
+from understudy.state.records import (
+    CancelRequested,
+    Decided,
+    End,
+    RunEnded,
+    RunStarted,
+    Unpaused,
+    Withdrawn,
+)
 from understudy.stopping import StopSignal, StopSignals
 from understudy.tools import InvalidArguments
 
 Decisions = Mapping[str, Decision | Mapping[str, Any]]
 """Decisions, or their plain form such as `{"type": "approve"}`, by request id."""
+
+WITHDRAWN = withdrawn_by("a new message took the place of the run")
 
 _THREADS = WorkerThreads()
 
@@ -202,6 +212,8 @@ class Runner:
         if run is not None and not run.over:
             # A start that the journal refuses must not withdraw the open run.
             ledger.check(started())
+            open_run = self._run(ledger, environment, models=())
+            await call_end_hooks(open_run, open_run.stopped(WITHDRAWN), final=True)
             withdraw(ledger, environment.clock)
         ledger.record(started())
         # Race: an actor may get `cancel` before the start of the run is recorded. There is no run
@@ -274,14 +286,19 @@ class Runner:
 
     def view(self, ledger: Ledger, environment: RunEnvironment) -> Run:
         """A `Run` for hooks that are called outside the pipeline, between runs or during one."""
-        return self._run(ledger, environment)
+        return self._run(ledger, environment, models=())
 
     async def stop(
         self, ledger: Ledger, signal: StopSignal, *, environment: RunEnvironment
     ) -> Outcome:
         """End the open run as stopped. Finished calls are kept, the others marked in history."""
-        end = End(outcome="stopped", signals=StopSignals((signal,)).to_dict())
-        ledger.record(RunEnded(end=end, at=environment.clock.now()))
+        run = self._run(ledger, environment, models=())
+        if run.current.cancelled is None:
+            # Race: a crash while the hooks run. The run must not be continued after it.
+            ledger.record(CancelRequested(signal=signal.to_dict()))
+        outcome = run.stopped(StopSignals((signal,)))
+        await call_end_hooks(run, outcome, final=True)
+        ledger.record(RunEnded(end=end_of(run, outcome), at=environment.clock.now()))
         await ledger.durable()
         return self.ended(ledger.state)
 
@@ -292,12 +309,18 @@ class Runner:
         ledger.open(fresh=fresh)
         return ledger
 
-    def _run(self, ledger: Ledger, environment: RunEnvironment) -> Run:
+    def _run(
+        self,
+        ledger: Ledger,
+        environment: RunEnvironment,
+        *,
+        models: tuple[Model, ...] | None = None,
+    ) -> Run:
         definition = self._definition
         return Run(
             definition=definition,
             ledger=ledger,
-            models=self.models,
+            models=self.models if models is None else models,
             clock=environment.clock,
             new_id=environment.new_id,
             threads=environment.threads or _THREADS,

@@ -13,12 +13,15 @@ from understudy.errors import UsageError
 from understudy.interrupts import Decision, Halt, Interrupt, Request
 from understudy.modes.steps.check_stop import halt_request
 from understudy.modes.steps.tool_arguments import ReadyCall, as_tool_call, prepare, record_request
+from understudy.outcomes import Completed, Failed, Stopped, ToolCallResult
+from understudy.run.child_calls import result_of_agent
 from understudy.run.run import Run
 from understudy.state.agent_state import merged
 from understudy.state.fold import IN_DOUBT
 from understudy.state.records import Result
 from understudy.state.run_state import Call
 from understudy.stopping import StopSignal
+from understudy.tools import ToolFailed
 from understudy.tools.result import ToolResult, model_content
 
 EXPIRY = "expiry"
@@ -158,7 +161,16 @@ def result_of(run: Run, ready: ReadyCall, returned: Any) -> Result:
 
     A value that cannot be serialised is lost: `value_is="lost"`, and the model sees its text. For
     an until tool that is an error, since its value is the outcome of the run.
+
+    Raises:
+        ToolFailed: for an agent's outcome, or the result of its until tool, that is an error.
+
     """
+    if isinstance(returned, (Completed, Failed, Stopped)):
+        assert returned.state.run is not None, "an outcome is of a run"
+        returned = result_of_agent(returned, what=f"agent {returned.state.run.agent!r}")
+    elif isinstance(returned, ToolCallResult) and returned.is_error:
+        raise ToolFailed(f"an error of {returned.tool_name!r}: {returned.content}")
     call, tool = ready.call, ready.tool
     content, value, delta, separate = returned, returned, None, False
     escalate = skip_summarization = False
