@@ -141,18 +141,59 @@ def test_a_renewed_lease_is_as_long_as_a_new_one(hosts: Hosts) -> None:
 
 
 def test_an_owner_that_was_paused_is_fenced_when_it_comes_back(hosts: Hosts) -> None:
-    """J8."""
+    """J8: if another host has taken over meanwhile."""
     a, b = hosts.open("a"), hosts.open("b")
     owned = claim(a)
     hosts.end_lease("a")
+    claim(b)
     with pytest.raises(Fenced, match="the lease of 'a' ended"):
         a.renew()
     assert refused(a, lambda: a.claim("x", None)) is Fenced
     assert refused(a, lambda: a.claim("y", "support")) is Fenced
     assert refused(a, lambda: a.delete("x")) is Fenced
-    claim(b)
     assert refused(a, lambda: a.append(batch(owned, "late"))) is Fenced
     assert [(agent.agent_id, agent.host) for agent in b.agents(None, "", 9)] == [("x", "b")]
+
+
+def test_an_owner_whose_lease_ended_keeps_what_no_other_host_has_claimed(hosts: Hosts) -> None:
+    """J6, J8: it claims nothing before it has renewed the lease."""
+    a, b = hosts.open("a", lease=30), hosts.open("b")
+    owned = claim(a)
+    hosts.end_lease("a")
+    assert refused(a, lambda: a.claim("y", "support")) is StoreUnavailable
+    assert 29 < a.renew() <= 30
+    append(a, batch(owned, "one"))
+    assert refused(b, lambda: b.claim("x", None)) is OwnedElsewhere
+    assert claim(a, "y").epoch == 1
+
+
+def test_a_late_renewal_waits_for_a_claim_under_way_and_believes_it(hosts: Hosts) -> None:
+    """J6, J8."""
+    a, b = hosts.open("a"), hosts.open("b")
+    owned = claim(a)
+    hosts.end_lease("a")
+    b.begin()
+    assert b.claim("x", None) is not None
+    with meanwhile(a.renew) as renewed:
+        hosts.wait_for_a_lock()
+        b.commit()
+        with pytest.raises(Fenced):
+            renewed.result(20)
+    assert refused(a, lambda: a.append(batch(owned, "late"))) is Fenced
+
+
+def test_a_late_renewal_is_made_if_the_claim_under_way_fails(hosts: Hosts) -> None:
+    """J6, J8."""
+    a, b = hosts.open("a", lease=30), hosts.open("b")
+    owned = claim(a)
+    hosts.end_lease("a")
+    b.begin()
+    assert b.claim("x", None) is not None
+    with meanwhile(a.renew) as renewed:
+        hosts.wait_for_a_lock()
+        b.rollback()
+        assert renewed.result(20) > 29
+    append(a, batch(owned, "one"))
 
 
 def test_a_fenced_host_that_is_opened_again_is_a_new_host(hosts: Hosts) -> None:
@@ -353,6 +394,8 @@ class Fighter(threading.Thread):
         self.owned: dict[str, tuple[Owned, int]] = {}
         self.written: dict[str, list[str]] = {agent: [] for agent in agents}
         self.fenced = self.takeovers = 0
+        self.late = False
+        """Whether its lease has ended and it does not renew it yet."""
         self.error: BaseException | None = None
 
     def run(self) -> None:
@@ -365,6 +408,7 @@ class Fighter(threading.Thread):
     def round(self, number: int) -> None:
         if self.chance.random() < 0.1:  # it writes on, for it does not know yet
             self.hosts.end_lease(self.name)
+            self.late = True
         chosen = sorted(self.chance.sample(self.agents, 2))  # in order: no deadlocks here
         news: dict[str, tuple[Owned, int]] = {}
         written: dict[str, str] = {}
@@ -375,8 +419,8 @@ class Fighter(threading.Thread):
                 text = f"{self.name}-{number}"
                 self.backend.append(batch(owned, text, seq=seq))
                 news[agent], written[agent] = (owned, seq + 1), text
-            except OwnedElsewhere:
-                pass
+            except (OwnedElsewhere, StoreUnavailable):
+                pass  # another host's; or its own lease is not renewed yet
             except Fenced:
                 news.pop(agent, None)
                 self.owned.pop(agent, None)
@@ -385,6 +429,9 @@ class Fighter(threading.Thread):
         self.owned.update(news)
         for agent, text in written.items():
             self.written[agent].append(text)
+        if self.late and self.chance.random() < 0.7:
+            return
+        self.late = False
         try:
             self.backend.renew()
         except Fenced:

@@ -72,16 +72,21 @@ DELETE_HOST = "DELETE FROM hosts WHERE id = %s"
 
 RENEW = """
 UPDATE hosts SET lease_until = clock_timestamp() + make_interval(secs => %s)
-WHERE id = %s AND lease_until > clock_timestamp()
+WHERE id = %s AND lease_until > '-infinity'
 RETURNING extract(epoch FROM lease_until - clock_timestamp())::float8"""
+"""Also after the lease has ended, unless another host has marked this one as expired
+(`EXPIRE_HOST`): each claim of an agent of this host does so first, so without the mark it still
+owns them all. That is how an owner continues after an outage that was longer than its lease
+(test_an_owner_goes_on_after_an_outage_that_is_longer_than_its_lease)."""
 
 OWNERSHIP = """
 SELECT a.incarnation, a.epoch, a.deleted, a.owner, h.name, h.lease_until > clock_timestamp(),
-    EXISTS (SELECT FROM hosts WHERE id = %s AND lease_until > clock_timestamp())
+    (SELECT lease_until > clock_timestamp() FROM hosts
+        WHERE id = %s AND lease_until > '-infinity')
 FROM (VALUES (%s::text)) AS requested (agent_id)
 LEFT JOIN agents a USING (agent_id) LEFT JOIN hosts h ON h.id = a.owner"""
-"""Who owns an agent, and whether that lease and our own hold. It locks nothing: a claim that is
-refused must block neither the owner's writes nor its heartbeat
+"""Who owns an agent, and whether that lease and our own hold (null: ours is lost). It locks
+nothing: a claim that is refused must block neither the owner's writes nor its heartbeat
 (test_a_refused_claim_holds_up_neither_the_owner_nor_its_heartbeat)."""
 
 EXPIRE_HOST = """

@@ -91,7 +91,8 @@ class PostgresWriter:
 
         Raises:
             OwnedElsewhere: if another host with an unexpired lease owns it.
-            Fenced: if this host's own lease has ended.
+            Fenced: if this host's own lease is lost: it ended, and another host has taken over.
+            StoreUnavailable: if it has ended, and may be renewed.
             RecordRefused: if the id cannot be stored: too long, or not valid text.
 
         """
@@ -221,14 +222,19 @@ class PostgresWriter:
 
         Raises:
             OwnedElsewhere: if a host with an unexpired lease owns it.
-            Fenced: if this host's own lease has ended.
+            Fenced: if this host's own lease is lost.
+            StoreUnavailable: if it has ended, and may be renewed.
 
         """
         while True:
             ((incarnation, epoch, deleted, owner, host, owner_holds, we_hold),) = self._fetch(
                 sql.OWNERSHIP, [self._own_id, agent_id]
             )
-            if not we_hold:
+            if we_hold is False:
+                # It may have been away for longer than the lease. The heartbeat renews it, or
+                # learns that it is lost.
+                raise StoreUnavailable(cause=f"the lease of {self._name!r} is not renewed yet")
+            if we_hold is None:
                 why = f"the lease of {self._name!r} has ended"
                 raise Fenced(agent_id=agent_id, why=why)
             if epoch is None:
