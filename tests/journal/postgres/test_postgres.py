@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -17,6 +19,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.support.loops import soon
 from tests.support.postgres import Cutter, Hosts, Server
 from understudy.errors import (
     Fenced,
@@ -34,6 +37,7 @@ from understudy.journal.codec import EncodedRecord
 from understudy.journal.contracts import Batch, IndexStatus, Owned
 from understudy.journal.postgres import sql as postgres_sql
 from understudy.journal.postgres.backend import PostgresBackend
+from understudy.journal.store import DatabaseStore
 
 T = TypeVar("T")
 OPEN = IndexStatus.OPEN
@@ -381,6 +385,70 @@ def test_a_host_suspended_in_the_middle_of_a_commit_does_not_keep_agents_locked(
     a.rollback()
     a.reconnect()
     assert refused(a, lambda: a.claim("x", None)) is Fenced
+
+
+_SUSPENDED = """
+import sys
+from understudy.journal.codec import EncodedRecord
+from understudy.journal.contracts import Batch, IndexStatus
+from understudy.journal.postgres.backend import PostgresBackend
+
+url, schema, change = sys.argv[1:]
+backend = PostgresBackend(url, host="suspended", lease=1, schema=schema)
+backend.open()
+backend.begin()
+owned = backend.claim("x", "support")
+if change == "append":
+    backend.commit()
+    backend.begin()
+    records = (EncodedRecord("once", 1, b"{}"),)
+    backend.append(
+        Batch(
+            agent_id="x",
+            incarnation=owned.incarnation,
+            epoch=owned.epoch,
+            first_seq=1,
+            records=records,
+            index_status=IndexStatus.REST,
+        )
+    )
+print("in the middle", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("change", ["append", "claim"])
+async def test_an_owner_that_is_stopped_in_the_middle_of_a_commit_does_not_keep_its_agents_locked(
+    hosts: Hosts, change: str
+) -> None:
+    """J6: behind a pipeline the server's own timeout for an idle transaction does not run."""
+    hosts.open("a").close()  # makes the tables
+    child = subprocess.Popen(  # noqa: ASYNC220  # it only starts
+        [sys.executable, "-c", _SUSPENDED, hosts.url, hosts.schema, change],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert child.stdout is not None
+        assert await asyncio.to_thread(child.stdout.readline) == "in the middle\n"
+        child.send_signal(signal.SIGSTOP)
+        store = DatabaseStore(hosts.new("b"), patience=20)
+        await store.open(lambda: None)
+        try:
+            while True:
+                try:
+                    owned = await soon(store.claim("x", "support"))
+                except OwnedElsewhere:  # until the lease of the suspended host is over
+                    continue
+                break
+        finally:
+            await store.close()
+        assert owned is not None
+        assert (owned.epoch, owned.last_seq) == ((2, 0) if change == "append" else (1, 0))
+    finally:
+        child.kill()
+        child.communicate()
 
 
 class Fighter(threading.Thread):
