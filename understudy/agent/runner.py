@@ -403,6 +403,10 @@ class Runner:
         """The decision as plain JSON data, with arguments that the tool accepts."""
         decision = checked_decision(request, given)
         try:
+            checked_json(
+                {"message": decision.message, "by": decision.by, "note": decision.note},
+                what=f"{decision.type}(...)",
+            )
             plain = checked_json({"value": decision.value}, what="respond(...)")
             arguments = decision.arguments
             if arguments is not None:
