@@ -152,8 +152,8 @@ class AgentRef(pykka.ActorRef[AgentActor]):
     def resume(self, decisions: Mapping[str, Decision | Mapping[str, Any]]) -> Future[Outcome]:
         """Answer requests, by their ids, and continue the run; the future brings its outcome.
 
-        The future raises `DecisionError` if a decision does not fit its request, and
-        `NotInterrupted` if the run does not wait for it.
+        The future raises `DecisionError` if a decision does not fit, or its request is not
+        pending, and `NotInterrupted` if the request has another decision already.
 
         Raises:
             DecisionError: inside a tool, a hook or a model: only the host application decides.

@@ -278,8 +278,10 @@ class Agent:
             clock, new_id, journal, on_event: as in `execute`.
 
         Raises:
-            DecisionError: if a decision does not fit. Nothing ran, and a right one still works.
-            NotInterrupted: if no run is open, or the request was answered differently before.
+            DecisionError: if a decision does not fit, or its request is not pending. Nothing ran,
+                and a right one still works.
+            NotInterrupted: without decisions, if no run is open; with them, if the request was
+                answered differently before.
 
         """
         environment = RunEnvironment.of(

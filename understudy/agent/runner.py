@@ -231,13 +231,13 @@ class Runner:
         state = _checked_state(state)
         refuse_inside_run()
         current = state.run
-        if current is None:
-            raise NotInterrupted("This state has no run to resume: use execute(input, state=...)")
         new = (
             self.check_decisions(state, decisions, environment.clock)
             if decisions is not None
             else {}
         )
+        if current is None:
+            raise NotInterrupted("This state has no run to resume: use execute(input, state=...)")
         if current.end is not None:
             if decisions is None or current.end.outcome == "withdrawn":
                 raise NotInterrupted(

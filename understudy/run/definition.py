@@ -109,6 +109,10 @@ class AgentDefinition:
         """Whether its mode calls a model; a workflow's mode does not."""
         return not self.mode.agents or "call_llm" in self.mode.step_names
 
+    def untyped(self, text: str) -> str | None:
+        """The output of a run whose final text was not read: None where it is of a type."""
+        return None if self.output is not None and self.output.typed else text
+
     @property
     def workflow(self) -> str | None:
         """The agents of its mode in order, as text: they must not change while a run is open."""
