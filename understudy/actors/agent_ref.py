@@ -82,6 +82,7 @@ class AgentRef(pykka.ActorRef[AgentActor]):
         until_tool_success: UntilTool | None = None,
         max_runs: int | None = None,
         deadline: float | None = None,
+        early_stopping_prompt: str | None = None,
         message_id: str | None = None,
         if_interrupted: Literal["withdraw", "error"] = "withdraw",
     ) -> Future[Outcome]:
@@ -90,6 +91,7 @@ class AgentRef(pykka.ActorRef[AgentActor]):
         While another run is under way this one is queued. A run that waits for a person is
         withdrawn by this one; with `if_interrupted="error"` this one is refused instead. After
         `deadline` seconds, not counting the time that it waits for people, the run is stopped.
+        The other options are those of `Agent.execute`.
 
         Raises:
             UsageError: if an argument is wrong.
@@ -109,6 +111,7 @@ class AgentRef(pykka.ActorRef[AgentActor]):
             until_tool_success=until_tool_success,
             max_runs=max_runs,
             deadline=deadline,
+            early_stopping_prompt=early_stopping_prompt,
         )
         future: Future[Outcome] = Future()
         request = RunRequest(

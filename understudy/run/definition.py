@@ -91,6 +91,8 @@ class AgentDefinition:
     mode: Pipeline
     max_runs: int = 50
     early_stopping: str = "force"
+    early_stopping_prompt: str | None = None
+    """The user message that asks for the last answer; None for the default."""
     max_overrides: int = 3
     fallback_models: tuple[str | Model, ...] = ()
     model_settings: ModelSettings | None = None
