@@ -145,6 +145,14 @@ def test_no_override_lifts_a_cancellation() -> None:
     assert len(model.requests) == 1
 
 
+@pytest.mark.parametrize("reason", [StopSignal.completed, StopSignal.finish_reason])
+def test_a_source_stops_the_run_whatever_the_reason_of_its_signal_is(reason: Any) -> None:
+    """P7: what a source says is a cancellation."""
+    signal = reason("all done")
+    outcome = Agent("a", ScriptedModel(["no"])).execute_sync("go", cancellation=Counting(signal))
+    assert stopped(outcome).signals == StopSignals((signal,))
+
+
 def test_a_source_is_asked_whatever_else_asks_the_run_to_stop() -> None:
     """P7: always; a cancellation is what the run ends by."""
     source = Counting(None, None, True)

@@ -83,6 +83,7 @@ class AgentRef(pykka.ActorRef[AgentActor]):
         until_tool_success: UntilTool | None = None,
         max_runs: int | None = None,
         deadline: float | None = None,
+        early_stopping_prompt: str | None = None,
         message_id: str | None = None,
         if_interrupted: Literal["withdraw", "error"] = "withdraw",
     ) -> Future[Outcome]:
@@ -91,6 +92,7 @@ class AgentRef(pykka.ActorRef[AgentActor]):
         While another run is under way this one is queued. A run that waits for a person is
         withdrawn by this one; with `if_interrupted="error"` this one is refused instead. After
         `deadline` seconds, not counting the time that it waits for people, the run is stopped.
+        The other options are those of `Agent.execute`.
 
         Raises:
             UsageError: if an argument is wrong.
@@ -110,6 +112,7 @@ class AgentRef(pykka.ActorRef[AgentActor]):
             until_tool_success=until_tool_success,
             max_runs=max_runs,
             deadline=deadline,
+            early_stopping_prompt=early_stopping_prompt,
         )
         future: Future[Outcome] = Future()
         request = RunRequest(
@@ -153,8 +156,8 @@ class AgentRef(pykka.ActorRef[AgentActor]):
     def resume(self, decisions: Mapping[str, Decision | Mapping[str, Any]]) -> Future[Outcome]:
         """Answer requests, by their ids, and continue the run; the future brings its outcome.
 
-        The future raises `DecisionError` if a decision does not fit its request, and
-        `NotInterrupted` if the run does not wait for it.
+        The future raises `DecisionError` if a decision does not fit, or its request is not
+        pending, and `NotInterrupted` if the request has another decision already.
 
         Raises:
             DecisionError: inside a tool, a hook or a model: only the host application decides.

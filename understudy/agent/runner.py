@@ -23,6 +23,7 @@ from understudy.journal import Journal
 from understudy.models.messages import UserInput, user_message
 from understudy.models.model_names import refresh_client
 from understudy.modes.pipeline import run_pipeline
+from understudy.modes.steps.check_stop import ANSWER_PROMPT
 from understudy.modes.steps.run_end import call_end_hooks, end_of, outcome_of, withdrawn_by
 from understudy.outcomes import Interrupted, Outcome, Paused
 from understudy.run.cancellation import CancellationSource, as_sources
@@ -35,6 +36,7 @@ from understudy.state.records import (
     CancelRequested,
     Decided,
     End,
+    Once,
     RunEnded,
     RunStarted,
     Unpaused,
@@ -215,7 +217,9 @@ class Runner:
             open_run = self._run(ledger, environment, models=())
             await call_end_hooks(open_run, open_run.stopped(WITHDRAWN), final=True)
             withdraw(ledger, environment.clock)
-        ledger.record(started())
+        prompt = options.early_stopping_prompt
+        own = (Once(key=ANSWER_PROMPT, value=prompt),) if prompt is not None else ()
+        ledger.record(started(), *own)
         # Race: an actor may get `cancel` before the start of the run is recorded. There is no run
         # to cancel then, so the actor keeps the signal until here
         # (test_a_cancel_before_a_run_begins_over_a_standing_one_is_for_the_new_run).
@@ -231,13 +235,13 @@ class Runner:
         state = _checked_state(state)
         refuse_inside_run()
         current = state.run
-        if current is None:
-            raise NotInterrupted("This state has no run to resume: use execute(input, state=...)")
         new = (
             self.check_decisions(state, decisions, environment.clock)
             if decisions is not None
             else {}
         )
+        if current is None:
+            raise NotInterrupted("This state has no run to resume: use execute(input, state=...)")
         if current.end is not None:
             if decisions is None or current.end.outcome == "withdrawn":
                 raise NotInterrupted(
@@ -449,6 +453,8 @@ class RunOptions:
     require_tool_success: bool = False
     max_runs: int = 50
     deadline: float | None = None
+    early_stopping_prompt: str | None = None
+    """Instead of the agent's own; None for that."""
 
 
 def refuse_inside_run() -> None:

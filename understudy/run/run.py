@@ -436,7 +436,7 @@ class Run:
             text=text,
             tool_result=tool_result,
             early_stopped=run.early_stop is not None,
-            output=text,
+            output=self.definition.untyped(text),
             results=tuple(results[index] for index in sorted(results)),
             run_id=run.run_id,
             state=self.state,

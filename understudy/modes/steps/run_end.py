@@ -177,7 +177,7 @@ def outcome_of(
 
 def _output(end: End, definition: AgentDefinition) -> Any:
     if not end.has_output:
-        return end.text
+        return definition.untyped(end.text)
     try:
         return definition.output.load(end.output) if definition.output is not None else end.output
     except ValueError:  # the type has changed since: the stored data is all there is
