@@ -33,7 +33,7 @@
             ├── StoreConflict     two writers under one epoch: a defect of this library
             └── RecordRefused     this one record is too large, or cannot be serialised
 
-What a tool raises on purpose (`Retry`, `Interrupt`) is no error: see `tools` and `interrupts`.
+What a tool raises on purpose (`Retry`, `Interrupt`) is not an error: see `tools` and `interrupts`.
 """
 
 from __future__ import annotations
@@ -476,7 +476,8 @@ class OwnedElsewhere(StoreError):
 class Fenced(StoreError):
     """Another runtime has taken this agent over, so this one may not write to it any more.
 
-    It is an orderly end: the agent continues there. The next call to it here claims it again.
+    It is an orderly end: the agent continues there. The next call to it here tries to
+    claim it again.
     """
 
     agent_id: str

@@ -160,7 +160,7 @@ class Request:
     arguments: dict[str, Any]
     """Canonical: validated, with defaults filled in. An approval holds for exactly these."""
     display: str | dict[str, Any] | None = None
-    """What the gate's `display` returned, to be shown beside the arguments."""
+    """What the gate's `display` returned, to be shown in addition to the arguments."""
     payload: Any = None
     """For a tool's own question: its content. For a halt: the reason."""
     allowed: tuple[DecisionType, ...] = DECISION_TYPES
@@ -191,7 +191,7 @@ class Interrupt(Exception):
 
     Args:
         payload: what is asked: JSON-able, for `request.payload`.
-        allowed: the decisions that a person may take; `edit` is none of them.
+        allowed: the decisions that a person may take; `edit` is not possible.
 
     Raises:
         UsageError: if `allowed` is empty or holds an unknown decision.
@@ -256,7 +256,9 @@ def checked_allowed(
         )
     for name in names:
         if name not in known:
-            raise UsageError(f"{what} holds {name!r}, which is no decision: use {', '.join(known)}")
+            raise UsageError(
+                f"{what} holds {name!r}, which is not a decision: use {', '.join(known)}"
+            )
     return cast("tuple[DecisionType, ...]", names)
 
 

@@ -175,7 +175,7 @@ async def activate(
         agent: the definition that the caller expects; None for the one that the store names.
         services: of the runtime.
         values: the state's values if the agent is new.
-        listener: gets events that are no records.
+        listener: gets events that are not records.
         on_fact: gets records once they are durable.
 
     Raises:

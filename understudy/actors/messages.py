@@ -45,7 +45,7 @@ class RunChoices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
-    """Run the agent; the future brings the outcome."""
+    """Run the agent; the future resolves to the outcome."""
 
     message: ModelRequest | None
     """None if the message is in the queue already."""

@@ -1,4 +1,4 @@
-"""The run task: an asyncio task that runs an agent's pipeline, beside the agent's actor."""
+"""The run task: an asyncio task that runs an agent's pipeline, next to the agent's actor."""
 
 from __future__ import annotations
 

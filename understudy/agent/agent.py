@@ -85,14 +85,15 @@ class Agent:
             client retries, so that retries never multiply.
         interrupt_on: short for `middleware=[HumanInTheLoop(...)]`.
         output_key: the key in `state.values` for the final text (or its value, with `output_type`),
-            so that `{key}` in the instructions of other agents reads it. Text beside tool calls is
+            so that `{key}` in the instructions of other agents reads it. Text next to tool calls is
             not final, and an empty text is not stored.
         output_type: a type that the final text is parsed as, from JSON. The model gets the schema;
             an answer that does not fit goes back to it with the errors, which costs a model call.
         include_contents: how much of the conversation before this run the model sees: all of it,
             or with `"none"` only the run's input and, in a workflow, the latest turn by another
             author.
-        pause_when: called after each model reply; True or a reason pauses the run.
+        pause_when: called without arguments after each model reply; True or a reason pauses the
+            run.
         idle_timeout: seconds after which a `Runtime` passivates the idle agent; None = never; by
             default the runtime's own.
 
@@ -188,14 +189,15 @@ class Agent:
             input: the user's message.
             state: the conversation so far; empty by default.
             until_tool: end the run as soon as this tool has a result.
-            until_tool_success: the same, but only for a result that is no error.
+            until_tool_success: the same, but only for a result that is not an error.
             max_runs: instead of the agent's own.
             deadline: seconds that the run may take, over all its resumes, without the waits for
                 people. Then it stops at once, also in the middle of a call.
             early_stopping_prompt: instead of the agent's own.
             cancellation: one or more sources, called before each step, that may cancel the run.
             deps: passed to tools as `ctx.deps`; never stored.
-            pause_when: called after each model reply, beside the agent's own.
+            pause_when: called without arguments after each model reply, in addition to the agent's
+                own.
             clock, new_id: where time and ids come from, to simulate or replay a run.
             journal: gets each record as it is made.
             on_event: called with each event, from any thread; replies are streamed then.
@@ -304,6 +306,8 @@ class Agent:
                 and a right one still works.
             NotInterrupted: without decisions, if no run is open; with them, if the request was
                 answered differently before.
+            UsageError: for an invalid state or option.
+            JournalFailed: if the journal refuses a record.
 
         """
         environment = RunEnvironment.of(
@@ -323,7 +327,12 @@ class Agent:
         decisions: Decisions | None = None,
         **options: Unpack[EnvironmentOptions],
     ) -> Outcome:
-        """`resume` for code without an event loop, with the same options."""
+        """`resume` for code without an event loop, with the same options and errors.
+
+        Raises:
+            UsageError: inside a running event loop: use `await agent.resume(...)` there.
+
+        """
         return self._sync(lambda: self.resume(state, decisions, **options), "resume")
 
     def stream(

@@ -123,9 +123,10 @@ Refusal: TypeAlias = Fenced | StoreConflict
 class Backend(Protocol):
     """A database that keeps records. Plain blocking calls: the store calls them in its threads.
 
-    One thread calls the *writer's* methods, another one the *reader's*: each needs a connection of
-    its own. A writer's change is made between `begin` and `commit`; one transaction holds the
-    changes of several agents. Such a change raises:
+    One thread calls the *writer's* methods, another one the *reader's*, a third one `renew`: each
+    needs a connection of its own. A fourth one calls `open` before they start, and `close` after.
+    A writer's change is made between `begin` and `commit`; one transaction holds the changes of
+    several agents. Such a change raises:
 
     - `Fenced`, `OwnedElsewhere`, `StoreConflict`: this change was not made; the other changes of
       the transaction continue.

@@ -111,7 +111,7 @@ class Store(Protocol):
 
 
 class DatabaseStore:
-    """A store in a database: one thread writes, one reads, one renews the lease.
+    """A store in a database: one thread writes, one reads, one renews, one opens and closes.
 
     Args:
         backend: the database.
@@ -137,8 +137,8 @@ class DatabaseStore:
         self._terms: dict[str, int] = {}
         # `run_in_executor` with a ThreadPoolExecutor(1) takes 1.10 to 1.17 times as long for a
         # read, and the interpreter joins its thread at exit, so a read that hangs would hang it.
-        self._reader = WorkerThreads(1)
-        self._opener = WorkerThreads(1)
+        self._reader = WorkerThreads(1, name="understudy-reader")
+        self._opener = WorkerThreads(1, name="understudy-opener")
 
     @property
     def host(self) -> str:

@@ -47,7 +47,7 @@ class LoopThread:
     def stop(self, timeout: float | None = None) -> bool:
         """Cancel the tasks of the loop, end its actors, and close it.
 
-        Called on the loop itself it requests this and returns at once. To stop twice is no error.
+        Called on the loop itself it requests this and returns at once. It may be called twice.
 
         Args:
             timeout: seconds to wait for the thread; None waits for ever.

@@ -122,7 +122,7 @@ class ChildRunner(Protocol):
 
 
 class Run:
-    """One run, for the time of one attempt: from where its state is to an outcome."""
+    """One attempt at a run, as steps and hooks see it."""
 
     def __init__(
         self,

@@ -287,14 +287,16 @@ class AgentState:
 
         Raises:
             SchemaVersionError: if a newer version wrote it.
-            UsageError: if it is no stored state, incomplete or damaged.
+            UsageError: if it is not a stored state, is incomplete or damaged.
 
         """
         version = data.get("schema_version") if isinstance(data, Mapping) else None
         if version is None:
-            raise UsageError("This is no stored AgentState: it has no 'schema_version'")
+            raise UsageError("This is not a stored AgentState: it has no 'schema_version'")
         if isinstance(version, int) and version < 1:
-            raise UsageError(f"This is no stored AgentState: its 'schema_version' is {version!r}")
+            raise UsageError(
+                f"This is not a stored AgentState: its 'schema_version' is {version!r}"
+            )
         if version != SCHEMA_VERSION:
             raise SchemaVersionError(version=version, known=SCHEMA_VERSION)
         missing = [key for key in _KEYS if key not in data]

@@ -51,7 +51,7 @@ class SqliteBackend:
     writes. Space that a deletion frees is used again; the file itself does not shrink.
 
     Args:
-        path: of the database. A missing file is made; its folder must exist. Beside it are
+        path: of the database. A missing file is made; its folder must exist. Next to it are
             `<path>.lock` and, while it is open, `<path>-wal` and `<path>-shm`.
         durability: what a commit survives. `"full"`: a power cut. `"normal"`: the death of the
             process; a power cut may lose the newest commits, never an older one. `"off"`: as

@@ -41,7 +41,7 @@ NO_ANSWER = "I reached the limit of what I may do here before I had an answer."
 async def check_stop(run: Run) -> Outcome | None:
     """Before a turn: call `before_step`, then stop by an active signal or at `max_runs`.
 
-    Skipped when the model's last answer is due already, or the end of the run is decided.
+    Skipped when the model is to give its last answer now, or the end of the run is decided.
     """
     current = run.current
     if current.turn is not None or current.closing is not None or current.early_stop is not None:
@@ -85,7 +85,7 @@ def stop_before(run: Run) -> Outcome | None:
 
 
 def end_by(run: Run, signals: StopSignals, text: str) -> End:
-    """How signals end the run: as stopped, or as completed if the strongest is no forced stop."""
+    """How signals end the run: as stopped; completed if the strongest is not a forced stop."""
     highest = signals.highest
     assert highest is not None, "only called with at least one signal"
     data = signals.to_dict()

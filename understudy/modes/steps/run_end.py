@@ -124,7 +124,7 @@ def final_end(definition: AgentDefinition, text: str) -> End:
     """The end of a run by a final text, with the output parsed from it.
 
     Raises:
-        InvalidOutput: if the text is no value of the output type.
+        InvalidOutput: if the text is not a value of the output type.
 
     """
     output = definition.output

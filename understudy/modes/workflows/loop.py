@@ -25,8 +25,8 @@ class Loop(Workflow):
         max_iterations: the maximum number of rounds, at least 1; None for no limit.
 
     Raises:
-        UsageError: for no agents, an item that is no agent, two agents with one name, or an invalid
-            limit.
+        UsageError: for no agents, an item that is not an agent, two agents with one name, or an
+            invalid limit.
 
     """
 

@@ -29,7 +29,7 @@ class Parallel(Workflow):
         return_failures: let the others finish, and report failures in `outcome.results` instead.
 
     Raises:
-        UsageError: for no agents, an item that is no agent, or two agents with one name.
+        UsageError: for no agents, an item that is not an agent, or two agents with one name.
 
     """
 

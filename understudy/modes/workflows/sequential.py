@@ -28,7 +28,7 @@ class Sequential(Workflow):
         agents: each an `Agent`; all of them, at any depth, have different names.
 
     Raises:
-        UsageError: for no agents, an item that is no agent, or two agents with one name.
+        UsageError: for no agents, an item that is not an agent, or two agents with one name.
 
     """
 

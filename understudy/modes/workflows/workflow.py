@@ -36,7 +36,7 @@ class RunAgents:
     """The step of a workflow; each kind of workflow has a subclass.
 
     Raises:
-        UsageError: for no agents, an item that is no agent, or two agents with one name.
+        UsageError: for no agents, an item that is not an agent, or two agents with one name.
 
     """
 
