@@ -183,13 +183,26 @@ class AgentRef(pykka.ActorRef[AgentActor]):
 
     # -------------------------------------------------------------------- steering
 
-    def cancel(self, message: str = "cancelled") -> Future[Outcome | None]:
+    def cancel(
+        self, message: str = "cancelled", *, context: Mapping[str, Any] | None = None
+    ) -> Future[Outcome | None]:
         """Stop the current run at once; the future brings its outcome, or None if there is no run.
 
         Finished calls are kept, a call under way is in doubt, the others are marked as not run.
+
+        Args:
+            message: why.
+            context: more about it, such as who cancelled; JSON-able, kept in the signal.
+
+        Raises:
+            UsageError: for a message that is no text, or a context that cannot be stored.
+
         """
+        signal = StopSignal(
+            StopReason.USER_REQUESTED, message, {} if context is None else context, source="cancel"
+        )
         future: Future[Outcome | None] = Future()
-        self._post(Cancel(StopSignal(StopReason.USER_REQUESTED, message, source="cancel"), future))
+        self._post(Cancel(signal, future))
         return future
 
     def pause(self, reason: str = "pause") -> Future[None]:
