@@ -203,7 +203,9 @@ class AgentRef(pykka.ActorRef[AgentActor]):
 
     # -------------------------------------------------------------------- steering
 
-    def cancel(self, message: str = "cancelled") -> Future[Outcome | None]:
+    def cancel(
+        self, message: str = "cancelled", *, context: Mapping[str, Any] | None = None
+    ) -> Future[Outcome | None]:
         """Stop the current run at once.
 
         The future resolves to its outcome, or to None if there is no run. Finished calls are kept,
@@ -211,10 +213,17 @@ class AgentRef(pykka.ActorRef[AgentActor]):
 
         Args:
             message: why; the message of the run's stop signal.
+            context: more about it, such as who cancelled; JSON-able, kept in the signal.
+
+        Raises:
+            UsageError: for a message that is not text, or a context that cannot be stored.
 
         """
+        signal = StopSignal(
+            StopReason.USER_REQUESTED, message, {} if context is None else context, source="cancel"
+        )
         future: Future[Outcome | None] = Future()
-        self._post(Cancel(StopSignal(StopReason.USER_REQUESTED, message, source="cancel"), future))
+        self._post(Cancel(signal, future))
         return future
 
     def pause(self, reason: str = "pause") -> Future[None]:
