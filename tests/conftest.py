@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import faulthandler
+import functools
 import gc
-from collections.abc import AsyncIterator, Iterator
+import inspect
+import os
+import sys
+from collections.abc import Generator, Iterator
 
 import pykka
 import pytest
@@ -15,20 +21,30 @@ from tests.support.places import place, sqlite  # noqa: E402
 from tests.support.postgres import cutter, hosts, postgres_server, postgres_url  # noqa: E402
 from understudy.actors import LoopActorRegistry  # noqa: E402
 
+STDERR = pytest.StashKey[int]()
+SECONDS_TO_CLEAN_UP = 60
 __all__ = ["cutter", "hosts", "place", "postgres_server", "postgres_url", "sqlite"]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs a server; where only one kind of store does, that parameter is marked."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what needs a server; where only one kind of store does, that parameter is marked.
+
+    Unless a time limit is given, a slow test may take three times as long as another one before it
+    counts as hanging.
+    """
+    limited = config.getoption("timeout") is not None
     for item in items:
+        if item.get_closest_marker("slow") and not limited:
+            item.add_marker(pytest.mark.timeout(180))
         fixtures = getattr(item, "fixturenames", ())
         if "postgres_url" in fixtures or "postgres_server" in fixtures:
             item.add_marker(pytest.mark.postgres)
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """No garbage is collected while tests are: nearly all that is made stays."""
     gc.disable()
+    config.stash[STDERR] = os.dup(2)  # it is not captured yet
 
 
 def pytest_collection_finish() -> None:
@@ -36,6 +52,34 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_exception_interact(node: pytest.Item | pytest.Collector) -> None:
+    """After a failure what follows may hang as well, and pytest has stopped its own timer."""
+    if isinstance(node, pytest.Item) and not node.config.getoption("usepdb"):
+        stderr = node.config.stash[STDERR]
+        faulthandler.dump_traceback_later(SECONDS_TO_CLEAN_UP, exit=True, file=stderr)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    """An async test leaves no task on its loop; one that hangs says where each task waits."""
+    test = pyfuncitem.obj
+    if inspect.iscoroutinefunction(test):
+
+        @functools.wraps(test)
+        async def alone(**arguments: object) -> None:
+            try:
+                await test(**arguments)
+            except asyncio.CancelledError:
+                for task in asyncio.all_tasks():
+                    task.print_stack(file=sys.stderr)
+                raise
+            assert not own_tasks(), "the test leaves tasks behind"
+
+        pyfuncitem.obj = alone
+    return (yield)
 
 
 @pytest.fixture(scope="session")
@@ -50,16 +94,3 @@ def leaves_no_actor_behind() -> Iterator[None]:
     pykka.ActorRegistry.stop_all(block=True, timeout=10)
     assert LoopActorRegistry.get_all() == []
     assert pykka.ActorRegistry.get_all() == []
-
-
-@pytest.fixture(autouse=True)
-def leaves_no_task_behind(request: pytest.FixtureRequest, leaves_no_actor_behind: None) -> None:
-    """Of async tests. Their loop ends before actors are looked for: its end is theirs."""
-    if "anyio_backend" in request.fixturenames:
-        request.getfixturevalue("own_tasks_end")
-
-
-@pytest.fixture
-async def own_tasks_end() -> AsyncIterator[None]:
-    yield
-    assert not own_tasks(), "the test leaves tasks behind"
