@@ -45,6 +45,7 @@ local: $(VENV)/.local  ## the real small model for MODEL=local (compiles for som
 
 $(VENV)/.ready: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "understudy needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
+	@echo "Setting up $(VENV): about a minute."
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@

@@ -123,7 +123,7 @@ def _reply(request: ScriptedRequest) -> Any:
     if last.outcome == "denied":
         return f"I am sorry, I cannot refund this order. {_reason(last)}".rstrip()
     if last.outcome != "success":
-        return f"I am sorry, the refund did not go through: {last.content}"
+        return f"I am sorry, the refund did not go through: {_as_text(last.content)}"
     return f"It is done: {_as_text(last.content)}"
 
 

@@ -151,7 +151,7 @@ def read_decision(line: str, request: Request) -> Decision:
     names = [name for name in request.allowed if word and name.startswith(word.lower())]
     if len(names) != 1:
         offered = ", ".join(names or request.allowed)
-        raise ValueError(f"{word!r} is no decision here: write one of {offered}.")
+        raise ValueError(f"{word!r} is not a decision here: write one of {offered}.")
     match names[0]:
         case "approve":
             if rest:  # someone who writes more than "approve" means more than that

@@ -376,6 +376,35 @@ def test_a_plain_hook_may_signal_from_its_thread() -> None:
     assert recorded_in == {threading.get_ident()}, "on the loop, whichever thread asks for it"
 
 
+@pytest.mark.parametrize("loop_is", ["closed", "stopped"])
+@pytest.mark.parametrize("caller", ["thread", "other loop"])
+def test_a_signal_after_the_loop_of_the_run_has_ended_is_refused(loop_is: str, caller: str) -> None:
+    """P3: a late hook gets the promised error, and does not hang."""
+    runs: list[Run] = []
+
+    class Keeps(Middleware):
+        async def before_step(self, run: Run) -> None:
+            runs.append(run)
+
+    agent = Agent("a", ScriptedModel(["done"]), middleware=[Keeps()])
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(agent.execute("go"))
+    if loop_is == "closed":
+        loop.close()
+
+    async def signals() -> None:
+        runs[0].signal(SIGNAL)
+
+    def signal() -> None:
+        runs[0].signal(SIGNAL) if caller == "thread" else asyncio.run(signals())
+
+    with pytest.raises(UsageError, match="the run is over"):
+        signal()
+    with pytest.raises(UsageError, match="the run is over"):
+        runs[0].request_continuation()
+    loop.close()
+
+
 def test_a_continuation_after_a_final_reply_asks_the_model_again_with_a_user_message() -> None:
     """P3: providers want the user to speak before the model does again."""
 

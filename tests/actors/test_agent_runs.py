@@ -103,7 +103,7 @@ async def test_a_run_leaves_the_status_of_its_outcome_and_records_before_it_tell
             await (ref.pause("lunch") if end == "paused" else ref.cancel())
             held.release.set()
         seen: list[Status] = []
-        async with asyncio.timeout(4):
+        async with asyncio.timeout(30):
             async for event in subscription:
                 if isinstance(event.event, StatusChanged):
                     seen.append(event.event.status)
@@ -221,7 +221,7 @@ async def test_a_message_sent_to_an_idle_agent_starts_a_run() -> None:
         ref = runtime.spawn("gated")
         subscription = ref.events()
         await soon(ref.send("hello"))
-        async with asyncio.timeout(4):
+        async with asyncio.timeout(30):
             async for event in subscription:
                 if isinstance(event.event, RunFinished):
                     break
@@ -440,7 +440,7 @@ async def test_an_agent_that_asks_nothing_takes_no_answer() -> None:
     agent, _ = gated("done")
     async with Runtime([agent]) as runtime:
         ref = runtime.spawn("gated")
-        with pytest.raises(NotInterrupted):
+        with pytest.raises(DecisionError):
             await soon(ref.resume({"r1": approve()}))
 
 
@@ -682,7 +682,7 @@ async def test_an_agent_that_was_woken_by_another_one_is_not_part_of_its_run() -
         first, second = (runtime.spawn(name, name, deps=runtime) for name in ("a", "b"))
         subscription = second.events()
         assert completed(await soon(first.run("go"))).text == "a done"
-        async with asyncio.timeout(4):
+        async with asyncio.timeout(30):
             async for event in subscription:
                 if isinstance(event.event, RunFinished):
                     break

@@ -306,12 +306,12 @@ class _Gate:
         self._may.set()
 
     async def reached(self, loop: asyncio.AbstractEventLoop) -> None:
-        await loop.run_in_executor(None, self._waits.wait, 4)
+        await loop.run_in_executor(None, self._waits.wait, 30)
 
     def pass_through(self) -> None:
         if not self._may.is_set():
             self._waits.set()
-            assert self._may.wait(8)
+            assert self._may.wait(30)
 
 
 class _Gated(FaultyBackend):
@@ -376,7 +376,7 @@ async def test_a_locked_database_is_waited_for_or_told(
         try:
             if not patience:
                 with pytest.raises(StoreUnavailable, match="locked"):
-                    async with asyncio.timeout(20):
+                    async with asyncio.timeout(45):
                         await run
             else:
                 await soon(runtime.agents())
@@ -386,7 +386,7 @@ async def test_a_locked_database_is_waited_for_or_told(
             other.close()
         if not patience:
             run = ref.run("go")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(45):
             assert completed(await run).text == "two"
 
 

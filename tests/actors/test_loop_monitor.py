@@ -25,7 +25,7 @@ async def test_whoever_holds_the_loop_up_is_named_in_the_log_and_to_subscribers(
     @tool
     async def holds_the_loop() -> str:
         """Block, as an async tool must not."""
-        assert noticed.wait(10)
+        assert noticed.wait(30)
         return "done"
 
     logger = logging.getLogger("understudy.actors.loop_monitor")

@@ -49,7 +49,7 @@ def in_time(work: Callable[[], object]) -> None:
             future.set_exception((type(error), error, error.__traceback__))
 
     threading.Thread(target=go, daemon=True).start()
-    future.get(timeout=15)
+    future.get(timeout=45)
 
 
 # ---------------------------------------------------------------------- the two forms
@@ -58,7 +58,7 @@ def in_time(work: Callable[[], object]) -> None:
 def test_with_starts_a_loop_of_its_own_and_a_thread_gets_the_outcome() -> None:
     def work() -> None:
         with Runtime([echo()]) as runtime:
-            outcome = runtime.spawn("echo", "one").run("hello").get(timeout=5)
+            outcome = runtime.spawn("echo", "one").run("hello").get(timeout=30)
             assert completed(outcome).text == "you said hello"
 
     in_time(work)
@@ -86,13 +86,13 @@ def test_many_threads_run_agents_of_one_runtime() -> None:
 
             def use(number: int) -> None:
                 ref = runtime.spawn("echo", f"agent {number % 4}")
-                texts[number] = completed(ref.run(f"{number}").get(timeout=5)).text
+                texts[number] = completed(ref.run(f"{number}").get(timeout=30)).text
 
             threads = [threading.Thread(target=use, args=(n,), daemon=True) for n in range(16)]
             for thread in threads:
                 thread.start()
             for thread in threads:
-                thread.join(10)
+                thread.join(30)
 
     in_time(work)
     assert texts == {number: f"you said {number}" for number in range(16)}
@@ -131,7 +131,7 @@ def test_an_async_tool_that_gets_in_the_runtimes_own_thread_is_told() -> None:
         agent = Agent("outer", ScriptedModel([call("blocks"), "done"]), tools=[blocks])
         with Runtime([agent, echo()]) as runtime:
             ref = runtime.spawn("outer", deps=runtime.spawn("echo"))
-            assert completed(ref.run("go").get(timeout=5)).text == "done"
+            assert completed(ref.run("go").get(timeout=30)).text == "done"
 
     in_time(work)
     assert len(errors) == 1
@@ -293,7 +293,7 @@ async def test_a_runtime_is_entered_once() -> None:
 def test_stopping_twice_is_stopping_once() -> None:
     def work() -> None:
         with Runtime([echo()]) as runtime:
-            runtime.spawn("echo").run("hello").get(timeout=5)
+            runtime.spawn("echo").run("hello").get(timeout=30)
             runtime.stop()
             runtime.stop()
 
@@ -325,7 +325,7 @@ def test_a_tool_that_stops_its_own_runtime_is_told_and_blocks_nobody(inline: boo
         runtime = Runtime([agent])
         runtime.__enter__()
         ref = runtime.spawn("suicidal", deps=runtime)
-        assert completed(ref.run("go").get(timeout=3)).text == "done"
+        assert completed(ref.run("go").get(timeout=30)).text == "done"
         runtime.stop()
 
     in_time(work)
@@ -350,7 +350,7 @@ def test_a_tool_that_waits_for_its_own_agent_to_rest_is_told(inline: bool) -> No
         runtime = Runtime([agent])
         runtime.__enter__()
         ref = runtime.spawn("tired", "self", deps=runtime)
-        assert completed(ref.run("go").get(timeout=3)).text == "done"
+        assert completed(ref.run("go").get(timeout=30)).text == "done"
         runtime.stop()
 
     in_time(work)
@@ -464,10 +464,10 @@ def test_ask_and_tell_are_run_and_send() -> None:
     def work() -> None:
         with Runtime([echo()]) as runtime:
             ref = runtime.spawn("echo")
-            assert completed(ref.ask("one", timeout=5)).text == "you said one"
+            assert completed(ref.ask("one", timeout=30)).text == "you said one"
             ref.tell("two")
-            assert completed(ref.ask("three", block=False).get(timeout=5)).text
-            assert "three" in str(ref.state().get(timeout=5).messages)
+            assert completed(ref.ask("three", block=False).get(timeout=30)).text
+            assert "three" in str(ref.state().get(timeout=30).messages)
 
     in_time(work)
 
@@ -559,7 +559,7 @@ async def test_the_tree_shows_the_sub_agents_that_open_calls_run() -> None:
 def test_a_runtime_of_the_parent_process_refuses_everything_in_a_forked_child() -> None:
     """DESIGN §5: the loop's thread is not there, so a wait would be for ever."""
     with Runtime([Agent("a", ScriptedModel(lambda _: "ok"))]) as runtime:
-        runtime.spawn("a").run("go").get(timeout=5)
+        runtime.spawn("a").run("go").get(timeout=30)
         read, write = os.pipe()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads

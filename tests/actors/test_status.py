@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.support.agents import Held, told_by_users
@@ -14,11 +16,13 @@ from understudy import (
     ScriptedModel,
     Status,
     Stopped,
+    approve,
     call,
     respond,
     tool,
 )
 from understudy.actors import AgentRef, StatusChanged, Subscription
+from understudy.middleware import SubAgent
 
 
 @tool
@@ -124,3 +128,27 @@ async def test_after_a_cancel_messages_that_were_only_sent_wait_for_the_next_mes
         assert len(model.requests) == 1
         assert isinstance(await soon(ref.run("next")), Completed)
         assert told_by_users(model.requests[-1])[-2:] == ["queued", "next"]
+
+
+async def test_the_audit_lists_decisions_of_nested_agents_in_their_order() -> None:
+    def gated(name: str, *replies: Any, **options: Any) -> Agent:
+        gate = {"refund": True}
+        return Agent(name, ScriptedModel([*replies]), interrupt_on=gate, **options)
+
+    kid = gated("kid", call("refund", {"order_id": "1"}), "paid", tools=[refund], description="-")
+    boss = gated(
+        "boss",
+        call("task", {"task_name": "kid", "instructions": "pay"}),
+        call("refund", {"order_id": "2"}),
+        "done",
+        tools=[refund],
+        middleware=[SubAgent([kid], general_purpose=False)],
+    )
+    async with Runtime([boss]) as runtime:
+        ref = runtime.spawn("boss")
+        outcome: Any = await soon(ref.run("go"))
+        while isinstance(outcome, Interrupted):
+            outcome = await soon(ref.resume(outcome.decide(approve())))
+        assert isinstance(outcome, Completed)
+        decided = await soon(ref.decisions())
+        assert [record.request.arguments["order_id"] for record in decided] == ["1", "2"]

@@ -591,7 +591,7 @@ class Slow:
         def block(x: str) -> str:
             did.append(x)
             if x == "late":
-                let_go.wait(10)
+                let_go.wait(30)
             return f"did {x}"
 
         self.pay = tool(name="pay", timeout=0.01)(hang)
@@ -650,7 +650,7 @@ async def test_a_plain_tool_that_gets_no_thread_within_its_limit_is_not_in_doubt
 
     @tool
     def blocks() -> str:
-        release.wait(10)
+        release.wait(30)
         return "released"
 
     @tool(timeout=0.05)
@@ -768,7 +768,7 @@ def test_a_late_result_settles_a_doubt_that_is_to_be_asked_about(slow: Slow) -> 
 
     @tool(timeout=0.05, on_unknown="ask")
     def late(x: str) -> str:
-        slow.let_go.wait(10)
+        slow.let_go.wait(30)
         return x
 
     journal = Watching()

@@ -119,9 +119,9 @@ def test_a_persons_response_stands_for_the_refund(tmp_path: Path) -> None:
 def test_what_is_no_decision_is_shown_and_asked_again(here: Here) -> None:
     """I5."""
     wrong = [
-        ("yes", "'yes' is no decision here: write one of approve, edit, reject, respond."),
-        ("", "'' is no decision here"),
-        ("re", "'re' is no decision here: write one of reject, respond."),
+        ("yes", "'yes' is not a decision here: write one of approve, edit, reject, respond."),
+        ("", "'' is not a decision here"),
+        ("re", "'re' is not a decision here: write one of reject, respond."),
         ("approve 5 euros", "approve takes nothing after it"),
         ("edit {amount: 5", "edit takes the arguments as a JSON object"),
         ("edit 5", "edit takes the arguments as a JSON object, not 5"),

@@ -28,7 +28,7 @@ class ClaimsWhileTheLeaseEnds:
     def renew(self) -> float:
         self._renewals += 1
         if self._renewals == 2:
-            assert self._claiming.wait(4)
+            assert self._claiming.wait(30)
             raise Fenced(agent_id="*", why="the test says so")
         if self._renewals == 3:
             self._next_lease.set()
@@ -36,7 +36,7 @@ class ClaimsWhileTheLeaseEnds:
 
     def claim(self, agent_id: str, agent: str | None) -> Owned:
         self._claiming.set()
-        assert self._next_lease.wait(4)
+        assert self._next_lease.wait(30)
         return Owned(agent_id=agent_id, agent="desk", incarnation=1, epoch=1, last_seq=0)
 
     def open(self) -> None: ...
@@ -50,7 +50,7 @@ async def test_a_lease_that_ends_while_a_claim_is_under_way_takes_the_claim_with
     store = DatabaseStore(cast("Backend", ClaimsWhileTheLeaseEnds()))
     await store.open(lambda: None)
     try:
-        async with asyncio.timeout(8):
+        async with asyncio.timeout(30):
             owned = await store.claim("t", "desk")
         assert owned is not None
         journal = store.journal(
@@ -68,6 +68,6 @@ async def test_a_change_of_a_store_that_is_closed_is_refused_and_does_not_wait(
     store = DatabaseStore(SqliteBackend(str(tmp_path / "store.db"), host="here"))
     await store.open(lambda: None)
     await store.close()
-    async with asyncio.timeout(4):
+    async with asyncio.timeout(30):
         with pytest.raises(StoreBroken, match="closed"):
             await store.delete("t")

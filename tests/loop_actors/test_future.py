@@ -38,7 +38,7 @@ def in_thread(call: Callable[[], Any]) -> Callable[[], Any]:
     thread.start()
 
     def join() -> Any:
-        thread.join(10)
+        thread.join(30)
         return outcome[0]
 
     return join
@@ -229,12 +229,12 @@ def test_two_threads_that_get_a_hooked_future_call_its_hook_once() -> None:
     def hook(timeout: float | None) -> str:
         calls.append(timeout)
         entered.set()
-        leave.wait(10)
+        leave.wait(30)
         return "brought"
 
     future.set_get_hook(hook)
     first = in_thread(future.get)
-    entered.wait(10)
+    entered.wait(30)
     with pytest.raises(pykka.Timeout):  # the second waits no longer than it said
         future.get(timeout=0)
     second = in_thread(future.get)
@@ -284,12 +284,12 @@ def test_a_future_is_awaited_on_several_loops_and_got_in_threads_at_once() -> No
     async def waiting() -> int:
         task = asyncio.ensure_future(wait_for(future))
         await asyncio.sleep(0)
-        ready.wait(10)
+        ready.wait(30)
         return int(await task)
 
     joins = [in_thread(lambda: asyncio.run(waiting())) for _ in range(3)]
     joins.append(in_thread(future.get))
-    ready.wait(10)
+    ready.wait(30)
     future.set(5)
     assert [join() for join in joins] == [5, 5, 5, 5]
 
@@ -338,14 +338,14 @@ async def test_cancelling_an_await_of_a_hooked_future_does_not_stop_its_hook() -
     def hook(timeout: float | None) -> str:
         calls.append(timeout)
         entered.set()
-        leave.wait(10)
+        leave.wait(30)
         return "brought"
 
     future: Future[str] = Future()
     future.set_get_hook(hook)
     first = asyncio.ensure_future(wait_for(future))
     second = asyncio.ensure_future(wait_for(future))
-    await asyncio.to_thread(entered.wait, 10)
+    await asyncio.to_thread(entered.wait, 30)
     first.cancel()
     await asyncio.sleep(0)
     leave.set()
@@ -358,7 +358,7 @@ async def test_a_blocking_hook_and_a_foreign_source_are_awaited_without_blocking
     go = threading.Event()
     foreign: pykka.ThreadingFuture[str] = pykka.ThreadingFuture()
     hooked: Future[str] = Future()
-    hooked.set_get_hook(lambda _timeout: str(go.wait(10)))
+    hooked.set_get_hook(lambda _timeout: str(go.wait(30)))
     joined = asyncio.ensure_future(wait_for(hooked.map(str.lower).join(foreign)))
     await asyncio.sleep(0)
     go.set()  # on the loop: it is free

@@ -64,11 +64,11 @@ def test_stopping_cancels_its_tasks_and_ends_its_actors() -> None:
         loop_for_start.reset(token)
     idle.ask("x")
     asks = [busy.ask("in progress", block=False), busy.ask("waiting", block=False)]
-    assert entered.wait(10)
+    assert entered.wait(30)
     assert thread.stop(timeout=10) is True
     for ask in asks:
         with pytest.raises(pykka.ActorDeadError):
-            ask.get(timeout=10)
+            ask.get(timeout=30)
     assert unwound == ["in progress"]
     assert not busy.is_alive()
     assert not idle.is_alive()
@@ -84,7 +84,7 @@ def test_an_actor_that_is_started_while_it_stops_is_ended_with_it() -> None:
     def start_late() -> None:
         """In the executor of the loop, whose end the loop awaits last."""
         loop_for_start.set(loop)
-        assert first_ended.wait(10)
+        assert first_ended.wait(30)
         late.append(LoopActor.start())
         late[0].ask("started")
 

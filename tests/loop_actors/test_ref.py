@@ -93,7 +93,7 @@ def test_an_ask_that_times_out_says_so_and_the_message_is_still_handled() -> Non
 
     class Blocking(Actor):
         def on_receive(self, message: Any) -> Any:
-            leave.wait(10)
+            leave.wait(30)
             return super().on_receive(message)
 
     notes: list[Any] = []
@@ -284,19 +284,19 @@ def test_stop_now_from_a_thread_stops_at_once_what_waits() -> None:
     class Blocking(Actor):
         def on_receive(self, message: Any) -> Any:
             entered.set()
-            leave.wait(10)
+            leave.wait(30)
             return super().on_receive(message)
 
     notes: list[Any] = []
     ref = Blocking.start(notes)
     first, second = ref.ask(1, block=False), ref.ask(2, block=False)
-    entered.wait(10)
+    entered.wait(30)
     stopping = ref.stop_now()
     with pytest.raises(pykka.ActorDeadError):
-        second.get(timeout=10)
+        second.get(timeout=30)
     leave.set()
-    assert first.get(timeout=10) == 1  # a plain handler cannot be interrupted
-    assert stopping.get(timeout=10) is True
+    assert first.get(timeout=30) == 1  # a plain handler cannot be interrupted
+    assert stopping.get(timeout=30) is True
     assert notes == ["start", 1]
 
 
@@ -388,7 +388,7 @@ def test_threads_that_monitor_while_it_stops_get_one_down_each() -> None:
     start = threading.Barrier(9)
 
     def monitor(number: int) -> None:
-        start.wait(10)
+        start.wait(30)
         for _ in range(20):
             ref.monitor(partial(note, number))
 
@@ -398,10 +398,10 @@ def test_threads_that_monitor_while_it_stops_get_one_down_each() -> None:
     threads = [threading.Thread(target=monitor, args=(n,)) for n in range(8)]
     for thread in threads:
         thread.start()
-    start.wait(10)
+    start.wait(30)
     ref.stop()
     for thread in threads:
-        thread.join(10)
+        thread.join(30)
     assert sorted(seen) == sorted(list(range(8)) * 20)
 
 
@@ -414,7 +414,7 @@ def test_actor_stopped_is_waited_for_as_an_event() -> None:
     waiting = threading.Thread(target=ref.actor_stopped.wait, args=(10,))
     waiting.start()
     ref.stop()
-    waiting.join(10)
+    waiting.join(30)
     assert not waiting.is_alive()
     assert ref.actor_stopped.wait() is True
     assert isinstance(ref.actor_stopped, threading.Event)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import threading
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -767,6 +768,51 @@ def test_a_wrapper_may_change_the_arguments_and_they_are_validated() -> None:
 # ------------------------------------------------------------------------- prepare
 
 
+class Odd(Middleware):
+    """Raises in one of the hooks that no run calls."""
+
+    def __init__(self, hook: str, error: Exception) -> None:
+        self.hook, self.error = hook, error
+
+    def prepare(self, definition: Any) -> Prepared:
+        if self.hook == "prepare":
+            raise self.error
+        return Prepared()
+
+    def check(self, definition: Any) -> None:
+        if self.hook == "check":
+            raise self.error
+
+
+@pytest.mark.parametrize("hook", ["prepare", "check"])
+def test_what_is_raised_while_an_agent_is_made_names_the_middleware(hook: str) -> None:
+    """R8."""
+    with pytest.raises(UsageError, match=f"{hook} of middleware 'Odd' raised LookupError: none"):
+        Agent("a", noting(), middleware=[Odd(hook, LookupError("none"))])
+    with pytest.raises(UsageError, match="give two") as raised:
+        Agent("a", noting(), middleware=[Odd(hook, UsageError("give two"))])
+    (note_,) = raised.value.__notes__
+    assert note_ == f"Raised by {hook} of middleware 'Odd' of agent 'a'."
+
+
+def test_a_display_hook_that_raises_shows_that_message_as_it_is(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Half(Middleware):
+        def transform_display_message(self, message: Any) -> Any:
+            if not isinstance(message, ModelResponse):
+                raise LookupError("only replies")
+            return dataclasses.replace(message, parts=[TextPart("shown")])
+
+    agent = Agent("a", ScriptedModel(["done"]), middleware=[Half()])
+    messages = agent.execute_sync("go").state.messages
+    asked, replied = agent.display(messages)
+    assert asked is messages[0]
+    assert isinstance(replied, ModelResponse)
+    assert replied.text == "shown"
+    assert "transform_display_message of middleware 'Half' raised LookupError" in caplog.text
+
+
 def test_prepare_adds_instructions_and_tools() -> None:
     """DESIGN 4, R3."""
 
@@ -781,3 +827,30 @@ def test_prepare_adds_instructions_and_tools() -> None:
     assert model.requests[0].instructions == "Be kind.\n\nNote all."
     assert model.requests[0].tools == ("breaks", "note")
     assert [part.content for part in returns(outcome)] == ["noted x"]
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("check_tool_call", "check_tool_calls"),
+        ("on_runstart", "on_run_start"),
+        ("wrap_tool_calls", "wrap_tool_call"),
+        ("before_llm", "before_model"),
+        ("transform_quantum", "the hooks are"),
+    ],
+)
+def test_a_method_that_looks_like_a_hook_and_is_none_is_refused(name: str, meant: str) -> None:
+    async def hook(self: Any, *_: Any) -> None: ...
+
+    misspelt = type("Gate", (Middleware,), {name: hook})
+    with pytest.raises(UsageError, match=rf"Gate\.{name} is not a hook.*{meant}"):
+        Agent("a", ScriptedModel(["done"]), middleware=[misspelt()])
+
+
+def test_a_middleware_may_have_methods_of_its_own() -> None:
+    class Own(Middleware):
+        def _check_anything(self) -> None: ...
+
+        def helper(self) -> None: ...
+
+    Agent("a", ScriptedModel(["done"]), middleware=[Own()])

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from pydantic_ai.messages import ToolReturnPart
 
 from tests.support.agents import (
     assert_valid_history,
@@ -43,6 +44,7 @@ from understudy import (
 )
 from understudy.errors import NotHaltable
 from understudy.middleware import Haltable, HumanInTheLoop, Middleware, SubAgent
+from understudy.models import ScriptedRequest
 from understudy.modes import Loop, Parallel, Sequential
 
 
@@ -403,12 +405,12 @@ def test_a_halted_agent_actor_is_interrupted_and_after_the_dismissal_idle() -> N
     agent, _ = halting([call("alarm")])
     with Runtime(agents=[agent]) as runtime:
         ref = runtime.spawn("cook", id="one")
-        outcome = ref.run("go").get(timeout=5)
+        outcome = ref.run("go").get(timeout=30)
         assert isinstance(outcome, Interrupted)
         assert ref.status() is Status.INTERRUPTED
-        (pending,) = runtime.pending().get(timeout=5)
+        (pending,) = runtime.pending().get(timeout=30)
         assert pending.request.kind == "halt"
-        done: Outcome = ref.resume(outcome.decide(dismiss())).get(timeout=5)
+        done: Outcome = ref.resume(outcome.decide(dismiss())).get(timeout=30)
         assert isinstance(done, Stopped)
         assert ref.status() is Status.IDLE
 
@@ -421,3 +423,28 @@ def test_a_new_message_moves_on_from_a_halt() -> None:
     assert done.text == "never said"
     assert "Halted the run" in str(results(done.state)[0].content)
     assert_valid_history(done.state)
+
+
+@pytest.mark.parametrize("how", ["dismissed", "withdrawn"])
+def test_the_parents_model_learns_why_its_sub_agent_halted_the_run(how: str) -> None:
+    """I11."""
+    seen: list[str] = []
+
+    def reply(request: ScriptedRequest) -> Any:
+        parts = [part for message in request.messages for part in message.parts]
+        seen[:] = [str(part.content) for part in parts if isinstance(part, ToolReturnPart)]
+        return "I see" if seen else call("task", {"task_name": "cook", "instructions": "cook"})
+
+    cook, _ = halting([call("alarm")], middleware=[])
+    boss = Agent(
+        "boss",
+        ScriptedModel(reply),
+        middleware=[SubAgent([cook], general_purpose=False), Haltable()],
+    )
+    outcome: Outcome = interrupted(boss.execute_sync("go"))
+    if how == "dismissed":
+        assert isinstance(outcome, Interrupted)
+        outcome = boss.resume_sync(reloaded(outcome.state), outcome.decide(dismiss()))
+        assert isinstance(outcome, Stopped)
+    completed(boss.execute_sync("what happened?", state=reloaded(outcome.state)))
+    assert seen == ["The agent that this call ran halted the run: smoke in the kitchen"]

@@ -479,7 +479,7 @@ def test_tasks_of_one_reply_run_concurrently_and_their_results_keep_call_order()
 
     @tool
     async def wait() -> str:
-        await asyncio.wait_for(begun.wait(), 5)  # a hang would say nothing
+        await asyncio.wait_for(begun.wait(), 30)  # a hang would say nothing
         order.append("wait")
         return "waited"
 
@@ -1018,3 +1018,65 @@ def test_a_definition_reads_a_request_of_a_child_as_plain_data(ran: Ran) -> None
         for part in message.parts
     )
     assert not isinstance(outcome, Failed)
+
+
+# ------------------------------------------------------------------------- errors stay errors
+
+
+@tool
+def books(order: int) -> str:
+    raise LookupError(f"there is no order {order}")
+
+
+def test_an_error_of_a_childs_until_tool_is_an_error_for_the_parent() -> None:
+    """S4: it is no result of the task."""
+    clerk = child("clerk", call("books", {"order": 7}), tools=[books], until_tool="books")
+    parent = Agent(
+        "parent",
+        ScriptedModel([task("clerk"), "sorry"]),
+        middleware=[SubAgent([clerk], general_purpose=False)],
+    )
+    (part,) = results(completed(parent.execute_sync("go")).state)
+    assert part.outcome == "failed"
+    assert "there is no order 7" in str(part.content)
+    assert "'clerk'" in str(part.content)
+
+
+@pytest.mark.parametrize("returned", ["outcome", "tool_result"])
+def test_a_tool_that_returns_an_error_of_the_agent_that_it_ran_has_failed(returned: str) -> None:
+    """S4."""
+    clerk = child("clerk", call("books", {"order": 7}), tools=[books], until_tool="books")
+
+    @tool
+    async def delegate(ctx: ToolContext) -> Any:
+        outcome = await ctx.run_agent("clerk", "go")
+        return outcome if returned == "outcome" else outcome.tool_result
+
+    parent = Agent(
+        "parent",
+        ScriptedModel([call("delegate"), "sorry"]),
+        tools=[delegate],
+        middleware=[SubAgent([clerk], general_purpose=False)],
+    )
+    (part,) = results(completed(parent.execute_sync("go")).state)
+    assert part.outcome == "failed"
+    assert "there is no order 7" in str(part.content)
+
+
+@pytest.mark.parametrize("works", [True, False], ids=["completed", "failed"])
+def test_a_tool_may_return_the_outcome_of_the_agent_that_it_ran(works: bool) -> None:
+    """S4: its text is the result, and its failure an error."""
+    inner = Agent("inner", ScriptedModel(["fine" if works else RuntimeError("no network")]))
+
+    @tool
+    async def delegate(ctx: ToolContext) -> Any:
+        return await ctx.run_agent(inner, "go")
+
+    parent = Agent("parent", ScriptedModel([call("delegate"), "done"]), tools=[delegate])
+    (part,) = results(completed(parent.execute_sync("go")).state)
+    if works:
+        assert (part.outcome, part.content) == ("success", "fine")
+    else:
+        assert part.outcome == "failed"
+        assert "no network" in str(part.content)
+        assert "'inner'" in str(part.content)

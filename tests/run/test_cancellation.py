@@ -70,7 +70,7 @@ def test_a_source_is_asked_at_the_start_and_before_each_step() -> None:
     assert source.asked == [0, 0, 1, 2]
 
 
-def test_cancelled_before_the_start_no_model_is_asked_and_no_hook_is_called() -> None:
+def test_cancelled_before_the_start_no_model_is_asked_and_no_run_is_started() -> None:
     """P7."""
     called: list[str] = []
 
@@ -87,7 +87,7 @@ def test_cancelled_before_the_start_no_model_is_asked_and_no_hook_is_called() ->
     agent = Agent("a", model, middleware=[Looks()])
     outcome = stopped(agent.execute_sync("go", cancellation=source))
     assert model.requests == []
-    assert called == []
+    assert called == ["end"]
     assert outcome.signals == StopSignals(
         (StopSignal.user_requested("not today", source="cancellation"),)
     )
@@ -143,6 +143,14 @@ def test_no_override_lifts_a_cancellation() -> None:
     agent = Agent("a", model, tools=[work], middleware=[Extends()])
     assert stopped(agent.execute_sync("go", cancellation=source)).signals.highest is not None
     assert len(model.requests) == 1
+
+
+@pytest.mark.parametrize("reason", [StopSignal.completed, StopSignal.finish_reason])
+def test_a_source_stops_the_run_whatever_the_reason_of_its_signal_is(reason: Any) -> None:
+    """P7: what a source says is a cancellation."""
+    signal = reason("all done")
+    outcome = Agent("a", ScriptedModel(["no"])).execute_sync("go", cancellation=Counting(signal))
+    assert stopped(outcome).signals == StopSignals((signal,))
 
 
 def test_a_source_is_asked_whatever_else_asks_the_run_to_stop() -> None:
@@ -323,8 +331,8 @@ def test_a_source_of_the_agents_own_is_asked_under_a_runtime() -> None:
     with Runtime(agents=[agent]) as runtime:
         source.cancel()
         ref, other = runtime.spawn("a", id="ticket-42"), runtime.spawn("a", id="ticket-43")
-        stopped(ref.run("go").get(timeout=5))
+        stopped(ref.run("go").get(timeout=30))
         assert ref.status() is Status.CANCELLED
-        completed(other.run("go").get(timeout=5))
+        completed(other.run("go").get(timeout=30))
         source.reset()
-        completed(ref.run("go").get(timeout=5))
+        completed(ref.run("go").get(timeout=30))

@@ -285,15 +285,6 @@ def test_a_run_that_is_paused_starts_once_and_ends_once() -> None:
     assert log[3:] == ["end x"]
 
 
-def test_a_run_that_fails_skips_the_end_hooks() -> None:
-    """R4."""
-    log: list[str] = []
-    model = ScriptedModel([RuntimeError("down")])
-    outcome = Agent("a", model, middleware=[Watching("x", log)]).execute_sync("go")
-    assert isinstance(outcome, Failed)
-    assert log == ["start x", "before x"]
-
-
 # ------------------------------------------------------------------------- R5: failing models
 
 

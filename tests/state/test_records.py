@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 import pytest
 
+from understudy.state import fold
 from understudy.state.records import Record, Started, record_from_dict, record_to_dict
 
 RECORDS: tuple[Any, ...] = get_args(Record)
@@ -45,3 +46,9 @@ def test_a_record_goes_through_copies_pickle_and_json() -> None:
     assert pickle.loads(pickle.dumps(started)) == started
     assert record_from_dict(record_to_dict(started)) == started
     assert dataclasses.replace(started, attempt=3).attempt == 3
+
+
+def test_every_kind_of_record_changes_the_state() -> None:
+    """A kind that is not folded would fail the first run that records it."""
+    missing = [kind.__name__ for kind in RECORDS if kind not in fold._APPLY]
+    assert missing == [], f"add a function for each to _APPLY in {fold.__name__}"

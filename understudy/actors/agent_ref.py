@@ -83,6 +83,7 @@ class AgentRef(pykka.ActorRef[AgentActor]):
         until_tool_success: UntilTool | None = None,
         max_runs: int | None = None,
         deadline: float | None = None,
+        early_stopping_prompt: str | None = None,
         message_id: str | None = None,
         if_interrupted: Literal["withdraw", "error"] = "withdraw",
     ) -> Future[Outcome]:
@@ -97,6 +98,8 @@ class AgentRef(pykka.ActorRef[AgentActor]):
             max_runs: the maximum number of model calls in this run; the agent's own by default.
             deadline: seconds after which the run is stopped, without the time that it waits for
                 people.
+            early_stopping_prompt: the user message that asks for the last answer at a limit; the
+                agent's own by default.
             message_id: the caller's id of this message. A message with the same id again is not
                 run again: its future resolves to the outcome of the first.
             if_interrupted: what to do while requests of an earlier run are pending: `"withdraw"`
@@ -121,6 +124,7 @@ class AgentRef(pykka.ActorRef[AgentActor]):
             until_tool_success=until_tool_success,
             max_runs=max_runs,
             deadline=deadline,
+            early_stopping_prompt=early_stopping_prompt,
         )
         future: Future[Outcome] = Future()
         request = RunRequest(
@@ -169,8 +173,8 @@ class AgentRef(pykka.ActorRef[AgentActor]):
     def resume(self, decisions: Mapping[str, Decision | Mapping[str, Any]]) -> Future[Outcome]:
         """Answer requests and continue the run; the future resolves to its outcome.
 
-        The future raises `DecisionError` if a request is unknown or withdrawn, or a decision does
-        not fit it, and `NotInterrupted` if the request was answered differently before.
+        The future raises `DecisionError` if a decision does not fit, or its request is not
+        pending, and `NotInterrupted` if the request has another decision already.
 
         Args:
             decisions: by request id. Some of them are enough: the others stay pending.
@@ -290,7 +294,10 @@ class AgentRef(pykka.ActorRef[AgentActor]):
     def decisions(self) -> Future[list[DecisionRecord]]:
         """The audit: every decision ever recorded, oldest first."""
         return self._query(
-            lambda activation: [d for s in activation.state.tree for d in s.decisions]
+            lambda activation: sorted(
+                (record for state in activation.state.tree for record in state.decisions),
+                key=lambda record: record.at,
+            )
         )
 
     def events(self, after: int = 0) -> Subscription:

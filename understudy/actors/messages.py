@@ -25,6 +25,7 @@ class RunChoices:
     until_tool_success: UntilTool | None = None
     max_runs: int | None = None
     deadline: float | None = None
+    early_stopping_prompt: str | None = None
 
     def options_for(self, agent: Agent) -> RunOptions:
         """The options, checked against the agent's definition.
@@ -34,7 +35,11 @@ class RunChoices:
 
         """
         return agent.run_options(
-            self.until_tool, self.until_tool_success, self.max_runs, self.deadline
+            self.until_tool,
+            self.until_tool_success,
+            self.max_runs,
+            self.deadline,
+            self.early_stopping_prompt,
         )
 
 

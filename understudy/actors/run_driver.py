@@ -187,15 +187,14 @@ class RunDriver:
         """Record decisions and continue the run.
 
         Raises:
-            DecisionError: if a decision does not fit its request.
-            NotInterrupted: if nothing waits for an answer.
+            DecisionError: if a decision does not fit, or its request is not pending.
+            NotInterrupted: if the request has another decision already, or the run goes on now.
 
         """
         slot, activation = self._slot, self._activation
         runner, state = activation.agent.runner, activation.state
-        if state.run is None:
-            raise NotInterrupted(f"Agent {slot.id!r} has had no run: there is nothing to answer")
         new = runner.check_decisions(state, resume.decisions, slot.services.clock)
+        assert state.run is not None, "what was decided about is a request of a run"
         if self._answer_if_quarantined(resume.future):
             return
         if state.run.over:
@@ -226,12 +225,13 @@ class RunDriver:
         if run is None:
             cancel.future.set(None)
             return
-        if run.cancelled is None:
-            activation.ledger.record(CancelRequested(signal=cancel.signal.to_dict()))
+        # Also where one is recorded: this one cuts off the `on_run_end` hooks that it led to.
+        signal = run.cancelled if run.cancelled is not None else cancel.signal.to_dict()
+        activation.ledger.record(CancelRequested(signal=dict(signal)))
         if activation.task is not None:
             activation.task.cancel()
         else:
-            self._stop_run(cancel.signal)
+            self._stop_run(StopSignal.from_dict(signal))
         activation.outcome_futures += (cancel.future,)
 
     def unpause(self) -> None:

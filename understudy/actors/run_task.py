@@ -9,7 +9,6 @@ from typing import Any
 
 from understudy.actors.activation import RunTaskResult
 from understudy.actors.agent_slot import AgentSlot, running_agents
-from understudy.errors import StoreError
 from understudy.outcomes import Outcome
 from understudy.run.run import Halted
 from understudy.stopping import StopSignal
@@ -61,6 +60,9 @@ async def _run(
 async def _cancelled(slot: AgentSlot, error: BaseException) -> RunTaskResult:
     """A run is cancelled only if that is recorded; any other cancellation is a crash."""
     activation = slot.current
+    task = asyncio.current_task()
+    while task is not None and task.cancelling():
+        task.uncancel()  # what cancels it from now on cuts off the hooks at the end of the run
     try:
         activation.journal.check_owner()
         run = activation.state.run
@@ -72,5 +74,7 @@ async def _cancelled(slot: AgentSlot, error: BaseException) -> RunTaskResult:
         signal = StopSignal.from_dict(run.cancelled)
         stopped = runner.stop(activation.ledger, signal, environment=slot.environment())
         return RunTaskResult(outcome=await stopped)
-    except StoreError as failed:  # fenced, or the end could not be recorded
+    except asyncio.CancelledError:
+        raise
+    except BaseException as failed:  # fenced, the end could not be recorded, or a hook killed it
         return RunTaskResult(crash=failed)

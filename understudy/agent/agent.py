@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Literal, TypeVar, Unpack, cast, overload
@@ -13,7 +14,12 @@ from pydantic_ai.settings import ModelSettings
 from tenacity import AsyncRetrying
 
 from understudy._base.clock import Clock, NewId
-from understudy.agent.build_definition import build_definition, check_deadline, check_limits
+from understudy.agent.build_definition import (
+    build_definition,
+    check_deadline,
+    check_limits,
+    check_prompt,
+)
 from understudy.agent.runner import (
     Decisions,
     EnvironmentOptions,
@@ -39,6 +45,7 @@ from understudy.state.agent_state import AgentState
 from understudy.state.records import Revoked, Settled
 from understudy.tools import Tool, ToolResult
 
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
@@ -50,6 +57,7 @@ class ExecuteOptions(EnvironmentOptions, total=False):
     until_tool_success: UntilTool | None
     max_runs: int | None
     deadline: float | None
+    early_stopping_prompt: str | None
 
 
 class Agent:
@@ -68,6 +76,8 @@ class Agent:
         max_runs: the maximum number of model calls in one run.
         early_stopping: what happens when one more is due: `"force"` fails the run; `"generate"`
             lets the model answer once more, without tools, and completes it.
+        early_stopping_prompt: the user message that asks for that last answer, also where a limit
+            or a signal asks for it; by default one that says that a limit is reached.
         max_overrides: how many times in a row a stop signal of one guard may be overridden.
         fallback_models: asked in order if the model fails, for that call only.
         model_settings: Pydantic AI's, such as `{"temperature": 0}`.
@@ -104,6 +114,7 @@ class Agent:
         *,
         max_runs: int = 50,
         early_stopping: str = "force",
+        early_stopping_prompt: str | None = None,
         max_overrides: int = 3,
         fallback_models: Sequence[str | Model] = (),
         model_settings: ModelSettings | None = None,
@@ -126,6 +137,7 @@ class Agent:
             interrupt_on=interrupt_on,
             max_runs=max_runs,
             early_stopping=early_stopping,
+            early_stopping_prompt=early_stopping_prompt,
             max_overrides=max_overrides,
             fallback_models=fallback_models,
             model_settings=model_settings,
@@ -159,6 +171,7 @@ class Agent:
         until_tool_success: UntilTool | None = None,
         max_runs: int | None = None,
         deadline: float | None = None,
+        early_stopping_prompt: str | None = None,
         cancellation: CancellationSource | Sequence[CancellationSource] | None = None,
         deps: Any = None,
         pause_when: PauseWhen | None = None,
@@ -180,6 +193,7 @@ class Agent:
             max_runs: instead of the agent's own.
             deadline: seconds that the run may take, over all its resumes, without the waits for
                 people. Then it stops at once, also in the middle of a call.
+            early_stopping_prompt: instead of the agent's own.
             cancellation: one or more sources, called before each step, that may cancel the run.
             deps: passed to tools as `ctx.deps`; never stored.
             pause_when: called without arguments after each model reply, in addition to the agent's
@@ -193,7 +207,9 @@ class Agent:
             JournalFailed: if the journal refuses a record.
 
         """
-        run_options = self.run_options(until_tool, until_tool_success, max_runs, deadline)
+        run_options = self.run_options(
+            until_tool, until_tool_success, max_runs, deadline, early_stopping_prompt
+        )
         environment = RunEnvironment.of(
             deps=deps,
             pause_when=pause_when,
@@ -211,6 +227,7 @@ class Agent:
         until_tool_success: UntilTool | None = None,
         max_runs: int | None = None,
         deadline: float | None = None,
+        early_stopping_prompt: str | None = None,
     ) -> RunOptions:
         """The options of a run, checked, with the until pair collapsed.
 
@@ -219,7 +236,7 @@ class Agent:
                 a workflow.
 
         """
-        given = (until_tool, until_tool_success, max_runs, deadline)
+        given = (until_tool, until_tool_success, max_runs, deadline, early_stopping_prompt)
         if all(option is None for option in given):
             return self._plain_options
         refuse_both(until_tool, until_tool_success)
@@ -230,8 +247,14 @@ class Agent:
                 f"Agent {self.name!r} runs other agents by {definition.mode!r} and calls no model "
                 "itself, so max_runs would count nothing: give it to its agents, or a deadline here"
             )
+        if early_stopping_prompt is not None and not definition.asks_model:
+            raise UsageError(
+                f"Agent {self.name!r} runs other agents by {definition.mode!r} and calls no model "
+                "itself, so nothing would read early_stopping_prompt: give it to its agents"
+            )
         if names is not None:
             check_known(names, definition.tools, agent=self.name)
+        check_prompt(early_stopping_prompt, agent=self.name)
         limit = definition.max_runs if max_runs is None else max_runs
         check_limits(limit, definition.early_stopping, agent=self.name)
         return RunOptions(
@@ -239,6 +262,7 @@ class Agent:
             require_tool_success=require_success,
             max_runs=limit,
             deadline=check_deadline(deadline),
+            early_stopping_prompt=early_stopping_prompt,
         )
 
     def execute_sync(self, input: UserInput, **options: Unpack[ExecuteOptions]) -> Outcome:
@@ -278,8 +302,10 @@ class Agent:
             clock, new_id, journal, on_event: as in `execute`.
 
         Raises:
-            DecisionError: if a decision does not fit. Nothing ran, and a right one still works.
-            NotInterrupted: if no run is open, or the request was answered differently before.
+            DecisionError: if a decision does not fit, or its request is not pending. Nothing ran,
+                and a right one still works.
+            NotInterrupted: without decisions, if no run is open; with them, if the request was
+                answered differently before.
             UsageError: for an invalid state or option.
             JournalFailed: if the journal refuses a record.
 
@@ -422,11 +448,17 @@ class Agent:
         return ledger.state
 
     def display(self, messages: Sequence[ModelMessage]) -> list[ModelMessage]:
-        """The messages as a person should see them: through `transform_display_message`."""
+        """The messages as a person should see them: through `transform_display_message`.
+
+        A hook that raises is logged, and changes nothing about that message.
+        """
         shown = []
         for message in messages:
             for hook in self.definition.hooks.transform_display_message:
-                message = hook.function(message) or message
+                try:
+                    message = hook.function(message) or message
+                except Exception as error:  # one message must not hide all the others
+                    logger.exception("%s", hook.failure(error))
             shown.append(message)
         return shown
 

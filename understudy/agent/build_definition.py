@@ -5,8 +5,9 @@ Each mistake that can be found before a run is found here, and named with its re
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -50,6 +51,7 @@ def build_definition(
     _check_options(mode=mode, instructions=instructions, **options)
     agent = options["name"]
     check_limits(options["max_runs"], options["early_stopping"], agent=agent)
+    check_prompt(options["early_stopping_prompt"], agent=agent)
     check_overrides(options["max_overrides"], agent=agent)
     if options.get("idle_timeout") not in ("runtime", None):
         checked_seconds(options["idle_timeout"], what=f"Agent {agent!r}: idle_timeout")
@@ -114,8 +116,24 @@ def build_definition(
                 f"mode has no step {step}, so it would be silently off: add the step"
             )
     for item in stack:
-        item.check(definition)
+        with _named(item, "check", agent=agent):
+            item.check(definition)
     return definition
+
+
+@contextlib.contextmanager
+def _named(item: Middleware, hook: str, *, agent: object) -> Iterator[None]:
+    """Name the middleware in what its hook raises: in a note where it is a `UsageError` already."""
+    where = f"{hook} of middleware {item.name!r}"
+    try:
+        yield
+    except UsageError as error:
+        error.add_note(f"Raised by {where} of agent {agent!r}.")
+        raise
+    except Exception as error:
+        raise UsageError(
+            f"Agent {agent!r}: {where} raised {type(error).__name__}: {error}"
+        ) from error
 
 
 def _check_options(
@@ -183,6 +201,7 @@ def _check_workflow(definition: AgentDefinition) -> None:
         "output_key or output_type": definition.output,
         "max_runs": definition.max_runs != AgentDefinition.max_runs,
         "early_stopping": definition.early_stopping != AgentDefinition.early_stopping,
+        "early_stopping_prompt": definition.early_stopping_prompt is not None,
         "max_overrides": definition.max_overrides != AgentDefinition.max_overrides,
     }
     for option, given in unused.items():
@@ -234,6 +253,13 @@ def check_limits(max_runs: object, early_stopping: object, *, agent: str) -> Non
         raise UsageError(
             f"Agent {agent!r}: `early_stopping` must be 'force' or 'generate', got "
             f"{early_stopping!r}"
+        )
+
+
+def check_prompt(prompt: object, *, agent: str) -> None:
+    if prompt is not None and (not isinstance(prompt, str) or not prompt.strip()):
+        raise UsageError(
+            f"Agent {agent!r}: `early_stopping_prompt` must be a non-empty text, got {prompt!r}"
         )
 
 
@@ -315,7 +341,8 @@ def _prepared(definition: AgentDefinition, stack: Sequence[Middleware]) -> Agent
     instructions, tools = list(definition.instructions), dict(definition.tools)
     children = {child.definition.name: child for child in definition.mode.agents}
     for item in stack:
-        added = item.prepare(definition)
+        with _named(item, "prepare", agent=agent):
+            added = item.prepare(definition)
         if not isinstance(added, Prepared):
             raise UsageError(f"{item.name}.prepare must return Prepared(...), got {added!r}")
         check_instructions(added.instructions, agent=agent)
@@ -344,6 +371,7 @@ _CHILD_OPTIONS = (
     "model",
     "max_runs",
     "early_stopping",
+    "early_stopping_prompt",
     "max_overrides",
     "until_tool",
     "until_tool_success",
@@ -379,6 +407,7 @@ def _child(given: Any, parent: AgentDefinition) -> ChildAgent:
         interrupt_on=None,
         max_runs=given.get("max_runs", 50),
         early_stopping=given.get("early_stopping", "force"),
+        early_stopping_prompt=given.get("early_stopping_prompt"),
         max_overrides=given.get("max_overrides", 3),
         fallback_models=parent.fallback_models if "model" not in given else (),
         model_settings=parent.model_settings,

@@ -14,13 +14,14 @@ from understudy.errors import UsageError
 from understudy.models import resolve_model
 from understudy.models.model_names import refresh_client
 from understudy.modes.pipeline import run_pipeline
-from understudy.modes.steps.run_end import outcome_of
+from understudy.modes.steps.run_end import call_end_hooks, outcome_of
 from understudy.outcomes import Outcome
 from understudy.run.definition import AgentDefinition, ChildAgent, PauseWhen
 from understudy.run.ledger import ChildLedger
 from understudy.run.run import Run
 from understudy.state.agent_state import AgentState
 from understudy.state.records import End, RunEnded, RunStarted
+from understudy.state.run_state import RunState
 from understudy.stopping import StopSignals
 
 
@@ -68,14 +69,42 @@ class NestedRuns:
             )
         elif state.run.end is not None:
             return outcome_of(state.run.end, state, definition, {})
-        run = Run(
+        run = self._run(parent, key, definition, models=models)
+        return await run_pipeline(run, definition.mode)
+
+    def view(self, parent: Run, key: str) -> Run | None:
+        """This child's run, for hooks; None if it is over or its agent is not known here."""
+        child = parent.state.children[key].run
+        if child is None or child.over:
+            return None
+        definition = self._definition_of(parent.definition, child)
+        return None if definition is None else self._run(parent, key, definition)
+
+    async def stop(self, parent: Run, key: str, signals: StopSignals) -> None:
+        """End this child, whose pipeline does not run now, as stopped."""
+        child = parent.state.children[key]
+        assert child.run is not None, "only a child that has begun is stopped"
+        run = self.view(parent, key)
+        if run is not None:
+            await call_end_hooks(run, run.stopped(signals), final=True)
+        end = End(outcome="stopped", signals=signals.to_dict())
+        ledger = ChildLedger(parent.ledger, key, child.run.agent)
+        ledger.record(RunEnded(end=end, at=parent.clock.now()))
+
+    def _run(
+        self, parent: Run, key: str, definition: AgentDefinition, *, models: tuple[Model, ...] = ()
+    ) -> Run:
+        ledger = ChildLedger(parent.ledger, key, definition.name)
+        assert ledger.state.run is not None, "a child's run is made once its start is recorded"
+        shares = ledger.state.run.shared is not None
+        return Run(
             definition=definition,
             ledger=ledger,
             models=models,
             clock=parent.clock,
             new_id=parent.new_id,
             threads=parent.threads,
-            agent_id=agent_id,
+            agent_id=ledger.state.run.agent_id,
             agent_path=(*parent.agent_path, definition.name),
             deps=parent.deps,
             pause_when=_pause_when(parent) if shares else None,
@@ -85,15 +114,17 @@ class NestedRuns:
             parent=parent,
             children=self,
         )
-        return await run_pipeline(run, definition.mode)
 
-    def stop(self, parent: Run, key: str, signals: StopSignals) -> None:
-        """Record that this child, whose pipeline does not run now, is stopped."""
-        child = parent.state.children[key]
-        assert child.run is not None, "only a child that has begun is stopped"
-        end = End(outcome="stopped", signals=signals.to_dict())
-        ledger = ChildLedger(parent.ledger, key, child.run.agent)
-        ledger.record(RunEnded(end=end, at=parent.clock.now()))
+    def _definition_of(self, parent: AgentDefinition, child: RunState) -> AgentDefinition | None:
+        """The definition of a child: declared by its parent, or run by a tool in this process."""
+        declared = [agent.definition for agent in (*parent.mode.agents, *parent.children.values())]
+        for definition in declared:
+            if definition.name == child.agent:
+                return definition
+        for definition in list(self._models):
+            if definition.name == child.agent and definition.fingerprint == child.fingerprint:
+                return definition
+        return None
 
     def models_below(self, definition: AgentDefinition) -> tuple[Model, ...]:
         """The models of the agents of this workflow, at any depth."""

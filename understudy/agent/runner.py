@@ -23,7 +23,8 @@ from understudy.journal import Journal
 from understudy.models.messages import UserInput, user_message
 from understudy.models.model_names import refresh_client
 from understudy.modes.pipeline import run_pipeline
-from understudy.modes.steps.run_end import outcome_of
+from understudy.modes.steps.check_stop import ANSWER_PROMPT
+from understudy.modes.steps.run_end import call_end_hooks, end_of, outcome_of, withdrawn_by
 from understudy.outcomes import Interrupted, Outcome, Paused
 from understudy.run.cancellation import CancellationSource, as_sources
 from understudy.run.definition import AgentDefinition, PauseWhen
@@ -31,12 +32,23 @@ from understudy.run.instructions import render
 from understudy.run.ledger import Ledger, ledger_tree
 from understudy.run.run import Run, inside_run
 from understudy.state.agent_state import AgentState
-from understudy.state.records import Decided, End, RunEnded, RunStarted, Unpaused, Withdrawn
+from understudy.state.records import (
+    CancelRequested,
+    Decided,
+    End,
+    Once,
+    RunEnded,
+    RunStarted,
+    Unpaused,
+    Withdrawn,
+)
 from understudy.stopping import StopSignal, StopSignals
 from understudy.tools import InvalidArguments
 
 Decisions = Mapping[str, Decision | Mapping[str, Any]]
 """Decisions, or their plain form such as `{"type": "approve"}`, by request id."""
+
+WITHDRAWN = withdrawn_by("a new message took the place of the run")
 
 _THREADS = WorkerThreads()
 
@@ -202,8 +214,12 @@ class Runner:
         if run is not None and not run.over:
             # A start that the journal refuses must not withdraw the open run.
             ledger.check(started())
+            open_run = self._run(ledger, environment, models=())
+            await call_end_hooks(open_run, open_run.stopped(WITHDRAWN), final=True)
             withdraw(ledger, environment.clock)
-        ledger.record(started())
+        prompt = options.early_stopping_prompt
+        own = (Once(key=ANSWER_PROMPT, value=prompt),) if prompt is not None else ()
+        ledger.record(started(), *own)
         # Race: an actor may get `cancel` before the start of the run is recorded. There is no run
         # to cancel then, so the actor keeps the signal until here
         # (test_a_cancel_before_a_run_begins_over_a_standing_one_is_for_the_new_run).
@@ -219,13 +235,13 @@ class Runner:
         state = _checked_state(state)
         refuse_inside_run()
         current = state.run
-        if current is None:
-            raise NotInterrupted("This state has no run to resume: use execute(input, state=...)")
         new = (
             self.check_decisions(state, decisions, environment.clock)
             if decisions is not None
             else {}
         )
+        if current is None:
+            raise NotInterrupted("This state has no run to resume: use execute(input, state=...)")
         if current.end is not None:
             if decisions is None or current.end.outcome == "withdrawn":
                 raise NotInterrupted(
@@ -274,14 +290,19 @@ class Runner:
 
     def view(self, ledger: Ledger, environment: RunEnvironment) -> Run:
         """A `Run` for hooks that are called outside the pipeline, between runs or during one."""
-        return self._run(ledger, environment)
+        return self._run(ledger, environment, models=())
 
     async def stop(
         self, ledger: Ledger, signal: StopSignal, *, environment: RunEnvironment
     ) -> Outcome:
         """End the open run as stopped. Finished calls are kept, the others marked in history."""
-        end = End(outcome="stopped", signals=StopSignals((signal,)).to_dict())
-        ledger.record(RunEnded(end=end, at=environment.clock.now()))
+        run = self._run(ledger, environment, models=())
+        if run.current.cancelled is None:
+            # Race: a crash while the hooks run. The run must not be continued after it.
+            ledger.record(CancelRequested(signal=signal.to_dict()))
+        outcome = run.stopped(StopSignals((signal,)))
+        await call_end_hooks(run, outcome, final=True)
+        ledger.record(RunEnded(end=end_of(run, outcome), at=environment.clock.now()))
         await ledger.durable()
         return self.ended(ledger.state)
 
@@ -292,12 +313,18 @@ class Runner:
         ledger.open(fresh=fresh)
         return ledger
 
-    def _run(self, ledger: Ledger, environment: RunEnvironment) -> Run:
+    def _run(
+        self,
+        ledger: Ledger,
+        environment: RunEnvironment,
+        *,
+        models: tuple[Model, ...] | None = None,
+    ) -> Run:
         definition = self._definition
         return Run(
             definition=definition,
             ledger=ledger,
-            models=self.models,
+            models=self.models if models is None else models,
             clock=environment.clock,
             new_id=environment.new_id,
             threads=environment.threads or _THREADS,
@@ -380,6 +407,10 @@ class Runner:
         """The decision as plain JSON data, with arguments that the tool accepts."""
         decision = checked_decision(request, given)
         try:
+            checked_json(
+                {"message": decision.message, "by": decision.by, "note": decision.note},
+                what=f"{decision.type}(...)",
+            )
             plain = checked_json({"value": decision.value}, what="respond(...)")
             arguments = decision.arguments
             if arguments is not None:
@@ -422,6 +453,8 @@ class RunOptions:
     require_tool_success: bool = False
     max_runs: int = 50
     deadline: float | None = None
+    early_stopping_prompt: str | None = None
+    """Instead of the agent's own; None for that."""
 
 
 def refuse_inside_run() -> None:

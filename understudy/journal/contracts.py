@@ -184,7 +184,8 @@ class Backend(Protocol):
 
         Raises:
             OwnedElsewhere: naming the host.
-            Fenced: if this host's own lease has ended.
+            Fenced: if this host's own lease is lost.
+            StoreUnavailable: if it has ended and may still be renewed, by `renew`.
 
         """
 
@@ -237,8 +238,10 @@ class Backend(Protocol):
             Seconds until the lease ends; infinity if only this host can have the store.
 
         Raises:
-            Fenced: if the lease had ended already, so other hosts may own the agents by now. Its
-                `agent_id` is `"*"`. The next call makes this a new host, which owns nothing yet.
+            Fenced: if the lease had ended and another host has claimed an agent of this one since,
+                or may have. Its `agent_id` is `"*"`. The next call makes this a new host, which
+                owns nothing yet. A lease that ended with all agents unclaimed is renewed: a claim
+                and a late renewal are a compare-and-set on the same row.
 
         """
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -127,7 +129,11 @@ class Middleware:
         """Decisions were made, and are recorded. Called before the run continues."""
 
     async def on_run_end(self, run: Run, outcome: Outcome) -> None:
-        """The run is completed or stopped. Not called if it is interrupted, paused or failed."""
+        """The run has ended, with whatever outcome. Not called if it is interrupted or paused.
+
+        Also called for a run that ended before `on_run_start`; one that a new message withdraws,
+        or that ends with the run around it, is `Stopped`.
+        """
 
     def transform_display_message(self, message: ModelMessage) -> ModelMessage | None:
         """The message to display instead of this one; None to display it as it is."""
@@ -150,13 +156,33 @@ _TABLE = (
 )
 
 
+_LOOKS_LIKE_A_HOOK = re.compile(r"(on|before|after|wrap|check|transform)_")
+
+
+def _refuse_misspelt_hooks(middleware: Middleware) -> None:
+    for name in dir(type(middleware)):
+        if not _LOOKS_LIKE_A_HOOK.match(name) or hasattr(Middleware, name):
+            continue
+        if not callable(getattr(type(middleware), name)):
+            continue
+        near = difflib.get_close_matches(name, _TABLE, n=1)
+        meant = f"did you mean {near[0]}?" if near else f"the hooks are: {', '.join(_TABLE)}."
+        raise UsageError(
+            f"{type(middleware).__name__}.{name} is not a hook: {meant} A method of your own may "
+            "have any other name, such as one that begins with an underscore"
+        )
+
+
 def collect_hooks(stack: Sequence[Middleware]) -> Hooks:
     """The hooks that these middleware override, each in calling order.
 
     Raises:
-        UsageError: for a plain hook that must be async, or an async one that must be plain.
+        UsageError: for a plain hook that must be async, or an async one that must be plain; and
+            for a method that looks like a hook and is none: a gate would silently be off.
 
     """
+    for middleware in stack:
+        _refuse_misspelt_hooks(middleware)
     table: dict[str, tuple[Hook, ...]] = {}
     for name in _TABLE:
         hooks = []

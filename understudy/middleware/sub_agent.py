@@ -12,7 +12,8 @@ from typing import Any, Literal
 
 from understudy.errors import UnderstudyError, UsageError
 from understudy.middleware.base import Middleware, Prepared
-from understudy.outcomes import Completed, Failed, Outcome, Stopped
+from understudy.outcomes import Outcome
+from understudy.run.child_calls import result_of_agent
 from understudy.run.definition import AgentDefinition
 from understudy.tools import Tool, ToolContext, ToolFailed
 
@@ -26,7 +27,7 @@ class SubAgent(Middleware):
     Args:
         agents: each an `Agent`, or a dict with `name`, `description` and any of `instructions`,
             `tools`, `middleware`, `model` (the parent's by default), `max_runs`, `early_stopping`,
-            `max_overrides`, `until_tool` or `until_tool_success`.
+            `early_stopping_prompt`, `max_overrides`, `until_tool` or `until_tool_success`.
         general_purpose: also offer an agent with the parent's model, tools and middleware, without
             its `SubAgent`.
         block_middleware: classes of the parent's middleware that the general-purpose agent does
@@ -122,7 +123,7 @@ class SubAgent(Middleware):
                 outcome: Outcome = await ctx.run_agent(task_name, instructions, max_depth=max_depth)
             except UnderstudyError as error:  # the child could not begin
                 raise ToolFailed(f"task {task_name!r} failed: {error}") from error
-            return _result(task_name, outcome)
+            return result_of_agent(outcome, what=f"task {task_name!r}")
 
         task.__annotations__["task_name"] = Literal[names]
         task.__annotations__["instructions"] = str
@@ -130,21 +131,6 @@ class SubAgent(Middleware):
         task.__doc__ = "Hand a task to another agent and get its result."
         # Idempotent: after a crash or an answer it runs again, and continues the same child.
         return Tool(task, name=_TOOL, idempotent=True)
-
-
-def _result(name: str, outcome: Outcome) -> Any:
-    """The child's result, or an error that names the task and the reason."""
-    match outcome:
-        case Completed(tool_result=None, text=text):
-            return text
-        case Completed(tool_result=result) if result is not None:
-            return result.content
-        case Failed(error=error):
-            raise ToolFailed(f"task {name!r} failed: {type(error).__name__}: {error}")
-        case Stopped():
-            raise ToolFailed(f"task {name!r} was not finished. {outcome.explain()}")
-        case _:
-            raise ToolFailed(f"task {name!r} ended as {outcome!r}")
 
 
 def _name_of(agent: Any) -> str:

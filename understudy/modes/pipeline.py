@@ -20,7 +20,7 @@ from understudy.modes.steps.check_stop import (
     halted,
     within_deadline,
 )
-from understudy.modes.steps.run_end import end_of
+from understudy.modes.steps.run_end import call_end_hooks, end_of
 from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Paused, Stopped
 from understudy.run.definition import ChildAgent, Pipeline
 from understudy.run.hooks import HookFailed
@@ -267,19 +267,8 @@ async def _finish(run: Run, outcome: Outcome) -> Outcome:
 
 
 async def _end(run: Run, outcome: Completed | Stopped | Failed) -> Completed | Stopped | Failed:
-    """Call `on_run_end` and record the end. A hook that fails here fails the run.
-
-    `on_run_end` is not called for a failed run, nor for one that ended before `on_run_start`.
-    """
-    hooks = run.definition.hooks
-    began = run.current.hooks_ran or not hooks.on_run_start
-    for hook in hooks.on_run_end:
-        if isinstance(outcome, Failed) or not began:
-            break
-        try:
-            await hook(run.threads, run, outcome)
-        except HookFailed as failure:
-            outcome = run.failed(failure.error)
+    """Call `on_run_end` and record the end. A hook that fails here fails the run."""
+    outcome = await call_end_hooks(run, outcome)
     try:
         run.record(RunEnded(end=end_of(run, outcome), at=run.clock.now()))
     except RecordRefused as refused:  # its error, or its signals, are too large to be stored

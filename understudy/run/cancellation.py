@@ -15,7 +15,11 @@ from understudy.state.agent_state import AgentState
 from understudy.stopping import StopSignal
 
 Answer = StopSignal | str | bool | None
-"""A signal, a message or True cancels; False, None or an empty text does not."""
+"""A signal, a message or True cancels; False, None or an empty text does not.
+
+The run is `Stopped` by a signal for whatever reason, also by `StopSignal.completed`: to complete a
+run, use `run.signal` in a hook.
+"""
 
 
 @runtime_checkable

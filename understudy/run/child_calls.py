@@ -7,10 +7,11 @@ from typing import Any
 
 from understudy.errors import UsageError
 from understudy.models.messages import user_message
-from understudy.outcomes import Interrupted, Outcome, Paused
+from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Paused, Stopped
 from understudy.run.definition import AgentDefinition, ChildAgent
 from understudy.run.run import Halted, Run, RunningChildren
 from understudy.state.run_state import Call
+from understudy.tools import ToolFailed
 
 
 class ChildSuspended(BaseException):
@@ -59,6 +60,29 @@ def make_run_agent(run: Run, call: Call) -> Callable[[Any, Any, int], Coroutine[
         raise ChildSuspended
 
     return run_agent
+
+
+def result_of_agent(outcome: Outcome, *, what: str) -> Any:
+    """The outcome of an agent that a call ran, as the result of that call.
+
+    Raises:
+        ToolFailed: where the agent has no result, or its until tool's result is an error: an error
+            below is an error above.
+
+    """
+    match outcome:
+        case Completed(tool_result=None, text=text):
+            return text
+        case Completed(tool_result=result) if result is not None and not result.is_error:
+            return result.content
+        case Completed(tool_result=result) if result is not None:
+            raise ToolFailed(f"{what} ended by an error of {result.tool_name!r}: {result.content}")
+        case Failed(error=error):
+            raise ToolFailed(f"{what} failed: {type(error).__name__}: {error}")
+        case Stopped():
+            raise ToolFailed(f"{what} was not finished. {outcome.explain()}")
+        case _:
+            raise ToolFailed(f"{what} ended as {outcome!r}")
 
 
 async def wait_for_children(run: Run, call: Call) -> None:

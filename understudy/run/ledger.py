@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 
 from understudy.errors import JournalFailed
 from understudy.events import Event, events_of
+from understudy.journal.codec import check_storable
 from understudy.journal.contracts import Journal
 from understudy.state.agent_state import AgentState
 from understudy.state.fold import apply
@@ -46,6 +47,7 @@ class Ledger:
         "_agent_path",
         "_count",
         "_journal",
+        "_journal_checks",
         "_listener",
         "_on_fact",
         "_owner_check",
@@ -77,6 +79,7 @@ class Ledger:
         self._state = state
         self._journal = journal
         self._owner_check = journal if isinstance(journal, _ChecksOwner) else None
+        self._journal_checks = isinstance(journal, _ChecksRecords)
         self._agent_path = agent_path
         self._listener = listener
         self._on_fact = on_fact
@@ -126,9 +129,17 @@ class Ledger:
     def record(self, *records: Record) -> None:
         """Record facts, in order.
 
-        The journal goes first: what it refuses must not be in the state.
+        The journal goes first: what it refuses must not be in the state. What no store could keep
+        is refused without one, too: the state would be stored as JSON that cannot be read.
+
+        Raises:
+            RecordRefused: if one of them cannot be stored; none is recorded then.
+
         """
         journal = self._journal
+        if not self._journal_checks:
+            for record in records:
+                check_storable(record)
         if journal is not None:
             self._append(records)
         for record in records:

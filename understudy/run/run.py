@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import contextvars
 import inspect
@@ -14,6 +15,7 @@ from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.usage import RunUsage
 
 from understudy._base.clock import Clock, NewId
+from understudy._base.event_loops import call_on
 from understudy._base.json_values import checked_json
 from understudy._base.worker_threads import WorkerThreads
 from understudy.errors import UnderstudyError, UsageError
@@ -40,6 +42,10 @@ from understudy.stopping import ExecutionContinuation, StopSignal, StopSignals
 
 inside_run: contextvars.ContextVar[Run | None] = contextvars.ContextVar("inside_run", default=None)
 """Set while a pipeline runs, so in tools, hooks and models too: `resume` is refused there."""
+
+
+_RUN_IS_OVER = "the run is over: nothing can be signalled any more"
+_LOOP_CHECK_SECONDS = 0.1
 
 
 class Halted(BaseException):
@@ -105,8 +111,14 @@ class ChildRunner(Protocol):
 
         """
 
-    def stop(self, parent: Run, key: str, signals: StopSignals) -> None:
-        """Record that this child, whose pipeline does not run now, is stopped."""
+    def view(self, parent: Run, key: str) -> Run | None:
+        """This child's run, for hooks, while its pipeline does not run.
+
+        None if it is over, or if its agent is not known here.
+        """
+
+    async def stop(self, parent: Run, key: str, signals: StopSignals) -> None:
+        """End this child, whose pipeline does not run now, as stopped."""
 
 
 class Run:
@@ -330,7 +342,7 @@ class Run:
         def record() -> None:
             run = self.state.run
             if self.closed or run is None or run.over:
-                raise UsageError("the run is over: nothing can be signalled any more")
+                raise UsageError(_RUN_IS_OVER)
             # `on_message` has a `Run` of its own, beside the one that runs the pipeline. It cannot
             # know whether the boundary before the next turn is decided already. So the turn counts
             # as begun: the signal waits for the next boundary, and does not get lost
@@ -342,17 +354,42 @@ class Run:
             if fact not in run.signals and fact not in run.overrides:
                 self.ledger.record(fact)
 
-        async def record_on_loop() -> None:
-            record()
+        self._call_on_loop(record)
 
-        # Race: a plain hook runs in a worker thread, and only the loop may change the state
-        # (test_a_plain_hook_may_signal_from_its_thread).
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            asyncio.run_coroutine_threadsafe(record_on_loop(), self._loop).result()
-        else:
-            record()
+    def _call_on_loop(self, function: Callable[[], None]) -> None:
+        """Call `function` on the loop of this run, from any thread; raise what it raises.
+
+        A plain hook runs in a worker thread, and only the loop may change the state
+        (`test_a_plain_hook_may_signal_from_its_thread`).
+
+        Raises:
+            UsageError: if the loop does not run any more.
+
+        """
+        if asyncio._get_running_loop() is self._loop:
+            function()
+            return
+        done: concurrent.futures.Future[None] = concurrent.futures.Future()
+
+        def call() -> None:
+            if done.set_running_or_notify_cancel():
+                try:
+                    function()
+                except BaseException as error:  # for the thread that waits
+                    done.set_exception(error)
+                else:
+                    done.set_result(None)
+
+        called = call_on(self._loop, call)
+        # Race: the loop may stop after it took the call, and then never makes it. Whether it runs
+        # is looked at while the thread waits; a call that has begun is waited for
+        # (test_a_signal_after_the_loop_of_the_run_has_ended_is_refused).
+        while called and not done.done():
+            concurrent.futures.wait((done,), timeout=_LOOP_CHECK_SECONDS)
+            called = self._loop.is_running() or not done.cancel()
+        if not called:
+            raise UsageError(_RUN_IS_OVER)
+        done.result()
 
     def begin_attempt(self) -> None:
         """The pipeline runs from now on."""
@@ -399,7 +436,7 @@ class Run:
             text=text,
             tool_result=tool_result,
             early_stopped=run.early_stop is not None,
-            output=text,
+            output=self.definition.untyped(text),
             results=tuple(results[index] for index in sorted(results)),
             run_id=run.run_id,
             state=self.state,

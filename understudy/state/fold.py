@@ -471,7 +471,7 @@ def _closing_part(state: AgentState, call: Call, record: r.RunEnded) -> ToolRetu
         return call.result.part
     inside = any(is_child_of(key, call.key) for key in state.children)
     if inside and (call.idempotent or not call.running):
-        content, moved_on = CHILD_STOPPED, False
+        content, moved_on = _why_child_stopped(state, call), False
     elif call.running:
         reason = "the run ended before it answered"
         state.doubts[call.key] = doubtful_call(call, reason)
@@ -486,6 +486,17 @@ def _closing_part(state: AgentState, call: Call, record: r.RunEnded) -> ToolRetu
         timestamp=record.at,
         outcome="denied" if moved_on else "interrupted",
     )
+
+
+def _why_child_stopped(state: AgentState, call: Call) -> str:
+    """What the model learns of a call whose agent did not finish; with a halt that it raised."""
+    halt = open_run(state).halt
+    if halt is not None:
+        for key in state.children:
+            inside = halt.run_id == key or halt.run_id.startswith(key + ".")
+            if is_child_of(key, call.key) and inside:
+                return f"The agent that this call ran halted the run: {halt.payload}"
+    return CHILD_STOPPED
 
 
 # A run that records one of these has got further: an attempt records none of them again that an

@@ -61,5 +61,6 @@ def model_content(value: Any, jsonable: Any) -> Any:
     if is_multi_modal_content(value):
         return value
     if isinstance(value, Sequence) and any(is_multi_modal_content(item) for item in value):
-        return list(value)
+        rest = jsonable if isinstance(jsonable, list) and len(jsonable) == len(value) else value
+        return [a if is_multi_modal_content(a) else b for a, b in zip(value, rest, strict=True)]
     return jsonable

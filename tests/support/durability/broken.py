@@ -79,7 +79,18 @@ def _j1() -> None:
 
         return asks
 
+    def committing(continue_or_finish: Callable[..., Any]) -> Callable[..., Any]:
+        # A process that dies between the decision to end and the end shows this. The two are
+        # commonly in one commit, so that only a rare crash comes between them: here they never are.
+        async def commits(run: Any) -> Any:
+            outcome = await continue_or_finish(run)
+            await run.durable()
+            return outcome
+
+        return commits
+
     _wrap(agent_execution, "call_llm", asking)
+    _wrap(agent_execution, "continue_or_finish", committing)
 
 
 @_broken("J2: a reply is accepted before the results that it saw are durable")

@@ -91,6 +91,12 @@ class Stage:
         stops = [stop + more for more in range(1, 11) for stop in found]
         return [{"stops": [stop], "expected": self.ends, **options} for stop in stops]
 
+    def before_ends(self) -> Plays:
+        """A crash where a run is decided to end, which is kept, and its end is not kept yet."""
+        stops = range(1, len(self.points), 20)
+        named = "before write run_ended"
+        return [{"stops": [stop], "named": named, "expected": self.ends} for stop in stops]
+
     def crowds(self) -> Plays:
         """Many agents, and kills at points that the seed chooses, round by round."""
         size, plays = self.size, []
@@ -156,7 +162,7 @@ CONTROLS: dict[str, tuple[str, Callable[[Stage], Plays]]] = {
 } | {
     "J1: a run that is decided to end asks the model again": (
         "crashes",
-        lambda s: s.near("turn_closed"),
+        Stage.before_ends,
     ),
     "J2: a reply is accepted before the results that it saw are durable": HELD_BACK,
     "J14: a message is acknowledged before it is durable": HELD_BACK,

@@ -28,7 +28,9 @@ from understudy import (
     StoreInUse,
     UnderstudyError,
 )
+from understudy._base.clock import suspend_aware_seconds
 from understudy.errors import StoreUnavailable
+from understudy.journal.lease import Lease
 from understudy.journal.sqlite.backend import SqliteBackend
 from understudy.middleware import Middleware
 
@@ -182,11 +184,14 @@ def stale_records(database: Path) -> Iterator[str]:
     connection.close()
 
 
-class _Hang(Middleware):
-    """Holds the loop before a tool for longer than the lease lasts."""
+class _Suspended(Middleware):
+    """Right before a tool, the machine is suspended for longer than the lease lasts."""
+
+    def __init__(self, suspend: Callable[[], None]) -> None:
+        self._suspend = suspend
 
     async def wrap_tool_call(self, run: Run, call: Any, next: Any) -> Any:
-        time.sleep(0.5)  # noqa: ASYNC251  # as a machine that is suspended
+        self._suspend()
         run.deps.log.write("lease is over")
         return await next(call)
 
@@ -194,18 +199,25 @@ class _Hang(Middleware):
 def lapsed(folder: Path, *, broken: str | None = None) -> dict[str, Any]:
     """The lease ends between the commit of `started` and the tool: the tool is not entered."""
     break_(broken)
-    answers = iter([0.4])
+    answers = iter([60.0])
+    suspended = [0.0]
 
     def renew(_: SqliteBackend) -> float:
         for seconds in answers:
             return seconds
         raise StoreUnavailable(cause="the network is away")
 
+    def suspend() -> None:
+        suspended[0] += 100.0
+
     SqliteBackend.renew = renew  # type: ignore[method-assign, assignment]  # only in this process
+    defaults = Lease.__init__.__kwdefaults__
+    assert defaults is not None
+    defaults["seconds"] = lambda: suspend_aware_seconds() + suspended[0]  # so is this
     log = SideLog(folder / "log", 0)
 
     async def main() -> None:
-        async with _runtime(folder, log, lambda _: None, _Hang()) as runtime:
+        async with _runtime(folder, log, lambda _: None, _Suspended(suspend)) as runtime:
             try:
                 await runtime.spawn("clerk", id=ID).run("go")
             except UnderstudyError:

@@ -32,6 +32,8 @@ ANSWER_NOW = (
     "You have reached the limit of what you may do here. Do not call any tools: give your final "
     "answer now, as well as you can with what you have found out so far, and say what is missing."
 )
+ANSWER_PROMPT = "run/early_stopping_prompt"
+"""The key under which a run keeps a text of its own in place of `ANSWER_NOW`."""
 NO_ANSWER = "I reached the limit of what I may do here before I had an answer."
 """The text of a run that stopped early and whose last reply has no text."""
 
@@ -115,7 +117,9 @@ def _last_text(run: Run) -> str:
 
 
 def _begin_early_stop(run: Run) -> None:
-    message = for_itself(user_message(ANSWER_NOW, at=run.clock.now()))
+    own = run.current.once.get(ANSWER_PROMPT)
+    prompt = own or run.definition.early_stopping_prompt or ANSWER_NOW
+    message = for_itself(user_message(prompt, at=run.clock.now()))
     run.record(EarlyStopBegun(turn=run.current.turns, message=message))
 
 

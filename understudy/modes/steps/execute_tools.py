@@ -7,6 +7,7 @@ from collections.abc import Coroutine, Iterator
 from typing import Any, TypeVar
 
 from understudy.errors import UsageError
+from understudy.modes.steps.run_end import end_agents_of
 from understudy.modes.steps.tool_arguments import ReadyCall, blocked_by_doubt, prepare
 from understudy.modes.steps.tool_invocation import invoke, record_started
 from understudy.modes.steps.tool_results import (
@@ -48,7 +49,7 @@ async def execute_tools(run: Run) -> Outcome | None:
             part = make_part(run, call, CUT_OFF, "interrupted")
             run.record(Result(call_key=call.key, part=part))
         elif call.result is None and not call.pending_requests:
-            released = _release(run, call)
+            released = await _release(run, call)
             if released is not None:
                 ready.append(released)
     for group in _batches(ready):
@@ -73,7 +74,7 @@ async def execute_tools(run: Run) -> Outcome | None:
         else:
             await _run_concurrently(run, batch)
     if current.signals and _has_stop_signal(turn):
-        _close_unfinished(run, turn)
+        await _close_unfinished(run, turn)
     return None
 
 
@@ -82,7 +83,7 @@ def _has_stop_signal(turn: Turn) -> bool:
     return any(call.result is not None and call.result.signal for call in turn.calls.values())
 
 
-def _close_unfinished(run: Run, turn: Turn) -> None:
+async def _close_unfinished(run: Run, turn: Turn) -> None:
     """The run is to stop: record that calls without a result are not run, or stay in doubt."""
     for call in turn.calls.values():
         if call.result is not None:
@@ -91,26 +92,30 @@ def _close_unfinished(run: Run, turn: Turn) -> None:
             (r.payload["reason"] for r in call.pending_requests if r.kind == "doubt"), None
         )
         text = STOPPED if doubt is None else IN_DOUBT.format(reason=doubt)
+        await end_agents_of(run, call.key)
         part = make_part(run, call, text, "interrupted")
         run.record(Result(call_key=call.key, part=part, doubt=doubt))
 
 
-def _release(run: Run, call: Call) -> ReadyCall | None:
+async def _release(run: Run, call: Call) -> ReadyCall | None:
     """The call if it is to run now; else None, and what is known of it is recorded."""
     if call.running:
         tool = run.definition.tools.get(call.part.tool_name)
         if tool is None or not tool.idempotent or call.copied_from:
             unknown = in_doubt_result(run, call, CRASHED)
             if unknown is not None:
+                await end_agents_of(run, call.key)
                 run.record(unknown)
             return None
     decided = _decided_result(run, call) if call.requests else None
     if decided is not None:
+        await end_agents_of(run, call.key)
         run.record(decided)
         return None
     ready = prepare(run, call)
     if isinstance(ready, ReadyCall):
         return ready
+    await end_agents_of(run, call.key)
     run.record(failed_result(run, call, ready))
     return None
 

@@ -1,18 +1,111 @@
-"""The end of a run: as a record, and as an outcome."""
+"""The end of a run: its `on_run_end` hooks, and the end as a record and as an outcome."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Mapping
 from typing import Any
 
-from understudy.errors import error_from_dict
+from understudy.errors import JournalFailed, error_from_dict
 from understudy.outcomes import Completed, Failed, Stopped, ToolCallResult
 from understudy.run.definition import AgentDefinition
-from understudy.run.run import Run
-from understudy.state.agent_state import AgentState
-from understudy.state.records import End
-from understudy.stopping import StopSignals
+from understudy.run.hooks import HookFailed
+from understudy.run.run import Run, inside_run
+from understudy.state.agent_state import AgentState, is_child_of
+from understudy.state.records import End, Once
+from understudy.stopping import StopSignal, StopSignals
 from understudy.tools import Tool
+
+logger = logging.getLogger(__name__)
+
+Ended = Completed | Stopped | Failed
+
+
+def withdrawn_by(message: str) -> StopSignals:
+    """The signals that `on_run_end` sees where a run is withdrawn. They are not recorded."""
+    return StopSignals((StopSignal.stop_requested(message, source="withdrawn"),))
+
+
+_ENDED_ABOVE = withdrawn_by("the run that it was part of ended")
+
+
+async def call_end_hooks(run: Run, outcome: Ended, *, final: bool = False) -> Ended:
+    """Call `on_run_end` for a run that ends now, and before it for the open runs inside it.
+
+    The caller records the end afterwards, so a crash in between calls them again.
+
+    Args:
+        run: the run that ends.
+        outcome: how it ends.
+        final: the outcome stays what it is, as that of a failed or cancelled run does: a hook that
+            fails is logged only. Otherwise it fails the run.
+
+    """
+    if not run.definition.hooks.on_run_end and not run.state.children:
+        return outcome
+    called: list[tuple[Run, str]] = []
+    cancelled = run.root.current.cancelled
+    try:
+        return await _call_end_hooks(run, outcome, called, final=final)
+    except JournalFailed:
+        raise
+    except BaseException as error:
+        # Race: a cancel that is recorded now, while the hooks run, cuts them off; the run is then
+        # ended as cancelled, by hooks again. One that never returns would make that hang, too, and
+        # one that raises a `SystemExit` would end each attempt at it. So these are not called
+        # again (test_a_hook_at_the_end_that_hangs_is_cut_off_by_a_cancel,
+        # test_an_end_hook_that_kills_a_cancelled_run_is_not_called_again).
+        wish = run.root.current.cancelled
+        cut_off = isinstance(error, asyncio.CancelledError)
+        if wish is not None and (wish is not cancelled or not cut_off):
+            for each, key in called:
+                each.record(Once(key=key, value=None))
+        raise
+
+
+async def _call_end_hooks(
+    run: Run, outcome: Ended, called: list[tuple[Run, str]], *, final: bool
+) -> Ended:
+    signals = outcome.signals if isinstance(outcome, Stopped) else _ENDED_ABOVE
+    for child in _open_children(run):
+        await _call_end_hooks(child, child.stopped(signals), called, final=True)
+    final = final or run.current.cancelled is not None
+    token = inside_run.set(run)
+    try:
+        for index, hook in enumerate(run.definition.hooks.on_run_end):
+            key = f"on_run_end/{index}"
+            if key in run.current.once:
+                continue
+            called.append((run, key))
+            try:
+                await hook(run.threads, run, outcome)
+            except HookFailed as failure:
+                if final or isinstance(outcome, Failed):
+                    logger.error("%s: %s", run.agent_id, failure.error, exc_info=failure)
+                else:
+                    outcome = run.failed(failure.error)
+    finally:
+        inside_run.reset(token)
+    return outcome
+
+
+def _open_children(run: Run, call_key: str | None = None) -> list[Run]:
+    """The runs inside this one, or inside this call of it, that are open."""
+    if run.children is None:
+        return []
+    keys = [key for key in run.state.children if call_key is None or is_child_of(key, call_key)]
+    return [child for key in keys if (child := run.children.view(run, key)) is not None]
+
+
+async def end_agents_of(run: Run, call_key: str) -> None:
+    """Call `on_run_end` for the open runs of agents that this call leaves: it has its result."""
+    if run.state.children:
+        for child in _open_children(run, call_key):
+            await call_end_hooks(child, child.stopped(_CALL_ENDED), final=True)
+
+
+_CALL_ENDED = withdrawn_by("the call that it was for ended without it")
 
 
 def end_of(run: Run, outcome: Completed | Stopped | Failed) -> End:
@@ -84,7 +177,7 @@ def outcome_of(
 
 def _output(end: End, definition: AgentDefinition) -> Any:
     if not end.has_output:
-        return end.text
+        return definition.untyped(end.text)
     try:
         return definition.output.load(end.output) if definition.output is not None else end.output
     except ValueError:  # the type has changed since: the stored data is all there is

@@ -12,6 +12,7 @@ from understudy._base.json_values import digest
 from understudy.errors import JournalFailed, RecordRefused, UsageError
 from understudy.interrupts import Halt, Interrupt, Request
 from understudy.modes.steps.check_interrupts import requests_about
+from understudy.modes.steps.run_end import end_agents_of
 from understudy.modes.steps.tool_arguments import (
     ReadyCall,
     answers_match,
@@ -125,6 +126,7 @@ async def invoke(run: Run, ready: ReadyCall) -> None:
         await _suspend(run, ready)
         return
     if result is not None:
+        await end_agents_of(run, ready.call.key)
         try:
             run.record(result)
         except RecordRefused as refused:  # too large: but the tool ran, and must not run again

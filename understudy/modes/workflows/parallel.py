@@ -60,7 +60,7 @@ class _RunTogether(RunAgents):
             return run.completed(_text(progress))
         outcomes = await self._outcomes(run, missing)
         if self._ends_all(outcomes):
-            self._stop_others(run, missing, outcomes)
+            await self._stop_others(run, missing, outcomes)
         suspended = [o for o in outcomes.values() if isinstance(o, (Interrupted, Paused))]
         if any(isinstance(outcome, Interrupted) for outcome in suspended):
             return run.interrupted()
@@ -132,7 +132,9 @@ class _RunTogether(RunAgents):
             raise crash
         return _outcomes_of(tasks)
 
-    def _stop_others(self, run: Run, missing: Sequence[int], outcomes: dict[int, Outcome]) -> None:
+    async def _stop_others(
+        self, run: Run, missing: Sequence[int], outcomes: dict[int, Outcome]
+    ) -> None:
         """One failed, so the others that have begun are stopped where they are.
 
         A sibling that waits for a person is stopped too: nothing is left to answer
@@ -147,7 +149,7 @@ class _RunTogether(RunAgents):
             key = key_of(run, 0, index)
             unfinished = isinstance(outcomes.get(index), (Interrupted, Paused, NoneType))
             if unfinished and key in run.state.children:
-                run.children.stop(run, key, signals)
+                await run.children.stop(run, key, signals)
                 outcomes[index] = run.stopped(signals)
 
 
