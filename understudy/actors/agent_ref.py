@@ -96,9 +96,10 @@ class AgentRef(pykka.ActorRef[AgentActor]):
             until_tool: end the run as soon as this tool has a result.
             until_tool_success: the same, but only for a result that is not an error.
             max_runs: the maximum number of model calls in this run; the agent's own by default.
-            early_stopping_prompt: the instruction for the last answer, instead of the agent's own.
             deadline: seconds after which the run is stopped, without the time that it waits for
                 people.
+            early_stopping_prompt: the user message that asks for the last answer at a limit; the
+                agent's own by default.
             message_id: the caller's id of this message. A message with the same id again is not
                 run again: its future resolves to the outcome of the first.
             if_interrupted: what to do while requests of an earlier run are pending: `"withdraw"`

@@ -277,7 +277,7 @@ class RunDriver:
         activation = self._activation
         try:
             at = self._slot.services.clock.now()
-        except BaseException as error:  # the host's own clock: the waiters get its error
+        except BaseException as error:  # the application's clock: the waiters get its error
             logger.exception("the clock raised: agent %r starts no run", self._slot.id)
             self._slot.refuse_waiters(as_exception(self._slot.id, error))
             return

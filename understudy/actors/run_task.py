@@ -28,7 +28,7 @@ def start_run_task(
 
     def ended(task: asyncio.Task[None]) -> None:
         # Closes the race of a cancel with the task's first step: a task that is cancelled before
-        # it has run nothing of `_run`, and nobody would learn that the run is over.
+        # it has run nothing of `_run`, and no code would learn that the run is over.
         # tests: test_cancel_right_behind_going_on_ends_the_run
         if activation.task is task:
             coroutine.close()

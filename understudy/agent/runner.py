@@ -1,6 +1,6 @@
 """`Runner`: starts a run of one definition, or continues one, on the state or ledger of a caller.
 
-Both are the same operation: record the new facts, then run the pipeline.
+Both are the same operation: add the new records, then run the pipeline.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class RunEnvironment:
     threads: WorkerThreads | None = None
     """Where plain tools and hooks run; by default a pool that the whole process shares."""
     cancellation: tuple[CancellationSource, ...] = ()
-    """Called before each step, beside those of the agent's middleware."""
+    """Called before each step, in addition to those of the agent's middleware."""
 
     @classmethod
     def of(cls, **options: Unpack[EnvironmentOptions]) -> RunEnvironment:
@@ -458,11 +458,11 @@ class RunOptions:
 
 
 def refuse_inside_run() -> None:
-    """Raise a `DecisionError` inside a tool, hook or model: only the host may decide."""
+    """Raise a `DecisionError` inside a tool, hook or model: only the application may decide."""
     run = inside_run.get()
     if run is not None and not run.closed:
         raise DecisionError(
-            "resume was called from inside a tool, hook or model: call it from the host"
+            "resume was called from inside a tool, hook or model: call it from the application"
         )
 
 

@@ -203,7 +203,7 @@ class LoopActor(pykka.Actor):
                     context=self.actor_inbox.context,
                 )
                 self._task.add_done_callback(self._task_done)
-        except BaseException as error:  # a logging handler of the host, for instance
+        except BaseException as error:  # a logging handler of the application, for instance
             self._crash(error)
 
     def _handle_messages(self) -> _AsyncCall | None:

@@ -2,7 +2,7 @@
 
 A step gets the `Run`. It reads the state, does what is missing in it, and returns None to continue
 or an `Outcome` to end. Each step checks the state before it acts, so running, resuming and
-recovering are one operation: load the facts, run the pipeline.
+recovering are one operation: load the records, run the pipeline.
 """
 
 from __future__ import annotations
@@ -253,7 +253,7 @@ def _step_error(step: Step, error: BaseException) -> UnderstudyError:
 async def _finish(run: Run, outcome: Outcome) -> Outcome:
     """Record the end if it is one, and return the outcome with the state of that moment.
 
-    The outcome is returned only when all facts are durable: what a caller has seen must not be
+    The outcome is returned only when all records are durable: what a caller has seen must not be
     lost in a crash (`test_nothing_is_visible_before_its_commit`).
     """
     if run.timed:

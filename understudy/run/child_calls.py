@@ -89,7 +89,7 @@ async def wait_for_children(run: Run, call: Call) -> None:
     """Wait until no task of the call runs an agent any more.
 
     Race: a tool runs several agents at once, and the first that is suspended ends the tool's body.
-    Without this wait the run would return its outcome while the others still record facts
+    Without this wait the run would return its outcome while the others still add records
     (`test_one_agent_that_waits_does_not_leave_another_of_the_same_tool_running`).
     """
     children = run.running_children.pop(call.key, None)

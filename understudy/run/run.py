@@ -1,4 +1,4 @@
-"""`Run`: what a step and a hook get: to read the state and to record facts. It decides nothing."""
+"""`Run`: what a step and a hook get: to read the state and to add records. It decides nothing."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ class Run:
         self.definition = definition
         self.ledger = ledger
         self.state = ledger.state
-        """The agent's state, to read: one object for the whole attempt, changed by each fact."""
+        """The agent's state, to read: one object for the whole attempt, changed by each record."""
         self.models = models
         """The agent's model, then its fallbacks."""
         self.clock = clock
@@ -171,7 +171,7 @@ class Run:
         self.halting = halting
         """Called before each step: True ends this attempt, and leaves the run open."""
         self.pause_requested = pause_requested
-        """Called where `pause_when` is: a reason to pause that the host has now, or None."""
+        """Called where `pause_when` is: a reason to pause that the runtime has now, or None."""
         above = parent.cancellation if parent is not None else ()
         sources = (*above, *definition.cancellation, *cancellation)
         self.cancellation: tuple[CancellationSource, ...] = tuple(
@@ -194,7 +194,7 @@ class Run:
         """The agents that a call runs now, by call key."""
         self._once_pending: dict[str, asyncio.Event] = {}
         self.closed = False
-        """This attempt has returned its outcome: it must not record facts any more."""
+        """This attempt has returned its outcome: it must add no more records."""
 
     # -------------------------------------------------------------------- reading
 
@@ -243,22 +243,22 @@ class Run:
     # -------------------------------------------------------------------- writing
 
     def record(self, *records: Record) -> None:
-        """Record facts, in order. For steps; a hook has `once` and `replace_history`.
+        """Add records, in order. For steps; a hook has `once` and `replace_history`.
 
         Raises:
             UsageError: from inside a hook.
 
         """
         if in_hook.get():
-            raise UsageError("a hook cannot record facts: use run.once or run.replace_history")
+            raise UsageError("a hook cannot add records: use run.once or run.replace_history")
         self.ledger.record(*records)
 
     def durable(self) -> Coroutine[Any, Any, None]:
-        """Wait until all facts recorded so far are durable."""
+        """Wait until all records so far are durable."""
         return self.ledger.durable()
 
     def emit(self, event: Event) -> None:
-        """Emit an event that is no fact. Facts emit their own events, once they are durable."""
+        """Emit an event that is not recorded. Records emit theirs, once they are durable."""
         self.ledger.emit(event)
 
     async def once(self, key: str, function: Callable[[], Any]) -> Any:
@@ -308,7 +308,7 @@ class Run:
         Args:
             signal: why. Give it a `source`: signals with one source count as one guard.
             answer: let the model answer once more, without tools, before the run ends, as
-                `early_stopping="generate"` does. A signal without `answer` beside it wins.
+                `early_stopping="generate"` does. Another signal without `answer` takes precedence.
 
         Raises:
             UsageError: for anything but a `StopSignal`, or when the run is over.

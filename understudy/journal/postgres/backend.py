@@ -42,7 +42,7 @@ class PostgresBackend:
     """A `Backend` with three connections: the writer's, the reader's and the heartbeat's.
 
     The reader and the heartbeat reconnect by themselves; the writer does so in `reconnect`. A
-    pooler in between must pool sessions.
+    pooler in between must pool sessions. `lease` and `patience` are in seconds; see `__init__`.
     """
 
     def __init__(

@@ -61,7 +61,7 @@ class _ToolInterrupt(_CallEnded):
         super().__init__()
         self.interrupts = interrupts
         self.child_suspended = child_suspended
-        """Beside the questions, an agent that the call runs is interrupted or paused."""
+        """An agent that the call runs is interrupted or paused, too."""
 
 
 class _ToolStop(_CallEnded):
@@ -344,7 +344,7 @@ async def _body(run: Run, ready: ReadyCall) -> Any:
 def _control_signal(error: BaseException) -> BaseException | None:
     """What an exception of a tool asks of the run, if it is more than an error of the tool.
 
-    In an exception group it is found at any depth, beside whatever else is there. A store that
+    In an exception group it is found at any depth, whatever else is there. A store that
     failed comes first, then a halt, then questions, then a stop.
     """
     leaves = list(_leaves(error))
@@ -413,7 +413,7 @@ async def _call_function(
 
 
 def _accepts_late_result(run: Run) -> bool:
-    """Whether a fact recorded now is still read: while the run goes on, or by an actor's ledger."""
+    """Whether a record made now is still read: while the run goes on, or by an actor's ledger."""
     outlives = run.root.ledger.outlives_run
     return not run.root.closed if outlives is None else outlives
 
