@@ -90,7 +90,7 @@ def build_definition(
         raise UsageError(
             f"Agent {agent!r}: `model` is None, and its mode ({definition.mode.name}) needs one: "
             "give a Pydantic AI model or its name, such as 'openai:gpt-5-mini'; or as `mode` a "
-            "workflow of agents, such as Sequential([...])"
+            "workflow of agents, such as Sequential([...]), or steps without call_llm"
         )
     if not asks and definition.tools:
         raise UsageError(
@@ -207,6 +207,11 @@ def _check_workflow(definition: AgentDefinition) -> None:
     for option, given in unused.items():
         if given:
             what = f"{option} ({', '.join(given)})" if isinstance(given, dict) else option
+            if not definition.mode.agents:
+                raise UsageError(
+                    f"Agent {definition.name!r} has no model, and nothing in {definition.mode!r} "
+                    f"would use {what}: give a model, or leave it out"
+                )
             raise UsageError(
                 f"Agent {definition.name!r} runs other agents by {definition.mode!r} and calls no "
                 f"model itself: give {what} to its agents, not to it"

@@ -108,8 +108,10 @@ class AgentDefinition:
 
     @property
     def asks_model(self) -> bool:
-        """Whether its mode calls a model; a workflow's mode does not."""
-        return not self.mode.agents or "call_llm" in self.mode.step_names
+        """Whether its mode calls a model: not a workflow's, nor one of plain steps without one."""
+        if "call_llm" in self.mode.step_names:
+            return True
+        return not self.mode.agents and self.model is not None
 
     def untyped(self, text: str) -> str | None:
         """The output of a run whose final text was not read: None where it is of a type."""

@@ -47,6 +47,9 @@ inside_run: contextvars.ContextVar[Run | None] = contextvars.ContextVar("inside_
 _RUN_IS_OVER = "the run is over: nothing can be signalled any more"
 _LOOP_CHECK_SECONDS = 0.1
 
+ESCALATED = "run/escalated"
+"""The key under which a run keeps that `Run.escalate` was called in it."""
+
 
 class Halted(BaseException):
     """The host ended this attempt between two steps. The run stays open, and nothing is lost."""
@@ -335,6 +338,27 @@ class Run:
 
         """
         self._record_for_next_step(lambda turn: Override(turn=turn, source=source, prompt=prompt))
+
+    def escalate(self) -> None:
+        """End the nearest loop around this agent, as soon as the agent is done.
+
+        For steps and hooks; tools return `ToolResult(escalate=True)`. Without a loop around it
+        nothing follows. In a hook of a `Loop` itself, such as `on_message`, it ends that loop after
+        the agent that runs now.
+
+        Raises:
+            UsageError: when the run is over.
+
+        """
+
+        def record() -> None:
+            run = self.state.run
+            if self.closed or run is None or run.over:
+                raise UsageError(_RUN_IS_OVER)
+            if ESCALATED not in run.once:
+                self.ledger.record(Once(key=ESCALATED, value=True))
+
+        self._call_on_loop(record)
 
     def _record_for_next_step(self, make: Callable[[int], Signalled | Override]) -> None:
         """Record what `make` returns for the turn before which it counts."""
