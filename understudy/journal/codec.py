@@ -113,14 +113,16 @@ def decode(stored: EncodedRecord) -> Record:
         StoreDamaged: if the bytes are not such a record.
 
     """
-    if stored.version > RECORD_VERSION:
-        raise SchemaVersionError(version=stored.version, known=RECORD_VERSION, what="record")
     try:
+        if stored.version > RECORD_VERSION:
+            raise SchemaVersionError(version=stored.version, known=RECORD_VERSION, what="record")
         data = cast("dict[str, Any]", from_json(stored.payload))
         for version in range(stored.version, RECORD_VERSION):
             data = UPGRADES[version](stored.kind, data)
         return record_from_dict({"kind": stored.kind, **data})
-    except ValueError as error:  # Pydantic's validation errors are ValueErrors
+    # Pydantic's validation errors are ValueErrors; the others are of JSON that is no object, of a
+    # version before the first one, and of a column that has become another type.
+    except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise StoreDamaged(
             what=f"a record of kind {stored.kind!r}", cause=f"{type(error).__name__}: {error}"
         ) from error

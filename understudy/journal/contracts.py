@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Literal, Protocol, TypeAlias, get_args
 
-from understudy.errors import Fenced, StoreConflict, UsageError
+from understudy.errors import Fenced, StoreConflict, StoreDamaged, UsageError
 from understudy.journal.codec import EncodedRecord
 from understudy.state.records import Record
 
@@ -50,6 +50,9 @@ class IndexStatus(Enum):
     QUARANTINED = "quarantined"  # its run crashed too often in a row without progress
 
 
+_INDEX_STATUSES = frozenset(status.value for status in IndexStatus)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owned:
     """The right to write to one agent, for as long as its epoch is the current one."""
@@ -80,8 +83,21 @@ class StoredAgent:
 
 
 def stored_agent(row: tuple[Any, ...]) -> StoredAgent:
-    """The agent of a database's row: its columns in the order of the fields."""
+    """The agent of a database's row: its columns in the order of the fields.
+
+    Raises:
+        StoreDamaged: if they cannot be what a store has written.
+
+    """
     agent_id, agent, incarnation, epoch, last_seq, floor, index_status, host = row
+    numbers = (incarnation, epoch, last_seq, floor)
+    texts = (agent_id, agent)
+    if (
+        index_status not in _INDEX_STATUSES
+        or not all(isinstance(number, int) and 0 <= number < 1 << 63 for number in numbers)
+        or not all(isinstance(text, str) for text in texts)
+    ):
+        raise StoreDamaged(what=f"agent {agent_id!r}", cause=f"its row in the index is {row!r}")
     return StoredAgent(
         agent_id=agent_id,
         agent=agent,
