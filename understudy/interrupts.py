@@ -82,14 +82,18 @@ class Decision:
         """
         unknown = [key for key in data if key not in Decision.__dataclass_fields__]
         if unknown:
-            raise DecisionError(f"{shown(dict(data))} is no decision: unknown field {unknown[0]!r}")
+            raise DecisionError(
+                f"{shown(dict(data))} is not a decision: unknown field {unknown[0]!r}"
+            )
         try:
             if not isinstance(data.get("always", False), bool):
-                raise DecisionError(f"{shown(dict(data))} is no decision: `always` must be a bool")
+                raise DecisionError(
+                    f"{shown(dict(data))} is not a decision: `always` must be a bool"
+                )
             return _decision_adapter().validate_python(dict(data))
         except ValidationError as error:
             why = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-            raise DecisionError(f"{shown(dict(data))} is no decision: {why}") from error
+            raise DecisionError(f"{shown(dict(data))} is not a decision: {why}") from error
 
 
 def approve(*, always: bool = False, by: str | None = None, note: str | None = None) -> Decision:
@@ -311,7 +315,7 @@ def checked_decision(request: Request, decision: object) -> Decision:
             raise DecisionError(f"{where}: {error}", request_id=request.id) from error
     if not isinstance(decision, Decision):
         raise DecisionError(
-            f"{where}: {shown(decision)} is no decision: use approve(), edit(arguments), "
+            f"{where}: {shown(decision)} is not a decision: use approve(), edit(arguments), "
             "reject(message) or respond(value)",
             request_id=request.id,
         )

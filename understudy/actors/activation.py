@@ -117,7 +117,7 @@ class Activation:
         self.ledger.tell_until(seq)
 
     @property
-    def is_to_halt(self) -> bool:
+    def is_to_end_attempt(self) -> bool:
         """Whether the run task should end after the step in progress."""
         return bool(self.passivate_futures)
 

@@ -452,7 +452,7 @@ class RunDriver:
                 slot.set_status(status_after(outcome))
         finally:
             slot.answer(outcome)  # it is recorded, whatever becomes of the status
-        if has_next and not activation.is_to_halt:
+        if has_next and not activation.is_to_end_attempt:
             self.start_next()
 
     def _has_next(self, *, clean: bool) -> bool:

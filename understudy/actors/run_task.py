@@ -10,7 +10,7 @@ from typing import Any
 from understudy.actors.activation import RunTaskResult
 from understudy.actors.agent_slot import AgentSlot, running_agents
 from understudy.outcomes import Outcome
-from understudy.run.run import Halted
+from understudy.run.run import AttemptEnded
 from understudy.stopping import StopSignal
 
 logger = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ async def _run(
     running_agents.set((*callers, slot.id))
     try:
         result = RunTaskResult(outcome=await coroutine)
-    except Halted:
+    except AttemptEnded:
         result = RunTaskResult()
     except asyncio.CancelledError as error:
         result = await _cancelled(slot, error)

@@ -80,7 +80,7 @@ class RunEnvironment:
     """Whether replies are streamed now; by default they are if there is an `emit`."""
     agent_id: str | None = None
     """The id of the actor that runs the agent; None without one: then it is the agent's name."""
-    halting: Callable[[], bool] | None = None
+    is_to_end_attempt: Callable[[], bool] | None = None
     """Called before each step: True ends this attempt, and leaves the run open."""
     pause_requested: Callable[[], str | None] | None = None
     """Called after each reply: a reason pauses the run."""
@@ -333,7 +333,7 @@ class Runner:
             deps=environment.deps,
             pause_when=environment.pause_when,
             streaming=environment.streaming or (lambda: environment.emit is not None),
-            halting=environment.halting,
+            is_to_end_attempt=environment.is_to_end_attempt,
             pause_requested=environment.pause_requested,
             cancellation=environment.cancellation,
             children=self._children,

@@ -24,7 +24,7 @@ from understudy.modes.steps.run_end import call_end_hooks, end_of
 from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Paused, Stopped
 from understudy.run.definition import ChildAgent, Pipeline
 from understudy.run.hooks import HookFailed
-from understudy.run.run import Halted, Run, inside_run
+from understudy.run.run import AttemptEnded, Run, inside_run
 from understudy.state.records import Attempt, HooksRan, Once, RunEnded
 from understudy.stopping import StopSignal, StopSignals
 
@@ -173,10 +173,10 @@ async def _loop(run: Run, mode: Pipeline) -> Outcome:
                 return _cancelled(run)
             if root.halt is not None:
                 return halted(run)
-            if run.halting is not None and run.halting():
+            if run.is_to_end_attempt is not None and run.is_to_end_attempt():
                 if run.timed:
                     run.keep_time()
-                raise Halted
+                raise AttemptEnded
             try:
                 outcome = await step(run)
                 if outcome is not None and not isinstance(outcome, OUTCOMES):

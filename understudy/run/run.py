@@ -51,8 +51,8 @@ ESCALATED = "run/escalated"
 """The key under which a run keeps that `Run.escalate` was called in it."""
 
 
-class Halted(BaseException):
-    """The host ended this attempt between two steps. The run stays open, and nothing is lost."""
+class AttemptEnded(BaseException):
+    """The runtime ended this attempt between two steps. The run stays open; nothing is lost."""
 
 
 class RunningChildren:
@@ -143,7 +143,7 @@ class Run:
         streaming: Callable[[], bool] = lambda: False,
         parent: Run | None = None,
         children: ChildRunner | None = None,
-        halting: Callable[[], bool] | None = None,
+        is_to_end_attempt: Callable[[], bool] | None = None,
         pause_requested: Callable[[], str | None] | None = None,
         cancellation: tuple[CancellationSource, ...] = (),
     ) -> None:
@@ -171,7 +171,7 @@ class Run:
             (*parent.definition.gates, *parent.gates) if parent is not None else ()
         )
         """The gates of the agents above, which apply here too."""
-        self.halting = halting
+        self.is_to_end_attempt = is_to_end_attempt
         """Called before each step: True ends this attempt, and leaves the run open."""
         self.pause_requested = pause_requested
         """Called where `pause_when` is: a reason to pause that the runtime has now, or None."""

@@ -34,7 +34,7 @@ from understudy.modes.steps.tool_results import (
 )
 from understudy.run.child_calls import ChildSuspended, wait_for_children
 from understudy.run.hooks import Hook, HookFailed
-from understudy.run.run import Halted, Run
+from understudy.run.run import AttemptEnded, Run
 from understudy.run.tool_call import ToolCall, make_context
 from understudy.state.records import Result, Settled, Started, Suspended
 from understudy.stopping import StopAgent, StopSignal, StopSignals
@@ -122,7 +122,7 @@ async def invoke(run: Run, ready: ReadyCall) -> None:
             # (test_cancelling_an_execution_cancels_its_tools_and_passes_on).
             raise
         result = cancelled_inside_result(run, ready)
-    except (ChildSuspended, Halted):
+    except (ChildSuspended, AttemptEnded):
         await _suspend(run, ready)
         return
     if result is not None:
@@ -355,7 +355,7 @@ def _control_signal(error: BaseException) -> BaseException | None:
     if halts:
         return _ToolHalt(halts[0])
     interrupts = [leaf for leaf in leaves if isinstance(leaf, Interrupt)]
-    suspended = any(isinstance(leaf, (ChildSuspended, Halted)) for leaf in leaves)
+    suspended = any(isinstance(leaf, (ChildSuspended, AttemptEnded)) for leaf in leaves)
     if interrupts:
         return _ToolInterrupt(interrupts, child_suspended=suspended)
     if suspended:
