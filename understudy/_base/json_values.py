@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
+from math import isfinite
 from typing import Any, TypeGuard
 
 from pydantic_core import from_json, to_json
@@ -156,6 +157,44 @@ def checked_json(values: Mapping[str, Any], *, what: str) -> dict[str, Any]:
                 "data, and pass live objects as deps"
             ) from error
     return checked
+
+
+def first_difference(stored: Any, read: Any, path: str, needed: Set[str]) -> str | None:
+    """What of stored JSON was read as something else, with its path; None if nothing was.
+
+    Args:
+        stored: as it was stored.
+        read: what was read of it, as it is stored now.
+        path: of both, for the message.
+        needed: the names of fields that must be stored; others may be missing.
+
+    """
+    where = f"at {path!r}" if path else "at its top"
+    if isinstance(stored, Mapping) and isinstance(read, dict):
+        for key, value in stored.items():
+            if key not in read:
+                return f"{where}, {shown(key)} is unknown"
+            change = first_difference(value, read[key], f"{path}.{key}" if path else key, needed)
+            if change is not None:
+                return change
+        missing = [key for key in read if key not in stored and key in needed]
+        return f"{where}, {missing[0]!r} is missing" if missing else None
+    if isinstance(stored, (list, tuple)) and isinstance(read, list):
+        if len(stored) != len(read):
+            return f"{where}, {len(stored)} items are read as {len(read)}"
+        for index, (value, again) in enumerate(zip(stored, read, strict=True)):
+            change = first_difference(value, again, f"{path}.{index}", needed)
+            if change is not None:
+                return change
+        return None
+    same = stored == read and isinstance(stored, bool) is isinstance(read, bool)
+    if same or (_is_nonfinite(stored) and (read is None or read != read)):
+        return None
+    return f"{where}, {shown(stored)} is not a value that is stored there"
+
+
+def _is_nonfinite(value: object) -> bool:
+    return isinstance(value, float) and not isfinite(value)
 
 
 def checked_seconds(given: object, *, what: str) -> float:
