@@ -61,15 +61,16 @@ def stored(data: Any) -> Any:
     return json.loads(json.dumps(data), parse_constant=lambda name: None)
 
 
-def test_each_value_of_each_stored_state_may_be_missing_without_a_change_of_meaning() -> None:
-    for index, path in PLACES:
+def test_each_field_of_a_stored_state_may_be_missing_without_a_change_of_meaning() -> None:
+    fields = {(path[-2:-1], path[-1]): (index, path) for index, path in PLACES}
+    for index, path in fields.values():
         mutated = deepcopy(STATES[index])
         del at(mutated, path[:-1])[path[-1]]
         check(mutated)
 
 
 @settings(
-    max_examples=300,
+    max_examples=100,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
