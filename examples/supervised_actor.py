@@ -1,4 +1,4 @@
-"""A supervised actor that is no agent: it crashes, and is restarted."""
+"""A supervised actor that is not an agent: it crashes, and is restarted."""
 
 import asyncio
 import logging
@@ -41,7 +41,7 @@ async def main() -> None:
     down: asyncio.Future[Down] = asyncio.get_running_loop().create_future()
     till.monitor(down.set_result)
 
-    # 4. A message that is no number is the end of the till ...
+    # 4. A message that is not a number is the end of the till ...
     till.tell("forty")
     print(f"the till is down: {(await down).reason}")
     print(shop.tree())

@@ -168,7 +168,9 @@ def test_a_reason_may_be_given_by_its_name() -> None:
 )
 def test_an_unknown_reason_is_refused_with_those_that_there_are(make: Callable[[], Any]) -> None:
     """P1."""
-    with pytest.raises(UsageError, match=r"'tired' is no stop reason; there are: error, stop_req"):
+    with pytest.raises(
+        UsageError, match=r"'tired' is not a stop reason; there are: error, stop_req"
+    ):
         make()
 
 

@@ -45,19 +45,27 @@ from understudy.outcomes import (
     Stopped,
     ToolCallResult,
 )
-from understudy.run.cancellation import InMemoryCancellation
+from understudy.run.cancellation import CancellationSource, InMemoryCancellation
 from understudy.run.run import Run
 from understudy.state.agent_state import AgentState
-from understudy.stopping import StopAgent, StopReason, StopSignal, StopSignals
+from understudy.stopping import (
+    ExecutionContinuation,
+    StopAgent,
+    StopReason,
+    StopSignal,
+    StopSignals,
+)
 from understudy.tools import Retry, Tool, ToolContext, ToolResult, tool
 
 __all__ = [
     "Agent",
     "AgentRef",
     "AgentState",
+    "CancellationSource",
     "Completed",
     "Decision",
     "DecisionError",
+    "ExecutionContinuation",
     "Failed",
     "Fenced",
     "Halt",

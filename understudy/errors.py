@@ -3,7 +3,7 @@
     UnderstudyError
     ├── UsageError                the caller: a wrong argument, raised before anything runs
     │   ├── DecisionError         the decision does not fit the request that it names
-    │   ├── NotInterrupted        no pending request takes this decision
+    │   ├── NotInterrupted        no run to continue, or the request is decided
     │   ├── MissingValue          the instructions read a key that the state lacks
     │   ├── UnknownAgent          there is no agent with this id
     │   ├── OtherAgent            the agent with this id has another definition
@@ -33,7 +33,7 @@
             ├── StoreConflict     two writers under one epoch: a defect of this library
             └── RecordRefused     this one record is too large, or cannot be serialised
 
-What a tool raises on purpose (`Retry`, `Interrupt`) is no error: see `tools` and `interrupts`.
+What a tool raises on purpose (`Retry`, `Interrupt`) is not an error: see `tools` and `interrupts`.
 """
 
 from __future__ import annotations
@@ -112,10 +112,11 @@ class UsageError(UnderstudyError):
 
 
 class DecisionError(UsageError):
-    """A decision does not fit: an unknown or stale request id, or a decision that is not allowed.
+    """A decision does not fit: its request is not pending, or does not allow this decision.
 
-    Nothing ran, the requests are still pending, and a valid decision is still accepted. Where no
-    request is pending, or this one has another decision already, it is `NotInterrupted` instead.
+    Not pending is what is unknown, stale or withdrawn, also where nothing is pending at all.
+    Nothing ran, the requests are still pending, and a valid decision is still accepted. Where the
+    request has another decision already, it is `NotInterrupted` instead.
     """
 
     request_id: str | None
@@ -125,7 +126,11 @@ class DecisionError(UsageError):
 
 
 class NotInterrupted(UsageError):
-    """There is nothing to decide: no request is pending, or it has another decision already."""
+    """There is nothing to continue or to decide any more.
+
+    No run is open, it goes on now, or the request has another decision already. A decision about a
+    request that is not pending is a `DecisionError`.
+    """
 
 
 class MissingValue(UsageError):
@@ -471,7 +476,8 @@ class OwnedElsewhere(StoreError):
 class Fenced(StoreError):
     """Another runtime has taken this agent over, so this one may not write to it any more.
 
-    It is an orderly end: the agent continues there. The next call to it here claims it again.
+    It is an orderly end: the agent continues there. The next call to it here tries to
+    claim it again.
     """
 
     agent_id: str

@@ -15,7 +15,7 @@ from typing import Any, Literal, cast
 
 from pydantic import TypeAdapter, ValidationError
 
-from understudy._base.json_values import digest
+from understudy._base.json_values import digest, shown, storable_text
 from understudy.errors import DecisionError, UsageError
 
 __all__ = [
@@ -82,14 +82,18 @@ class Decision:
         """
         unknown = [key for key in data if key not in Decision.__dataclass_fields__]
         if unknown:
-            raise DecisionError(f"{dict(data)!r} is no decision: unknown field {unknown[0]!r}")
+            raise DecisionError(
+                f"{shown(dict(data))} is not a decision: unknown field {unknown[0]!r}"
+            )
         try:
             if not isinstance(data.get("always", False), bool):
-                raise DecisionError(f"{dict(data)!r} is no decision: `always` must be a bool")
+                raise DecisionError(
+                    f"{shown(dict(data))} is not a decision: `always` must be a bool"
+                )
             return _decision_adapter().validate_python(dict(data))
         except ValidationError as error:
             why = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-            raise DecisionError(f"{dict(data)!r} is no decision: {why}") from error
+            raise DecisionError(f"{shown(dict(data))} is not a decision: {why}") from error
 
 
 def approve(*, always: bool = False, by: str | None = None, note: str | None = None) -> Decision:
@@ -107,7 +111,7 @@ def edit(
 
     """
     if not isinstance(arguments, Mapping):
-        raise DecisionError(f"edit() takes a mapping of arguments, got {arguments!r}")
+        raise DecisionError(f"edit() takes a mapping of arguments, got {shown(arguments)}")
     return Decision(type="edit", arguments=dict(arguments), by=by, note=note)
 
 
@@ -160,7 +164,7 @@ class Request:
     arguments: dict[str, Any]
     """Canonical: validated, with defaults filled in. An approval holds for exactly these."""
     display: str | dict[str, Any] | None = None
-    """What the gate's `display` returned, to be shown beside the arguments."""
+    """What the gate's `display` returned, to be shown in addition to the arguments."""
     payload: Any = None
     """For a tool's own question: its content. For a halt: the reason."""
     allowed: tuple[DecisionType, ...] = DECISION_TYPES
@@ -191,7 +195,7 @@ class Interrupt(Exception):
 
     Args:
         payload: what is asked: JSON-able, for `request.payload`.
-        allowed: the decisions that a person may take; `edit` is none of them.
+        allowed: the decisions that a person may take; `edit` is not possible.
 
     Raises:
         UsageError: if `allowed` is empty or holds an unknown decision.
@@ -230,6 +234,7 @@ class Halt(Exception):
     def __init__(self, message: str) -> None:
         if not isinstance(message, str) or not message.strip():
             raise UsageError(f"Halt(message): `message` must be a non-empty text, got {message!r}")
+        message = storable_text(message)  # a halt is never refused
         super().__init__(message)
         self.message = message
 
@@ -255,7 +260,9 @@ def checked_allowed(
         )
     for name in names:
         if name not in known:
-            raise UsageError(f"{what} holds {name!r}, which is no decision: use {', '.join(known)}")
+            raise UsageError(
+                f"{what} holds {name!r}, which is not a decision: use {', '.join(known)}"
+            )
     return cast("tuple[DecisionType, ...]", names)
 
 
@@ -308,7 +315,7 @@ def checked_decision(request: Request, decision: object) -> Decision:
             raise DecisionError(f"{where}: {error}", request_id=request.id) from error
     if not isinstance(decision, Decision):
         raise DecisionError(
-            f"{where}: {decision!r} is no decision: use approve(), edit(arguments), "
+            f"{where}: {shown(decision)} is not a decision: use approve(), edit(arguments), "
             "reject(message) or respond(value)",
             request_id=request.id,
         )
@@ -319,8 +326,14 @@ def checked_decision(request: Request, decision: object) -> Decision:
         )
     if not isinstance(decision.always, bool):
         raise DecisionError(
-            f"{where}: `always` must be a bool, got {decision.always!r}", request_id=request.id
+            f"{where}: `always` must be a bool, got {shown(decision.always)}", request_id=request.id
         )
+    for name in ("message", "by", "note"):
+        text = getattr(decision, name)
+        if text is not None and not isinstance(text, str):
+            raise DecisionError(
+                f"{where}: `{name}` must be text, got {shown(text)}", request_id=request.id
+            )
     if (decision.type == "edit") is not (decision.arguments is not None):
         raise DecisionError(
             f"{where}: `arguments` go with 'edit' only, and 'edit' needs them",

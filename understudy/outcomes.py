@@ -60,7 +60,11 @@ class Completed:
     tool_result: ToolCallResult | None = None
     """Of the until tool, where its result ended the run."""
     output: Any = field(default=None, repr=False)
-    """The final text as a value of the agent's `output_type`; without one the text."""
+    """The final text as a value of the agent's `output_type`; without such a type the text.
+
+    None where the agent has an `output_type` and its run ended without a text that fits it: by an
+    until tool, by another tool, or early.
+    """
     results: tuple[AgentResult, ...] = field(default=(), repr=False)
     """Of a workflow: how each of its agents ended, in declared order; of a loop in the last
     round."""

@@ -52,7 +52,7 @@ class StopReason(Enum):
             return cls(name)
         except ValueError:
             known = ", ".join(reason.value for reason in cls)
-            raise UsageError(f"{name!r} is no stop reason; there are: {known}") from None
+            raise UsageError(f"{name!r} is not a stop reason; there are: {known}") from None
 
 
 _PRIORITIES = {
@@ -148,14 +148,14 @@ class StopSignal:
     def finish_reason(
         cls, message: str = "", *, source: str | None = None, **context: Any
     ) -> StopSignal:
-        """The model's finish reason ends the run. It is no forced stop."""
+        """The model's finish reason ends the run. It is not a forced stop."""
         return cls(StopReason.FINISH_REASON, message, context, source)
 
     @classmethod
     def completed(
         cls, message: str = "", *, source: str | None = None, **context: Any
     ) -> StopSignal:
-        """The work is done. It is no forced stop."""
+        """The work is done. It is not a forced stop."""
         return cls(StopReason.COMPLETED, message, context, source)
 
     def __str__(self) -> str:
@@ -176,11 +176,11 @@ class StopSignal:
         """The signal from its `to_dict`.
 
         Raises:
-            UsageError: if `data` is no signal, or its reason is unknown.
+            UsageError: if `data` is not a signal, or its reason is unknown.
 
         """
         if not isinstance(data, Mapping) or "reason" not in data:
-            raise UsageError(f"This is no stored StopSignal: it has no 'reason': {data!r}")
+            raise UsageError(f"This is not a stored StopSignal: it has no 'reason': {data!r}")
         return cls(
             StopReason.of(data["reason"]),
             data.get("message", ""),
@@ -255,11 +255,11 @@ class StopSignals:
         """The signals from their `to_dict`.
 
         Raises:
-            UsageError: if `data` is none of that.
+            UsageError: if `data` is not stored signals.
 
         """
         if not isinstance(data, Mapping) or not isinstance(data.get("signals"), Sequence):
-            raise UsageError(f"These are no stored StopSignals: no list of 'signals': {data!r}")
+            raise UsageError(f"These are not stored StopSignals: no list of 'signals': {data!r}")
         return cls(tuple(StopSignal.from_dict(signal) for signal in data["signals"]))
 
 
@@ -307,14 +307,14 @@ class ExecutionContinuation:
         """The decision from its `to_dict`.
 
         Raises:
-            UsageError: if `data` is none of that.
+            UsageError: if `data` is not a stored decision.
 
         """
         signals = StopSignals.from_dict(data)
         requested = data.get("continuation_requested")
         if not isinstance(requested, bool):
             raise UsageError(
-                "This is no stored ExecutionContinuation: 'continuation_requested' must be a bool, "
-                f"got {requested!r}"
+                "This is not a stored ExecutionContinuation: 'continuation_requested' must be a "
+                f"bool, got {requested!r}"
             )
         return cls(signals, requested)

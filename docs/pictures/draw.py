@@ -1,6 +1,6 @@
 """Draws the pictures of docs/architecture.md: `python -m docs.pictures.draw`.
 
-A walk is drawn from the `.toml` file beside it, and the phases from `NEXT_PHASES`. The text is set
+A walk is drawn from the `.toml` file next to it, and the phases from `NEXT_PHASES`. The text is set
 for a width of 400 pixels, so that it can be read on a phone. Needs nothing but the library itself.
 """
 
@@ -81,7 +81,7 @@ def style() -> str:
 
 
 def picture(title: str, description: str, height: float, body: list[str]) -> str:
-    """The SVG file. It brings its own background, so that it can be read on any page."""
+    """The SVG file. It has its own background, so that it can be read on any page."""
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height:g}" '
         f'viewBox="0 0 {WIDTH} {height:g}" role="img" aria-labelledby="title desc">'
@@ -241,7 +241,7 @@ PLACES: dict[Phase, tuple[float, float]] = {
 USUAL = {
     (Phase.PASSIVE, Phase.ACTIVATING): "a message",
     (Phase.ACTIVATING, Phase.IDLE): "it is read",
-    (Phase.IDLE, Phase.BEGINNING): "a new run",
+    (Phase.IDLE, Phase.BEGINNING): "",
     (Phase.IDLE, Phase.RUNNING): "",
     (Phase.BEGINNING, Phase.RUNNING): "first record",
     (Phase.RUNNING, Phase.ENDED): "its outcome",
@@ -251,6 +251,13 @@ USUAL = {
     (Phase.RELEASING, Phase.PASSIVE): "",
 }
 """What happens to most agents, with what leads to it. All other changes are drawn thin."""
+REASONS = (
+    (159, 296, "a new run"),
+    (62, 284, "answer or"),
+    (62, 299, "recovery"),
+    (236, 304, "idle timeout"),
+)
+"""What leads to the changes that leave IDLE, where the lines leave room for it."""
 HALF, TALL = 50, 15
 PORT = 0.045
 """How far from the middle of a phase a line begins, for each pixel that it goes up or down."""
@@ -266,6 +273,7 @@ def phases() -> str:
     for (one, other), why in USUAL.items():
         middle = (PLACES[one][1] + PLACES[other][1]) / 2
         body.append(text(PLACES[one][0] - 9, middle + 3, why, "note", "end") if why else "")
+    body += [text(x, y, why, "note") for x, y, why in REASONS]
     for phase, (x, y) in PLACES.items():
         colour = 2 if phase.has_run_task else 1
         kind = f"hole thick s{colour}"

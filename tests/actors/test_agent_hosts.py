@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from tests.support.agents import Held, by_turn, completed, interrupted, results
 from tests.support.faulty import FaultyBackend
-from tests.support.loops import soon
+from tests.support.loops import soon, until
 from tests.support.places import SqlitePlace
 from tests.support.postgres import Hosts, Server
-from understudy import Agent, Runtime, ScriptedModel, Status, approve, call, tool
+from understudy import (
+    Agent,
+    AgentState,
+    Runtime,
+    ScriptedModel,
+    Status,
+    ToolContext,
+    approve,
+    call,
+    tool,
+)
 from understudy.errors import Fenced, OwnedElsewhere, StoreInUse, StoreUnavailable
 from understudy.journal import IndexStatus, Store
+from understudy.journal.contracts import Backend
+from understudy.journal.postgres.backend import PostgresBackend
 from understudy.journal.store import DatabaseStore
 
 
@@ -245,6 +257,103 @@ async def test_a_server_that_stays_away_is_told_and_the_agent_goes_on_when_it_is
         assert outcome is not None
         assert completed(outcome).text == "done"
         assert ran == ["slow", "slow"]
+
+
+AGENTS = 50
+
+
+def payers(ran: list[str]) -> Agent:
+    """Each run makes three rounds of two calls; a call that is cut off is in doubt."""
+
+    @tool
+    async def pay(context: ToolContext) -> str:
+        ran.append(context.call_key)
+        await asyncio.sleep(0.01)
+        return "paid"
+
+    return desk(*[[call("pay"), call("pay")]] * 3, "done", tools=[pay])
+
+
+def doubts(state: AgentState) -> int:
+    return len(state.doubts) + sum(part.outcome == "interrupted" for part in results(state))
+
+
+@pytest.mark.parametrize(
+    "seconds", [1, 5, *(pytest.param(n, marks=pytest.mark.slow) for n in (12, 20))]
+)
+async def test_an_owner_goes_on_after_an_outage_that_is_longer_than_its_lease(
+    server_hosts: Hosts, postgres_server: Server, ran: list[str], seconds: int
+) -> None:
+    """J6, J8, J16: no other host has claimed anything meanwhile, so nothing is in doubt."""
+    async with opened(host(server_hosts, "first", lease=2), payers(ran)) as runtime:
+        runs = [runtime.spawn("desk", id=f"t{n}").run("go") for n in range(AGENTS)]
+        await until(lambda: len(ran) >= AGENTS)
+        await asyncio.to_thread(postgres_server.crash)
+        try:
+            await asyncio.sleep(seconds)  # the outage itself
+            behind = [runtime.spawn("desk", id=f"new{n}").run("go") for n in range(3)]
+        finally:
+            await asyncio.to_thread(postgres_server.start)
+        async with asyncio.timeout(40):
+            outcomes = [completed(await run) for run in (*runs, *behind)]
+    assert [doubts(outcome.state) for outcome in outcomes] == [0] * (AGENTS + 3)
+    assert len(ran) == (AGENTS + 3) * 6
+
+
+class Away:
+    """A database that this host alone cannot reach for a while."""
+
+    def __init__(self, backend: PostgresBackend) -> None:
+        self._backend = backend
+        self.away = False
+
+    def __getattr__(self, name: str) -> Any:
+        given = getattr(self._backend, name)
+        if not callable(given) or name in ("rollback", "close"):
+            return given
+
+        def called(*args: Any) -> Any:
+            if self.away:
+                raise StoreUnavailable(cause="the test says so")
+            return given(*args)
+
+        return called
+
+
+async def test_an_owner_is_fenced_after_an_outage_in_which_another_host_took_over(
+    hosts: Hosts, ran: list[str]
+) -> None:
+    """J6, J8: it enters no tool any more, and what it waits to record is refused."""
+    held = Held()
+
+    @tool
+    async def slow() -> str:
+        ran.append("slow")
+        await held.wait()
+        return "late"
+
+    def agent() -> Agent:
+        return desk(call("slow"), call("slow"), "done", tools=[slow])
+
+    backend = Away(hosts.new("first", lease=0.5))
+    async with (
+        opened(DatabaseStore(cast("Backend", backend)), agent()) as first,
+        opened(host(hosts, "second"), desk("mine")) as second,
+    ):
+        run = first.spawn("desk", "t").run("go")
+        await soon(held.entered.wait())
+        backend.away = True
+        held.release.set()
+        while True:  # until the lease has ended, by the clock of the database
+            try:
+                await soon(second.get("t").cancel("taken over"))
+            except OwnedElsewhere:
+                continue
+            break
+        backend.away = False
+        with pytest.raises(Fenced):
+            await soon(run)
+        assert ran == ["slow"]
 
 
 async def test_what_was_claimed_under_a_lease_that_ended_meanwhile_is_lost(

@@ -440,7 +440,7 @@ async def test_an_agent_that_asks_nothing_takes_no_answer() -> None:
     agent, _ = gated("done")
     async with Runtime([agent]) as runtime:
         ref = runtime.spawn("gated")
-        with pytest.raises(NotInterrupted):
+        with pytest.raises(DecisionError):
             await soon(ref.resume({"r1": approve()}))
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 import threading
 import warnings
 from collections.abc import Callable
@@ -575,3 +577,43 @@ def test_a_runtime_of_the_parent_process_refuses_everything_in_a_forked_child() 
         os.close(write)
         assert os.read(read, 100) == b"refused"
         os.close(read)
+
+
+_FEW_FILES = """
+import faulthandler, os, resource
+from understudy import Agent, Runtime, ScriptedModel
+
+faulthandler.dump_traceback_later(20, exit=True)
+
+def run():
+    with Runtime([Agent("a", ScriptedModel(["hello"]))], store="memory:") as runtime:
+        return type(runtime.spawn("a").run("go").get(timeout=10)).__name__
+
+run()  # all modules are loaded
+resource.setrlimit(resource.RLIMIT_NOFILE, (80, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+for free in range(5):
+    held = []
+    try:
+        while True:
+            held.append(os.open(os.devnull, os.O_RDONLY))
+    except OSError:
+        pass
+    for _ in range(free):
+        os.close(held.pop())
+    try:
+        ended = run()
+    except OSError as error:
+        ended = type(error).__name__
+    for file in held:
+        os.close(file)
+    print(ended)
+"""
+
+
+def test_a_runtime_raises_however_few_files_it_may_open() -> None:
+    """What the thread of its loop could not open is raised in the caller."""
+    ended = subprocess.run(
+        [sys.executable, "-c", _FEW_FILES], capture_output=True, text=True, timeout=50, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.split() == ["OSError"] * 3 + ["Completed"] * 2

@@ -61,30 +61,34 @@ async def test_a_lease_that_was_lost_is_always_told_of_and_the_next_one_begins(
     assert lease.holds(1)
 
 
-async def test_a_database_that_is_away_is_told_of_once_when_the_lease_runs_out() -> None:
-    """J8: and what was claimed before is lost, though the same lease goes on."""
+async def test_a_lease_that_ran_out_holds_again_when_it_is_renewed() -> None:
+    """J8: it does not hold meanwhile, and who waits for the store waits until it does."""
     away: list[Any] = [StoreUnavailable(cause="the test says so") for _ in range(4)]
     database = Database(None, *away, asleep=100.0)
     lease = Lease(cast("Backend", database), seconds=database.seconds)
     lost: list[int] = []
-    again = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    renew = database.renew
-
-    def watched() -> float:
-        length = renew()
-        loop.call_soon_threadsafe(again.set)
-        return length
-
-    await asyncio.to_thread(lease.begin, loop, lambda: lost.append(lease.term))
-    database.renew = watched  # type: ignore[method-assign]  # to know when it is back
-    async with asyncio.timeout(30):
-        await again.wait()
-    await asyncio.to_thread(lease.end)
-    assert lost == [1]
+    await asyncio.to_thread(lease.begin, asyncio.get_running_loop(), lambda: lost.append(1))
     assert not lease.holds(0)
-    assert lease.holds(1)
+    async with asyncio.timeout(4):
+        await lease.wait_until_settled(0)
+    assert lease.holds(0)
+    assert lost == []
+    await asyncio.to_thread(lease.end)
+
+
+async def test_waiting_for_a_lease_ends_when_it_is_lost_or_ended_or_the_patience_is_over() -> None:
+    """J8: and it does not hold then."""
+    for answers in ([None, fenced()], [None, *[StoreUnavailable(cause="the test")] * 1000]):
+        database = Database(*answers, asleep=100.0)
+        lease = Lease(cast("Backend", database), patience=0.2, seconds=database.seconds)
+        await asyncio.to_thread(lease.begin, asyncio.get_running_loop(), lambda: None)
+        async with asyncio.timeout(4):
+            await lease.wait_until_settled(0)
+        assert not lease.holds(0)
+        waiting = asyncio.ensure_future(lease.wait_until_settled(lease.term))
+        await asyncio.to_thread(lease.end)
+        async with asyncio.timeout(4):
+            await waiting
 
 
 async def test_a_term_that_ends_between_two_reads_does_not_hold() -> None:

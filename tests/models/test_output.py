@@ -385,7 +385,7 @@ def test_an_early_answer_is_put_but_not_the_sentence_that_says_that_there_is_non
     assert outcome.state.values == values
 
 
-def test_an_early_answer_that_does_not_fit_is_text_and_no_value() -> None:
+def test_an_early_answer_that_does_not_fit_is_text_and_no_output() -> None:
     """R1: the model is not asked again."""
     model = ScriptedModel([call("look", {"x": 1}), "It is fine."])
     agent = Agent(
@@ -401,9 +401,20 @@ def test_an_early_answer_that_does_not_fit_is_text_and_no_value() -> None:
     assert (outcome.early_stopped, outcome.text, outcome.output) == (
         True,
         "It is fine.",
-        "It is fine.",
+        None,
     )
     assert outcome.state.values == {}
+
+
+@pytest.mark.parametrize("until", [True, False], ids=["until tool", "signal"])
+def test_the_output_of_a_run_that_ends_without_a_final_text_is_none(until: bool) -> None:
+    """W4: it is a value of the output type, or None."""
+    options: dict[str, Any] = {"until_tool": "look"} if until else {}
+    middleware = [] if until else [Content()]
+    model = ScriptedModel([["Looking.", call("look", {"x": 1})]])
+    agent = Agent("a", model, tools=[look], output_type=Review, middleware=middleware)
+    outcome = completed(agent.execute_sync("go", **options))
+    assert (outcome.text, outcome.output) == ("Looking.", None)
 
 
 class Content(Middleware):
@@ -438,7 +449,7 @@ def test_a_final_reply_that_a_finish_reason_ends_is_read_if_it_fits() -> None:
         assert outcome.usage.requests == 1
         values.append((outcome.output, dict(outcome.state.values)))
     fits = {"verdict": "good", "score": 0}
-    assert values == [(Review(verdict="good"), {"review": fits}), ('{"verdict": "go', {})]
+    assert values == [(Review(verdict="good"), {"review": fits}), (None, {})]
 
 
 def test_a_reply_with_tool_calls_that_a_finish_reason_ends_puts_nothing() -> None:

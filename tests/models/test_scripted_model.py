@@ -148,7 +148,7 @@ def test_what_is_no_reply_is_told() -> None:
     replies: list[Any] = [[3]]
     outcome = Agent("a", ScriptedModel(replies)).execute_sync("go")
     assert isinstance(outcome, Failed)
-    assert "3 is no scripted reply" in str(outcome.error)
+    assert "3 is not a scripted reply" in str(outcome.error)
 
 
 def test_requests_hold_what_the_model_was_asked() -> None:

@@ -8,10 +8,19 @@ from typing import Any
 
 import pytest
 
-from tests.support.agents import assert_valid_history, completed, interrupted, reloaded, results
+from tests.support.agents import (
+    Held,
+    assert_valid_history,
+    completed,
+    interrupted,
+    reloaded,
+    results,
+)
+from tests.support.loops import soon
 from understudy import (
     Agent,
     AgentState,
+    CancellationSource,
     Failed,
     InMemoryCancellation,
     MiddlewareError,
@@ -30,7 +39,6 @@ from understudy import (
     tool,
 )
 from understudy.middleware import Cancellation, Limits, Middleware, SubAgent
-from understudy.run.cancellation import CancellationSource
 
 
 @tool
@@ -114,6 +122,40 @@ def test_cancelled_in_the_middle_what_was_finished_is_kept() -> None:
     assert [part.content for part in results(outcome.state)] == ["switched", "worked"]
 
 
+def test_the_signal_of_a_cancellation_keeps_who_cancelled_and_why() -> None:
+    """P7: also where it is stored."""
+    source: CancellationSource = InMemoryCancellation()
+    assert isinstance(source, InMemoryCancellation)
+    source.cancel("not today", context={"by": "ann", "ticket": 7})
+    outcome = stopped(Agent("a", ScriptedModel(["no"])).execute_sync("go", cancellation=source))
+    expected = StopSignal.user_requested("not today", source="cancellation", by="ann", ticket=7)
+    assert outcome.signals == StopSignals((expected,))
+    assert expected.context == {"by": "ann", "ticket": 7}
+    run = reloaded(outcome.state).run
+    assert run is not None
+    assert run.cancelled == expected.to_dict()
+
+
+async def test_the_signal_of_a_cancelled_actor_keeps_who_cancelled_and_why() -> None:
+    """P7."""
+    held = Held()
+    async with Runtime([Agent("a", ScriptedModel([held]))]) as runtime:
+        ref = runtime.spawn("a")
+        run = ref.run("go")
+        await soon(held.entered.wait())
+        await soon(ref.cancel("not today", context={"by": "ann"}))
+        outcome = stopped(await soon(run))
+    highest = outcome.signals.highest
+    assert highest is not None
+    assert (highest.message, highest.context) == ("not today", {"by": "ann"})
+
+
+def test_a_context_that_cannot_be_stored_is_refused() -> None:
+    """R8."""
+    with pytest.raises(UsageError, match="context"):
+        InMemoryCancellation().cancel(context={"by": object()})
+
+
 def test_reset_arms_a_source_again() -> None:
     """P7."""
     source = InMemoryCancellation()
@@ -143,6 +185,14 @@ def test_no_override_lifts_a_cancellation() -> None:
     agent = Agent("a", model, tools=[work], middleware=[Extends()])
     assert stopped(agent.execute_sync("go", cancellation=source)).signals.highest is not None
     assert len(model.requests) == 1
+
+
+@pytest.mark.parametrize("reason", [StopSignal.completed, StopSignal.finish_reason])
+def test_a_source_stops_the_run_whatever_the_reason_of_its_signal_is(reason: Any) -> None:
+    """P7: what a source says is a cancellation."""
+    signal = reason("all done")
+    outcome = Agent("a", ScriptedModel(["no"])).execute_sync("go", cancellation=Counting(signal))
+    assert stopped(outcome).signals == StopSignals((signal,))
 
 
 def test_a_source_is_asked_whatever_else_asks_the_run_to_stop() -> None:

@@ -444,7 +444,7 @@ def test_an_until_tool_whose_value_cannot_be_stored_gets_an_error_and_is_not_run
     result = ended_by(outcome)
     assert result.is_error
     assert "connect" in str(result.content)
-    assert "serialised" in str(result.content)
+    assert "cannot be sent to the model" in str(result.content)
     assert ran == [1]
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import datetime
 import json
+import threading
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, PlainSerializer
 
 from tests.support.agents import (
     Stage,
@@ -268,18 +269,100 @@ def test_extract_of_a_value_that_cannot_be_stored_says_so() -> None:
     assert did == [1]
 
 
-@pytest.mark.parametrize("wrapped", [False, True])
-def test_another_tool_may_return_what_cannot_be_stored(wrapped: bool) -> None:
-    """J18: the run goes on; the model is told the text of it, and the state is storable."""
-    made, did = returning(Any, Opaque(), wrapped=wrapped)
+def test_another_tool_may_return_what_cannot_be_stored_beside_its_content() -> None:
+    """J18: the run goes on; the model gets the content, and the state is storable."""
+    made, did = returning(Any, Opaque(), wrapped=True)
     outcome = completed(agent_of(made).execute_sync("go"))
     (part,) = results(outcome.state)
     assert part.outcome == "success"
-    assert isinstance(part.content, str)
-    if wrapped:
-        assert part.content == "told"
+    assert part.content == "told"
     assert reloaded(outcome.state) == outcome.state
     assert did == [1]
+
+
+def cyclic() -> Any:
+    value: list[Any] = []
+    value.append({"again": value})
+    return value
+
+
+def nested(levels: int) -> Any:
+    value: Any = "core"
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+class Angry:
+    """Its own code raises."""
+
+    def __repr__(self) -> str:
+        raise KeyError("no repr")
+
+    def __str__(self) -> str:
+        raise KeyError("no str")
+
+
+UNSENDABLE = [
+    (threading.Lock(), "'lock'"),
+    ([Opaque()], "Opaque"),
+    (Angry(), "'Angry'"),
+    (10**5000, "more than 4,300 digits"),
+    ([-(10**4300)], "more than 4,300 digits"),
+    (cyclic(), "contains itself"),
+    (nested(5000), "nested more than 100 levels"),
+    (nested(101), "nested more than 100 levels"),
+    (b"\xff", "'bytes'"),
+    ("\ud800", "not valid Unicode"),
+    ({"\ud800": 1}, "not valid Unicode"),
+    ({1: "a", "1": "b"}, "the same text"),
+]
+
+
+@pytest.mark.parametrize("annotation", [Any, object])
+@pytest.mark.parametrize("wrap", [lambda value: value, ToolResult])
+@pytest.mark.parametrize(("value", "why"), UNSENDABLE, ids=[why for _, why in UNSENDABLE])
+def test_a_result_that_the_model_cannot_be_sent_is_an_error_that_says_that_the_tool_ran(
+    value: Any, why: str, wrap: Any, annotation: Any
+) -> None:
+    """J18: it is no text of an object, and does not read like a failure to be repeated."""
+    made, did = returning(annotation, wrap(value))
+    outcome = completed(agent_of(made).execute_sync("go"))
+    (part,) = results(outcome.state)
+    assert part.outcome == "failed"
+    assert isinstance(part.content, str)
+    assert "'work' ran, but its result" in part.content
+    assert why in part.content
+    assert "0x" not in part.content
+    assert reloaded(outcome.state) == outcome.state
+    assert did == [1]
+
+
+def test_a_tool_that_says_how_its_value_is_serialised_may_return_it() -> None:
+    """J18, T4."""
+    annotation = Annotated[Opaque, PlainSerializer(lambda opaque: "an opaque thing")]
+    made, _ = returning(annotation, Opaque())
+    outcome = completed(agent_of(made).execute_sync("go"))
+    (part,) = results(outcome.state)
+    assert (part.outcome, part.content) == ("success", "an opaque thing")
+
+
+@pytest.mark.parametrize("value", [10**4300 - 1, nested(100), "\0", 5e-324, -0.0, "\U0010ffff"])
+def test_a_result_at_the_edge_of_what_can_be_kept_is_kept(value: Any) -> None:
+    made, _ = returning(Any, value)
+    outcome = completed(agent_of(made).execute_sync("go"))
+    (part,) = results(reloaded(outcome.state))
+    assert part.content == value
+
+
+def test_the_text_of_an_error_that_is_no_valid_unicode_reaches_the_model() -> None:
+    def work() -> str:
+        raise OSError("no file a\udcff.txt")
+
+    outcome = completed(agent_of(tool(work)).execute_sync("go"))
+    (part,) = results(outcome.state)
+    assert part.content == "OSError: no file a?.txt"
+    assert reloaded(outcome.state) == outcome.state
 
 
 def test_a_value_that_its_annotation_no_longer_accepts_is_marked_lost() -> None:

@@ -5,12 +5,129 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
+from math import isfinite
 from typing import Any, TypeGuard
 
-from pydantic_core import PydanticSerializationError, to_jsonable_python
+from pydantic_core import from_json, to_json
 
 from understudy.errors import UsageError
+
+MAX_DEPTH = 100
+"""How deep a value from outside may be nested. Readers of JSON take 200 levels, and records, nested
+agents and snapshots put more around it."""
+MAX_DIGITS = 4300
+"""Of an integer: Python's and Pydantic's readers of JSON refuse longer ones."""
+_MAX_INT: int = 10**MAX_DIGITS
+
+
+class NotJsonError(ValueError):
+    """A value cannot be kept as JSON, or could not be read back. The message says why."""
+
+
+def as_json(value: object) -> Any:
+    """A copy of `value` as plain JSON data, as any reader brings it. NaN and infinity become None.
+
+    It is written and read back, so what is returned can be stored.
+
+    Raises:
+        NotJsonError: for anything else, whatever the value's own code raises.
+
+    """
+    kind = type(value)
+    if value is None or kind is bool or (kind is str and value.isascii()):  # type: ignore[attr-defined]
+        return value
+    try:
+        text = to_json(value, inf_nan_mode="null")
+    except Exception as error:  # the methods of an object may raise anything
+        raise NotJsonError(reason(error)) from error
+    return read_json(text)
+
+
+def read_json(text: bytes, *, max_depth: int = MAX_DEPTH) -> Any:
+    """The data of JSON that was just written.
+
+    Raises:
+        NotJsonError: if it cannot be read (too deep, or an integer that is too long), or has a key
+            twice.
+
+    """
+    try:
+        plain = from_json(text)
+    except ValueError as error:
+        raise NotJsonError(_unreadable(str(error), max_depth)) from error
+    if nested_deeper(text, plain, max_depth):
+        raise NotJsonError(_unreadable("recursion limit", max_depth))
+    if len(to_json(plain)) != len(text):
+        raise NotJsonError("two of its keys are the same text in JSON")
+    return plain
+
+
+def is_storable_text(text: str) -> bool:
+    """Whether UTF-8 can encode it: it holds no half of a surrogate pair."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def storable_text(text: str) -> str:
+    """The text with a `?` for each character that UTF-8 cannot encode."""
+    return text if is_storable_text(text) else text.encode("utf-8", "replace").decode()
+
+
+def shown(value: object) -> str:
+    """The `repr` of a value for an error message, whatever its `repr` is or raises."""
+    try:
+        text = repr(value)
+    except Exception:  # a long integer, deep data, or the object's own code
+        return f"<{type(value).__name__}>"
+    return text if len(text) <= 1000 else f"{text[:1000]}..."
+
+
+def is_storable_int(number: int) -> bool:
+    """Whether its digits can be read back."""
+    return -_MAX_INT < number < _MAX_INT
+
+
+def nested_deeper(text: bytes, plain: object, levels: int) -> bool:
+    """Whether the data, with `text` as its JSON, is nested deeper than that."""
+    if text.count(b"[") + text.count(b"{") <= levels:  # the common case, in no time
+        return False
+    layer: list[Any] = [plain]
+    for _ in range(levels + 1):
+        layer = [
+            item
+            for value in layer
+            if type(value) in (dict, list)
+            for item in (value.values() if type(value) is dict else value)
+        ]
+        if not layer:
+            return False
+    return True
+
+
+def reason(error: Exception) -> str:
+    """Why a value could not be written as JSON, by what Pydantic or the value's own code raised."""
+    text = str(error)
+    if "depth" in text or isinstance(error, RecursionError):
+        return f"it is nested more than {MAX_DEPTH} levels deep"
+    if "Circular" in text:
+        return "it contains itself"
+    if "surrogates" in text or isinstance(error, UnicodeError):
+        return f"it holds text that is not valid Unicode ({text})"
+    return text
+
+
+def _unreadable(why: str, max_depth: int) -> str:
+    if "recursion" in why:
+        return f"it is nested more than {max_depth} levels deep"
+    if "number out of range" in why:
+        return f"it holds an integer of more than {MAX_DIGITS:,} digits"
+    return why
 
 
 def checked_json(values: Mapping[str, Any], *, what: str) -> dict[str, Any]:
@@ -21,23 +138,63 @@ def checked_json(values: Mapping[str, Any], *, what: str) -> dict[str, Any]:
         what: its name, for errors.
 
     Raises:
-        UsageError: for a key that is not a string, or a value that cannot be stored.
+        UsageError: for a key that is not a string, or a value that cannot be stored and read back.
 
     """
     if not isinstance(values, Mapping):
-        raise UsageError(f"{what} must be a mapping, got {values!r}")
+        raise UsageError(f"{what} must be a mapping, got {shown(values)}")
     checked = {}
     for key, value in values.items():
         if not isinstance(key, str):
-            raise UsageError(f"{what} has the key {key!r}: keys must be strings")
+            raise UsageError(f"{what} has the key {shown(key)}: keys must be strings")
+        if not is_storable_text(key):
+            raise UsageError(f"{what} has the key {key!r}: keys must be valid Unicode")
         try:
-            checked[key] = to_jsonable_python(value, inf_nan_mode="null")
-        except PydanticSerializationError as error:
+            checked[key] = as_json(value)
+        except NotJsonError as error:
             raise UsageError(
                 f"{what} holds {key!r}, which cannot be stored as JSON ({error}): store plain "
                 "data, and pass live objects as deps"
             ) from error
     return checked
+
+
+def first_difference(stored: Any, read: Any, path: str, needed: Set[str]) -> str | None:
+    """What of stored JSON was read as something else, with its path; None if nothing was.
+
+    Args:
+        stored: as it was stored.
+        read: what was read of it, as it is stored now.
+        path: of both, for the message.
+        needed: the names of fields that must be stored; others may be missing.
+
+    """
+    where = f"at {path!r}" if path else "at its top"
+    if isinstance(stored, Mapping) and isinstance(read, dict):
+        for key, value in stored.items():
+            if key not in read:
+                return f"{where}, {shown(key)} is unknown"
+            change = first_difference(value, read[key], f"{path}.{key}" if path else key, needed)
+            if change is not None:
+                return change
+        missing = [key for key in read if key not in stored and key in needed]
+        return f"{where}, {missing[0]!r} is missing" if missing else None
+    if isinstance(stored, (list, tuple)) and isinstance(read, list):
+        if len(stored) != len(read):
+            return f"{where}, {len(stored)} items are read as {len(read)}"
+        for index, (value, again) in enumerate(zip(stored, read, strict=True)):
+            change = first_difference(value, again, f"{path}.{index}", needed)
+            if change is not None:
+                return change
+        return None
+    same = stored == read and isinstance(stored, bool) is isinstance(read, bool)
+    if same or (_is_nonfinite(stored) and (read is None or read != read)):
+        return None
+    return f"{where}, {shown(stored)} is not a value that is stored there"
+
+
+def _is_nonfinite(value: object) -> bool:
+    return isinstance(value, float) and not isfinite(value)
 
 
 def checked_seconds(given: object, *, what: str) -> float:
@@ -48,7 +205,7 @@ def checked_seconds(given: object, *, what: str) -> float:
 
     """
     if not is_time_span(given):
-        raise UsageError(f"{what} must be a number of seconds above 0, got {given!r}")
+        raise UsageError(f"{what} must be a number of seconds above 0, got {shown(given)}")
     return given
 
 

@@ -32,10 +32,11 @@ class WorkerThreads:
 
     """
 
-    def __init__(self, max_threads: int = 64) -> None:
+    def __init__(self, max_threads: int = 64, *, name: str = "understudy-worker") -> None:
         if not isinstance(max_threads, int) or max_threads < 1:
             raise UsageError(f"`max_threads` must be at least 1, got {max_threads!r}")
         self._max = max_threads
+        self._name = name
         self._lock = threading.Lock()
         self._job_added = threading.Condition(self._lock)
         self._jobs: deque[_Job[Any]] = deque()
@@ -82,7 +83,7 @@ class WorkerThreads:
 
     def _start_thread(self) -> None:
         self._threads += 1
-        threading.Thread(target=self._work, name="understudy-worker", daemon=True).start()
+        threading.Thread(target=self._work, name=self._name, daemon=True).start()
 
     def _abandon(self, job: _Job[T]) -> None:
         with self._lock:

@@ -117,7 +117,7 @@ class Activation:
         self.ledger.tell_until(seq)
 
     @property
-    def is_to_halt(self) -> bool:
+    def is_to_end_attempt(self) -> bool:
         """Whether the run task should end after the step in progress."""
         return bool(self.passivate_futures)
 
@@ -175,7 +175,7 @@ async def activate(
         agent: the definition that the caller expects; None for the one that the store names.
         services: of the runtime.
         values: the state's values if the agent is new.
-        listener: gets events that are no records.
+        listener: gets events that are not records.
         on_fact: gets records once they are durable.
 
     Raises:

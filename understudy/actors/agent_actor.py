@@ -163,7 +163,7 @@ class AgentActor(LoopActor):
     # ------------------------------------------------------------------ the inbox
 
     def _with_store(self, do: Callable[[], None]) -> None:
-        """Do it. A store that cannot record what comes of it is no failure of the actor."""
+        """Do it. A store that cannot record what comes of it is not a failure of the actor."""
         try:
             do()
         except JournalFailed as error:

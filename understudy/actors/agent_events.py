@@ -22,7 +22,7 @@ MAX_DELTAS = 1000
 class Status(enum.Enum):
     """The status of an agent."""
 
-    IDLE = "idle"  # its last run completed, or it has had none
+    IDLE = "idle"  # its last run completed, was stopped by a limit, or it has had none
     RUNNING = "running"  # a run is under way
     INTERRUPTED = "interrupted"  # its run waits for a person's decision
     PAUSED = "paused"  # its run is paused, by `pause` or by `pause_when`

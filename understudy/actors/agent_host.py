@@ -199,7 +199,7 @@ class AgentHost:
             if slot.activation is None or slot.activation.ledger.has_unflushed:
                 continue  # no answer precedes its commit: what the store has is listed
             seen.add(slot.id)
-            # A run that is cut off beside a request is listed too: the person is asked anyway.
+            # A run that is cut off with a request is listed too: the person is asked anyway.
             is_suspended = not slot.phase.has_run_task
             if is_suspended or index_status_of(slot.state) is IndexStatus.WAITS:
                 pending += _pending(slot.id, slot.state)

@@ -83,14 +83,28 @@ class AgentRef(pykka.ActorRef[AgentActor]):
         until_tool_success: UntilTool | None = None,
         max_runs: int | None = None,
         deadline: float | None = None,
+        early_stopping_prompt: str | None = None,
         message_id: str | None = None,
         if_interrupted: Literal["withdraw", "error"] = "withdraw",
     ) -> Future[Outcome]:
-        """Run the agent on a message; the future brings the outcome.
+        """Run the agent on a message; the future resolves to the outcome.
 
-        While another run is under way this one is queued. A run that waits for a person is
-        withdrawn by this one; with `if_interrupted="error"` this one is refused instead. After
-        `deadline` seconds, not counting the time that it waits for people, the run is stopped.
+        While another run is under way this one is queued.
+
+        Args:
+            input: the user's message.
+            until_tool: end the run as soon as this tool has a result.
+            until_tool_success: the same, but only for a result that is not an error.
+            max_runs: the maximum number of model calls in this run; the agent's own by default.
+            deadline: seconds after which the run is stopped, without the time that it waits for
+                people.
+            early_stopping_prompt: the user message that asks for the last answer at a limit; the
+                agent's own by default.
+            message_id: the caller's id of this message. A message with the same id again is not
+                run again: its future resolves to the outcome of the first.
+            if_interrupted: what to do while requests of an earlier run are pending: `"withdraw"`
+                ends that run and withdraws its requests; `"error"` refuses this one, so that its
+                future raises `NotInterrupted`.
 
         Raises:
             UsageError: if an argument is wrong.
@@ -110,6 +124,7 @@ class AgentRef(pykka.ActorRef[AgentActor]):
             until_tool_success=until_tool_success,
             max_runs=max_runs,
             deadline=deadline,
+            early_stopping_prompt=early_stopping_prompt,
         )
         future: Future[Outcome] = Future()
         request = RunRequest(
@@ -128,13 +143,18 @@ class AgentRef(pykka.ActorRef[AgentActor]):
     def send(
         self, input: UserInput, *, steer: bool = False, message_id: str | None = None
     ) -> Future[str]:
-        """Queue a message; the future brings its id once it is recorded.
+        """Queue a message; the future resolves to its id once it is recorded.
 
-        When the current run has ended, one run begins with all messages of the queue. With
-        `steer=True` the next model call of the current run sees the message already.
+        When the current run has ended, one run begins with all messages of the queue.
+
+        Args:
+            input: the user's message.
+            steer: add it to the current run, before its next model call.
+            message_id: the caller's id of this message; a new one by default. A message with the
+                same id again is not queued again: its future resolves to the same id.
 
         Raises:
-            UsageError: if the message is empty, or `message_id` is no text.
+            UsageError: if the message is empty, or `message_id` is not text.
 
         """
         _check_message_id(message_id)
@@ -151,10 +171,13 @@ class AgentRef(pykka.ActorRef[AgentActor]):
         return future
 
     def resume(self, decisions: Mapping[str, Decision | Mapping[str, Any]]) -> Future[Outcome]:
-        """Answer requests, by their ids, and continue the run; the future brings its outcome.
+        """Answer requests and continue the run; the future resolves to its outcome.
 
-        The future raises `DecisionError` if a decision does not fit its request, and
-        `NotInterrupted` if the run does not wait for it.
+        The future raises `DecisionError` if a request is unknown or withdrawn, or a decision does
+        not fit it, and `NotInterrupted` if the request was answered differently before.
+
+        Args:
+            decisions: by request id. Some of them are enough: the others stay pending.
 
         Raises:
             DecisionError: inside a tool, a hook or a model: only the host application decides.
@@ -166,9 +189,9 @@ class AgentRef(pykka.ActorRef[AgentActor]):
         return future
 
     def extract(self, tool: UntilTool, input: UserInput, **options: Any) -> Future[Any]:
-        """Run until `tool` succeeds; the future brings the value that it returned.
+        """Run until `tool` succeeds; the future resolves to the value that it returned.
 
-        The future raises `NotExtracted` if the run ends without it.
+        Takes the options of `run`. The future raises `NotExtracted` if the run ends without it.
         """
         future = self.run(input, until_tool_success=tool, **options)
 
@@ -181,20 +204,34 @@ class AgentRef(pykka.ActorRef[AgentActor]):
 
     # -------------------------------------------------------------------- steering
 
-    def cancel(self, message: str = "cancelled") -> Future[Outcome | None]:
-        """Stop the current run at once; the future brings its outcome, or None if there is no run.
+    def cancel(
+        self, message: str = "cancelled", *, context: Mapping[str, Any] | None = None
+    ) -> Future[Outcome | None]:
+        """Stop the current run at once.
 
-        Finished calls are kept, a call under way is in doubt, the others are marked as not run.
+        The future resolves to its outcome, or to None if there is no run. Finished calls are kept,
+        a call under way is in doubt, the others are marked as not run.
+
+        Args:
+            message: why; the message of the run's stop signal.
+            context: more about it, such as who cancelled; JSON-able, kept in the signal.
+
+        Raises:
+            UsageError: for a message that is not text, or a context that cannot be stored.
+
         """
+        signal = StopSignal(
+            StopReason.USER_REQUESTED, message, {} if context is None else context, source="cancel"
+        )
         future: Future[Outcome | None] = Future()
-        self._post(Cancel(StopSignal(StopReason.USER_REQUESTED, message, source="cancel"), future))
+        self._post(Cancel(signal, future))
         return future
 
     def pause(self, reason: str = "pause") -> Future[None]:
         """Pause the run after its next model reply, before the tool calls in that reply.
 
         Raises:
-            UsageError: if `reason` is empty or no text.
+            UsageError: if `reason` is empty or not text.
 
         """
         if not isinstance(reason, str) or not reason:
@@ -210,7 +247,7 @@ class AgentRef(pykka.ActorRef[AgentActor]):
         return future
 
     def retry(self) -> Future[Outcome]:
-        """Release a quarantined run and continue it; the future brings its outcome.
+        """Release a quarantined run and continue it; the future resolves to its outcome.
 
         The future raises `NotInterrupted` if no run is quarantined.
         """
@@ -273,10 +310,13 @@ class AgentRef(pykka.ActorRef[AgentActor]):
         )
 
     def events(self, after: int = 0) -> Subscription:
-        """Iterate over the events after number `after`, then over those to come.
+        """The recorded events after number `after`, then the live ones.
+
+        Iterate with `for` in a thread, or with `async for` on an event loop. The iteration ends
+        when the runtime stops; call `close()` on the subscription to end it earlier.
 
         Raises:
-            UsageError: if `after` is no number.
+            UsageError: if `after` is not a number.
 
         """
         self._refuse_in_fork()
@@ -294,9 +334,14 @@ class AgentRef(pykka.ActorRef[AgentActor]):
         return future
 
     def settle(self, call_key: str, *, how: str) -> Future[None]:
-        """Settle the doubt about a call: `how` says what was found out about it.
+        """Settle the doubt about a call: it is known now what the call did.
 
         The future raises `UsageError` if there is no such doubt.
+
+        Args:
+            call_key: the call in doubt; `state.doubts` lists them.
+            how: what was found out, for the record.
+
         """
         future: Future[None] = Future()
         self._post(RecordFact(Settled(call_key=call_key, how=how), future))
@@ -304,12 +349,31 @@ class AgentRef(pykka.ActorRef[AgentActor]):
 
     # --------------------------------------------------------------- Pykka's calls
 
+    def is_alive(self) -> bool:
+        """Whether the runtime has not stopped. A passive agent is alive: a message activates it."""
+        return super().is_alive()
+
     def tell(self, message: Any) -> None:
-        """`send` without an answer."""
+        """`send` without an answer.
+
+        What the future of `send` would raise is lost: where there is no agent of this id, the
+        message is lost without an error.
+        """
         self.send(message)
 
     def ask(self, message: Any, *, block: bool = True, timeout: float | None = None) -> Any:
-        """`run`: with `block` it waits for the outcome, else it returns the future."""
+        """`run`: with `block` it waits for the outcome, else it returns the future.
+
+        Args:
+            message: the user's message.
+            block: wait in this thread.
+            timeout: seconds to wait; None = no limit. The run goes on after it.
+
+        Raises:
+            TimeoutError: if `timeout` passes.
+            WouldDeadlock: with `block` where an event loop runs, or inside the agent's own run.
+
+        """
         future = self.run(message)
         return future.get(timeout=timeout) if block else future
 
@@ -327,11 +391,16 @@ class AgentRef(pykka.ActorRef[AgentActor]):
 
         The next message activates it, and its run continues.
 
+        Args:
+            block: wait in this thread.
+            timeout: seconds to wait; None = no limit. The agent is passivated after it, too.
+
         Returns:
             True if it was in memory; with `block=False` the future of that.
 
         Raises:
             WouldDeadlock: with `block` inside the agent's own run, or where an event loop runs.
+            TimeoutError: if `timeout` passes.
 
         """
         if block:

@@ -218,7 +218,7 @@ class AgentSlot:
             emit=self.log.emit,
             streaming=self.log.has_subscribers,
             agent_id=self.id,
-            halting=lambda: activation.is_to_halt,
+            is_to_end_attempt=lambda: activation.is_to_end_attempt,
             pause_requested=lambda: activation.pause_reason,
             threads=services.threads,
         )

@@ -25,6 +25,7 @@ class RunChoices:
     until_tool_success: UntilTool | None = None
     max_runs: int | None = None
     deadline: float | None = None
+    early_stopping_prompt: str | None = None
 
     def options_for(self, agent: Agent) -> RunOptions:
         """The options, checked against the agent's definition.
@@ -34,13 +35,17 @@ class RunChoices:
 
         """
         return agent.run_options(
-            self.until_tool, self.until_tool_success, self.max_runs, self.deadline
+            self.until_tool,
+            self.until_tool_success,
+            self.max_runs,
+            self.deadline,
+            self.early_stopping_prompt,
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
-    """Run the agent; the future brings the outcome."""
+    """Run the agent; the future resolves to the outcome."""
 
     message: ModelRequest | None
     """None if the message is in the queue already."""

@@ -28,7 +28,7 @@ class Phase(enum.Enum):
 
     @property
     def has_run_task(self) -> bool:
-        """Whether a run task is under way whose result somebody will look at."""
+        """Whether a run task is under way whose result is still to be handled."""
         return self is Phase.BEGINNING or self is Phase.RUNNING
 
 

@@ -187,15 +187,14 @@ class RunDriver:
         """Record decisions and continue the run.
 
         Raises:
-            DecisionError: if a decision does not fit its request.
-            NotInterrupted: if nothing waits for an answer.
+            DecisionError: if a decision does not fit, or its request is not pending.
+            NotInterrupted: if the request has another decision already, or the run goes on now.
 
         """
         slot, activation = self._slot, self._activation
         runner, state = activation.agent.runner, activation.state
-        if state.run is None:
-            raise NotInterrupted(f"Agent {slot.id!r} has had no run: there is nothing to answer")
         new = runner.check_decisions(state, resume.decisions, slot.services.clock)
+        assert state.run is not None, "what was decided about is a request of a run"
         if self._answer_if_quarantined(resume.future):
             return
         if state.run.over:
@@ -278,7 +277,7 @@ class RunDriver:
         activation = self._activation
         try:
             at = self._slot.services.clock.now()
-        except BaseException as error:  # the host's own clock: the waiters get its error
+        except BaseException as error:  # the application's clock: the waiters get its error
             logger.exception("the clock raised: agent %r starts no run", self._slot.id)
             self._slot.refuse_waiters(as_exception(self._slot.id, error))
             return
@@ -453,7 +452,7 @@ class RunDriver:
                 slot.set_status(status_after(outcome))
         finally:
             slot.answer(outcome)  # it is recorded, whatever becomes of the status
-        if has_next and not activation.is_to_halt:
+        if has_next and not activation.is_to_end_attempt:
             self.start_next()
 
     def _has_next(self, *, clean: bool) -> bool:

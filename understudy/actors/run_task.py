@@ -1,4 +1,4 @@
-"""The run task: an asyncio task that runs an agent's pipeline, beside the agent's actor."""
+"""The run task: an asyncio task that runs an agent's pipeline, next to the agent's actor."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from understudy.actors.activation import RunTaskResult
 from understudy.actors.agent_slot import AgentSlot, running_agents
 from understudy.outcomes import Outcome
-from understudy.run.run import Halted
+from understudy.run.run import AttemptEnded
 from understudy.stopping import StopSignal
 
 logger = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ def start_run_task(
 
     def ended(task: asyncio.Task[None]) -> None:
         # Closes the race of a cancel with the task's first step: a task that is cancelled before
-        # it has run nothing of `_run`, and nobody would learn that the run is over.
+        # it has run nothing of `_run`, and no code would learn that the run is over.
         # tests: test_cancel_right_behind_going_on_ends_the_run
         if activation.task is task:
             coroutine.close()
@@ -47,7 +47,7 @@ async def _run(
     running_agents.set((*callers, slot.id))
     try:
         result = RunTaskResult(outcome=await coroutine)
-    except Halted:
+    except AttemptEnded:
         result = RunTaskResult()
     except asyncio.CancelledError as error:
         result = await _cancelled(slot, error)

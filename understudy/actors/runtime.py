@@ -1,4 +1,4 @@
-"""`Runtime`: hosts agents. One event loop, a supervisor, and the agents by id."""
+"""`Runtime`: runs agents. One event loop, a supervisor, and the agents by id."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Runtime:
     """Spawns agents, supervises them, and finds them by id.
 
     `with Runtime(...)` starts an event loop in a thread of its own; `async with Runtime(...)` uses
-    the running loop, so that async tools may use the connections of the host application.
+    the running loop, so that async tools may use the connections of the application.
 
     Args:
         agents: definitions that can be spawned by name.
@@ -54,7 +54,8 @@ class Runtime:
             one runtime, `"postgresql://..."` for many; or a `Store` of your own.
         durability: what a record survives. `"full"`: a power loss. `"normal"` and `"off"`: the end
             of the process, but not of the machine.
-        deps_for: gives `deps` to an agent by its id, where none were given to `spawn`.
+        deps_for: gives `deps` to an agent by its id, where none were given to `spawn`. A plain
+            function, called on the event loop, so it must not block.
         idle_timeout: seconds after which an idle agent is passivated; None = never.
         stop_timeout: seconds that steps in progress may take when the runtime stops; None = no
             limit.
@@ -63,6 +64,8 @@ class Runtime:
 
     Raises:
         UsageError: if an argument is wrong; it names the argument.
+        StoreInUse, StoreUnavailable, StoreBroken, SchemaVersionError: by `with` and `async with`,
+            if the store cannot be opened.
 
     """
 
@@ -139,7 +142,7 @@ class Runtime:
         Calls that still wait get an `ActorDeadError`. Inside `async with` leave the block instead.
 
         Args:
-            timeout: seconds for the steps in progress; then they are cancelled, as by a crash.
+            timeout: seconds for the steps in progress; then they are cut off, as by a crash.
 
         """
         if running_agents.get():
@@ -148,7 +151,7 @@ class Runtime:
         if thread is None:
             if loop is not None:
                 raise UsageError(
-                    "this runtime uses the host's event loop: leave its `async with` instead"
+                    "this runtime uses the application's event loop: leave its `async with` instead"
                 )
             return
         if self._process != os.getpid():
@@ -215,7 +218,7 @@ class Runtime:
         return self._agent_host.directory.get(id)
 
     def agents(self) -> Future[list[AgentInfo]]:
-        """All agents, in memory and in the store, by id."""
+        """All agents, in memory and in the store, sorted by id."""
         return self._call(self._agent_host.agents)
 
     def pending(self) -> Future[list[PendingRequest]]:
@@ -232,8 +235,8 @@ class Runtime:
             at_once: how many agents run at a time until each makes progress.
 
         Returns:
-            The future of their refs. It settles when they are known; `await ref.outcome()` waits
-            for a run.
+            The future of their refs. It settles when it is known which agents are continued;
+            `await ref.outcome()` waits for a run.
 
         Raises:
             UsageError: if `at_once` is not at least 1.
@@ -246,18 +249,21 @@ class Runtime:
     def delete(self, id: str) -> Future[bool]:
         """Delete an agent and all its records; a run that is under way is cancelled first.
 
-        Its id may be used again: nothing of the old agent reaches the new one. The future brings
-        whether there was such an agent.
+        Its id may be used again: nothing of the old agent reaches the new one. The future
+        resolves to whether there was such an agent.
         """
         checked_id(id)
         return self._call(lambda: self._agent_host.activator.delete(id))
 
     def compact(self, id: str) -> Future[None]:
-        """As `ref.compact()`."""
+        """As `ref.compact()`; the future raises `UnknownAgent` if there is no such agent."""
         return self.get(id).compact()
 
     def export(self, id: str) -> Future[dict[str, Any]]:
-        """All records of an agent, as JSON-able data for `import_`. The agent is not changed."""
+        """All records of an agent, as JSON-able data for `import_`. The agent is not changed.
+
+        The future raises `UnknownAgent` if there is no such agent.
+        """
         checked_id(id)
         return self._call(lambda: export(self._agent_host.services.store, id))
 
@@ -311,7 +317,7 @@ class Runtime:
         return self._loop
 
     def _call(self, function: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
-        """Call it on the loop; the future brings what it returns or raises."""
+        """Call it on the loop; the future resolves to what it returns or raises."""
         future: Future[T] = Future()
 
         async def go() -> None:

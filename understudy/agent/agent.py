@@ -14,7 +14,12 @@ from pydantic_ai.settings import ModelSettings
 from tenacity import AsyncRetrying
 
 from understudy._base.clock import Clock, NewId
-from understudy.agent.build_definition import build_definition, check_deadline, check_limits
+from understudy.agent.build_definition import (
+    build_definition,
+    check_deadline,
+    check_limits,
+    check_prompt,
+)
 from understudy.agent.runner import (
     Decisions,
     EnvironmentOptions,
@@ -52,6 +57,7 @@ class ExecuteOptions(EnvironmentOptions, total=False):
     until_tool_success: UntilTool | None
     max_runs: int | None
     deadline: float | None
+    early_stopping_prompt: str | None
 
 
 class Agent:
@@ -70,6 +76,8 @@ class Agent:
         max_runs: the maximum number of model calls in one run.
         early_stopping: what happens when one more is due: `"force"` fails the run; `"generate"`
             lets the model answer once more, without tools, and completes it.
+        early_stopping_prompt: the user message that asks for that last answer, also where a limit
+            or a signal asks for it; by default one that says that a limit is reached.
         max_overrides: how many times in a row a stop signal of one guard may be overridden.
         fallback_models: asked in order if the model fails, for that call only.
         model_settings: Pydantic AI's, such as `{"temperature": 0}`.
@@ -77,14 +85,15 @@ class Agent:
             client retries, so that retries never multiply.
         interrupt_on: short for `middleware=[HumanInTheLoop(...)]`.
         output_key: the key in `state.values` for the final text (or its value, with `output_type`),
-            so that `{key}` in the instructions of other agents reads it. Text beside tool calls is
+            so that `{key}` in the instructions of other agents reads it. Text next to tool calls is
             not final, and an empty text is not stored.
         output_type: a type that the final text is parsed as, from JSON. The model gets the schema;
             an answer that does not fit goes back to it with the errors, which costs a model call.
         include_contents: how much of the conversation before this run the model sees: all of it,
             or with `"none"` only the run's input and, in a workflow, the latest turn by another
             author.
-        pause_when: called after each model reply; True or a reason pauses the run.
+        pause_when: called without arguments after each model reply; True or a reason pauses the
+            run.
         idle_timeout: seconds after which a `Runtime` passivates the idle agent; None = never; by
             default the runtime's own.
 
@@ -105,6 +114,7 @@ class Agent:
         *,
         max_runs: int = 50,
         early_stopping: str = "force",
+        early_stopping_prompt: str | None = None,
         max_overrides: int = 3,
         fallback_models: Sequence[str | Model] = (),
         model_settings: ModelSettings | None = None,
@@ -127,6 +137,7 @@ class Agent:
             interrupt_on=interrupt_on,
             max_runs=max_runs,
             early_stopping=early_stopping,
+            early_stopping_prompt=early_stopping_prompt,
             max_overrides=max_overrides,
             fallback_models=fallback_models,
             model_settings=model_settings,
@@ -160,6 +171,7 @@ class Agent:
         until_tool_success: UntilTool | None = None,
         max_runs: int | None = None,
         deadline: float | None = None,
+        early_stopping_prompt: str | None = None,
         cancellation: CancellationSource | Sequence[CancellationSource] | None = None,
         deps: Any = None,
         pause_when: PauseWhen | None = None,
@@ -177,13 +189,15 @@ class Agent:
             input: the user's message.
             state: the conversation so far; empty by default.
             until_tool: end the run as soon as this tool has a result.
-            until_tool_success: the same, but only for a result that is no error.
+            until_tool_success: the same, but only for a result that is not an error.
             max_runs: instead of the agent's own.
             deadline: seconds that the run may take, over all its resumes, without the waits for
                 people. Then it stops at once, also in the middle of a call.
+            early_stopping_prompt: instead of the agent's own.
             cancellation: one or more sources, called before each step, that may cancel the run.
             deps: passed to tools as `ctx.deps`; never stored.
-            pause_when: called after each model reply, beside the agent's own.
+            pause_when: called without arguments after each model reply, in addition to the agent's
+                own.
             clock, new_id: where time and ids come from, to simulate or replay a run.
             journal: gets each record as it is made.
             on_event: called with each event, from any thread; replies are streamed then.
@@ -193,7 +207,9 @@ class Agent:
             JournalFailed: if the journal refuses a record.
 
         """
-        run_options = self.run_options(until_tool, until_tool_success, max_runs, deadline)
+        run_options = self.run_options(
+            until_tool, until_tool_success, max_runs, deadline, early_stopping_prompt
+        )
         environment = RunEnvironment.of(
             deps=deps,
             pause_when=pause_when,
@@ -211,6 +227,7 @@ class Agent:
         until_tool_success: UntilTool | None = None,
         max_runs: int | None = None,
         deadline: float | None = None,
+        early_stopping_prompt: str | None = None,
     ) -> RunOptions:
         """The options of a run, checked, with the until pair collapsed.
 
@@ -219,7 +236,7 @@ class Agent:
                 a workflow.
 
         """
-        given = (until_tool, until_tool_success, max_runs, deadline)
+        given = (until_tool, until_tool_success, max_runs, deadline, early_stopping_prompt)
         if all(option is None for option in given):
             return self._plain_options
         refuse_both(until_tool, until_tool_success)
@@ -230,8 +247,14 @@ class Agent:
                 f"Agent {self.name!r} runs other agents by {definition.mode!r} and calls no model "
                 "itself, so max_runs would count nothing: give it to its agents, or a deadline here"
             )
+        if early_stopping_prompt is not None and not definition.asks_model:
+            raise UsageError(
+                f"Agent {self.name!r} runs other agents by {definition.mode!r} and calls no model "
+                "itself, so nothing would read early_stopping_prompt: give it to its agents"
+            )
         if names is not None:
             check_known(names, definition.tools, agent=self.name)
+        check_prompt(early_stopping_prompt, agent=self.name)
         limit = definition.max_runs if max_runs is None else max_runs
         check_limits(limit, definition.early_stopping, agent=self.name)
         return RunOptions(
@@ -239,6 +262,7 @@ class Agent:
             require_tool_success=require_success,
             max_runs=limit,
             deadline=check_deadline(deadline),
+            early_stopping_prompt=early_stopping_prompt,
         )
 
     def execute_sync(self, input: UserInput, **options: Unpack[ExecuteOptions]) -> Outcome:
@@ -278,8 +302,12 @@ class Agent:
             clock, new_id, journal, on_event: as in `execute`.
 
         Raises:
-            DecisionError: if a decision does not fit. Nothing ran, and a right one still works.
-            NotInterrupted: if no run is open, or the request was answered differently before.
+            DecisionError: if a decision does not fit, or its request is not pending. Nothing ran,
+                and a right one still works.
+            NotInterrupted: without decisions, if no run is open; with them, if the request was
+                answered differently before.
+            UsageError: for an invalid state or option.
+            JournalFailed: if the journal refuses a record.
 
         """
         environment = RunEnvironment.of(
@@ -299,7 +327,12 @@ class Agent:
         decisions: Decisions | None = None,
         **options: Unpack[EnvironmentOptions],
     ) -> Outcome:
-        """`resume` for code without an event loop, with the same options."""
+        """`resume` for code without an event loop, with the same options and errors.
+
+        Raises:
+            UsageError: inside a running event loop: use `await agent.resume(...)` there.
+
+        """
         return self._sync(lambda: self.resume(state, decisions, **options), "resume")
 
     def stream(

@@ -51,6 +51,7 @@ def build_definition(
     _check_options(mode=mode, instructions=instructions, **options)
     agent = options["name"]
     check_limits(options["max_runs"], options["early_stopping"], agent=agent)
+    check_prompt(options["early_stopping_prompt"], agent=agent)
     check_overrides(options["max_overrides"], agent=agent)
     if options.get("idle_timeout") not in ("runtime", None):
         checked_seconds(options["idle_timeout"], what=f"Agent {agent!r}: idle_timeout")
@@ -89,7 +90,7 @@ def build_definition(
         raise UsageError(
             f"Agent {agent!r}: `model` is None, and its mode ({definition.mode.name}) needs one: "
             "give a Pydantic AI model or its name, such as 'openai:gpt-5-mini'; or as `mode` a "
-            "workflow of agents, such as Sequential([...])"
+            "workflow of agents, such as Sequential([...]), or steps without call_llm"
         )
     if not asks and definition.tools:
         raise UsageError(
@@ -200,11 +201,17 @@ def _check_workflow(definition: AgentDefinition) -> None:
         "output_key or output_type": definition.output,
         "max_runs": definition.max_runs != AgentDefinition.max_runs,
         "early_stopping": definition.early_stopping != AgentDefinition.early_stopping,
+        "early_stopping_prompt": definition.early_stopping_prompt is not None,
         "max_overrides": definition.max_overrides != AgentDefinition.max_overrides,
     }
     for option, given in unused.items():
         if given:
             what = f"{option} ({', '.join(given)})" if isinstance(given, dict) else option
+            if not definition.mode.agents:
+                raise UsageError(
+                    f"Agent {definition.name!r} has no model, and nothing in {definition.mode!r} "
+                    f"would use {what}: give a model, or leave it out"
+                )
             raise UsageError(
                 f"Agent {definition.name!r} runs other agents by {definition.mode!r} and calls no "
                 f"model itself: give {what} to its agents, not to it"
@@ -251,6 +258,13 @@ def check_limits(max_runs: object, early_stopping: object, *, agent: str) -> Non
         raise UsageError(
             f"Agent {agent!r}: `early_stopping` must be 'force' or 'generate', got "
             f"{early_stopping!r}"
+        )
+
+
+def check_prompt(prompt: object, *, agent: str) -> None:
+    if prompt is not None and (not isinstance(prompt, str) or not prompt.strip()):
+        raise UsageError(
+            f"Agent {agent!r}: `early_stopping_prompt` must be a non-empty text, got {prompt!r}"
         )
 
 
@@ -362,6 +376,7 @@ _CHILD_OPTIONS = (
     "model",
     "max_runs",
     "early_stopping",
+    "early_stopping_prompt",
     "max_overrides",
     "until_tool",
     "until_tool_success",
@@ -397,6 +412,7 @@ def _child(given: Any, parent: AgentDefinition) -> ChildAgent:
         interrupt_on=None,
         max_runs=given.get("max_runs", 50),
         early_stopping=given.get("early_stopping", "force"),
+        early_stopping_prompt=given.get("early_stopping_prompt"),
         max_overrides=given.get("max_overrides", 3),
         fallback_models=parent.fallback_models if "model" not in given else (),
         model_settings=parent.model_settings,

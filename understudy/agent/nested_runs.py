@@ -109,7 +109,7 @@ class NestedRuns:
             deps=parent.deps,
             pause_when=_pause_when(parent) if shares else None,
             streaming=lambda: parent.streaming,
-            halting=parent.halting,
+            is_to_end_attempt=parent.is_to_end_attempt,
             pause_requested=parent.pause_requested,
             parent=parent,
             children=self,

@@ -1,6 +1,6 @@
 """`Runner`: starts a run of one definition, or continues one, on the state or ledger of a caller.
 
-Both are the same operation: record the new facts, then run the pipeline.
+Both are the same operation: add the new records, then run the pipeline.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from understudy.journal import Journal
 from understudy.models.messages import UserInput, user_message
 from understudy.models.model_names import refresh_client
 from understudy.modes.pipeline import run_pipeline
+from understudy.modes.steps.check_stop import ANSWER_PROMPT
 from understudy.modes.steps.run_end import call_end_hooks, end_of, outcome_of, withdrawn_by
 from understudy.outcomes import Interrupted, Outcome, Paused
 from understudy.run.cancellation import CancellationSource, as_sources
@@ -35,6 +36,7 @@ from understudy.state.records import (
     CancelRequested,
     Decided,
     End,
+    Once,
     RunEnded,
     RunStarted,
     Unpaused,
@@ -78,14 +80,14 @@ class RunEnvironment:
     """Whether replies are streamed now; by default they are if there is an `emit`."""
     agent_id: str | None = None
     """The id of the actor that runs the agent; None without one: then it is the agent's name."""
-    halting: Callable[[], bool] | None = None
+    is_to_end_attempt: Callable[[], bool] | None = None
     """Called before each step: True ends this attempt, and leaves the run open."""
     pause_requested: Callable[[], str | None] | None = None
     """Called after each reply: a reason pauses the run."""
     threads: WorkerThreads | None = None
     """Where plain tools and hooks run; by default a pool that the whole process shares."""
     cancellation: tuple[CancellationSource, ...] = ()
-    """Called before each step, beside those of the agent's middleware."""
+    """Called before each step, in addition to those of the agent's middleware."""
 
     @classmethod
     def of(cls, **options: Unpack[EnvironmentOptions]) -> RunEnvironment:
@@ -215,7 +217,9 @@ class Runner:
             open_run = self._run(ledger, environment, models=())
             await call_end_hooks(open_run, open_run.stopped(WITHDRAWN), final=True)
             withdraw(ledger, environment.clock)
-        ledger.record(started())
+        prompt = options.early_stopping_prompt
+        own = (Once(key=ANSWER_PROMPT, value=prompt),) if prompt is not None else ()
+        ledger.record(started(), *own)
         # Race: an actor may get `cancel` before the start of the run is recorded. There is no run
         # to cancel then, so the actor keeps the signal until here
         # (test_a_cancel_before_a_run_begins_over_a_standing_one_is_for_the_new_run).
@@ -231,13 +235,13 @@ class Runner:
         state = _checked_state(state)
         refuse_inside_run()
         current = state.run
-        if current is None:
-            raise NotInterrupted("This state has no run to resume: use execute(input, state=...)")
         new = (
             self.check_decisions(state, decisions, environment.clock)
             if decisions is not None
             else {}
         )
+        if current is None:
+            raise NotInterrupted("This state has no run to resume: use execute(input, state=...)")
         if current.end is not None:
             if decisions is None or current.end.outcome == "withdrawn":
                 raise NotInterrupted(
@@ -329,7 +333,7 @@ class Runner:
             deps=environment.deps,
             pause_when=environment.pause_when,
             streaming=environment.streaming or (lambda: environment.emit is not None),
-            halting=environment.halting,
+            is_to_end_attempt=environment.is_to_end_attempt,
             pause_requested=environment.pause_requested,
             cancellation=environment.cancellation,
             children=self._children,
@@ -403,6 +407,10 @@ class Runner:
         """The decision as plain JSON data, with arguments that the tool accepts."""
         decision = checked_decision(request, given)
         try:
+            checked_json(
+                {"message": decision.message, "by": decision.by, "note": decision.note},
+                what=f"{decision.type}(...)",
+            )
             plain = checked_json({"value": decision.value}, what="respond(...)")
             arguments = decision.arguments
             if arguments is not None:
@@ -445,14 +453,16 @@ class RunOptions:
     require_tool_success: bool = False
     max_runs: int = 50
     deadline: float | None = None
+    early_stopping_prompt: str | None = None
+    """Instead of the agent's own; None for that."""
 
 
 def refuse_inside_run() -> None:
-    """Raise a `DecisionError` inside a tool, hook or model: only the host may decide."""
+    """Raise a `DecisionError` inside a tool, hook or model: only the application may decide."""
     run = inside_run.get()
     if run is not None and not run.closed:
         raise DecisionError(
-            "resume was called from inside a tool, hook or model: call it from the host"
+            "resume was called from inside a tool, hook or model: call it from the application"
         )
 
 

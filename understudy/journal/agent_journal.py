@@ -123,6 +123,12 @@ class AgentJournal:
         self._push()
         self._committer.flush_now()  # after the push: on an empty queue it does nothing
         await done
+        # The store may have been away for longer than the lease: a tool whose start was committed
+        # just now is not entered before the lease is renewed, so its caller waits for that here
+        # (test_an_owner_goes_on_after_an_outage_that_is_longer_than_its_lease).
+        await self._lease.wait_until_settled(self._term)
+        if self._failure is not None:
+            raise self._failure
 
     def check_owner(self) -> None:
         """Raise `Fenced` if another runtime may own the agent by now."""

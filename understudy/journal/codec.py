@@ -6,13 +6,13 @@ read. A newer one is refused, because this version could misread it.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
 from datetime import datetime
 from functools import cache
 from math import isfinite
 from operator import attrgetter
-from types import NoneType
 from typing import Any, cast
 
 import pydantic
@@ -24,15 +24,25 @@ from pydantic_ai.messages import (
     ToolReturnPart,
 )
 from pydantic_ai.usage import RequestUsage
-from pydantic_core import PydanticSerializationError, SchemaSerializer, core_schema, from_json
+from pydantic_core import SchemaSerializer, core_schema, from_json
 
+from understudy._base.json_values import (
+    NotJsonError,
+    is_storable_int,
+    is_storable_text,
+    read_json,
+)
 from understudy.errors import RecordRefused, SchemaVersionError, StoreDamaged
+from understudy.state import records as r
 from understudy.state.records import Record, Reply, Result, record_from_dict
 
 RECORD_VERSION = 1
 """Of the format that this version writes."""
 MAX_RECORD_BYTES = 16 * 1024 * 1024
 """A larger record is refused before it is queued."""
+MAX_RECORD_DEPTH = 150
+"""Of records but snapshots. A snapshot has some levels more around the same data, and is read up to
+200 levels."""
 
 Upgrade = Callable[[str, dict[str, Any]], dict[str, Any]]
 UPGRADES: Mapping[int, Upgrade] = {}
@@ -52,23 +62,47 @@ class EncodedRecord:
 def encode(record: Record, *, max_bytes: int = MAX_RECORD_BYTES) -> EncodedRecord:
     """The record as bytes, without its kind and without fields at their default.
 
+    What is returned can be decoded.
+
     Raises:
-        RecordRefused: if it cannot be written as JSON, or is larger than `max_bytes`.
+        RecordRefused: if it cannot be written as JSON or be read again, or is larger than
+            `max_bytes`.
 
     """
     kind = cast("Any", type(record))
-    plain = isinstance(record, (Reply, Result)) and _is_plain(record)
-    serializer = _SLIM[kind] if plain else _adapter(kind)
+    plain = _is_surely_readable(record)
+    serializer = _SLIM[kind] if plain and kind in _SLIM else _adapter(kind)
     try:
         payload = serializer.to_json(record, exclude_defaults=True)
-    except (PydanticSerializationError, ValueError) as error:
+    except Exception as error:  # the methods of an object in it may raise anything
         why = f"it cannot be written as JSON: {error}"
         raise RecordRefused(kind=record.kind, why=why) from None
     if len(payload) > max_bytes:
         raise RecordRefused(
             kind=record.kind, why=f"it has {len(payload):,} bytes; at most {max_bytes:,} are kept"
         )
+    if not plain:
+        _read_back(record.kind, payload)
     return EncodedRecord(record.kind, RECORD_VERSION, payload)
+
+
+def check_storable(record: Record) -> None:
+    """Raise `RecordRefused` if no store could keep the record, of whatever size, or read it."""
+    if not _is_surely_readable(record):
+        encode(record, max_bytes=sys.maxsize)
+
+
+def _read_back(kind: str, payload: bytes) -> None:
+    """Raise `RecordRefused` if the bytes cannot be decoded."""
+    try:
+        data = read_json(payload, max_depth=200 if kind == "snapshot" else MAX_RECORD_DEPTH)
+        record_from_dict({"kind": kind, **data})
+    except NotJsonError as error:
+        why = f"it could not be read again: {error}"
+        raise RecordRefused(kind=kind, why=why) from None
+    except Exception as error:
+        why = f"it could not be read again: {type(error).__name__}: {error}"
+        raise RecordRefused(kind=kind, why=why) from None
 
 
 def decode(stored: EncodedRecord) -> Record:
@@ -79,14 +113,16 @@ def decode(stored: EncodedRecord) -> Record:
         StoreDamaged: if the bytes are not such a record.
 
     """
-    if stored.version > RECORD_VERSION:
-        raise SchemaVersionError(version=stored.version, known=RECORD_VERSION, what="record")
     try:
+        if stored.version > RECORD_VERSION:
+            raise SchemaVersionError(version=stored.version, known=RECORD_VERSION, what="record")
         data = cast("dict[str, Any]", from_json(stored.payload))
         for version in range(stored.version, RECORD_VERSION):
             data = UPGRADES[version](stored.kind, data)
         return record_from_dict({"kind": stored.kind, **data})
-    except ValueError as error:  # Pydantic's validation errors are ValueErrors
+    # Pydantic's validation errors are ValueErrors; the others are of JSON that is no object, of a
+    # version before the first one, and of a column that has become another type.
+    except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise StoreDamaged(
             what=f"a record of kind {stored.kind!r}", cause=f"{type(error).__name__}: {error}"
         ) from error
@@ -151,9 +187,45 @@ _OWN_VALUES = {
     cls: attrgetter(*(field.name for field in fields(cls) if field.name not in _NESTED))
     for cls in (Reply, ModelResponse, RequestUsage, *_PARTS, Result, ToolReturnPart)
 }
-_SCALARS = frozenset({NoneType, str, int, bool, datetime})
+_OWN_DATA = frozenset(
+    {
+        r.Attempt,
+        r.HooksRan,
+        r.PauseChecked,
+        r.Started,
+        r.Suspended,
+        r.Propagated,
+        r.Withdrawn,
+    }
+)
+"""Kinds of many records that hold nothing from outside but ids that were recorded before."""
 _MAX_DEPTH = 50
 """Data nested deeper is left to the adapters, which know how deep is too deep."""
+_MAX_CHILDREN = 20
+"""Records of agents nested deeper are read back."""
+
+
+def _is_surely_readable(record: Record) -> bool:
+    """Whether it can be read again if it can be written; if not, only reading it tells.
+
+    Reading takes as long as writing, so the records of each step are known without it.
+    """
+    for _ in range(_MAX_CHILDREN):
+        kind = type(record)
+        if kind is Reply or kind is Result:
+            return _is_plain(cast("Reply | Result", record))
+        if kind in _OWN_DATA:
+            return True
+        if kind is r.TurnClosed:
+            closed = cast("r.TurnClosed", record)
+            return closed.end is None and closed.message is None
+        if kind is r.InterruptsChecked:
+            checked = cast("r.InterruptsChecked", record)
+            return not checked.requests and not checked.decided
+        if kind is not r.ChildRecord:
+            return False
+        record = cast("r.ChildRecord", record).record
+    return False
 
 
 def _is_plain(record: Reply | Result) -> bool:
@@ -170,19 +242,31 @@ def _is_plain(record: Reply | Result) -> bool:
         if own_values is None:
             return False
         for item in own_values(value):
-            if type(item) not in _SCALARS and not _is_json(item, 0):
+            if item is not None and type(item) is not datetime and not _is_json(item, 0):
                 return False
     return True
 
 
 def _is_json(value: Any, depth: int) -> bool:
     kind = type(value)
-    if kind in _SCALARS:
+    if kind is str:
+        return is_storable_text(value)
+    if kind is int:
+        return is_storable_int(value)
+    if value is None or kind is bool:
         return True
     if kind is float:
         return isfinite(value)
     if depth == _MAX_DEPTH:
         return False
     if kind is dict:
-        return all(type(key) is str and _is_json(item, depth + 1) for key, item in value.items())
-    return kind is list and all(_is_json(item, depth + 1) for item in value)
+        for key, item in value.items():
+            if type(key) is not str or not is_storable_text(key) or not _is_json(item, depth + 1):
+                return False
+        return True
+    if kind is not list:
+        return False
+    for item in value:  # noqa: SIM110  # a generator takes twice as long
+        if not _is_json(item, depth + 1):
+            return False
+    return True

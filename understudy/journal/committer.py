@@ -128,7 +128,7 @@ class Committer:
             sleep=sleep_using_event(self._stopping),
             reraise=True,
         )
-        self._thread = threading.Thread(target=self._run, name="understudy-store", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="understudy-committer", daemon=True)
 
     @property
     def lock(self) -> threading.Lock:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Literal, Protocol, TypeAlias, get_args
 
-from understudy.errors import Fenced, StoreConflict, UsageError
+from understudy.errors import Fenced, StoreConflict, StoreDamaged, UsageError
 from understudy.journal.codec import EncodedRecord
 from understudy.state.records import Record
 
@@ -50,6 +50,9 @@ class IndexStatus(Enum):
     QUARANTINED = "quarantined"  # its run crashed too often in a row without progress
 
 
+_INDEX_STATUSES = frozenset(status.value for status in IndexStatus)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owned:
     """The right to write to one agent, for as long as its epoch is the current one."""
@@ -80,8 +83,21 @@ class StoredAgent:
 
 
 def stored_agent(row: tuple[Any, ...]) -> StoredAgent:
-    """The agent of a database's row: its columns in the order of the fields."""
+    """The agent of a database's row: its columns in the order of the fields.
+
+    Raises:
+        StoreDamaged: if they cannot be what a store has written.
+
+    """
     agent_id, agent, incarnation, epoch, last_seq, floor, index_status, host = row
+    numbers = (incarnation, epoch, last_seq, floor)
+    texts = (agent_id, agent)
+    if (
+        index_status not in _INDEX_STATUSES
+        or not all(isinstance(number, int) and 0 <= number < 1 << 63 for number in numbers)
+        or not all(isinstance(text, str) for text in texts)
+    ):
+        raise StoreDamaged(what=f"agent {agent_id!r}", cause=f"its row in the index is {row!r}")
     return StoredAgent(
         agent_id=agent_id,
         agent=agent,
@@ -123,9 +139,10 @@ Refusal: TypeAlias = Fenced | StoreConflict
 class Backend(Protocol):
     """A database that keeps records. Plain blocking calls: the store calls them in its threads.
 
-    One thread calls the *writer's* methods, another one the *reader's*: each needs a connection of
-    its own. A writer's change is made between `begin` and `commit`; one transaction holds the
-    changes of several agents. Such a change raises:
+    One thread calls the *writer's* methods, another one the *reader's*, a third one `renew`: each
+    needs a connection of its own. A fourth one calls `open` before they start, and `close` after.
+    A writer's change is made between `begin` and `commit`; one transaction holds the changes of
+    several agents. Such a change raises:
 
     - `Fenced`, `OwnedElsewhere`, `StoreConflict`: this change was not made; the other changes of
       the transaction continue.
@@ -183,7 +200,8 @@ class Backend(Protocol):
 
         Raises:
             OwnedElsewhere: naming the host.
-            Fenced: if this host's own lease has ended.
+            Fenced: if this host's own lease is lost.
+            StoreUnavailable: if it has ended and may still be renewed, by `renew`.
 
         """
 
@@ -236,8 +254,10 @@ class Backend(Protocol):
             Seconds until the lease ends; infinity if only this host can have the store.
 
         Raises:
-            Fenced: if the lease had ended already, so other hosts may own the agents by now. Its
-                `agent_id` is `"*"`. The next call makes this a new host, which owns nothing yet.
+            Fenced: if the lease had ended and another host has claimed an agent of this one since,
+                or may have. Its `agent_id` is `"*"`. The next call makes this a new host, which
+                owns nothing yet. A lease that ended with all agents unclaimed is renewed: a claim
+                and a late renewal are a compare-and-set on the same row.
 
         """
 

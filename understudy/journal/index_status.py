@@ -41,7 +41,7 @@ def is_busy(state: AgentState) -> bool:
 def rest_status(state: AgentState) -> str:
     """The status of an agent with no open run: `"idle"`, `"failed"` or `"cancelled"`.
 
-    Also after a crash between the end of its last run and the record of the status.
+    It is derived from the end of the last run where a crash came before the record of the status.
     """
     end = state.run.end if state.run is not None else None
     if end is None or state.status in AT_REST:

@@ -2,6 +2,10 @@
 
 A thread of its own renews it, so that a busy event loop does not lose it. But it renews only while
 that loop ticks: if the loop hangs, another runtime gets the agents.
+
+A lease that has run out is not lost yet: the database may have been away. No tool is entered then,
+and what waits for the store waits on, until the database says which: the renewal succeeds, so no
+other runtime has claimed anything meanwhile, or it is refused.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ import logging
 import math
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 from understudy._base.clock import suspend_aware_seconds
 from understudy.errors import Fenced, StoreError
@@ -27,19 +32,29 @@ class Lease:
 
     Args:
         backend: renews it.
+        patience: seconds for which `wait_until_settled` waits at most.
         seconds: the clock. It counts the time in which the machine was suspended.
 
     """
 
     def __init__(
-        self, backend: Backend, *, seconds: Callable[[], float] = suspend_aware_seconds
+        self,
+        backend: Backend,
+        *,
+        patience: float = 30.0,
+        seconds: Callable[[], float] = suspend_aware_seconds,
     ) -> None:
         self._backend = backend
+        self._patience = patience
         self._seconds = seconds
         self._ends_at = math.inf
         self._length = math.inf
         self._term = 0
         self._stop = threading.Event()
+        self._beat = threading.Event()
+        """Set to have the heartbeat renew at once."""
+        self._waiters: list[asyncio.Future[None]] = []
+        """Of `wait_until_settled`. Only used on the loop."""
         self._thread: threading.Thread | None = None
 
     @property
@@ -65,6 +80,32 @@ class Lease:
         holds = ends_at == math.inf or self._seconds() < ends_at
         return holds and term == self._term
 
+    async def wait_until_settled(self, term: int) -> None:
+        """Wait while the lease of that term has run out, and may still be renewed.
+
+        On return the lease holds again, or is lost, or ends, or `patience` is over: `holds` says
+        which. On the loop that `begin` got.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._patience):
+                while not self._is_settled(term):
+                    # Race: this against the heartbeat, which wakes all waiters by a callback on
+                    # this loop: the callback of a renewal that the line above did not see comes
+                    # after the waiter is in the list.
+                    settled = asyncio.get_running_loop().create_future()
+                    self._waiters.append(settled)
+                    self._beat.set()
+                    await settled
+
+    def _is_settled(self, term: int) -> bool:
+        return self.holds(term) or term != self._term or self._stop.is_set()
+
+    def _wake_waiters(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
     def begin(self, loop: asyncio.AbstractEventLoop, on_lost: Callable[[], None]) -> None:
         """Renew it from now on. The first renewal blocks: call this in a thread.
 
@@ -87,6 +128,7 @@ class Lease:
     def end(self) -> None:
         """Renew it no more. Waits for the thread."""
         self._stop.set()
+        self._beat.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
         self._thread = None
@@ -99,40 +141,42 @@ class Lease:
 
     def _run_heartbeat(self, loop: asyncio.AbstractEventLoop, on_lost: Callable[[], None]) -> None:
         ticked = threading.Event()
-        notified = False
-        while not self._stop.wait(self._length / 4):
+        while self._wait_for_beat():
             ticked.clear()
             try:
                 loop.call_soon_threadsafe(ticked.set)
             except RuntimeError:
                 return  # the loop is closed, and its runtime with it
-            fenced = False
             try:
                 if ticked.wait(self._length / 4):
                     self._renew()
-                    notified = False
+                    _notify(loop, self._wake_waiters)
                 else:
                     logger.warning("the event loop hangs: its lease is not renewed meanwhile")
             except Fenced:
-                self._ends_at, fenced = -math.inf, True
-            except StoreError as error:
-                logger.warning("the lease could not be renewed: %s", error)
-            except Exception:  # a defect of the backend: without this thread nothing is renewed
-                logger.exception("the lease could not be renewed")
-            # Once for each lost lease, also if it has expired on our clock before the database says
-            # so (test_a_lease_that_was_lost_is_always_told_of_and_the_next_one_begins), or if the
-            # database is unavailable meanwhile
-            # (test_a_database_that_is_away_is_told_of_once_when_the_lease_runs_out).
-            if fenced or not (notified or self.holds(self._term)):
+                # Only the database says that a lease is lost. One that has run out here, because
+                # the database was away or the machine was suspended, may still be renewed
+                # (test_an_owner_goes_on_after_an_outage_that_is_longer_than_its_lease).
                 logger.error("the lease has ended: other runtimes may own the agents by now")
+                self._ends_at = -math.inf
                 # Race: this against `holds` on the loop. The term ends before the next lease
                 # begins, else claims of the old term would count under the new lease
                 # (test_what_was_claimed_under_a_lease_that_ended_meanwhile_is_lost).
                 self._term += 1
-                notified = True
                 _notify(loop, on_lost)
-                if fenced:
-                    self._begin_next_term()
+                _notify(loop, self._wake_waiters)
+                self._begin_next_term()
+            except StoreError as error:
+                logger.warning("the lease could not be renewed: %s", error)
+            except Exception:  # a defect of the backend: without this thread nothing is renewed
+                logger.exception("the lease could not be renewed")
+        _notify(loop, self._wake_waiters)
+
+    def _wait_for_beat(self) -> bool:
+        """Wait until the next renewal is due; False if there is none."""
+        self._beat.wait(self._length / 4)
+        self._beat.clear()
+        return not self._stop.is_set()
 
     def _begin_next_term(self) -> None:
         """Become a host again at once, for later claims."""
@@ -142,8 +186,6 @@ class Lease:
             logger.warning("there is no new lease yet: %s", error)
 
 
-def _notify(loop: asyncio.AbstractEventLoop, on_lost: Callable[[], None]) -> None:
-    try:
-        loop.call_soon_threadsafe(on_lost)
-    except RuntimeError:
-        logger.warning("the lease of a runtime ended whose event loop is closed")
+def _notify(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
+    with suppress(RuntimeError):  # the loop is closed, and its runtime with it
+        loop.call_soon_threadsafe(callback)

@@ -111,7 +111,7 @@ class Store(Protocol):
 
 
 class DatabaseStore:
-    """A store in a database: one thread writes, one reads, one renews the lease.
+    """A store in a database: one thread writes, one reads, one renews, one opens and closes.
 
     Args:
         backend: the database.
@@ -131,14 +131,14 @@ class DatabaseStore:
         self._patience = patience
         self._max_bytes = max_record_bytes
         self._committer = Committer(backend, patience=patience)  # a new one each time it opens
-        self._lease = Lease(backend)
+        self._lease = Lease(backend, patience=patience)
         # The term in which each agent was claimed that has no journal yet: the lease may end before
         # it has one (test_what_was_claimed_under_a_lease_that_ended_meanwhile_is_lost).
         self._terms: dict[str, int] = {}
         # `run_in_executor` with a ThreadPoolExecutor(1) takes 1.10 to 1.17 times as long for a
         # read, and the interpreter joins its thread at exit, so a read that hangs would hang it.
-        self._reader = WorkerThreads(1)
-        self._opener = WorkerThreads(1)
+        self._reader = WorkerThreads(1, name="understudy-reader")
+        self._opener = WorkerThreads(1, name="understudy-opener")
 
     @property
     def host(self) -> str:
@@ -154,7 +154,7 @@ class DatabaseStore:
         loop = asyncio.get_running_loop()
 
         self._committer = Committer(self._backend, patience=self._patience)
-        self._lease = Lease(self._backend)
+        self._lease = Lease(self._backend, patience=self._patience)
 
         def begin() -> None:
             self._backend.open()
@@ -183,6 +183,8 @@ class DatabaseStore:
         owned = await self._change(lambda backend: backend.claim(agent_id, agent))
         if owned is not None:
             self._terms[agent_id] = term
+        # The lease holds in the database, but the heartbeat may not have its answer yet.
+        await self._lease.wait_until_settled(term)
         return owned
 
     async def release(self, owned: Owned) -> None:
@@ -216,7 +218,10 @@ class DatabaseStore:
             records = tuple(decode(record) for record in stored.records)
             return Loaded(stored.agent, stored.first_seq, records)
 
-        return await self._read(load_and_decode)
+        loaded = await self._read(load_and_decode)
+        # After an outage the read may be through before the heartbeat is.
+        await self._lease.wait_until_settled(self._lease.term)
+        return loaded
 
     async def agents(
         self, index_statuses: Collection[IndexStatus] | None = None

@@ -1,7 +1,7 @@
-"""The live actors of each event loop: held strongly until they have ended.
+"""The live actors of each event loop: kept in memory until they have ended.
 
-This is no second registry. An actor leaves the registry when it takes no more messages, or when a
-caller unregisters it; it leaves here when its last hook has returned. What is here when its loop
+This is not a second registry. An actor leaves the registry when it takes no more messages, or when
+a caller unregisters it; it leaves here when its last hook has returned. What is here when its loop
 shuts down (the end of `asyncio.run`, or of a `LoopThread`) is ended, so that every ask is answered
 and nothing is held for ever.
 """

@@ -69,10 +69,11 @@ class LoopActor(pykka.Actor):
 
     Differences from Pykka's `ThreadingActor`:
 
-    - An exception that is no `Exception` (`SystemExit`, a cancellation) stops this actor alone.
+    - An exception that is not an `Exception` (`SystemExit`, a cancellation) stops this actor alone.
     - `on_failure` is called for these too; `on_stop` only when the actor stops on request.
     - Every ask of it is answered before `on_stop` or `on_failure` is called; stop requests after.
-    - It is held strongly from `start()` until it has ended, at the latest when its loop shuts down.
+    - It stays in memory without a reference to it from `start()` until it has ended, at the latest
+      when its loop shuts down.
     - It is registered in `LoopActorRegistry`, not in `pykka.ActorRegistry`.
     """
 
@@ -202,7 +203,7 @@ class LoopActor(pykka.Actor):
                     context=self.actor_inbox.context,
                 )
                 self._task.add_done_callback(self._task_done)
-        except BaseException as error:  # a logging handler of the host, for instance
+        except BaseException as error:  # a logging handler of the application, for instance
             self._crash(error)
 
     def _handle_messages(self) -> _AsyncCall | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from concurrent.futures import Future
 
 from understudy.errors import UsageError
 from understudy.loop_actors.live_actors import end_actors_of_closed_loops
@@ -33,21 +34,28 @@ class LoopThread:
         return self._loop
 
     def start(self) -> asyncio.AbstractEventLoop:
-        """Start the thread if it does not run, wait until its loop runs, and return the loop."""
+        """Start the thread if it does not run, wait until its loop runs, and return the loop.
+
+        Raises:
+            OSError: if no loop can be made, for instance without a free file descriptor.
+            RuntimeError: if no thread can be started.
+
+        """
         with self._lock:
             if self._loop is None:
-                running = threading.Event()
-                self._thread = threading.Thread(
+                running: Future[None] = Future()
+                thread = threading.Thread(
                     target=self._run, args=(running,), name=self._name, daemon=True
                 )
-                self._thread.start()
-                running.wait()
+                thread.start()
+                running.result()
+                self._thread = thread
             return self.loop
 
     def stop(self, timeout: float | None = None) -> bool:
         """Cancel the tasks of the loop, end its actors, and close it.
 
-        Called on the loop itself it requests this and returns at once. To stop twice is no error.
+        Called on the loop itself it requests this and returns at once. It may be called twice.
 
         Args:
             timeout: seconds to wait for the thread; None waits for ever.
@@ -70,17 +78,25 @@ class LoopThread:
         thread.join(timeout)
         return not thread.is_alive()
 
-    def _run(self, running: threading.Event) -> None:
-        with asyncio.Runner() as runner:
-            runner.run(self._wait(running))
+    def _run(self, running: Future[None]) -> None:
+        try:
+            with asyncio.Runner() as runner:
+                runner.run(self._wait(running))
+        except BaseException as error:
+            if running.done():
+                raise
+            # Nothing but this thread can end the wait of the caller
+            # (test_a_runtime_raises_however_few_files_it_may_open).
+            running.set_exception(error)
+            return
         # Another thread may have started actors while the loop shut down, after its own had ended:
         # test_an_actor_that_is_started_while_it_stops_is_ended_with_it
         end_actors_of_closed_loops()
 
-    async def _wait(self, running: threading.Event) -> None:
+    async def _wait(self, running: Future[None]) -> None:
         self._stopping = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        running.set()
+        running.set_result(None)
         await self._stopping.wait()
 
 

@@ -29,7 +29,7 @@ Next = Callable[[ToolCall], Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """What a middleware adds to an agent."""
+    """What a middleware adds to an agent: `instructions`, `tools`, and `agents` for its tools."""
 
     instructions: Instructions = ""
     tools: Sequence[Any] = field(default_factory=tuple)
@@ -44,6 +44,10 @@ class Middleware:
     stack order, `after_*` and `on_run_end` in reverse. A hook that raises ends the run as
     `Failed(MiddlewareError)`. Hooks run at least once: after a crash the last one may run again, so
     put a side effect into `await run.once(key, fn)`.
+
+    Class attributes to override: `state_schema` (a Pydantic model of the values that it adds to
+    `state.values`), `stream_safe` (text deltas may be emitted before `after_model`), `keeps_time`
+    (it reads `run.seconds`, so they are recorded).
     """
 
     state_schema: ClassVar[type[BaseModel] | None] = None
@@ -69,12 +73,12 @@ class Middleware:
         """The agent was activated, for the first time or again. Only under a `Runtime`.
 
         Args:
-            actor: the agent's ref, to `send` or `notify` later.
+            actor: an `AgentRef` (not the actor itself), to `send` or `notify` later.
 
         """
 
     async def on_message(self, run: Run, message: Any) -> Mapping[str, Any] | None:
-        """A host, or this middleware itself, called `ref.notify(name, message)`.
+        """The application, or this middleware itself, called `ref.notify(name, message)`.
 
         It may come during a run, or while there is none: read `run.state` and `run.deps`.
 
@@ -107,7 +111,18 @@ class Middleware:
         return ()
 
     async def wrap_tool_call(self, run: Run, call: ToolCall, next: Next) -> Any:
-        """Around a tool's body. Must be async; returns what `await next(call)` did, or other."""
+        """Around a tool's body. Must be async.
+
+        Args:
+            run: the run.
+            call: the call; `call.arguments` may be changed before `next`.
+            next: runs the rest of the call. It returns what the tool returned, raises what it
+                raised, and may be left out, so that the tool does not run.
+
+        Returns:
+            The result of the call: that of `await next(call)`, or another one.
+
+        """
         return await next(call)
 
     async def on_resume(self, run: Run, decisions: dict[str, Decision]) -> None:

@@ -1,8 +1,8 @@
 """`Haltable`: a tool may end the whole run for good, and a person is informed.
 
 With it, a `Halt` raised by a tool of its agent, or of any agent below, interrupts the run in an
-orderly way. Without it the run fails, since a halt is never ignored. A halt is no question: the run
-does not continue after it. It owns requests of kind `halt`, which can only be dismissed.
+orderly way. Without it the run fails, since a halt is never ignored. The run does not continue
+after a halt. It owns requests of kind `halt`, which can only be dismissed.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class HumanInTheLoop(Middleware):
             decisions that are allowed, a dict `{"allowed": [...], "when": fn, "display": fn}`, or
             `False` for no request. `when(arguments, ctx)` returns whether this call needs a
             decision; if it raises, the call needs one. `display(arguments, ctx)` returns a text or
-            a dict to show beside the arguments. Both may be async.
+            a dict to show in addition to the arguments. Both may be async.
         expires_after: seconds after which an unanswered request counts as rejected; None = never.
         on_expiry: what an expired request counts as. Only `"reject"` is possible.
 

@@ -29,11 +29,14 @@ from pydantic_ai.messages import (
     repair_messages,
 )
 
+from understudy._base.json_values import is_storable_text, read_json, reason, shown
 from understudy.errors import UsageError
 
 UserInput = str | Sequence[UserContent]
 """What a user may send: text, or a list of text, images, documents and the like."""
 
+MESSAGES_DEPTH = 140
+"""How deep the data of messages may be nested; a record has some levels around them."""
 _ALWAYS_PLAIN = frozenset({TextPart, ThinkingPart, ToolCallPart})
 _NO_FILES = frozenset({str, int, float, bool, dict, type(None)})
 """Types of content that hold no files, and that most tools return."""
@@ -197,8 +200,26 @@ def normalised(messages: Iterable[ModelMessage]) -> list[ModelMessage]:
     """An imported history, made valid for any provider.
 
     Tool calls without a result get one that says so; results without a call are removed.
+
+    Raises:
+        UsageError: if something in it is no message, or cannot be stored.
+
     """
-    repaired = repair_messages(list(messages))
+    given = list(messages)
+    for index, message in enumerate(given):
+        if not isinstance(message, (ModelRequest, ModelResponse)):
+            raise UsageError(
+                f"messages[{index}] must be a message of Pydantic AI, a ModelRequest or a "
+                f"ModelResponse, got {shown(message)}"
+            )
+    repaired = repair_messages(given)
+    try:
+        read_json(ModelMessagesTypeAdapter.dump_json(repaired), max_depth=MESSAGES_DEPTH)
+    except Exception as error:  # an object in them may raise anything
+        raise UsageError(
+            f"The messages cannot be stored as JSON ({reason(error)}): remove what is no plain "
+            "data from them"
+        ) from error
     return [_without_instructions(message) for message in repaired]
 
 
@@ -223,10 +244,14 @@ def _checked_input(given: object) -> UserInput:
     if isinstance(given, str):
         if not given.strip():
             raise UsageError("The input is empty: say what the agent is to do")
+        _check_text(given)
         return given
     if isinstance(given, Sequence) and not isinstance(given, (bytes, bytearray)):
         if not any(not isinstance(item, str) or item.strip() for item in given):
             raise UsageError("The input is empty: say what the agent is to do")
+        for item in given:
+            if isinstance(item, str):
+                _check_text(item)
         try:
             UserPromptPart(given)
         except ValueError as error:
@@ -235,6 +260,14 @@ def _checked_input(given: object) -> UserInput:
     raise UsageError(
         f"The input must be text, or a list of text, images and the like, got {given!r}"
     )
+
+
+def _check_text(text: str) -> None:
+    if not is_storable_text(text):
+        raise UsageError(
+            "The input is not valid Unicode, as it holds half of a surrogate pair: decode its "
+            'bytes with errors="replace"'
+        )
 
 
 def messages_to_dicts(messages: Iterable[ModelMessage]) -> list[dict[str, Any]]:

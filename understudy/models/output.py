@@ -18,7 +18,7 @@ _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
 
 class InvalidOutput(Exception):
-    """The final text is no value of the output type. The message is for the model."""
+    """The final text is not a value of the output type. The message is for the model."""
 
 
 class Output:

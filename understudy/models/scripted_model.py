@@ -181,7 +181,7 @@ class ScriptedModel(Model):
                 error = piece
                 break
             else:
-                raise TypeError(f"{piece!r} is no scripted reply: use text or call(...)")
+                raise TypeError(f"{piece!r} is not a scripted reply: use text or call(...)")
         response = ModelResponse(
             parts=parts,
             usage=RequestUsage(input_tokens=1, output_tokens=1),

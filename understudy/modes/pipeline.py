@@ -2,7 +2,7 @@
 
 A step gets the `Run`. It reads the state, does what is missing in it, and returns None to continue
 or an `Outcome` to end. Each step checks the state before it acts, so running, resuming and
-recovering are one operation: load the facts, run the pipeline.
+recovering are one operation: load the records, run the pipeline.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from understudy.modes.steps.run_end import call_end_hooks, end_of
 from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Paused, Stopped
 from understudy.run.definition import ChildAgent, Pipeline
 from understudy.run.hooks import HookFailed
-from understudy.run.run import Halted, Run, inside_run
+from understudy.run.run import AttemptEnded, Run, inside_run
 from understudy.state.records import Attempt, HooksRan, Once, RunEnded
 from understudy.stopping import StopSignal, StopSignals
 
@@ -173,10 +173,10 @@ async def _loop(run: Run, mode: Pipeline) -> Outcome:
                 return _cancelled(run)
             if root.halt is not None:
                 return halted(run)
-            if run.halting is not None and run.halting():
+            if run.is_to_end_attempt is not None and run.is_to_end_attempt():
                 if run.timed:
                     run.keep_time()
-                raise Halted
+                raise AttemptEnded
             try:
                 outcome = await step(run)
                 if outcome is not None and not isinstance(outcome, OUTCOMES):
@@ -253,7 +253,7 @@ def _step_error(step: Step, error: BaseException) -> UnderstudyError:
 async def _finish(run: Run, outcome: Outcome) -> Outcome:
     """Record the end if it is one, and return the outcome with the state of that moment.
 
-    The outcome is returned only when all facts are durable: what a caller has seen must not be
+    The outcome is returned only when all records are durable: what a caller has seen must not be
     lost in a crash (`test_nothing_is_visible_before_its_commit`).
     """
     if run.timed:

@@ -7,15 +7,19 @@ steps, whatever signals or overrides are active. To interrupt a model call at on
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 from understudy.errors import UsageError
 from understudy.state.agent_state import AgentState
-from understudy.stopping import StopSignal
+from understudy.stopping import StopReason, StopSignal
 
 Answer = StopSignal | str | bool | None
-"""A signal, a message or True cancels; False, None or an empty text does not."""
+"""A signal, a message or True cancels; False, None or an empty text does not.
+
+The run is `Stopped` by a signal for whatever reason, also by `StopSignal.completed`: to complete a
+run, use `run.signal` in a hook.
+"""
 
 
 @runtime_checkable
@@ -58,9 +62,25 @@ class InMemoryCancellation:
         """Whether `cancel()` was called, and `reset()` not since."""
         return self._signal is not None
 
-    def cancel(self, message: str = "cancelled") -> None:
-        """Cancel each run in scope at its next step, until `reset()`."""
-        self._signal = StopSignal.user_requested(message, source="cancellation")
+    def cancel(
+        self, message: str = "cancelled", *, context: Mapping[str, Any] | None = None
+    ) -> None:
+        """Cancel each run in scope at its next step, until `reset()`.
+
+        Args:
+            message: why.
+            context: more about it, such as who cancelled; JSON-able, kept in the signal.
+
+        Raises:
+            UsageError: for a message that is no text, or a context that cannot be stored.
+
+        """
+        self._signal = StopSignal(
+            StopReason.USER_REQUESTED,
+            message,
+            {} if context is None else context,
+            source="cancellation",
+        )
 
     def reset(self) -> None:
         """Stop cancelling: runs that start or continue from now on are not cancelled."""

@@ -9,7 +9,7 @@ from understudy.errors import UsageError
 from understudy.models.messages import user_message
 from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Paused, Stopped
 from understudy.run.definition import AgentDefinition, ChildAgent
-from understudy.run.run import Halted, Run, RunningChildren
+from understudy.run.run import AttemptEnded, Run, RunningChildren
 from understudy.state.run_state import Call
 from understudy.tools import ToolFailed
 
@@ -50,7 +50,7 @@ def make_run_agent(run: Run, call: Call) -> Callable[[Any, Any, int], Coroutine[
                 outcome = await run.children.run(run, key, child, message)
             if not isinstance(outcome, (Interrupted, Paused)):
                 return outcome
-        except Halted:
+        except AttemptEnded:
             pass  # the others halt after their steps, too
         # Race: an agent beside this one may be in the middle of a call. It must not be cut off
         # because this one waits
@@ -89,7 +89,7 @@ async def wait_for_children(run: Run, call: Call) -> None:
     """Wait until no task of the call runs an agent any more.
 
     Race: a tool runs several agents at once, and the first that is suspended ends the tool's body.
-    Without this wait the run would return its outcome while the others still record facts
+    Without this wait the run would return its outcome while the others still add records
     (`test_one_agent_that_waits_does_not_leave_another_of_the_same_tool_running`).
     """
     children = run.running_children.pop(call.key, None)

@@ -91,6 +91,8 @@ class AgentDefinition:
     mode: Pipeline
     max_runs: int = 50
     early_stopping: str = "force"
+    early_stopping_prompt: str | None = None
+    """The user message that asks for the last answer; None for the default."""
     max_overrides: int = 3
     fallback_models: tuple[str | Model, ...] = ()
     model_settings: ModelSettings | None = None
@@ -106,8 +108,14 @@ class AgentDefinition:
 
     @property
     def asks_model(self) -> bool:
-        """Whether its mode calls a model; a workflow's mode does not."""
-        return not self.mode.agents or "call_llm" in self.mode.step_names
+        """Whether its mode calls a model: not a workflow's, nor one of plain steps without one."""
+        if "call_llm" in self.mode.step_names:
+            return True
+        return not self.mode.agents and self.model is not None
+
+    def untyped(self, text: str) -> str | None:
+        """The output of a run whose final text was not read: None where it is of a type."""
+        return None if self.output is not None and self.output.typed else text
 
     @property
     def workflow(self) -> str | None:

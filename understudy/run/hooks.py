@@ -14,7 +14,7 @@ from understudy._base.worker_threads import WorkerThreads
 from understudy.errors import JournalFailed, MiddlewareError
 
 in_hook: contextvars.ContextVar[bool] = contextvars.ContextVar("in_hook", default=False)
-"""True while a hook runs: a hook must not record facts of the pipeline."""
+"""True while a hook runs: a hook must not add records of the pipeline."""
 
 
 class HookFailed(Exception):

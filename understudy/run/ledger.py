@@ -1,4 +1,4 @@
-"""`Ledger`: where a run writes its facts: into the state, into the journal, and to listeners."""
+"""`Ledger`: where a run writes its records: into the state, into the journal, and to listeners."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 
 from understudy.errors import JournalFailed
 from understudy.events import Event, events_of
+from understudy.journal.codec import check_storable
 from understudy.journal.contracts import Journal
 from understudy.state.agent_state import AgentState
 from understudy.state.fold import apply
@@ -17,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 Listener = Callable[[Event], None]
 FactListener = Callable[[int, Record], None]
-"""Called with the number of a fact and the fact, once it is durable."""
+"""Called with the number of a record and the record, once it is durable."""
 
 
 @runtime_checkable
@@ -37,7 +38,7 @@ class _ChecksRecords(Protocol):
 class Ledger:
     """The only writer of a state.
 
-    Without a journal, facts are only folded into the state. With one, the run waits for them to be
+    Without a journal, records are only folded into the state. With one, it waits until they are
     durable (see `durable`), and listeners are notified only then: nothing visible precedes its
     commit (`test_nothing_is_visible_before_its_commit`).
     """
@@ -46,6 +47,7 @@ class Ledger:
         "_agent_path",
         "_count",
         "_journal",
+        "_journal_checks",
         "_listener",
         "_on_fact",
         "_owner_check",
@@ -77,6 +79,7 @@ class Ledger:
         self._state = state
         self._journal = journal
         self._owner_check = journal if isinstance(journal, _ChecksOwner) else None
+        self._journal_checks = isinstance(journal, _ChecksRecords)
         self._agent_path = agent_path
         self._listener = listener
         self._on_fact = on_fact
@@ -90,12 +93,12 @@ class Ledger:
 
     @property
     def state(self) -> AgentState:
-        """The fold of all facts so far."""
+        """The fold of all records so far."""
         return self._state
 
     @property
     def count(self) -> int:
-        """The number of the newest fact."""
+        """The number of the newest record."""
         return self._count
 
     @property
@@ -105,7 +108,7 @@ class Ledger:
 
     @property
     def has_unflushed(self) -> bool:
-        """Whether a fact is recorded that is not durable yet."""
+        """Whether a record is not durable yet."""
         return self._journal is not None and self._journal.has_unflushed
 
     def open(self, *, fresh: bool) -> None:
@@ -126,9 +129,17 @@ class Ledger:
     def record(self, *records: Record) -> None:
         """Record facts, in order.
 
-        The journal goes first: what it refuses must not be in the state.
+        The journal goes first: what it refuses must not be in the state. What no store could keep
+        is refused without one, too: the state would be stored as JSON that cannot be read.
+
+        Raises:
+            RecordRefused: if one of them cannot be stored; none is recorded then.
+
         """
         journal = self._journal
+        if not self._journal_checks:
+            for record in records:
+                check_storable(record)
         if journal is not None:
             self._append(records)
         for record in records:
@@ -144,8 +155,8 @@ class Ledger:
 
     async def durable(self) -> None:
         """Wait until all facts recorded so far are durable, and report them."""
-        # Race: other tasks (sibling calls, hooks) may record during the wait. Those facts are not
-        # durable when it ends, so the number up to which facts are reported is read before it
+        # Race: other tasks (sibling calls, hooks) may record during the wait. Those records are not
+        # durable when it ends, so the number up to which records are reported is read before it
         # (test_a_fact_recorded_while_others_become_durable_is_not_reported_with_them).
         journal, count = self._journal, self._count
         if journal is not None and journal.has_unflushed:
@@ -159,14 +170,14 @@ class Ledger:
             self.tell_until(count)
 
     def tell_until(self, seq: int) -> None:
-        """Report the facts up to this number to `on_fact`: they are durable."""
+        """Report the records up to this number to `on_fact`: they are durable."""
         unreported = self._unreported
         while unreported and unreported[0][0] <= seq:
             assert self._on_fact is not None, "without a listener there is nothing to report"
             self._on_fact(*unreported.pop(0))
 
     def emit(self, event: Event) -> None:
-        """Emit an event that is no fact. A listener that raises is removed; the run goes on."""
+        """Emit an event without a record. A listener that raises is removed; the run goes on."""
         if self._listener is not None:
             try:
                 self._listener(event)
@@ -191,8 +202,8 @@ class Ledger:
 class ChildLedger(Ledger):
     """The ledger of an agent that runs inside another one: it writes into the parent's ledger.
 
-    The child's facts are wrapped as facts of the parent. So there is one journal and one order of
-    facts, and the parent's state holds the child's, also when it goes through JSON.
+    The child's records are wrapped as records of the parent. So there is one journal and one order
+    of records, and the parent's state holds the child's, also when it goes through JSON.
     """
 
     __slots__ = ("_child", "_name", "_parent")

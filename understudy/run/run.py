@@ -1,4 +1,4 @@
-"""`Run`: what a step and a hook get: to read the state and to record facts. It decides nothing."""
+"""`Run`: what a step and a hook get: to read the state and to add records. It decides nothing."""
 
 from __future__ import annotations
 
@@ -47,9 +47,12 @@ inside_run: contextvars.ContextVar[Run | None] = contextvars.ContextVar("inside_
 _RUN_IS_OVER = "the run is over: nothing can be signalled any more"
 _LOOP_CHECK_SECONDS = 0.1
 
+ESCALATED = "run/escalated"
+"""The key under which a run keeps that `Run.escalate` was called in it."""
 
-class Halted(BaseException):
-    """The host ended this attempt between two steps. The run stays open, and nothing is lost."""
+
+class AttemptEnded(BaseException):
+    """The runtime ended this attempt between two steps. The run stays open; nothing is lost."""
 
 
 class RunningChildren:
@@ -122,7 +125,7 @@ class ChildRunner(Protocol):
 
 
 class Run:
-    """One run, for the time of one attempt: from where its state is to an outcome."""
+    """One attempt at a run, as steps and hooks see it."""
 
     def __init__(
         self,
@@ -140,14 +143,14 @@ class Run:
         streaming: Callable[[], bool] = lambda: False,
         parent: Run | None = None,
         children: ChildRunner | None = None,
-        halting: Callable[[], bool] | None = None,
+        is_to_end_attempt: Callable[[], bool] | None = None,
         pause_requested: Callable[[], str | None] | None = None,
         cancellation: tuple[CancellationSource, ...] = (),
     ) -> None:
         self.definition = definition
         self.ledger = ledger
         self.state = ledger.state
-        """The agent's state, to read: one object for the whole attempt, changed by each fact."""
+        """The agent's state, to read: one object for the whole attempt, changed by each record."""
         self.models = models
         """The agent's model, then its fallbacks."""
         self.clock = clock
@@ -168,10 +171,10 @@ class Run:
             (*parent.definition.gates, *parent.gates) if parent is not None else ()
         )
         """The gates of the agents above, which apply here too."""
-        self.halting = halting
+        self.is_to_end_attempt = is_to_end_attempt
         """Called before each step: True ends this attempt, and leaves the run open."""
         self.pause_requested = pause_requested
-        """Called where `pause_when` is: a reason to pause that the host has now, or None."""
+        """Called where `pause_when` is: a reason to pause that the runtime has now, or None."""
         above = parent.cancellation if parent is not None else ()
         sources = (*above, *definition.cancellation, *cancellation)
         self.cancellation: tuple[CancellationSource, ...] = tuple(
@@ -194,7 +197,7 @@ class Run:
         """The agents that a call runs now, by call key."""
         self._once_pending: dict[str, asyncio.Event] = {}
         self.closed = False
-        """This attempt has returned its outcome: it must not record facts any more."""
+        """This attempt has returned its outcome: it must add no more records."""
 
     # -------------------------------------------------------------------- reading
 
@@ -243,22 +246,22 @@ class Run:
     # -------------------------------------------------------------------- writing
 
     def record(self, *records: Record) -> None:
-        """Record facts, in order. For steps; a hook has `once` and `replace_history`.
+        """Add records, in order. For steps; a hook has `once` and `replace_history`.
 
         Raises:
             UsageError: from inside a hook.
 
         """
         if in_hook.get():
-            raise UsageError("a hook cannot record facts: use run.once or run.replace_history")
+            raise UsageError("a hook cannot add records: use run.once or run.replace_history")
         self.ledger.record(*records)
 
     def durable(self) -> Coroutine[Any, Any, None]:
-        """Wait until all facts recorded so far are durable."""
+        """Wait until all records so far are durable."""
         return self.ledger.durable()
 
     def emit(self, event: Event) -> None:
-        """Emit an event that is no fact. Facts emit their own events, once they are durable."""
+        """Emit an event that is not recorded. Records emit theirs, once they are durable."""
         self.ledger.emit(event)
 
     async def once(self, key: str, function: Callable[[], Any]) -> Any:
@@ -308,7 +311,7 @@ class Run:
         Args:
             signal: why. Give it a `source`: signals with one source count as one guard.
             answer: let the model answer once more, without tools, before the run ends, as
-                `early_stopping="generate"` does. A signal without `answer` beside it wins.
+                `early_stopping="generate"` does. Another signal without `answer` takes precedence.
 
         Raises:
             UsageError: for anything but a `StopSignal`, or when the run is over.
@@ -335,6 +338,27 @@ class Run:
 
         """
         self._record_for_next_step(lambda turn: Override(turn=turn, source=source, prompt=prompt))
+
+    def escalate(self) -> None:
+        """End the nearest loop around this agent, as soon as the agent is done.
+
+        For steps and hooks; tools return `ToolResult(escalate=True)`. Without a loop around it
+        nothing follows. In a hook of a `Loop` itself, such as `on_message`, it ends that loop after
+        the agent that runs now.
+
+        Raises:
+            UsageError: when the run is over.
+
+        """
+
+        def record() -> None:
+            run = self.state.run
+            if self.closed or run is None or run.over:
+                raise UsageError(_RUN_IS_OVER)
+            if ESCALATED not in run.once:
+                self.ledger.record(Once(key=ESCALATED, value=True))
+
+        self._call_on_loop(record)
 
     def _record_for_next_step(self, make: Callable[[int], Signalled | Override]) -> None:
         """Record what `make` returns for the turn before which it counts."""
@@ -436,7 +460,7 @@ class Run:
             text=text,
             tool_result=tool_result,
             early_stopped=run.early_stop is not None,
-            output=text,
+            output=self.definition.untyped(text),
             results=tuple(results[index] for index in sorted(results)),
             run_id=run.run_id,
             state=self.state,

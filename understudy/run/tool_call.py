@@ -83,10 +83,10 @@ class ToolCall:
         """A request for a decision about this call, for `check_tool_calls` to return.
 
         Args:
-            kind: distinguishes requests for the host. Only a decision about an `approval` can be
+            kind: tells requests apart. Only a decision about an `approval` can be
                 kept for later calls (`always=True`).
             allowed: the types of decision that may answer it.
-            display: shown beside the arguments; JSON-able.
+            display: shown in addition to the arguments; JSON-able.
             payload: the content of a tool's own question; JSON-able.
             expires_after: seconds after which it counts as rejected; None = never.
             doubts: calls of this tool whose outcome is unknown.

@@ -36,7 +36,7 @@ def refuse_both(until_tool: object, until_tool_success: object) -> None:
 
 
 def check_known(names: Sequence[str], tools: Mapping[str, Tool[Any]], *, agent: str) -> None:
-    """Raise a `UsageError` for a name that is no tool of the agent."""
+    """Raise a `UsageError` for a name that is not a tool of the agent."""
     for name in names:
         if name not in tools:
             known = ", ".join(repr(tool) for tool in tools) or "none"

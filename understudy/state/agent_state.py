@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from copy import copy, deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
 from typing import Any, Literal, cast
@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.usage import RunUsage
 
-from understudy._base.json_values import checked_json
+from understudy._base.json_values import checked_json, first_difference, reason, shown
 from understudy.errors import SchemaVersionError, UsageError
 from understudy.interrupts import DecisionRecord, DoubtfulCall, Request, Sticky
 from understudy.models.messages import (
@@ -28,18 +28,12 @@ from understudy.models.messages import (
     normalised,
 )
 from understudy.state.run_state import RunState
+from understudy.state.stored_names import FIRST_NAMES
 
 SCHEMA_VERSION = 1
-_KEYS = (
-    "messages",
-    "values",
-    "run",
-    "decisions",
-    "sticky",
-    "doubts",
-    "queue",
-    "message_ids",
-)
+_STORED_KEYS = ("run", "decisions", "sticky", "doubts", "queue", "message_ids", "status")
+_KEYS = ("messages", "values", "children", *_STORED_KEYS)
+"""All of them are in every state that version 1 wrote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +56,9 @@ class _Stored:
     decisions: list[DecisionRecord]
     sticky: dict[str, Sticky]
     doubts: dict[str, DoubtfulCall]
-    queue: dict[str, QueuedMessage] = field(default_factory=dict)
-    message_ids: dict[str, str | None] = field(default_factory=dict)
-    status: str = "idle"
+    queue: dict[str, QueuedMessage]
+    message_ids: dict[str, str | None]
+    status: str
 
 
 @cache
@@ -287,35 +281,60 @@ class AgentState:
 
         Raises:
             SchemaVersionError: if a newer version wrote it.
-            UsageError: if it is no stored state, incomplete or damaged.
+            UsageError: if it is not a stored state, incomplete or damaged; it names the place.
+                So is one of which anything would be left out or changed.
 
         """
+        state = cls._read(data, "")
+        try:
+            change = first_difference(dict(data), state.to_dict(), "", FIRST_NAMES)
+        except Exception as error:
+            raise UsageError(f"This stored AgentState is damaged: {reason(error)}") from error
+        if change is not None:
+            raise UsageError(f"This stored AgentState is damaged: {change}")
+        return state
+
+    @classmethod
+    def _read(cls, data: object, path: str) -> AgentState:
+        """The state from its data, at this path of the whole."""
+        here = f" at {path!r}" if path else ""
         version = data.get("schema_version") if isinstance(data, Mapping) else None
-        if version is None:
-            raise UsageError("This is no stored AgentState: it has no 'schema_version'")
-        if isinstance(version, int) and version < 1:
-            raise UsageError(f"This is no stored AgentState: its 'schema_version' is {version!r}")
+        if not isinstance(data, Mapping) or version is None:
+            raise UsageError(f"This is not a stored AgentState{here}: it has no 'schema_version'")
+        if type(version) not in (int, str) or (type(version) is int and version < 1):
+            raise UsageError(
+                f"This is not a stored AgentState{here}: its 'schema_version' is {shown(version)}"
+            )
         if version != SCHEMA_VERSION:
             raise SchemaVersionError(version=version, known=SCHEMA_VERSION)
         missing = [key for key in _KEYS if key not in data]
         if missing:
-            raise UsageError(f"This stored AgentState is incomplete: {missing[0]!r} is missing")
-        state = cls.__new__(cls)
-        try:
-            known = {key: data[key] for key in _KEYS[2:]}
-            stored = _stored().validate_python({**known, "status": data.get("status", "idle")})
-            state.messages = Messages(messages_from_dicts(data["messages"]))
-        except (ValidationError, TypeError) as error:
             raise UsageError(
-                f"This stored AgentState is damaged, in its run or messages: {error}"
+                f"This stored AgentState is incomplete{here}: {missing[0]!r} is missing"
+            )
+        state = cls.__new__(cls)
+        place = "run"
+        try:
+            stored = _stored().validate_python({key: data[key] for key in _STORED_KEYS})
+            place = "messages"
+            state.messages = Messages(messages_from_dicts(data[place]))
+            place = "values"
+            state._values = checked_json(data["values"], what="'values'")
+            place = "children"
+            children = dict(data[place])
+        except Exception as error:  # whatever the data is, it is the caller's
+            if isinstance(error, ValidationError) and place == "run":
+                place = str(error.errors()[0]["loc"][0])
+            raise UsageError(
+                f"This stored AgentState is damaged, in {path + place!r}: {reason(error)}"
             ) from error
-        state._values = checked_json(data["values"], what="The stored AgentState's 'values'")
         state.run, state.decisions = stored.run, stored.decisions
         state.sticky, state.doubts = stored.sticky, stored.doubts
         state.queue, state.message_ids = stored.queue, stored.message_ids
         state.status = stored.status
         state.children = {
-            key: cls.from_dict(child) for key, child in data.get("children", {}).items()
+            key: cls._read(child, f"{path}children.{shown(key)}.")
+            for key, child in children.items()
         }
         return state
 

@@ -315,7 +315,7 @@ class InterruptsChecked:
     turn: int
     requests: tuple[Request, ...] = ()
     decided: tuple[Decided, ...] = ()
-    """Decisions that earlier ones with `always=True` bring at once."""
+    """Decisions that follow at once from earlier ones with `always=True`."""
     kind: Literal["interrupts_checked"] = "interrupts_checked"
 
 
@@ -433,7 +433,7 @@ class SubRunEnded:
     escalated: bool = False
     """One of its tools asked to end the nearest loop."""
     passes_on: bool = False
-    """This workflow is no loop, so the escalation goes on to the workflow around it."""
+    """This workflow is not a loop, so the escalation goes on to the workflow around it."""
     at: datetime
     kind: Literal["sub_run_ended"] = "sub_run_ended"
 

@@ -9,7 +9,7 @@ from understudy.state.agent_state import AgentState
 
 
 class ToolContext:
-    """What a tool can read and do in its call: the first parameter, where it is annotated so."""
+    """What a tool can read and do in its call: a first parameter of this type."""
 
     __slots__ = (
         "_emit",
@@ -92,7 +92,7 @@ class ToolContext:
             max_depth: how many levels of agents may nest, including the root.
 
         Raises:
-            UsageError: if `agent` is no agent, `input` is empty, or the nesting is too deep.
+            UsageError: if `agent` is not an agent, `input` is empty, or the nesting is too deep.
 
         """
         return await self._run_agent(agent, input, max_depth)

@@ -12,12 +12,19 @@ import json
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Generic, Literal, Protocol, TypeVar, cast, overload
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 from pydantic_ai.tools import ToolDefinition
-from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
+from pydantic_core import PydanticSerializationError, to_json
 
-from understudy._base.json_values import checked_seconds, digest
+from understudy._base.json_values import (
+    NotJsonError,
+    as_json,
+    checked_seconds,
+    digest,
+    read_json,
+    reason,
+)
 from understudy.errors import UsageError
 from understudy.tools.result import InvalidArguments, ToolResult
 from understudy.tools.schema import (
@@ -144,7 +151,7 @@ class Tool(Generic[R]):
         """
         try:
             return self.validate(to_json(canonical).decode())
-        except PydanticSerializationError as error:
+        except (PydanticSerializationError, RecursionError) as error:
             raise InvalidArguments(f"The arguments cannot be written as JSON: {error}") from error
 
     def canonical(self, checked: Mapping[str, Any]) -> dict[str, Any]:
@@ -157,11 +164,12 @@ class Tool(Generic[R]):
         single = self._schema.single_arg_name
         arguments = checked[single] if single is not None else checked
         try:
-            canonical = to_jsonable_python(_ordered(arguments))
-            to_json(canonical)  # raises for text that UTF-8 cannot encode
-            json.dumps(canonical, allow_nan=False)  # raises for NaN and infinity
+            text = to_json(_ordered(arguments))
+            canonical = read_json(text)
+            if b"NaN" in text or b"Infinity" in text:
+                json.dumps(canonical, allow_nan=False)  # raises, unless they are in a text
             return cast("dict[str, Any]", canonical)
-        except (PydanticSerializationError, ValueError) as error:
+        except (ValueError, RecursionError) as error:  # Pydantic's errors are ValueErrors
             raise InvalidArguments(f"The arguments cannot be written as JSON: {error}") from error
 
     def bind(self, checked: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
@@ -175,21 +183,20 @@ class Tool(Generic[R]):
     # --------------------------------------------------------------------- values
 
     def dump_value(self, value: Any) -> Any:
-        """A return value as JSON, through the return annotation.
+        """A return value as JSON, through the return annotation. NaN and infinity become None.
 
         Raises:
-            ValueError: if it cannot be serialised.
+            ValueError: if it cannot be serialised, or could not be read again.
 
         """
-        if value is None or type(value) in (str, int, bool):
-            return value
+        adapter = self._serializer
+        if adapter is None or type(value) in (str, int, bool):
+            return as_json(value)
         try:
-            adapter = self._adapter
-            if adapter is None:
-                return to_jsonable_python(value)
-            return adapter.dump_python(value, mode="json", warnings=False)
-        except PydanticSerializationError as error:
-            raise ValueError(str(error)) from error
+            text = adapter.dump_json(value, warnings=False)
+        except Exception as error:  # the value's own code may raise anything
+            raise NotJsonError(reason(error)) from error
+        return read_json(text)
 
     def load_value(self, data: Any) -> Any:
         """The return value from its `dump_value`.
@@ -208,6 +215,19 @@ class Tool(Generic[R]):
             return TypeAdapter(self._return_type)
         except (PydanticSchemaGenerationError, PydanticUserError):
             return None  # Pydantic cannot describe the type: values are serialised as they are
+
+    @functools.cached_property
+    def _serializer(self) -> TypeAdapter[Any] | None:
+        """That of a class which Pydantic does not know may say how its values are written.
+
+        It is not used to read them: it would accept objects of that class alone.
+        """
+        if self._return_type is Any or self._adapter is not None:
+            return self._adapter
+        try:
+            return TypeAdapter(self._return_type, config=ConfigDict(arbitrary_types_allowed=True))
+        except (PydanticSchemaGenerationError, PydanticUserError):
+            return None
 
 
 class ToolDecorator(Protocol):

@@ -1,4 +1,4 @@
-"""What a tool returns beside a plain value, and what it raises on purpose."""
+"""What a tool returns instead of a plain value, and what it raises on purpose."""
 
 from __future__ import annotations
 
@@ -26,7 +26,16 @@ class InvalidArguments(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ToolResult(Generic[T]):
-    """What a tool returns instead of a plain value, to set more than the content."""
+    """What a tool returns instead of a plain value, to set more than the content.
+
+    Args:
+        content: for the model.
+        value: for the program, as `outcome.tool_result.value`; the content by default.
+        state: a delta for the agent's values.
+        escalate: end the nearest loop around this agent when the agent's run has ended.
+        skip_summarization: end this agent's run with this turn, without another model call.
+
+    """
 
     content: Any = None
     """For the model."""
@@ -52,5 +61,6 @@ def model_content(value: Any, jsonable: Any) -> Any:
     if is_multi_modal_content(value):
         return value
     if isinstance(value, Sequence) and any(is_multi_modal_content(item) for item in value):
-        return list(value)
+        rest = jsonable if isinstance(jsonable, list) and len(jsonable) == len(value) else value
+        return [a if is_multi_modal_content(a) else b for a, b in zip(value, rest, strict=True)]
     return jsonable

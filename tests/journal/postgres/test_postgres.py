@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -17,6 +19,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.support.loops import soon
 from tests.support.postgres import Cutter, Hosts, Server
 from understudy.errors import (
     Fenced,
@@ -34,6 +37,7 @@ from understudy.journal.codec import EncodedRecord
 from understudy.journal.contracts import Batch, IndexStatus, Owned
 from understudy.journal.postgres import sql as postgres_sql
 from understudy.journal.postgres.backend import PostgresBackend
+from understudy.journal.store import DatabaseStore
 
 T = TypeVar("T")
 OPEN = IndexStatus.OPEN
@@ -141,18 +145,59 @@ def test_a_renewed_lease_is_as_long_as_a_new_one(hosts: Hosts) -> None:
 
 
 def test_an_owner_that_was_paused_is_fenced_when_it_comes_back(hosts: Hosts) -> None:
-    """J8."""
+    """J8: if another host has taken over meanwhile."""
     a, b = hosts.open("a"), hosts.open("b")
     owned = claim(a)
     hosts.end_lease("a")
+    claim(b)
     with pytest.raises(Fenced, match="the lease of 'a' ended"):
         a.renew()
     assert refused(a, lambda: a.claim("x", None)) is Fenced
     assert refused(a, lambda: a.claim("y", "support")) is Fenced
     assert refused(a, lambda: a.delete("x")) is Fenced
-    claim(b)
     assert refused(a, lambda: a.append(batch(owned, "late"))) is Fenced
     assert [(agent.agent_id, agent.host) for agent in b.agents(None, "", 9)] == [("x", "b")]
+
+
+def test_an_owner_whose_lease_ended_keeps_what_no_other_host_has_claimed(hosts: Hosts) -> None:
+    """J6, J8: it claims nothing before it has renewed the lease."""
+    a, b = hosts.open("a", lease=30), hosts.open("b")
+    owned = claim(a)
+    hosts.end_lease("a")
+    assert refused(a, lambda: a.claim("y", "support")) is StoreUnavailable
+    assert 29 < a.renew() <= 30
+    append(a, batch(owned, "one"))
+    assert refused(b, lambda: b.claim("x", None)) is OwnedElsewhere
+    assert claim(a, "y").epoch == 1
+
+
+def test_a_late_renewal_waits_for_a_claim_under_way_and_believes_it(hosts: Hosts) -> None:
+    """J6, J8."""
+    a, b = hosts.open("a"), hosts.open("b")
+    owned = claim(a)
+    hosts.end_lease("a")
+    b.begin()
+    assert b.claim("x", None) is not None
+    with meanwhile(a.renew) as renewed:
+        hosts.wait_for_a_lock()
+        b.commit()
+        with pytest.raises(Fenced):
+            renewed.result(20)
+    assert refused(a, lambda: a.append(batch(owned, "late"))) is Fenced
+
+
+def test_a_late_renewal_is_made_if_the_claim_under_way_fails(hosts: Hosts) -> None:
+    """J6, J8."""
+    a, b = hosts.open("a", lease=30), hosts.open("b")
+    owned = claim(a)
+    hosts.end_lease("a")
+    b.begin()
+    assert b.claim("x", None) is not None
+    with meanwhile(a.renew) as renewed:
+        hosts.wait_for_a_lock()
+        b.rollback()
+        assert renewed.result(20) > 29
+    append(a, batch(owned, "one"))
 
 
 def test_a_fenced_host_that_is_opened_again_is_a_new_host(hosts: Hosts) -> None:
@@ -342,6 +387,70 @@ def test_a_host_suspended_in_the_middle_of_a_commit_does_not_keep_agents_locked(
     assert refused(a, lambda: a.claim("x", None)) is Fenced
 
 
+_SUSPENDED = """
+import sys
+from understudy.journal.codec import EncodedRecord
+from understudy.journal.contracts import Batch, IndexStatus
+from understudy.journal.postgres.backend import PostgresBackend
+
+url, schema, change = sys.argv[1:]
+backend = PostgresBackend(url, host="suspended", lease=1, schema=schema)
+backend.open()
+backend.begin()
+owned = backend.claim("x", "support")
+if change == "append":
+    backend.commit()
+    backend.begin()
+    records = (EncodedRecord("once", 1, b"{}"),)
+    backend.append(
+        Batch(
+            agent_id="x",
+            incarnation=owned.incarnation,
+            epoch=owned.epoch,
+            first_seq=1,
+            records=records,
+            index_status=IndexStatus.REST,
+        )
+    )
+print("in the middle", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("change", ["append", "claim"])
+async def test_an_owner_that_is_stopped_in_the_middle_of_a_commit_does_not_keep_its_agents_locked(
+    hosts: Hosts, change: str
+) -> None:
+    """J6: behind a pipeline the server's own timeout for an idle transaction does not run."""
+    hosts.open("a").close()  # makes the tables
+    child = subprocess.Popen(  # noqa: ASYNC220  # it only starts
+        [sys.executable, "-c", _SUSPENDED, hosts.url, hosts.schema, change],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert child.stdout is not None
+        assert await asyncio.to_thread(child.stdout.readline) == "in the middle\n"
+        child.send_signal(signal.SIGSTOP)
+        store = DatabaseStore(hosts.new("b"), patience=20)
+        await store.open(lambda: None)
+        try:
+            while True:
+                try:
+                    owned = await soon(store.claim("x", "support"))
+                except OwnedElsewhere:  # until the lease of the suspended host is over
+                    continue
+                break
+        finally:
+            await store.close()
+        assert owned is not None
+        assert (owned.epoch, owned.last_seq) == ((2, 0) if change == "append" else (1, 0))
+    finally:
+        child.kill()
+        child.communicate()
+
+
 class Fighter(threading.Thread):
     """A host that claims, writes, gives up, dies and comes back as chance will have it."""
 
@@ -353,6 +462,8 @@ class Fighter(threading.Thread):
         self.owned: dict[str, tuple[Owned, int]] = {}
         self.written: dict[str, list[str]] = {agent: [] for agent in agents}
         self.fenced = self.takeovers = 0
+        self.late = False
+        """Whether its lease has ended and it does not renew it yet."""
         self.error: BaseException | None = None
 
     def run(self) -> None:
@@ -365,6 +476,7 @@ class Fighter(threading.Thread):
     def round(self, number: int) -> None:
         if self.chance.random() < 0.1:  # it writes on, for it does not know yet
             self.hosts.end_lease(self.name)
+            self.late = True
         chosen = sorted(self.chance.sample(self.agents, 2))  # in order: no deadlocks here
         news: dict[str, tuple[Owned, int]] = {}
         written: dict[str, str] = {}
@@ -375,8 +487,8 @@ class Fighter(threading.Thread):
                 text = f"{self.name}-{number}"
                 self.backend.append(batch(owned, text, seq=seq))
                 news[agent], written[agent] = (owned, seq + 1), text
-            except OwnedElsewhere:
-                pass
+            except (OwnedElsewhere, StoreUnavailable):
+                pass  # another host's; or its own lease is not renewed yet
             except Fenced:
                 news.pop(agent, None)
                 self.owned.pop(agent, None)
@@ -385,6 +497,9 @@ class Fighter(threading.Thread):
         self.owned.update(news)
         for agent, text in written.items():
             self.written[agent].append(text)
+        if self.late and self.chance.random() < 0.7:
+            return
+        self.late = False
         try:
             self.backend.renew()
         except Fenced:

@@ -6,6 +6,7 @@ import fcntl
 import logging
 import math
 import os
+import random
 import resource
 import shutil
 import sqlite3
@@ -15,12 +16,13 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, cast
 
 import pytest
 
-from tests.support.batches import append, batch, claim, commit, ids, stored, texts
+from tests.support.batches import agent_with, append, batch, claim, commit, ids, stored, texts
 from understudy.errors import (
     Fenced,
     SchemaVersionError,
@@ -31,7 +33,7 @@ from understudy.errors import (
     StoreUnavailable,
     UsageError,
 )
-from understudy.journal.codec import EncodedRecord
+from understudy.journal.codec import EncodedRecord, decode
 from understudy.journal.contracts import Batch, Durability, IndexStatus, Owned
 from understudy.journal.sqlite.backend import SqliteBackend
 from understudy.journal.sqlite.schema import make_tables
@@ -714,6 +716,119 @@ def test_a_record_at_the_next_number_already_is_damage(path: Path) -> None:
         with pytest.raises(StoreDamaged):
             backend.append(batch(owned, "one"))
         backend.rollback()
+
+
+def _read_and_write_all(path: Path) -> Iterator[Callable[[], object]]:
+    """Each way in which a store's rows are read, once."""
+    looking = SqliteBackend(str(path), host="looking")
+
+    def load() -> None:
+        for agent_id in ("a", "b", "c"):
+            stored = looking.load(agent_id, 0)
+            for each in stored.records if stored is not None else ():
+                decode(each)
+
+    yield load
+    yield lambda: looking.agents(None, "", 9)
+    yield lambda: looking.agents(set(IndexStatus), "", 9)
+    yield looking.close
+    backend = SqliteBackend(str(path), host="here", durability="off")
+    yield backend.open
+
+    def write() -> None:
+        try:
+            owned = claim_in(backend, "b")
+            added = batch(owned, "more")
+            with commit(backend):
+                backend.append(added)
+            backend.is_committed(added)
+            with commit(backend):
+                backend.delete("c")
+        finally:
+            backend.rollback()
+
+    yield write
+    yield backend.close
+
+
+def _raised(path: Path) -> list[BaseException]:
+    raised: list[BaseException] = []
+    for act in _read_and_write_all(path):
+        try:
+            act()
+        except Exception as error:  # whatever comes is looked at
+            if "is not open" not in str(error):  # because opening it has failed before
+                raised.append(error)
+    return raised
+
+
+def _decodable(path: Path) -> None:
+    with opened(path) as backend:
+        for each in ("a", "b", "c"):
+            agent_with(backend, each, *["x" * 40] * 3)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE agents SET standing = 'rexx' WHERE id = 'a'",
+        "UPDATE agents SET agent = CAST(x'ff' AS TEXT)",
+        "UPDATE agents SET last_seq = 4000000000000000000, floor = 3999999999999999997",
+        "UPDATE agents SET no = 9000000000000000000 WHERE id = 'a'",
+        "UPDATE records SET payload = CAST('[]' AS BLOB)",
+        "UPDATE records SET payload = x'ff'",
+        "UPDATE records SET version = 0",
+        "UPDATE records SET kind = 'rexx'",
+        "UPDATE records SET kind = CAST(x'ff' AS TEXT)",
+        "DELETE FROM meta",
+    ],
+)
+def test_a_damaged_row_is_told_as_damage_wherever_it_is_read(path: Path, damage: str) -> None:
+    _decodable(path)
+    with closing(sqlite3.connect(path)) as other, other:
+        other.execute(damage)
+    raised = _raised(path)
+    assert raised
+    assert [error for error in raised if not isinstance(error, StoreDamaged)] == []
+
+
+def test_whatever_bit_of_a_database_is_flipped_only_errors_of_a_store_are_raised(
+    path: Path, tmp_path: Path
+) -> None:
+    _decodable(path)
+    whole = path.read_bytes()
+    chance = random.Random(1)
+    used = [at for at, byte in enumerate(whole) if byte]
+    damaged = tmp_path / "damaged.db"
+    for at in chance.sample(used, 500):
+        for file in tmp_path.glob("damaged.db*"):
+            file.unlink()
+        flipped = bytearray(whole)
+        flipped[at] ^= chance.choice([0xFF, 1 << chance.randrange(8)])
+        damaged.write_bytes(flipped)
+        others = [error for error in _raised(damaged) if not isinstance(error, StoreError)]
+        assert others == [], f"byte {at} is {flipped[at]:#x}"
+
+
+@pytest.mark.parametrize("suffix", ["", "-wal"])
+@pytest.mark.parametrize("replaced", [False, True], ids=["deleted", "replaced"])
+def test_a_database_that_is_deleted_or_replaced_while_it_is_open_is_not_written_any_more(
+    path: Path, suffix: str, *, replaced: bool
+) -> None:
+    with opened(path) as backend:
+        append(backend, owned := claim(backend), "one")
+        file = Path(f"{path}{suffix}")
+        if replaced:
+            other = path.with_name("other")
+            other.write_bytes(file.read_bytes())
+            other.replace(file)
+        else:
+            file.unlink()
+        with pytest.raises(StoreBroken, match="deleted or replaced") as caught:
+            append(backend, replace(owned, last_seq=1), "two")
+        assert caught.value.is_final
+        with pytest.raises(StoreBroken, match="deleted or replaced"):
+            backend.begin()
 
 
 def test_what_goes_wrong_can_be_told_in_another_process(path: Path) -> None:

@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 from pydantic_ai.messages import ModelRequest, ModelResponse, ToolCallPart, UserPromptPart
 
-from tests.support.agents import assert_valid_history, calls_made, completed, reloaded, results
+from tests.support.agents import (
+    assert_valid_history,
+    calls_made,
+    completed,
+    interrupted,
+    reloaded,
+    results,
+)
+from tests.support.loops import soon
 from understudy import (
     Agent,
     Completed,
@@ -16,14 +24,18 @@ from understudy import (
     Outcome,
     Run,
     RunLimitExceeded,
+    Runtime,
     ScriptedModel,
     Stopped,
     StopSignal,
     StreamBroken,
+    UsageError,
+    approve,
     call,
     tool,
 )
-from understudy.middleware import Middleware, ModelInput, SubAgent
+from understudy.middleware import Limits, Middleware, ModelInput, SubAgent
+from understudy.modes import Sequential
 
 
 @tool
@@ -46,6 +58,77 @@ def early(outcome: Outcome) -> Completed:
     assert completed(outcome).early_stopped
     assert_valid_history(outcome.state)
     return completed(outcome)
+
+
+def last_prompt(model: ScriptedModel) -> Any:
+    last = model.requests[-1].messages[-1].parts[-1]
+    assert isinstance(last, UserPromptPart)
+    return last.content
+
+
+def test_the_prompt_for_the_last_answer_is_the_agents_or_the_runs_own() -> None:
+    """R1."""
+    agent, model = answering([WORK, WORK, "a"], early_stopping_prompt="Sum it up.")
+    early(agent.execute_sync("go"))
+    assert last_prompt(model) == "Sum it up."
+    agent, model = answering([WORK, WORK, "a"], early_stopping_prompt="Sum it up.")
+    early(agent.execute_sync("go", early_stopping_prompt="In one word."))
+    assert last_prompt(model) == "In one word."
+    agent, model = answering(
+        [WORK, WORK, "a"], middleware=[Limits(max_steps=1, on_limit="generate")]
+    )
+    early(agent.execute_sync("go", early_stopping_prompt="In one word."))
+    assert last_prompt(model) == "In one word."
+
+
+def test_the_prompt_of_a_run_is_kept_where_it_is_resumed() -> None:
+    """R1, R2."""
+    agent, _ = answering([WORK, WORK, "a"], interrupt_on={"work": True}, max_runs=1)
+    waiting = interrupted(agent.execute_sync("go", early_stopping_prompt="In one word."))
+    other, model = answering(["a"], interrupt_on={"work": True}, max_runs=1)
+    early(other.resume_sync(reloaded(waiting.state), waiting.decide(approve())))
+    assert last_prompt(model) == "In one word."
+
+
+async def test_an_actor_takes_the_prompt_for_the_last_answer_of_one_run() -> None:
+    """R1."""
+    agent, model = answering([WORK, WORK, "a"])
+    async with Runtime([agent]) as runtime:
+        early(await soon(runtime.spawn("a").run("go", early_stopping_prompt="In one word.")))
+    assert last_prompt(model) == "In one word."
+
+
+def test_the_prompt_of_a_child_is_its_own() -> None:
+    """R1, S2."""
+    model = ScriptedModel([WORK, "a"])
+    child = {
+        "name": "child",
+        "model": model,
+        "tools": [work],
+        "max_runs": 1,
+        "early_stopping": "generate",
+        "early_stopping_prompt": "In one word.",
+    }
+    parent = Agent(
+        "parent",
+        ScriptedModel([call("task", {"task_name": "child", "instructions": "x"}), "done"]),
+        middleware=[SubAgent([child], general_purpose=False)],
+    )
+    completed(parent.execute_sync("go"))
+    assert last_prompt(model) == "In one word."
+
+
+@pytest.mark.parametrize("wrong", ["", " ", 7])
+def test_a_prompt_that_says_nothing_is_refused(wrong: Any) -> None:
+    """R8."""
+    with pytest.raises(UsageError, match=r"early_stopping_prompt.*non-empty text"):
+        answering(["a"], early_stopping_prompt=wrong)
+    with pytest.raises(UsageError, match=r"early_stopping_prompt.*non-empty text"):
+        answering(["a"])[0].execute_sync("go", early_stopping_prompt=wrong)
+    with pytest.raises(UsageError, match="give early_stopping_prompt to its agents"):
+        Agent("w", mode=Sequential([answering([])[0]]), early_stopping_prompt="x")
+    with pytest.raises(UsageError, match="early_stopping_prompt: give it to its agents"):
+        Agent("w", mode=Sequential([answering([])[0]])).execute_sync("?", early_stopping_prompt="x")
 
 
 def test_when_one_more_call_is_due_the_model_is_told_to_answer_without_tools() -> None:

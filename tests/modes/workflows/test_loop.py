@@ -6,11 +6,15 @@ from typing import Any
 
 import pytest
 
-from tests.support.agents import authors, by_turn, completed, interrupted, reloaded, results
+from tests.support.agents import Held, authors, by_turn, completed, interrupted, reloaded, results
+from tests.support.loops import soon
 from understudy import (
     Agent,
     AgentState,
     Failed,
+    Outcome,
+    Run,
+    Runtime,
     ScriptedModel,
     ToolResult,
     UsageError,
@@ -21,8 +25,8 @@ from understudy import (
 )
 from understudy.errors import AgentFailed
 from understudy.events import AgentEnded
-from understudy.middleware import SubAgent
-from understudy.modes import Loop, Parallel, Sequential
+from understudy.middleware import Middleware, SubAgent
+from understudy.modes import Loop, Mode, Parallel, Sequential
 from understudy.tools import exit_loop
 
 
@@ -207,3 +211,87 @@ def test_a_number_of_rounds_that_is_none_is_refused(wrong: Any) -> None:
     """W1."""
     with pytest.raises(UsageError, match=r"max_iterations. must be .*at least 1.*got "):
         Loop([talker("a")], max_iterations=wrong)
+
+
+# ------------------------------------------------------------------------- checkers without a model
+
+
+def checker(*, enough: int) -> Agent:
+    """Plain steps that end the loop after `enough` replies of others."""
+
+    async def check(run: Run) -> Outcome:
+        replies = [m for m in run.state.messages if "reply" in str(m)]
+        if len(replies) >= enough:
+            run.escalate()
+            run.escalate()
+        return run.completed("")
+
+    return Agent("checker", mode=Mode([check]))
+
+
+@pytest.mark.parametrize("nested", [False, True], ids=["in the loop", "in a sequence of it"])
+def test_plain_steps_without_a_model_end_a_loop(nested: bool) -> None:
+    """W2."""
+    says = talker("says", *["reply"] * 9)
+    check = checker(enough=3)
+    agents = [Agent("both", mode=Sequential([says, check]))] if nested else [says, check]
+    outcome = completed(loop(*agents, talker("after"), max_iterations=9).execute_sync("go"))
+    assert [name for name in authors(outcome.state) if name == "says"] == ["says"] * 3
+    assert [name for name in authors(outcome.state) if name == "after"] == ["after"] * 2
+    assert outcome.results[-1].escalated
+    assert outcome.usage.requests == 5
+
+
+def test_an_escalation_ends_the_nearest_loop_alone() -> None:
+    """W2."""
+    inner = loop(talker("says", *["reply"] * 9), checker(enough=1), name="inner")
+    outcome = completed(loop(inner, max_iterations=2).execute_sync("go"))
+    assert [name for name in authors(outcome.state) if name == "says"] == ["says"] * 2
+
+
+def test_a_hook_of_an_agent_ends_the_loop_around_it() -> None:
+    """W2: by a flag, a value, or whatever the hook sees."""
+
+    class Enough(Middleware):
+        def after_step(self, run: Run) -> None:  # type: ignore[override]  # plain is allowed
+            if run.deps["enough"]:
+                run.escalate()
+
+    outcome = completed(
+        loop(talker("a", middleware=[Enough()]), talker("b")).execute_sync(
+            "go", deps={"enough": True}
+        )
+    )
+    assert authors(outcome.state) == [None, "a"]
+
+
+async def test_a_message_to_a_loop_ends_it_after_the_agent_that_runs() -> None:
+    """W2."""
+
+    class Ends(Middleware):
+        async def on_message(self, run: Run, message: Any) -> None:
+            run.escalate()
+
+    held = Held("said")
+    first = Agent("first", ScriptedModel([held]))
+    rounds = Agent("rounds", mode=Loop([first, talker("second")]), middleware=[Ends()])
+    async with Runtime([rounds]) as runtime:
+        ref = runtime.spawn("rounds")
+        run = ref.run("go")
+        await soon(held.entered.wait())
+        await soon(ref.notify("Ends", "now"))
+        held.release.set()
+        outcome = completed(await soon(run))
+    assert authors(outcome.state) == [None, "first"]
+    assert outcome.text == "said"
+
+
+def test_what_a_mode_without_a_model_would_not_use_is_refused() -> None:
+    """R8."""
+
+    async def step(run: Run) -> Outcome:
+        return run.completed("x")
+
+    assert Agent("plain", mode=Mode([step])).execute_sync("go").state.run is not None
+    with pytest.raises(UsageError, match=r"has no model, and nothing in .* would use instructions"):
+        Agent("plain", None, "Be kind.", mode=Mode([step]))

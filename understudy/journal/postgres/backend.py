@@ -42,7 +42,7 @@ class PostgresBackend:
     """A `Backend` with three connections: the writer's, the reader's and the heartbeat's.
 
     The reader and the heartbeat reconnect by themselves; the writer does so in `reconnect`. A
-    pooler in between must pool sessions.
+    pooler in between must pool sessions. `lease` and `patience` are in seconds; see `__init__`.
     """
 
     def __init__(
@@ -168,8 +168,8 @@ class PostgresBackend:
             Seconds until it ends, from when the server renewed it: count them from before the call.
 
         Raises:
-            Fenced: if it had ended already. The next call makes this a new host, which owns
-                nothing yet.
+            Fenced: if it had ended, and another host has taken over an agent. The next call makes
+                this a new host, which owns nothing yet.
 
         """
         host_id = self._writer.host_id
@@ -186,7 +186,7 @@ class PostgresBackend:
             raise Fenced(
                 agent_id="*",
                 why=f"the lease of {self._host!r} ended ({self._lease:g} s without a renewal), "
-                "so other runtimes may own its agents by now",
+                "and another runtime took over since",
             )
         return float(rows[0][0])
 

@@ -72,16 +72,41 @@ DELETE_HOST = "DELETE FROM hosts WHERE id = %s"
 
 RENEW = """
 UPDATE hosts SET lease_until = clock_timestamp() + make_interval(secs => %s)
-WHERE id = %s AND lease_until > clock_timestamp()
+WHERE id = %s AND lease_until > '-infinity'
 RETURNING extract(epoch FROM lease_until - clock_timestamp())::float8"""
+"""Also after the lease has ended, unless another host has marked this one as expired
+(`EXPIRE_HOST`): each claim of an agent of this host does so first, so without the mark it still
+owns them all. That is how an owner continues after an outage that was longer than its lease
+(test_an_owner_goes_on_after_an_outage_that_is_longer_than_its_lease)."""
+
+NAME_SESSION = """
+SELECT pg_advisory_unlock_all(), pg_advisory_lock_shared(
+    (SELECT oid::int4 FROM pg_namespace WHERE nspname = current_schema()),
+    (%s::int8 & 2147483647)::int4)"""
+"""Says whose session this is, until it ends. Shared: it never waits."""
+
+END_SESSIONS = """
+SELECT pg_terminate_backend(l.pid)
+FROM hosts h
+JOIN pg_locks l ON l.objid = (h.id & 2147483647)::oid
+JOIN pg_stat_activity a ON a.pid = l.pid
+WHERE h.lease_until <= clock_timestamp() AND h.id <> %s
+    AND l.locktype = 'advisory' AND l.objsubid = 2
+    AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    AND l.classid = (SELECT oid FROM pg_namespace WHERE nspname = current_schema())
+    AND pg_has_role(a.usesysid, 'USAGE')"""
+"""End the sessions of hosts whose lease has ended, as far as this user may: their transactions are
+rolled back, and what they have locked is free
+(test_an_owner_that_is_stopped_in_the_middle_of_a_commit_does_not_keep_its_agents_locked)."""
 
 OWNERSHIP = """
 SELECT a.incarnation, a.epoch, a.deleted, a.owner, h.name, h.lease_until > clock_timestamp(),
-    EXISTS (SELECT FROM hosts WHERE id = %s AND lease_until > clock_timestamp())
+    (SELECT lease_until > clock_timestamp() FROM hosts
+        WHERE id = %s AND lease_until > '-infinity')
 FROM (VALUES (%s::text)) AS requested (agent_id)
 LEFT JOIN agents a USING (agent_id) LEFT JOIN hosts h ON h.id = a.owner"""
-"""Who owns an agent, and whether that lease and our own hold. It locks nothing: a claim that is
-refused must block neither the owner's writes nor its heartbeat
+"""Who owns an agent, and whether that lease and our own hold (null: ours is lost). It locks
+nothing: a claim that is refused must block neither the owner's writes nor its heartbeat
 (test_a_refused_claim_holds_up_neither_the_owner_nor_its_heartbeat)."""
 
 EXPIRE_HOST = """

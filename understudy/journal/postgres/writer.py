@@ -31,6 +31,7 @@ MAX_STATEMENT_BYTES = 32 * 1024 * 1024
 """No further batch is added to a statement that is larger already; the protocol's limit is 1 GB."""
 _TRIES = 100
 """A claim tries again if another host changed the row first: each time, that host has succeeded."""
+_LOCK_NOT_AVAILABLE = "55P03"
 _log = logging.getLogger(__name__)
 
 
@@ -53,14 +54,30 @@ class PostgresWriter:
         self._keys: dict[str, int] = {}
         self._in_transaction = False
         self._sent_begin = False
+        self._session_of: int | None = None
+        """The host that the server knows the present connection as."""
+        self._waited_for_a_lock = False
+        """Whether a statement gave up waiting for what another session has locked."""
 
     def connect(self) -> None:
-        """Connect, again if there was a connection. What was not committed is lost."""
+        """Connect, again if there was a connection. What was not committed is lost.
+
+        A host may have been suspended in the middle of a transaction. The server's timeout for an
+        idle transaction does not end it in every place: not between two messages of one statement,
+        and not behind a pipeline. So if we have waited for a lock in vain, the sessions of all
+        hosts whose lease has ended are ended.
+        """
         self._in_transaction = self._sent_begin = False
+        self._session_of = None
         self._connection.connect()
+        if self._waited_for_a_lock:
+            with self._connection.use() as connection:
+                connection.execute(sql.END_SESSIONS, [self._own_id])
+            self._waited_for_a_lock = False
 
     def close(self) -> None:
         self._keys.clear()
+        self._session_of = None
         self._connection.close()
 
     def begin(self) -> None:
@@ -91,7 +108,8 @@ class PostgresWriter:
 
         Raises:
             OwnedElsewhere: if another host with an unexpired lease owns it.
-            Fenced: if this host's own lease has ended.
+            Fenced: if this host's own lease is lost: it ended, and another host has taken over.
+            StoreUnavailable: if it has ended, and may be renewed.
             RecordRefused: if the id cannot be stored: too long, or not valid text.
 
         """
@@ -203,16 +221,25 @@ class PostgresWriter:
 
     def _fetch(self, query: str, values: Sequence[Any] | dict[str, Any] | None = None) -> Rows:
         """The rows of a statement in the writer's transaction."""
-        with self._connection.use() as connection:
-            if self._sent_begin:
-                cursor = connection.execute(query, values, prepare=True, binary=True)
-            else:
-                assert self._in_transaction, "a change is made between begin and commit"
-                self._sent_begin = True
-                with connection.pipeline():
-                    connection.execute("BEGIN", prepare=True)
+        try:
+            with self._connection.use() as connection:
+                if self._sent_begin:
                     cursor = connection.execute(query, values, prepare=True, binary=True)
-            return cursor.fetchall() if cursor.description is not None else []
+                else:
+                    assert self._in_transaction, "a change is made between begin and commit"
+                    if self._session_of != self.host_id:
+                        own_id = self._own_id
+                        connection.execute(sql.NAME_SESSION, [own_id])
+                        self._session_of = own_id
+                    self._sent_begin = True
+                    with connection.pipeline():
+                        connection.execute("BEGIN", prepare=True)
+                        cursor = connection.execute(query, values, prepare=True, binary=True)
+                return cursor.fetchall() if cursor.description is not None else []
+        except StoreUnavailable as error:
+            if getattr(error.__cause__, "sqlstate", None) == _LOCK_NOT_AVAILABLE:
+                self._waited_for_a_lock = True
+            raise
 
     def _claimable(self, agent_id: str) -> dict[str, Any] | None:
         """The agent's row, if this host may claim it; None if there is none.
@@ -221,14 +248,19 @@ class PostgresWriter:
 
         Raises:
             OwnedElsewhere: if a host with an unexpired lease owns it.
-            Fenced: if this host's own lease has ended.
+            Fenced: if this host's own lease is lost.
+            StoreUnavailable: if it has ended, and may be renewed.
 
         """
         while True:
             ((incarnation, epoch, deleted, owner, host, owner_holds, we_hold),) = self._fetch(
                 sql.OWNERSHIP, [self._own_id, agent_id]
             )
-            if not we_hold:
+            if we_hold is False:
+                # It may have been away for longer than the lease. The heartbeat renews it, or
+                # learns that it is lost.
+                raise StoreUnavailable(cause=f"the lease of {self._name!r} is not renewed yet")
+            if we_hold is None:
                 why = f"the lease of {self._name!r} has ended"
                 raise Fenced(agent_id=agent_id, why=why)
             if epoch is None:

@@ -23,12 +23,24 @@ def store_error(error: sqlite3.Error, path: str) -> StoreError:
     """The store's error for one of SQLite's, with a remedy."""
     code = _primary(error)
     cause = f"SQLite file {path!r}: {error}"
+    if not hasattr(error, "sqlite_errorcode") and "decode" in str(error):
+        return StoreDamaged(what=f"the SQLite file {path!r}", cause=str(error))
     if code in _TRANSIENT:
         return StoreUnavailable(cause=cause)
     if code in _DAMAGE:
         return StoreDamaged(what=f"the SQLite file {path!r}", cause=str(error))
     remedy = _REMEDIES.get(code, "Open the store again; if that fails too, restore a copy of it.")
     return StoreBroken(cause=cause, remedy=remedy, is_final=is_io_error(error))
+
+
+UNREADABLE = (ValueError, TypeError, LookupError, ArithmeticError)
+"""What reading a damaged row raises: a flipped bit makes another type of a column, a number that is
+too large, or a text that is not UTF-8, also in an error message of SQLite's own."""
+
+
+def damaged(error: Exception, path: str) -> StoreDamaged:
+    """The error for what `UNREADABLE` names."""
+    return StoreDamaged(what=f"the SQLite file {path!r}", cause=f"{type(error).__name__}: {error}")
 
 
 def read_only(path: str) -> StoreBroken:

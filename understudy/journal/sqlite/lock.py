@@ -1,6 +1,6 @@
 """The sidecar of a SQLite database: the lock of its one runtime, and the newest transaction.
 
-The lock is a `flock` on a file beside the database, not a lock on the database itself: SQLite's own
+The lock is a `flock` on a file next to the database, not a lock on the database: SQLite's own
 are POSIX locks, which a process loses when it closes *any* descriptor of that file. The kernel
 releases a `flock` when the process ends, however it ends.
 
@@ -35,7 +35,7 @@ _HEAD = _MARK_AT + 21
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """What the sidecar says about the database that was last used beside it."""
+    """What the sidecar says about the database that was last used with it."""
 
     database: str
     """Its id: 16 hexadecimal digits, made with the database and copied with it."""

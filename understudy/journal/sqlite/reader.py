@@ -10,7 +10,7 @@ from understudy.errors import StoreDamaged
 from understudy.journal.codec import EncodedRecord
 from understudy.journal.contracts import IndexStatus, StoredAgent, StoredRecords, stored_agent
 from understudy.journal.sqlite.connection import connect_reader
-from understudy.journal.sqlite.errors import store_error
+from understudy.journal.sqlite.errors import UNREADABLE, damaged, store_error
 from understudy.journal.sqlite.lock import SidecarLock
 from understudy.journal.sqlite.writer import SEQ_BITS
 
@@ -47,6 +47,8 @@ class SqliteReader:
                 return self._load(self._connected(), agent_id, after)
             except sqlite3.Error as error:
                 raise store_error(error, self._path) from error
+            except UNREADABLE as error:
+                raise damaged(error, self._path) from error
 
     def _load(
         self, connection: sqlite3.Connection, agent_id: str, after: int
@@ -76,6 +78,8 @@ class SqliteReader:
                 return self._agents(self._connected(), index_statuses, after_id, limit)
             except sqlite3.Error as error:
                 raise store_error(error, self._path) from error
+            except UNREADABLE as error:
+                raise damaged(error, self._path) from error
 
     def _agents(
         self,

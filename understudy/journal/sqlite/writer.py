@@ -13,7 +13,7 @@ from __future__ import annotations
 import sqlite3
 from dataclasses import dataclass
 
-from understudy.errors import Fenced, StoreConflict, StoreError
+from understudy.errors import Fenced, StoreConflict, StoreDamaged, StoreError
 from understudy.journal.contracts import Batch, Owned
 from understudy.journal.sqlite.lock import Watermark
 
@@ -61,6 +61,8 @@ def claim_new(db: sqlite3.Connection, agent_id: str, agent: str, tenure: int, ma
 
 def _owned(agent_id: str, row: tuple[str, int, int, int]) -> Owned:
     agent, incarnation, epoch, last_seq = row
+    if not (isinstance(agent, str) and all(isinstance(number, int) for number in row[1:])):
+        raise StoreDamaged(what=f"agent {agent_id!r}", cause=f"its row in the index is {row!r}")
     return Owned(
         agent_id=agent_id, agent=agent, incarnation=incarnation, epoch=epoch, last_seq=last_seq
     )

@@ -99,9 +99,10 @@ class Supervisor(LoopActor):
             cls: Callable[P, Supervisor], *args: P.args, **kwargs: P.kwargs
         ) -> SupervisorRef: ...
 
-    # Called by `SupervisorRef`, which documents them.
+    # Called by `SupervisorRef`, whose methods have the contracts.
 
     async def start_child(self, spec: ChildSpec) -> LoopActorRef[Any]:
+        """As `SupervisorRef.start_child`."""
         child = self._table.add(spec)
         try:
             return await self._actors.start(child)
@@ -110,6 +111,7 @@ class Supervisor(LoopActor):
             raise
 
     async def start_simple(self, start: StartChild) -> LoopActorRef[Any]:
+        """As `SupervisorRef.start_simple`."""
         strategy = self._policy.strategy
         if strategy != "one_for_one":
             raise UsageError(
@@ -119,6 +121,7 @@ class Supervisor(LoopActor):
         return await self._simple.start(start)
 
     async def terminate_child(self, id: str) -> None:
+        """As `SupervisorRef.terminate_child`."""
         child = self._table.find(id)
         await self._actors.stop(child)
         child.answer()
@@ -126,13 +129,16 @@ class Supervisor(LoopActor):
             self._table.remove(child)
 
     async def restart_child(self, id: str) -> LoopActorRef[Any]:
+        """As `SupervisorRef.restart_child`."""
         child = self._table.find_stopped(id, "restart_child starts")
         return await self._actors.start(child)
 
     async def delete_child(self, id: str) -> None:
+        """As `SupervisorRef.delete_child`."""
         self._table.remove(self._table.find_stopped(id, "delete_child removes"))
 
     def child(self, id: str) -> LoopActorRef[Any]:
+        """The ref of a running child, without waiting for a restart."""
         child = self._table.find(id)
         if child.ref is None:
             raise child.not_running()
@@ -148,9 +154,11 @@ class Supervisor(LoopActor):
         return self.child(id)
 
     def which_children(self) -> tuple[ChildInfo, ...]:
+        """As `SupervisorRef.which_children`."""
         return tuple(child.info() for child in self._table.in_order())
 
     def count_children(self) -> ChildCounts:
+        """As `SupervisorRef.count_children`."""
         children, simple = self._table.in_order(), self._table.simple.values()
         specs = len(children) + len(simple)
         supervisors = sum(child.subtree is not None for child in children)

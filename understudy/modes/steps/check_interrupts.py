@@ -88,7 +88,7 @@ async def check_tool_interrupts(run: Run) -> Outcome | None:
 
 
 async def _request_decisions(run: Run, turn: Turn) -> None:
-    """Record all requests about the calls of the reply, in one fact: none is asked twice.
+    """Record all requests about the calls of the reply, in one record: none is asked twice.
 
     A run that is cut off here asks each question once
     (`test_a_run_cut_off_while_it_asks_asks_each_question_once`).

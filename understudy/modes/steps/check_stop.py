@@ -32,6 +32,8 @@ ANSWER_NOW = (
     "You have reached the limit of what you may do here. Do not call any tools: give your final "
     "answer now, as well as you can with what you have found out so far, and say what is missing."
 )
+ANSWER_PROMPT = "run/early_stopping_prompt"
+"""The key under which a run keeps a text of its own in place of `ANSWER_NOW`."""
 NO_ANSWER = "I reached the limit of what I may do here before I had an answer."
 """The text of a run that stopped early and whose last reply has no text."""
 
@@ -39,7 +41,7 @@ NO_ANSWER = "I reached the limit of what I may do here before I had an answer."
 async def check_stop(run: Run) -> Outcome | None:
     """Before a turn: call `before_step`, then stop by an active signal or at `max_runs`.
 
-    Skipped when the model's last answer is due already, or the end of the run is decided.
+    Skipped when the model is to give its last answer now, or the end of the run is decided.
     """
     current = run.current
     if current.turn is not None or current.closing is not None or current.early_stop is not None:
@@ -83,7 +85,7 @@ def stop_before(run: Run) -> Outcome | None:
 
 
 def end_by(run: Run, signals: StopSignals, text: str) -> End:
-    """How signals end the run: as stopped, or as completed if the strongest is no forced stop."""
+    """How signals end the run: as stopped; completed if the strongest is not a forced stop."""
     highest = signals.highest
     assert highest is not None, "only called with at least one signal"
     data = signals.to_dict()
@@ -115,7 +117,9 @@ def _last_text(run: Run) -> str:
 
 
 def _begin_early_stop(run: Run) -> None:
-    message = for_itself(user_message(ANSWER_NOW, at=run.clock.now()))
+    own = run.current.once.get(ANSWER_PROMPT)
+    prompt = own or run.definition.early_stopping_prompt or ANSWER_NOW
+    message = for_itself(user_message(prompt, at=run.clock.now()))
     run.record(EarlyStopBegun(turn=run.current.turns, message=message))
 
 

@@ -74,7 +74,7 @@ async def continue_or_finish(run: Run) -> Outcome | None:
     if current.until_tool is not None:
         return _close(run, End(outcome="failed", error=until_tool_not_called(run).to_dict()))
     text = turn.response.text or ""
-    if turn.calls:  # a tool ended it: text beside a tool call is no final answer
+    if turn.calls:  # a tool ended it: text next to a tool call is not a final answer
         return _close(run, End(outcome="completed", text=text))
     try:
         return _close(run, final_end(run.definition, text))

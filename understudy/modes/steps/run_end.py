@@ -124,7 +124,7 @@ def final_end(definition: AgentDefinition, text: str) -> End:
     """The end of a run by a final text, with the output parsed from it.
 
     Raises:
-        InvalidOutput: if the text is no value of the output type.
+        InvalidOutput: if the text is not a value of the output type.
 
     """
     output = definition.output
@@ -177,7 +177,7 @@ def outcome_of(
 
 def _output(end: End, definition: AgentDefinition) -> Any:
     if not end.has_output:
-        return end.text
+        return definition.untyped(end.text)
     try:
         return definition.output.load(end.output) if definition.output is not None else end.output
     except ValueError:  # the type has changed since: the stored data is all there is

@@ -34,7 +34,7 @@ from understudy.modes.steps.tool_results import (
 )
 from understudy.run.child_calls import ChildSuspended, wait_for_children
 from understudy.run.hooks import Hook, HookFailed
-from understudy.run.run import Halted, Run
+from understudy.run.run import AttemptEnded, Run
 from understudy.run.tool_call import ToolCall, make_context
 from understudy.state.records import Result, Settled, Started, Suspended
 from understudy.stopping import StopAgent, StopSignal, StopSignals
@@ -61,7 +61,7 @@ class _ToolInterrupt(_CallEnded):
         super().__init__()
         self.interrupts = interrupts
         self.child_suspended = child_suspended
-        """Beside the questions, an agent that the call runs is interrupted or paused."""
+        """An agent that the call runs is interrupted or paused, too."""
 
 
 class _ToolStop(_CallEnded):
@@ -122,7 +122,7 @@ async def invoke(run: Run, ready: ReadyCall) -> None:
             # (test_cancelling_an_execution_cancels_its_tools_and_passes_on).
             raise
         result = cancelled_inside_result(run, ready)
-    except (ChildSuspended, Halted):
+    except (ChildSuspended, AttemptEnded):
         await _suspend(run, ready)
         return
     if result is not None:
@@ -344,7 +344,7 @@ async def _body(run: Run, ready: ReadyCall) -> Any:
 def _control_signal(error: BaseException) -> BaseException | None:
     """What an exception of a tool asks of the run, if it is more than an error of the tool.
 
-    In an exception group it is found at any depth, beside whatever else is there. A store that
+    In an exception group it is found at any depth, whatever else is there. A store that
     failed comes first, then a halt, then questions, then a stop.
     """
     leaves = list(_leaves(error))
@@ -355,7 +355,7 @@ def _control_signal(error: BaseException) -> BaseException | None:
     if halts:
         return _ToolHalt(halts[0])
     interrupts = [leaf for leaf in leaves if isinstance(leaf, Interrupt)]
-    suspended = any(isinstance(leaf, (ChildSuspended, Halted)) for leaf in leaves)
+    suspended = any(isinstance(leaf, (ChildSuspended, AttemptEnded)) for leaf in leaves)
     if interrupts:
         return _ToolInterrupt(interrupts, child_suspended=suspended)
     if suspended:
@@ -413,7 +413,7 @@ async def _call_function(
 
 
 def _accepts_late_result(run: Run) -> bool:
-    """Whether a fact recorded now is still read: while the run goes on, or by an actor's ledger."""
+    """Whether a record made now is still read: while the run goes on, or by an actor's ledger."""
     outlives = run.root.ledger.outlives_run
     return not run.root.closed if outlives is None else outlives
 

@@ -8,8 +8,8 @@ from typing import Any, Literal
 from pydantic import ValidationError
 from pydantic_ai.messages import ToolReturnPart
 
-from understudy._base.json_values import checked_json
-from understudy.errors import UsageError
+from understudy._base.json_values import as_json, checked_json, storable_text
+from understudy.errors import RecordRefused, UsageError
 from understudy.interrupts import Decision, Halt, Interrupt, Request
 from understudy.modes.steps.check_stop import halt_request
 from understudy.modes.steps.tool_arguments import ReadyCall, as_tool_call, prepare, record_request
@@ -47,6 +47,8 @@ def make_part(run: Run, call: Call, content: Any, outcome: PartOutcome) -> ToolR
 
 def failed_result(run: Run, call: Call, content: Any) -> Result:
     """An error, which the model sees."""
+    if isinstance(content, str):  # of an exception, such as one that names an undecodable file
+        content = storable_text(content)
     return Result(call_key=call.key, part=make_part(run, call, content, "failed"))
 
 
@@ -134,10 +136,14 @@ def questions_asked(run: Run, ready: ReadyCall, interrupts: Sequence[Interrupt])
             for interrupt in interrupts
         ]
     except UsageError as error:
-        return failed_result(run, ready.call, f"UsageError: {error}")
+        return failed_result(run, ready.call, f"its question cannot be asked: {error}")
     earlier = tuple(r.id for r in ready.call.requests.values() if r.kind == "interrupt")
     for request in requests:
-        record_request(run, request, replaces=earlier)
+        try:
+            record_request(run, request, replaces=earlier)
+        except RecordRefused as refused:  # its result withdraws the questions before it
+            text = f"its question cannot be kept: {refused}"
+            return failed_result(run, ready.call, text)
         earlier = ()
     return None
 
@@ -159,8 +165,9 @@ def halt_result(run: Run, ready: ReadyCall, halt: Halt) -> Result:
 def result_of(run: Run, ready: ReadyCall, returned: Any) -> Result:
     """The return value of the tool as a record.
 
-    A value that cannot be serialised is lost: `value_is="lost"`, and the model sees its text. For
-    an until tool that is an error, since its value is the outcome of the run.
+    What cannot be sent to the model or be kept is an error that says that the tool ran. Beside a
+    content that can, a value for the program is lost after a recovery (`value_is="lost"`); for an
+    until tool that is an error, too, since its value is the outcome of the run.
 
     Raises:
         ToolFailed: for an agent's outcome, or the result of its until tool, that is an error.
@@ -183,13 +190,23 @@ def result_of(run: Run, ready: ReadyCall, returned: Any) -> Result:
     target = until is not None and tool.name in until
     value_is: Literal["content", "separate", "lost"] = "content"
     try:
-        stored = tool.dump_value(value)
-        shown = stored if not separate else _as_json(content)
+        shown = as_json(content) if separate else tool.dump_value(content)
     except ValueError as error:
-        if target:
-            text = f"{tool.name!r} ran, but its return value cannot be serialised: {error}"
-            return failed_result(run, call, text)
-        stored, shown, value_is = None, str(content), "lost"
+        text = (
+            f"{tool.name!r} ran, but its result of type {type(content).__name__!r} cannot be sent "
+            f"to the model: {error}. The tool must return plain data, or ToolResult(text, "
+            "value=...). Do not call it again only for its result."
+        )
+        return failed_result(run, call, text)
+    stored = shown
+    if separate:
+        try:
+            stored = tool.dump_value(value)
+        except ValueError as error:
+            if target:
+                text = f"{tool.name!r} ran, but its return value cannot be serialised: {error}"
+                return failed_result(run, call, text)
+            stored, value_is = None, "lost"
     for_model = model_content(content, shown)
     if value_is != "lost" and (separate or for_model is not shown):
         value_is = "content" if stored == for_model else "separate"
@@ -208,13 +225,6 @@ def result_of(run: Run, ready: ReadyCall, returned: Any) -> Result:
         escalate=escalate,
         skip_summarization=skip_summarization,
     )
-
-
-def _as_json(content: Any) -> Any:
-    try:
-        return checked_json({"content": content}, what="ToolResult")["content"]
-    except UsageError as error:
-        raise ValueError(str(error)) from error
 
 
 def as_edited(content: Any, edited: dict[str, Any] | None) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 from understudy.errors import UsageError
 from understudy.modes.workflows.workflow import RunAgents, Workflow, failure, first_failure
 from understudy.outcomes import Outcome
-from understudy.run.run import Run
+from understudy.run.run import ESCALATED, Run
 from understudy.state.workflow_progress import Progress
 
 
@@ -25,8 +25,8 @@ class Loop(Workflow):
         max_iterations: the maximum number of rounds, at least 1; None for no limit.
 
     Raises:
-        UsageError: for no agents, an item that is no agent, two agents with one name, or an invalid
-            limit.
+        UsageError: for no agents, an item that is not an agent, two agents with one name, or an
+            invalid limit.
 
     """
 
@@ -53,7 +53,9 @@ class _RunInRounds(RunAgents):
         failed = first_failure(progress)
         if failed is not None:
             return failure(run, failed)
-        if any(result.escalated for result in progress.results.values()):
+        escalated = any(result.escalated for result in progress.results.values())
+        begun = any(child.run is not None for child in run.state.agents.values())
+        if escalated or (ESCALATED in run.current.once and not begun):
             return run.completed(progress.text)
         if len(progress.results) < len(self.agents):
             return await self.run_one(run, progress.round, len(progress.results))

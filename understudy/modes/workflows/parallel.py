@@ -11,7 +11,7 @@ from understudy.errors import UsageError
 from understudy.modes.steps.execute_tools import caught
 from understudy.modes.workflows.workflow import RunAgents, Workflow, failure, first_failure, key_of
 from understudy.outcomes import Failed, Interrupted, Outcome, Paused
-from understudy.run.run import Halted, Run
+from understudy.run.run import AttemptEnded, Run
 from understudy.state.workflow_progress import Progress
 from understudy.stopping import StopReason, StopSignal, StopSignals
 
@@ -29,7 +29,7 @@ class Parallel(Workflow):
         return_failures: let the others finish, and report failures in `outcome.results` instead.
 
     Raises:
-        UsageError: for no agents, an item that is no agent, or two agents with one name.
+        UsageError: for no agents, an item that is not an agent, or two agents with one name.
 
     """
 
@@ -115,10 +115,10 @@ class _RunTogether(RunAgents):
                     result = task.result()
                     if isinstance(result, BaseException):
                         crash = result
-                # `Halted` is no crash: the host ends this attempt, and each branch comes to the end
+                # The runtime ends this attempt: that is not a crash. Each branch comes to the end
                 # of its own step by itself. Cancelled in the middle, its calls would be in doubt
                 # (test_stopping_while_branches_work_cuts_off_no_call).
-                if crash is not None and not isinstance(crash, Halted):
+                if crash is not None and not isinstance(crash, AttemptEnded):
                     break
                 if self._ends_all(_outcomes_of(tasks)):
                     break

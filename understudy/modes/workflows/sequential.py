@@ -13,7 +13,7 @@ from understudy.modes.workflows.workflow import (
     inside_loop,
 )
 from understudy.outcomes import Outcome
-from understudy.run.run import Run
+from understudy.run.run import ESCALATED, Run
 from understudy.state.workflow_progress import Progress
 
 
@@ -28,7 +28,7 @@ class Sequential(Workflow):
         agents: each an `Agent`; all of them, at any depth, have different names.
 
     Raises:
-        UsageError: for no agents, an item that is no agent, or two agents with one name.
+        UsageError: for no agents, an item that is not an agent, or two agents with one name.
 
     """
 
@@ -45,6 +45,8 @@ class _RunInOrder(RunAgents):
             return failure(run, failed)
         done = len(progress.results)
         escalated = any(result.escalated for result in progress.results.values())
+        begun = any(child.run is not None for child in run.state.agents.values())
+        escalated = escalated or (ESCALATED in run.current.once and not begun)
         if done == len(self.agents) or (escalated and inside_loop(run)):
             return run.completed(progress.text)
         return await self.run_one(run, 0, done)

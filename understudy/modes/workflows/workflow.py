@@ -15,7 +15,7 @@ from understudy.modes.pipeline import Mode
 from understudy.modes.steps.check_stop import end_by
 from understudy.outcomes import Failed, Interrupted, Outcome, Paused, Stopped
 from understudy.run.definition import AgentDefinition, ChildAgent
-from understudy.run.run import Run
+from understudy.run.run import ESCALATED, Run
 from understudy.state.records import SubRunEnded
 from understudy.state.workflow_progress import AgentResult, Progress
 
@@ -36,7 +36,7 @@ class RunAgents:
     """The step of a workflow; each kind of workflow has a subclass.
 
     Raises:
-        UsageError: for no agents, an item that is no agent, or two agents with one name.
+        UsageError: for no agents, an item that is not an agent, or two agents with one name.
 
     """
 
@@ -115,7 +115,11 @@ class RunAgents:
         """Record that this agent is done: its messages and changes become the workflow's."""
         key = key_of(run, round, index)
         child = run.state.children[key].run
-        escalated = child is not None and child.escalated
+        own = self.agents[index].definition.mode.steps
+        loops = any(getattr(step, "loops", False) for step in own)  # its own escalation ended it
+        escalated = child is not None and (
+            child.escalated or (ESCALATED in child.once and not loops)
+        )
         run.record(
             SubRunEnded(
                 child=key,
