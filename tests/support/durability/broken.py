@@ -123,15 +123,15 @@ def _j4_unbound() -> None:
 
 @_broken("J5: an answer outlives the life in which it was given")
 def _j5() -> None:
-    def keeping(forget: Callable[..., Any]) -> Callable[..., Any]:
+    def keeping(reset: Callable[..., Any]) -> Callable[..., Any]:
         def keeps(state: Any, call: Any) -> None:
             requests, decisions = call.requests, call.decisions
-            forget(state, call)
+            reset(state, call)
             call.requests, call.decisions = requests, decisions
 
         return keeps
 
-    _wrap(fold, "_forget_answers", keeping)
+    _wrap(fold, "_reset_imported", keeping)
 
 
 @_broken("J6: whoever comes becomes the owner")

@@ -213,7 +213,13 @@ def checked(forks: Forks, check: Check, stage: Stage) -> Row:
 
 
 def found_out(forks: Forks, broken: str, stage: Stage) -> Row:
-    """Play with this broken build until something goes wrong."""
+    """Play with this broken build until something goes wrong.
+
+    Raises:
+        Died: if the build cannot be made.
+
+    """
+    forks.play("breaks", broken=broken)
     begin = time.perf_counter()
     story, make = CONTROLS[broken]
     played = 0
@@ -229,4 +235,6 @@ def _violations(forks: Forks, story: str, plays: Plays, broken: str) -> Iterator
         try:
             yield forks.play(story, broken=broken, **arguments)["violations"]
         except Died as died:  # a process that hangs or raises is found out, too
+            if "AttributeError" in str(died):  # the build names what is there no more
+                raise
             yield [str(died)[-500:]]

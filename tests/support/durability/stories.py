@@ -25,7 +25,7 @@ fight, left_open = hosts.fight, hosts.left_open
 lapsed, unknown_commits = owners.lapsed, owners.unknown_commits
 second_runtime, stale_writer = owners.second_runtime, owners.stale_writer
 
-__all__ = ["answered_again", "came_back", "crashes", "many", "warm_up"]
+__all__ = ["answered_again", "breaks", "came_back", "crashes", "many", "warm_up"]
 
 
 def warm_up() -> None:
@@ -49,6 +49,11 @@ def _both(*, followed: bool) -> list[Wanted]:
         Wanted(agent_id="ticket", agent="support", until="report", followed=followed),
         Wanted(agent_id="letter", agent="mailer", followed=followed),
     ]
+
+
+def breaks(folder: Path, *, broken: str) -> None:
+    """Nothing but the making of a broken build: a name that the library has no more is an error."""
+    break_(broken)
 
 
 def crashes(
