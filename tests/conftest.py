@@ -76,6 +76,9 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
                 for task in asyncio.all_tasks():
                     task.print_stack(file=sys.stderr)
                 raise
+            for _ in range(100):  # what is cancelled by now comes to its end
+                if own_tasks():
+                    await asyncio.sleep(0)
             assert not own_tasks(), "the test leaves tasks behind"
 
         pyfuncitem.obj = alone
