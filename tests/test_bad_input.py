@@ -410,7 +410,7 @@ def test_a_state_of_an_unknown_schema_version_is_refused(version: Any) -> None:
 
 @pytest.mark.parametrize("given", [{}, {"messages": []}, None, "text", []])
 def test_what_is_no_stored_state_is_refused(given: Any) -> None:
-    with pytest.raises(UsageError, match="no stored AgentState"):
+    with pytest.raises(UsageError, match="not a stored AgentState"):
         AgentState.from_dict(given)
 
 

@@ -314,3 +314,26 @@ async def test_a_waiting_run_that_is_cancelled_has_ended() -> None:
         interrupted(await soon(ref.run("go")))
         assert isinstance(await soon(ref.cancel()), Stopped)
     assert log == ["a Stopped by cancel"]
+
+
+@pytest.mark.parametrize("kind", [LookupError, SystemExit], ids=["exception", "exit"])
+async def test_an_end_hook_that_kills_a_withdrawn_run_does_not_lose_the_new_message(
+    kind: type[BaseException],
+) -> None:
+    """R4, J14: the others are called, and the new run begins."""
+    log: list[str] = []
+
+    class Dies(Middleware):
+        async def on_run_end(self, run: Run, outcome: Outcome) -> None:
+            if isinstance(outcome, Stopped):
+                raise kind("no")
+
+    model = ScriptedModel([call("note"), "new"])
+    agent = Agent(
+        "a", model, tools=[note], interrupt_on={"note": True}, middleware=[Ends(log), Dies()]
+    )
+    async with Runtime([agent]) as runtime:
+        ref = runtime.spawn("a")
+        interrupted(await soon(ref.run("go")))
+        assert completed(await soon(ref.run("something else"))).text == "new"
+    assert log == ["a Stopped by withdrawn", "a Completed"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping
 from math import isfinite
 from typing import Any, TypeGuard
 
@@ -159,14 +159,16 @@ def checked_json(values: Mapping[str, Any], *, what: str) -> dict[str, Any]:
     return checked
 
 
-def first_difference(stored: Any, read: Any, path: str, needed: Set[str]) -> str | None:
+def first_difference(
+    stored: Any, read: Any, path: str, is_needed: Callable[[str, str], bool]
+) -> str | None:
     """What of stored JSON was read as something else, with its path; None if nothing was.
 
     Args:
         stored: as it was stored.
         read: what was read of it, as it is stored now.
         path: of both, for the message.
-        needed: the names of fields that must be stored; others may be missing.
+        is_needed: by the path of an object and the name of a field, whether that must be stored.
 
     """
     where = f"at {path!r}" if path else "at its top"
@@ -174,16 +176,16 @@ def first_difference(stored: Any, read: Any, path: str, needed: Set[str]) -> str
         for key, value in stored.items():
             if key not in read:
                 return f"{where}, {shown(key)} is unknown"
-            change = first_difference(value, read[key], f"{path}.{key}" if path else key, needed)
+            change = first_difference(value, read[key], f"{path}.{key}" if path else key, is_needed)
             if change is not None:
                 return change
-        missing = [key for key in read if key not in stored and key in needed]
+        missing = [key for key in read if key not in stored and is_needed(path, key)]
         return f"{where}, {missing[0]!r} is missing" if missing else None
     if isinstance(stored, (list, tuple)) and isinstance(read, list):
         if len(stored) != len(read):
             return f"{where}, {len(stored)} items are read as {len(read)}"
         for index, (value, again) in enumerate(zip(stored, read, strict=True)):
-            change = first_difference(value, again, f"{path}.{index}", needed)
+            change = first_difference(value, again, f"{path}.{index}", is_needed)
             if change is not None:
                 return change
         return None

@@ -28,7 +28,7 @@ from understudy.models.messages import (
     normalised,
 )
 from understudy.state.run_state import RunState
-from understudy.state.stored_names import FIRST_NAMES
+from understudy.state.stored_names import is_needed
 
 SCHEMA_VERSION = 1
 _STORED_KEYS = ("run", "decisions", "sticky", "doubts", "queue", "message_ids", "status")
@@ -287,7 +287,7 @@ class AgentState:
         """
         state = cls._read(data, "")
         try:
-            change = first_difference(dict(data), state.to_dict(), "", FIRST_NAMES)
+            change = first_difference(dict(data), state.to_dict(), "", is_needed)
         except Exception as error:
             raise UsageError(f"This stored AgentState is damaged: {reason(error)}") from error
         if change is not None:

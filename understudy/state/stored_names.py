@@ -30,4 +30,11 @@ tool_arguments tool_call tool_call_id tool_calls tool_calls_limit tool_errors to
 tools tools_added top_level total_tokens_limit transcript ttl turn turns type unmeasured_requests
 until_tool url usage value value_is values vendor_metadata withdrawn workflow workspace_ref
 """
-FIRST_NAMES = frozenset(_NAMES.split())
+_FIRST_NAMES = frozenset(_NAMES.split())
+
+
+def is_needed(path: str, name: str) -> bool:
+    """Whether a stored state must have this field in the object at this path."""
+    if name == "signals" and path.rpartition(".")[0].endswith("progress.results"):
+        return False  # the results of workflows got it right before version 1
+    return name in _FIRST_NAMES

@@ -38,8 +38,8 @@ async def call_end_hooks(run: Run, outcome: Ended, *, final: bool = False) -> En
     Args:
         run: the run that ends.
         outcome: how it ends.
-        final: the outcome stays what it is, as that of a failed or cancelled run does: a hook that
-            fails is logged only. Otherwise it fails the run.
+        final: the outcome is settled: whatever a hook raises is logged only. Otherwise a hook that
+            fails makes a completed or stopped run fail, and a `SystemExit` is raised.
 
     """
     if not run.definition.hooks.on_run_end and not run.state.children:
@@ -48,17 +48,12 @@ async def call_end_hooks(run: Run, outcome: Ended, *, final: bool = False) -> En
     cancelled = run.root.current.cancelled
     try:
         return await _call_end_hooks(run, outcome, called, final=final)
-    except JournalFailed:
-        raise
-    except BaseException as error:
+    except asyncio.CancelledError:
         # Race: a cancel that is recorded now, while the hooks run, cuts them off; the run is then
-        # ended as cancelled, by hooks again. One that never returns would make that hang, too, and
-        # one that raises a `SystemExit` would end each attempt at it. So these are not called
-        # again (test_a_hook_at_the_end_that_hangs_is_cut_off_by_a_cancel,
-        # test_an_end_hook_that_kills_a_cancelled_run_is_not_called_again).
+        # ended as cancelled, by hooks again. One that never returns would make that hang, too. So
+        # these are not called again (test_a_hook_at_the_end_that_hangs_is_cut_off_by_a_cancel).
         wish = run.root.current.cancelled
-        cut_off = isinstance(error, asyncio.CancelledError)
-        if wish is not None and (wish is not cancelled or not cut_off):
+        if wish is not None and wish is not cancelled:
             for each, key in called:
                 each.record(Once(key=key, value=None))
         raise
@@ -70,7 +65,7 @@ async def _call_end_hooks(
     signals = outcome.signals if isinstance(outcome, Stopped) else _ENDED_ABOVE
     for child in _open_children(run):
         await _call_end_hooks(child, child.stopped(signals), called, final=True)
-    final = final or run.current.cancelled is not None
+    settled = final or run.current.cancelled is not None
     token = inside_run.set(run)
     try:
         for index, hook in enumerate(run.definition.hooks.on_run_end):
@@ -81,10 +76,20 @@ async def _call_end_hooks(
             try:
                 await hook(run.threads, run, outcome)
             except HookFailed as failure:
-                if final or isinstance(outcome, Failed):
+                if settled or isinstance(outcome, Failed):
                     logger.error("%s: %s", run.agent_id, failure.error, exc_info=failure)
                 else:
                     outcome = run.failed(failure.error)
+            except (asyncio.CancelledError, JournalFailed):
+                raise
+            except BaseException as error:
+                # A crash here would keep a cancelled run from ever ending, and lose the message
+                # that withdraws a run
+                # (test_an_end_hook_that_kills_a_cancelled_run_is_not_called_again,
+                # test_an_end_hook_that_kills_a_withdrawn_run_does_not_lose_the_new_message).
+                if not final:
+                    raise
+                logger.error("%s: %s", run.agent_id, hook.failure(error), exc_info=error)
     finally:
         inside_run.reset(token)
     return outcome
