@@ -89,17 +89,19 @@ class _Shape:
     __slots__ = ("_accepted", "_plans", "_values")
 
     def __init__(self, cls: type[Any]) -> None:
-        hints = get_type_hints(cls, include_extras=True)
-        names = [field.name for field in fields(cls)]
-        if len(names) == 1:
-            names *= 2  # of one name alone, the getter brings no tuple
-        self._values = attrgetter(*names)
-        self._accepted = [_accepted(hints[name]) for name in names]
+        accepted = _fields(cls)
+        if len(accepted) == 1:
+            accepted *= 2  # of one name alone, the getter brings no tuple
+        self._values = attrgetter(*(name for name, _ in accepted))
+        self._accepted = [values for _, values in accepted]
         self._plans: dict[tuple[type, ...], _Plan | None] = {}
 
     def fits(self, instance: object, depth: int) -> bool:
         """Whether each of its values is accepted."""
-        values = self._values(instance)
+        try:
+            values = self._values(instance)
+        except AttributeError:  # of a field that should hold a dataclass
+            return False
         kinds = tuple(map(type, values))
         try:
             plan = self._plans[kinds]
@@ -136,9 +138,25 @@ class _Shape:
                 texts.append(index)
             elif kind is int:
                 numbers.append(index)
-            elif kind not in _HARMLESS:
+            elif kind not in _HARMLESS and accepted.items is not _FLAT:
                 others.append((index, accepted))
         return _Plan(_getter(texts), _getter(numbers) if numbers else None, words, others)
+
+
+def _fields(cls: type[Any], prefix: str = "") -> list[tuple[str, _Accepted]]:
+    """The fields of a dataclass and of those in it, by their paths: one getter brings all."""
+    hints = get_type_hints(cls, include_extras=True)
+    found = []
+    for field in fields(cls):
+        hint = hints[field.name]
+        if get_origin(hint) is Annotated:
+            hint = get_args(hint)[0]
+        if hint in _KNOWN:
+            found.append((prefix + field.name, _Accepted(frozenset({hint}), frozenset(), _FLAT)))
+            found += _fields(hint, f"{prefix}{field.name}.")
+        else:
+            found.append((prefix + field.name, _accepted(hints[field.name])))
+    return found
 
 
 def _getter(indexes: list[int]) -> Callable[[Any], Sequence[Any]]:
@@ -151,6 +169,8 @@ def _getter(indexes: list[int]) -> Callable[[Any], Sequence[Any]]:
 _HARMLESS = frozenset({NoneType, bool, datetime})
 _SCALARS = frozenset({NoneType, bool, int, float, str})
 _NOTHING = _Accepted(frozenset(), frozenset(), None)
+_FLAT = _Accepted(frozenset(), frozenset(), None)
+"""In place of the items of a dataclass whose fields stand beside it."""
 _JSON = _Accepted(_SCALARS | {dict, list, tuple}, frozenset(), None)
 
 
