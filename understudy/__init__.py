@@ -2,7 +2,7 @@
 
 import logging
 
-from understudy.actors import AgentRef, LoopActor, Runtime, Status, Supervisor
+from understudy.actors import AgentRef, LoopActor, Observer, Runtime, Status, Supervisor
 from understudy.agent.agent import Agent
 from understudy.errors import (
     DecisionError,
@@ -78,6 +78,7 @@ __all__ = [
     "ModelFailed",
     "NotExtracted",
     "NotInterrupted",
+    "Observer",
     "Outcome",
     "OwnedElsewhere",
     "Paused",

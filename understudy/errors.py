@@ -157,7 +157,10 @@ class SchemaVersionError(UsageError):
     def __init__(self, *, version: object, known: int, what: str = "state") -> None:
         super().__init__(
             f"This {what} has schema version {version!r}, but this understudy reads versions up to "
-            f"{known}: upgrade understudy, or read the {what} where it was written.",
+            f"{known}: upgrade understudy, or read the {what} where it was written."
+            if not isinstance(version, int) or version > known
+            else f"This {what} has schema version {version!r}, older than {known}: open it once by "
+            "a Runtime of this understudy, which upgrades it.",
             version=version,
             known=known,
             what=what,

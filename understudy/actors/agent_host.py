@@ -11,7 +11,7 @@ from typing import Any
 
 from understudy._base.clock import Clock, NewId
 from understudy._base.worker_threads import WorkerThreads
-from understudy.actors.activation import Activation, folded
+from understudy.actors.activation import Activation
 from understudy.actors.activator import Activator
 from understudy.actors.agent_directory import Directory
 from understudy.actors.agent_events import LoopBlocked, Status
@@ -22,15 +22,13 @@ from understudy.actors.messages import Passivate
 from understudy.actors.phase import Phase
 from understudy.actors.replies import runtime_stopped
 from understudy.actors.services import RuntimeServices
+from understudy.actors.stored_agents import PendingRequest, pending_of, stored_pending
 from understudy.actors.tree import agent_tree
 from understudy.agent.agent import Agent
-from understudy.errors import SchemaVersionError, StoreDamaged
-from understudy.interrupts import Request
 from understudy.journal import IndexStatus, Store, index_status_of
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.monitor import Lifetime
 from understudy.loop_actors.supervisor import SupervisorTree
-from understudy.state.agent_state import AgentState
 
 logger = logging.getLogger(__name__)
 
@@ -52,14 +50,6 @@ class AgentInfo:
     def standing(self) -> IndexStatus:
         """The earlier name of `index_status`."""
         return self.index_status
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PendingRequest:
-    """A request of one of the store's agents that waits for a person."""
-
-    agent_id: str
-    request: Request
 
 
 class AgentHost:
@@ -193,7 +183,7 @@ class AgentHost:
 
     async def pending(self) -> list[PendingRequest]:
         """As `Runtime.pending`. Of agents that are not in memory it reads the store."""
-        pending = []
+        pending: list[PendingRequest] = []
         seen = set()
         for slot in self.directory.slots():
             if slot.activation is None or slot.activation.ledger.has_unflushed:
@@ -202,28 +192,13 @@ class AgentHost:
             # A run that is cut off with a request is listed too: the person is asked anyway.
             is_suspended = not slot.phase.has_run_task
             if is_suspended or index_status_of(slot.state) is IndexStatus.WAITS:
-                pending += _pending(slot.id, slot.state)
-        async for stored in self.services.store.agents({IndexStatus.WAITS}):
-            if stored.agent_id not in seen:
-                state = await self._stored_state(stored.agent_id)
-                pending += _pending(stored.agent_id, state) if state is not None else []
+                pending += pending_of(slot.id, slot.state)
+        async for request in stored_pending(self.services.store, but=seen):
+            pending.append(request)
         return pending
-
-    async def _stored_state(self, id: str) -> AgentState | None:
-        """The state that the store has. An agent that cannot be read is logged and left out."""
-        try:
-            loaded = await self.services.store.load(id)
-            return folded(loaded) if loaded is not None else None
-        except (SchemaVersionError, StoreDamaged) as error:
-            logger.error("agent %r is left out: %s", id, error)
-            return None
 
     def tree(self) -> SupervisorTree:
         """As `Runtime.tree`."""
         tree = self.activator.tree()
         actors = (agent_tree(child, self.directory.find(child.id)) for child in tree.children)
         return replace(tree, children=tuple(actors))
-
-
-def _pending(id: str, state: AgentState) -> list[PendingRequest]:
-    return [PendingRequest(agent_id=id, request=request) for request in state.requests]

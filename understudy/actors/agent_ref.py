@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import pykka
 
-from understudy._base.json_values import shown
 from understudy.actors.agent_actor import AgentActor
 from understudy.actors.agent_events import Status, Subscription
 from understudy.actors.agent_slot import AgentSlot, running_agents
@@ -31,7 +30,7 @@ from understudy.actors.messages import (
 )
 from understudy.agent.runner import refuse_inside_run
 from understudy.errors import ForkedRuntime, NotExtracted, UsageError, WouldDeadlock
-from understudy.history import HistoryPage
+from understudy.history import HistoryPage, check_page
 from understudy.interrupts import Decision, DecisionRecord
 from understudy.loop_actors.future import Future, refuse_on_a_loop
 from understudy.loop_actors.monitor import Lifetime
@@ -431,8 +430,7 @@ class AgentRef(pykka.ActorRef[AgentActor]):
             UsageError: if `after` is below 0 or `limit` below 1.
 
         """
-        _check_number("after", after, 0)
-        _check_number("limit", limit, 1)
+        check_page(after, limit)
         self._refuse_unusable()
         future: Future[HistoryPage] = Future()
         self._slot.read_history(after, limit, future)
@@ -455,11 +453,6 @@ class AgentRef(pykka.ActorRef[AgentActor]):
     def _post(self, message: AgentMessage) -> None:
         self._refuse_unusable()
         self._slot.post(message)
-
-
-def _check_number(what: str, given: object, least: int) -> None:
-    if not isinstance(given, int) or isinstance(given, bool) or given < least:
-        raise UsageError(f"`{what}` must be an integer from {least} on, got {shown(given)}")
 
 
 def _check_message_id(given: object) -> None:

@@ -14,27 +14,26 @@ from typing import Any
 
 from understudy.actors.activation import Activation, DetachedWaiters, RunTaskResult
 from understudy.actors.agent_events import (
-    AgentEvent,
     EventLog,
     OnEventsRead,
     Status,
     StatusChanged,
     Subscription,
-    agent_events_of,
 )
 from understudy.actors.messages import AgentMessage
 from understudy.actors.phase import NEXT_PHASES, Phase
 from understudy.actors.services import RuntimeServices
+from understudy.actors.stored_agents import stored_events, stored_history
 from understudy.agent.agent import Agent
 from understudy.agent.runner import RunEnvironment
 from understudy.errors import UnknownAgent
-from understudy.history import HistoryPage, history_of, page_of
+from understudy.history import HistoryPage
 from understudy.loop_actors.future import Future, refuse
 from understudy.loop_actors.monitor import Down
 from understudy.loop_actors.ref import LoopActorRef
 from understudy.outcomes import Outcome
 from understudy.state.agent_state import AgentState
-from understudy.state.records import Record, Snapshot, StatusNoted
+from understudy.state.records import Record, StatusNoted
 
 logger = logging.getLogger(__name__)
 
@@ -119,7 +118,7 @@ class AgentSlot:
     def _read_events(self, after: int, on_read: OnEventsRead) -> None:
         async def read() -> None:
             try:
-                on_read(await self._stored_events(after))
+                on_read(await stored_events(self.services.store, self.id, after))
             except Exception as error:  # raised to the subscriber
                 on_read(error)
 
@@ -134,32 +133,12 @@ class AgentSlot:
         except RuntimeError:  # the runtime has stopped, and its loop is closed
             on_read([])
 
-    async def _stored_events(self, after: int) -> list[AgentEvent]:
-        loaded = await self.services.store.load(self.id, max(after, 0))
-        if loaded is None:
-            return []
-        path = (loaded.agent.agent,)
-        numbered = enumerate(loaded.records, loaded.first_seq)
-        is_known = after > 0 and loaded.agent.floor <= after
-        if is_known and loaded.records and isinstance(loaded.records[0], Snapshot):
-            next(numbered)  # the subscriber has read all that it stands for: no gap
-        return [
-            event
-            for seq, record in numbered
-            for event in agent_events_of(seq, record, self.id, path)
-        ]
-
     def read_history(self, after: int, limit: int, future: Future[HistoryPage]) -> None:
         """Resolve the future to the entries after a number, from the store."""
 
         async def read() -> None:
             try:
-                loaded = await self.services.store.load(self.id)
-                if loaded is None:
-                    raise UnknownAgent(agent_id=self.id)
-                agent, first_seq = loaded.agent.agent, loaded.first_seq
-                entries = history_of(loaded.records, agent, first_seq=first_seq)
-                future.set(page_of(entries, after, limit))
+                future.set(await stored_history(self.services.store, self.id, after, limit))
             except Exception as error:  # raised to the caller
                 refuse(future, error)
 

@@ -13,11 +13,12 @@ from understudy._base.clock import Clock, NewId, SystemClock, new_random_id
 from understudy._base.worker_threads import WorkerThreads
 from understudy.actors.agent_directory import checked_id
 from understudy.actors.agent_events import Status
-from understudy.actors.agent_host import AgentHost, AgentInfo, PendingRequest
+from understudy.actors.agent_host import AgentHost, AgentInfo
 from understudy.actors.agent_ref import AgentRef
 from understudy.actors.agent_slot import running_agents
 from understudy.actors.export import export, import_
 from understudy.actors.recovery import recover
+from understudy.actors.stored_agents import PendingRequest
 from understudy.agent.agent import Agent
 from understudy.errors import ForkedRuntime, UsageError, WouldDeadlock
 from understudy.journal import Store

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Literal, Protocol, TypeAlias, get_args
+from typing import Any, Literal, Protocol, TypeAlias, get_args, runtime_checkable
 
 from understudy.errors import Fenced, StoreConflict, StoreDamaged, UsageError
 from understudy.journal.codec import EncodedRecord
@@ -134,6 +134,20 @@ class Batch:
 
 Refusal: TypeAlias = Fenced | StoreConflict
 """Why a batch was not added."""
+
+
+@runtime_checkable
+class OpensToRead(Protocol):
+    """An optional part of a backend: it can be read while another process has it open."""
+
+    def open_to_read(self) -> None:
+        """Connect the reader alone: take no lock, change nothing. `close` disconnects.
+
+        Raises:
+            StoreUnavailable, StoreBroken, StoreDamaged: if it cannot be read.
+            SchemaVersionError: if another version of this library made the tables.
+
+        """
 
 
 class Backend(Protocol):

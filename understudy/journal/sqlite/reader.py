@@ -40,6 +40,16 @@ class SqliteReader:
         # (test_closing_while_another_thread_reads_disturbs_neither).
         self._busy = threading.Lock()
 
+    def connect(self) -> None:
+        """Connect now, and check the tables."""
+        with self._busy:
+            try:
+                self._connected()
+            except sqlite3.Error as error:
+                raise store_error(error, self._path) from error
+            except UNREADABLE as error:
+                raise damaged(error, self._path) from error
+
     def load(self, agent_id: str, after: int) -> StoredRecords | None:
         """See `Backend.load`."""
         with self._busy:
