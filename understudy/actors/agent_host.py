@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from understudy._base.abandoned_tasks import AbandonedTasks
 from understudy._base.clock import Clock, NewId
 from understudy._base.worker_threads import WorkerThreads
 from understudy.actors.activation import Activation, folded
@@ -76,6 +77,7 @@ class AgentHost:
         clock: Clock,
         new_id: NewId,
         threads: WorkerThreads,
+        abandoned: AbandonedTasks,
         idle_timeout: float | None,
         deps_for: Callable[[str], Any] | None,
     ) -> None:
@@ -83,6 +85,7 @@ class AgentHost:
         self.directory = Directory(agents, self.lifetime)
         self.activator = Activator(self.directory)
         self.threads = threads
+        self.abandoned = abandoned
         self._loop_monitor: LoopMonitor | None = None
         self._make_services: Callable[
             [asyncio.AbstractEventLoop], RuntimeServices[AgentSlot, Activation]
@@ -91,6 +94,7 @@ class AgentHost:
             clock=clock,
             new_id=new_id,
             threads=threads,
+            abandoned=abandoned,
             store=store,
             idle_timeout=idle_timeout,
             deps_for=deps_for,
@@ -162,7 +166,7 @@ class AgentHost:
             if activation is not None:
                 activation.journal.fence("this runtime's lease has ended")
                 if activation.task is not None:
-                    activation.task.cancel()
+                    slot.cut_off()
                 else:
                     self.activator.check_inbox_here(slot)
 

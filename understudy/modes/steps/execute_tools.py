@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Collection, Coroutine, Iterator
 from typing import Any, TypeVar
 
 from understudy.errors import UsageError
@@ -155,9 +155,23 @@ async def _run_concurrently(run: Run, batch: list[ReadyCall]) -> None:
             if isinstance(error := await done, BaseException):
                 raise error
     finally:
-        for task in tasks:
-            task.cancel()
+        await end_tasks(run, tasks)
+
+
+async def end_tasks(run: Run, tasks: Collection[asyncio.Task[Any]]) -> None:
+    """Cancel these tasks of the attempt, and wait until they have ended.
+
+    Where one goes on, a runtime gives the attempt up; without one this waits as long as it does.
+    """
+    ending: asyncio.Task[None] | None = None
+    for task in tasks:
+        if task.cancel() and ending is None and run.abandon_later is not None:
+            ending = run.abandon_later()
+    try:
         await asyncio.gather(*tasks, return_exceptions=True)
+    finally:
+        if ending is not None:
+            ending.cancel()
 
 
 async def caught(work: Coroutine[Any, Any, T]) -> T | BaseException:
