@@ -22,7 +22,7 @@ from tests.support.agents import (
     until_status,
 )
 from tests.support.faulty import FaultyBackend
-from tests.support.loops import never, soon, until
+from tests.support.loops import never, own_tasks, soon, until
 from tests.support.places import MemoryPlace, Place, SqlitePlace
 from understudy import (
     Agent,
@@ -137,6 +137,13 @@ def doubtful(state: AgentState) -> list[str]:
 async def works_again(ref: AgentRef) -> None:
     assert isinstance(await soon(ref.run("again")), Completed)
     assert_valid_history(await soon(ref.state()))
+
+
+async def finished(ref: AgentRef) -> Completed:
+    """The outcome of the run that goes on."""
+    outcome = await soon(ref.outcome())
+    assert outcome is not None
+    return completed(outcome)
 
 
 async def none_abandoned(runtime: Runtime) -> None:
@@ -262,7 +269,7 @@ async def test_nothing_that_abandoned_code_does_is_recorded_or_told(
 
 def in_a_sub_agent(body: Any) -> Agent:
     worker = Agent("worker", by_turn(call("stubborn")), tools=[body])
-    steps = [call("task", {"task_name": "worker", "instructions": "go"}), "well again"]
+    steps: list[Any] = [call("task", {"task_name": "worker", "instructions": "go"}), "well again"]
     return Agent("a", ScriptedModel(steps), middleware=[SubAgent(agents=[worker])])
 
 
@@ -424,6 +431,57 @@ async def test_a_deadline_ends_a_run_though_its_tool_goes_on(
         await works_again(ref)
 
 
+@pytest.mark.parametrize("idempotent", [False, True])
+async def test_a_call_that_goes_on_after_its_limit_does_not_hold_the_run_up(
+    place: Place, stubborn: Stubborn, idempotent: bool
+) -> None:
+    """T6, P10: it is in doubt, or an error, and is not called once more."""
+    entered: list[str] = []
+
+    @tool(timeout=0.01, idempotent=idempotent)
+    async def persistent() -> str:
+        entered.append("persistent")
+        await stubborn.wait()
+        return "late"
+
+    agent = Agent("a", by_turn(call("persistent"), "went on"), tools=[persistent])
+    async with running(agent, goes_on=stubborn, store=place.store()) as runtime:
+        ref = runtime.spawn("a", id="x")
+        outcome = completed(await soon(ref.run("go")))
+        assert outcome.text == "went on"
+        (part,) = results(outcome.state)
+        assert "its limit of 0.01 seconds" in str(part.content)
+        assert part.outcome == ("failed" if idempotent else "interrupted")
+        assert doubtful(outcome.state) == ([] if idempotent else ["persistent"])
+        await stubborn.end()
+        await none_abandoned(runtime)
+        assert results(await soon(ref.state())) == [part]
+        assert entered == ["persistent"]
+
+
+async def test_a_call_that_ends_after_its_limit_is_waited_for(place: Place) -> None:
+    """T6: as long as anything else that is cancelled, and the run goes on where it is."""
+
+    @tool(timeout=0.01)
+    async def tidy() -> str:
+        try:
+            await never()
+        finally:
+            await asyncio.sleep(0.02)
+        return "never"
+
+    @tool
+    async def quick() -> str:
+        return "quick"
+
+    model = by_turn([call("tidy"), call("quick")], "went on")
+    async with Runtime([Agent("a", model, tools=[tidy, quick])], store=place.store()) as runtime:
+        outcome = completed(await soon(runtime.spawn("a", id="x").run("go")))
+        assert [part.outcome for part in results(outcome.state)] == ["interrupted", "success"]
+        assert outcome.state.run is not None
+        assert outcome.state.run.attempts == 1
+
+
 async def test_a_failed_branch_ends_its_workflow_though_a_sibling_goes_on(
     place: Place, stubborn: Stubborn
 ) -> None:
@@ -458,6 +516,57 @@ async def test_a_crash_beside_a_tool_that_goes_on_is_gone_on_from(
         outcome = completed(await soon(runtime.spawn("a", id="x").run("go")))
         assert outcome.text == "got over it"
         assert sorted(doubtful(outcome.state)) == ["dies", "stubborn"]
+
+
+async def test_the_deadline_of_an_abandoned_run_disturbs_no_later_one(
+    place: Place, stubborn: Stubborn
+) -> None:
+    """P10: it passes while the next run goes on."""
+    held = Held("done")
+    model = ScriptedModel([call("stubborn"), held])
+    agent = Agent("a", model, tools=[stubborn_tool(stubborn)])
+    async with running(agent, goes_on=stubborn, store=place.store()) as runtime:
+        ref = runtime.spawn("a", id="x")
+        first = ref.run("first", deadline=0.3)
+        await soon(stubborn.entered.wait())
+        stopped(await soon(ref.cancel()))
+        stopped(await soon(first))
+        second = ref.run("second")
+        await soon(held.entered.wait())
+        await until(lambda: stubborn.cancelled == 2)
+        await until(lambda: not any("end of the run" in task.get_name() for task in own_tasks()))
+        assert runtime.status().abandoned_tasks == 1
+        held.release.set()
+        assert completed(await soon(second)).text == "done"
+
+
+async def test_a_message_to_middleware_beside_an_abandoned_run_is_answered(
+    place: Place, stubborn: Stubborn
+) -> None:
+    """P10: by the error that its records would get."""
+    begun = asyncio.Event()
+
+    class Holds(Middleware):
+        async def on_message(self, run: Run, message: object) -> None:
+            begun.set()
+            await never()
+
+    agent = Agent(
+        "a",
+        by_turn(call("stubborn"), "well again"),
+        tools=[stubborn_tool(stubborn)],
+        middleware=[Holds()],
+    )
+    async with running(agent, goes_on=stubborn, store=place.store()) as runtime:
+        ref = runtime.spawn("a", id="x")
+        run, told = ref.run("go"), ref.notify("Holds", "hello")
+        await soon(stubborn.entered.wait())
+        await soon(begun.wait())
+        stopped(await soon(ref.cancel()))
+        stopped(await soon(run))
+        with pytest.raises(Fenced):
+            await soon(told)
+        await works_again(ref)
 
 
 # ------------------------------------------------------------- what else waits for a run
@@ -511,7 +620,7 @@ async def test_an_agent_whose_store_failed_answers_though_its_tool_goes_on(
     backend = FaultyBackend(SqlitePlace(tmp_path).backend())
     model = by_turn(call("stubborn"), "went on")
     agent = Agent("a", model, tools=[stubborn_tool(stubborn)])
-    async with running(agent, goes_on=stubborn, store=DatabaseStore(backend)) as runtime:  # type: ignore[arg-type]
+    async with running(agent, goes_on=stubborn, store=DatabaseStore(backend)) as runtime:
         ref = runtime.spawn("a", id="x")
         run = ref.run("go")
         await soon(stubborn.entered.wait())
@@ -521,7 +630,7 @@ async def test_an_agent_whose_store_failed_answers_though_its_tool_goes_on(
                 await soon(ref.send("more"))
         with pytest.raises(StoreBroken):
             await soon(run)
-        outcome = completed(await soon(ref.outcome()))
+        outcome = await finished(ref)
         assert doubtful(outcome.state) == ["stubborn"]
         assert runtime.status().abandoned_tasks == 1
 
@@ -534,7 +643,7 @@ async def test_a_runtime_that_lost_its_lease_goes_on_though_a_tool_does(
     backend.lease = 0.1
     model = by_turn(call("stubborn"), "went on")
     agent = Agent("a", model, tools=[stubborn_tool(stubborn)])
-    async with running(agent, goes_on=stubborn, store=DatabaseStore(backend)) as runtime:  # type: ignore[arg-type]
+    async with running(agent, goes_on=stubborn, store=DatabaseStore(backend)) as runtime:
         ref = runtime.spawn("a", id="x")
         run = ref.run("go")
         await soon(stubborn.entered.wait())
@@ -542,7 +651,7 @@ async def test_a_runtime_that_lost_its_lease_goes_on_though_a_tool_does(
         with pytest.raises(Fenced, match="lease has ended"):
             await soon(run)
         await asyncio.to_thread(backend.renewed.wait, 30)
-        assert doubtful(completed(await soon(ref.outcome())).state) == ["stubborn"]
+        assert doubtful((await finished(ref)).state) == ["stubborn"]
 
 
 # ------------------------------------------------------------------------ the runtime ends
@@ -563,7 +672,7 @@ async def test_leaving_a_runtime_ends_though_a_tool_goes_on(
     assert "with the tool 'stubborn'" in caplog.text
     async with running(agent, goes_on=stubborn, store=place.store()) as following:
         (ref,) = await soon(following.recover())
-        outcome = completed(await soon(ref.outcome()))
+        outcome = await finished(ref)
         assert doubtful(outcome.state) == ["stubborn"]
         await stubborn.end()
         await none_abandoned(runtime)

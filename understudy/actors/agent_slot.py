@@ -227,7 +227,7 @@ class AgentSlot:
             is_to_end_attempt=lambda: activation.is_to_end_attempt,
             pause_requested=lambda: activation.pause_reason,
             threads=services.threads,
-            abandon_later=self.abandon_later,
+            abandon_later=lambda: self._abandon_later(activation),
         )
 
     def run_task_ended(self, activation: Activation, result: RunTaskResult) -> None:
@@ -254,22 +254,21 @@ class AgentSlot:
         """Abandon the run task unless it ends soon."""
         activation = self.current
         if activation.ending is None:
-            activation.ending = self.abandon_later()
+            activation.ending = self._abandon_later(activation)
 
-    def abandon_later(self) -> asyncio.Task[None]:
-        """A task that abandons the run task after the time that it has to end.
+    def _abandon_later(self, activation: Activation) -> asyncio.Task[None]:
+        """A task that abandons the run task when the time is over that it has to end.
 
         Cancel it where the run task goes on as it should.
         """
-        activation = self.current
-        task = activation.task
-        assert task is not None, "only called while a run task is under way"
+        task = activation.task  # None where abandoned code calls this
 
         async def abandon() -> None:
             await asyncio.sleep(self.services.abandoned.seconds)
-            self.abandon_run(activation, task)
+            if task is not None:
+                self.abandon_run(activation, task)
 
-        return self.start_task(abandon())
+        return self.start_task(abandon(), f"waiting for the end of the run of {self.id}")
 
     def abandon_run(self, activation: Activation, task: asyncio.Task[None]) -> None:
         """Go on without the run task, as after a crash: nothing that it does is recorded any more.

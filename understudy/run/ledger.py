@@ -159,7 +159,8 @@ class Ledger:
             RecordRefused: if one of them cannot be stored; none is recorded then.
 
         """
-        self.check_fence()
+        if self._fenced is not None:
+            raise self._fenced
         journal = self._journal
         if not self._journal_checks:
             for record in records:
