@@ -13,6 +13,7 @@ from understudy.actors.agent_events import (
 )
 from understudy.actors.agent_host import AgentInfo, PendingRequest
 from understudy.actors.agent_ref import AgentRef
+from understudy.actors.recovery import Recovery
 from understudy.actors.runtime import Runtime, RuntimeStatus
 from understudy.actors.tree import AgentTree, NestedRun
 from understudy.loop_actors.errors import ActorDied
@@ -66,6 +67,7 @@ __all__ = [
     "NestedRun",
     "NoSuchChild",
     "PendingRequest",
+    "Recovery",
     "Restart",
     "RestartIntensityExceeded",
     "Runtime",

@@ -20,7 +20,7 @@ from understudy.actors.agent_host import AgentHost, AgentInfo, PendingRequest
 from understudy.actors.agent_ref import AgentRef
 from understudy.actors.agent_slot import running_agents
 from understudy.actors.export import export, import_
-from understudy.actors.recovery import recover
+from understudy.actors.recovery import Recovery, recover
 from understudy.agent.agent import Agent
 from understudy.errors import ForkedRuntime, UsageError, WouldDeadlock
 from understudy.journal import Store
@@ -252,21 +252,28 @@ class Runtime:
         """The requests of all agents that wait for a person, in memory or stored."""
         return self._call(self._agent_host.pending)
 
-    def recover(self, *, at_once: int = 32) -> Future[list[AgentRef]]:
+    def recover(self, *, at_once: int = 32) -> Future[Recovery]:
         """Continue every run that was cut off, and start what is queued.
 
         Agents that wait for a person are left alone: see `pending()`. Those that were cut off
         before without progress come last, one by one.
 
+        They are continued in the background, until the run of each has an outcome. Where the store
+        is away meanwhile they are tried again when it answers, after longer and longer pauses of at
+        most 10 seconds, until the runtime stops.
+
         Args:
             at_once: how many agents run at a time until each makes progress.
 
         Returns:
-            The future of their refs. It settles when it is known which agents are continued;
-            `await ref.outcome()` waits for a run.
+            The future of the list of their refs. It settles when it is known which agents these
+            are; `await ref.outcome()` waits for a run. The list also says which agents have not got
+            further yet (`waiting`), which are not continued here and why (`left`), and when all
+            that is known (`await recovery.settled`).
 
         Raises:
             UsageError: if `at_once` is not at least 1.
+            StoreUnavailable: by the future, if the list cannot be read. Nothing is continued then.
 
         """
         if not isinstance(at_once, int) or isinstance(at_once, bool) or at_once < 1:
