@@ -17,6 +17,7 @@ from understudy.actors.messages import (
     Cancel,
     Compact,
     Delete,
+    Expecting,
     Notify,
     Passivate,
     Pause,
@@ -106,7 +107,8 @@ class AgentActor(LoopActor):
             # Closes the race of the load with the end of this actor: the next one reads it anew.
             if self.actor_stopped.is_set():
                 return False
-            slot.agent, slot.activation = activation.agent, activation
+            slot.services.settle_definition(slot, activation.agent)
+            slot.activation = activation
             if slot.detached_waiters is not None:
                 activation.attach_waiters(slot.detached_waiters)
                 slot.detached_waiters = None
@@ -120,9 +122,12 @@ class AgentActor(LoopActor):
             if not isinstance(error, UnderstudyError):
                 logger.exception("agent %r cannot be activated", slot.id)
             if not self.actor_stopped.is_set():
-                slot.refuse_all(error)
                 if isinstance(error, OtherAgent):
-                    slot.agent = slot.values = None  # the id is another agent's: `get` finds it
+                    slot.services.settle_definition(slot, None)
+                    slot.refuse_expecting(error)
+                    if slot.inbox:  # of callers who mean the agent that there is
+                        return await self._load()
+                slot.refuse_all(error)
             return False
         return True
 
@@ -239,6 +244,11 @@ class AgentActor(LoopActor):
                 self._passivate_if_requested()
             case Delete():
                 self._delete(message)
+            case Expecting(agent=wanted, message=expecting):
+                agent = self._activation.agent
+                if agent is not wanted:
+                    raise OtherAgent(agent_id=slot.id, agent=agent.name, wanted=wanted.name)
+                self._handle(expecting)
 
     # ------------------------------------------------------------------ passivating
 

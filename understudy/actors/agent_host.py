@@ -101,6 +101,7 @@ class AgentHost:
             definition=self.directory.named,
             check_inbox=self.activator.check_inbox,
             release=self.activator.release,
+            settle_definition=self.directory.settle_definition,
             ref_of=self.directory.ref_of,
             loop=loop,
         )

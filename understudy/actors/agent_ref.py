@@ -15,6 +15,7 @@ from understudy.actors.messages import (
     AgentMessage,
     Cancel,
     Compact,
+    Expecting,
     Notify,
     Passivate,
     Pause,
@@ -28,6 +29,7 @@ from understudy.actors.messages import (
     Unpause,
     WaitOutcome,
 )
+from understudy.agent.agent import Agent
 from understudy.agent.runner import refuse_inside_run
 from understudy.errors import ForkedRuntime, NotExtracted, UsageError, WouldDeadlock
 from understudy.interrupts import Decision, DecisionRecord
@@ -48,9 +50,14 @@ class AgentRef(pykka.ActorRef[AgentActor]):
     activates it.
     """
 
-    def __init__(self, slot: AgentSlot, alive: Lifetime) -> None:
+    _expected: Agent | None = None
+    """The definition that it was spawned with, until the agent is known to have that one."""
+
+    def __init__(self, slot: AgentSlot, alive: Lifetime, expected: Agent | None = None) -> None:
         # Not Pykka's __init__, which needs an actor: there may be none now.
         self._slot = slot
+        if expected is not None:
+            self._expected = expected
         self.actor_class = AgentActor
         self.actor_urn = f"urn:understudy:agent:{slot.id}"
         self.actor_stopped = alive
@@ -427,7 +434,13 @@ class AgentRef(pykka.ActorRef[AgentActor]):
         self._refuse_in_fork()
         if not self.is_alive():
             raise pykka.ActorDeadError(f"{self!r}: its runtime has stopped")
-        self._slot.post(message)
+        slot, expected = self._slot, self._expected
+        if expected is not None:
+            if slot.activation is None or slot.agent is not expected:
+                message = Expecting(expected, message)
+            else:
+                self._expected = None
+        slot.post(message)
 
 
 def _check_message_id(given: object) -> None:

@@ -27,12 +27,12 @@ from understudy.actors.agent_events import (
     Subscription,
     agent_events_of,
 )
-from understudy.actors.messages import AgentMessage
+from understudy.actors.messages import AgentMessage, Expecting
 from understudy.actors.phase import NEXT_PHASES, Phase
 from understudy.actors.services import RuntimeServices
 from understudy.agent.agent import Agent
 from understudy.agent.runner import RunEnvironment
-from understudy.errors import JournalFailed, UnknownAgent
+from understudy.errors import JournalFailed, OtherAgent, UnknownAgent
 from understudy.loop_actors.future import refuse
 from understudy.loop_actors.monitor import Down
 from understudy.loop_actors.ref import LoopActorRef
@@ -350,6 +350,13 @@ class AgentSlot:
             self.detached_waiters = None
         for future in futures:
             refuse(future, error)
+
+    def refuse_expecting(self, error: OtherAgent) -> None:
+        """Give the error to the messages in the inbox that are for another definition."""
+        for message in list(self.inbox):
+            if isinstance(message, Expecting) and message.agent.name == error.wanted:
+                self.inbox.remove(message)
+                refuse(message.future, error)
 
     def refuse_all(self, error: BaseException) -> None:
         """Give an error to all waiters, and to all messages in the inbox."""

@@ -163,6 +163,21 @@ class RecordFact:
     future: Future[None]
 
 
+@dataclass(frozen=True, slots=True)
+class Expecting:
+    """A message to the agent only if it has this definition: its ref was made by a `spawn`.
+
+    Whether the store has another one is known only once the agent is read.
+    """
+
+    agent: Agent
+    message: AgentMessage
+
+    @property
+    def future(self) -> Future[Any]:
+        return self.message.future
+
+
 AgentMessage = (
     RunRequest
     | Send
@@ -178,4 +193,5 @@ AgentMessage = (
     | Compact
     | Delete
     | RecordFact
+    | Expecting
 )

@@ -45,6 +45,8 @@ class RuntimeServices(Generic[S, A]):
 
     It gets the activation that ended; None where the agent could not be read.
     """
+    settle_definition: Callable[[S, Agent | None], None]
+    """Sets the definition of an agent to the one that the store names. See `Directory`."""
     ref_of: Callable[[S], Any]
     """The ref of an agent."""
     loop: asyncio.AbstractEventLoop
