@@ -244,10 +244,11 @@ class AgentActor(LoopActor):
                 self._passivate_if_requested()
             case Delete():
                 self._delete(message)
-            case Expecting(agent=wanted, message=expecting):
-                agent = self._activation.agent
-                if agent is not wanted:
+            case Expecting(expectation=expectation, message=expecting):
+                agent, wanted = self._activation.agent, expectation.agent
+                if agent is not wanted and not expectation.is_met:
                     raise OtherAgent(agent_id=slot.id, agent=agent.name, wanted=wanted.name)
+                expectation.is_met = True
                 self._handle(expecting)
 
     # ------------------------------------------------------------------ passivating

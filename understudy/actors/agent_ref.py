@@ -15,6 +15,7 @@ from understudy.actors.messages import (
     AgentMessage,
     Cancel,
     Compact,
+    Expectation,
     Expecting,
     Notify,
     Passivate,
@@ -50,14 +51,13 @@ class AgentRef(pykka.ActorRef[AgentActor]):
     activates it.
     """
 
-    _expected: Agent | None = None
-    """The definition that it was spawned with, until the agent is known to have that one."""
+    _expectation: Expectation | None = None
 
     def __init__(self, slot: AgentSlot, alive: Lifetime, expected: Agent | None = None) -> None:
         # Not Pykka's __init__, which needs an actor: there may be none now.
         self._slot = slot
         if expected is not None:
-            self._expected = expected
+            self._expectation = Expectation(expected)
         self.actor_class = AgentActor
         self.actor_urn = f"urn:understudy:agent:{slot.id}"
         self.actor_stopped = alive
@@ -434,13 +434,10 @@ class AgentRef(pykka.ActorRef[AgentActor]):
         self._refuse_in_fork()
         if not self.is_alive():
             raise pykka.ActorDeadError(f"{self!r}: its runtime has stopped")
-        slot, expected = self._slot, self._expected
-        if expected is not None:
-            if slot.activation is None or slot.agent is not expected:
-                message = Expecting(expected, message)
-            else:
-                self._expected = None
-        slot.post(message)
+        expectation = self._expectation
+        if expectation is not None and not expectation.is_met:
+            message = Expecting(expectation, message)
+        self._slot.post(message)
 
 
 def _check_message_id(given: object) -> None:

@@ -354,7 +354,11 @@ class AgentSlot:
     def refuse_expecting(self, error: OtherAgent) -> None:
         """Give the error to the messages in the inbox that are for another definition."""
         for message in list(self.inbox):
-            if isinstance(message, Expecting) and message.agent.name == error.wanted:
+            if (
+                isinstance(message, Expecting)
+                and not message.expectation.is_met
+                and message.expectation.agent.name == error.wanted
+            ):
                 self.inbox.remove(message)
                 refuse(message.future, error)
 
