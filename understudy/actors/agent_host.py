@@ -48,6 +48,8 @@ class AgentInfo:
     """The runtime that owns it, where the store is shared; None if it is in no runtime's memory."""
     index_status: IndexStatus = IndexStatus.REST
     """Its status in the store's index: what it waits for, also while it is passive."""
+    damage: StoreDamaged | None = None
+    """Why its row in the index cannot be read: then nothing else here but the id is sure."""
 
     @property
     def standing(self) -> IndexStatus:
@@ -183,6 +185,7 @@ class AgentHost:
                 status=Status.PASSIVE,
                 host=stored.host,
                 index_status=stored.index_status,
+                damage=stored.damage,
             )
         for slot in self.directory.slots():
             before = infos.get(slot.id)
@@ -193,6 +196,7 @@ class AgentHost:
                     status=slot.status,
                     host=before.host if before is not None else None,
                     index_status=before.index_status if before is not None else IndexStatus.REST,
+                    damage=before.damage if before is not None else None,
                 )
         return [infos[id] for id in sorted(infos)]
 
@@ -209,7 +213,9 @@ class AgentHost:
             if is_suspended or index_status_of(slot.state) is IndexStatus.WAITS:
                 pending += _pending(slot.id, slot.state)
         async for stored in self.services.store.agents({IndexStatus.WAITS}):
-            if stored.agent_id not in seen:
+            if stored.damage is not None:
+                logger.error("agent %r is left out: %s", stored.agent_id, stored.damage)
+            elif stored.agent_id not in seen:
                 state = await self._stored_state(stored.agent_id)
                 pending += _pending(stored.agent_id, state) if state is not None else []
         return pending

@@ -97,7 +97,10 @@ async def recover(agent_host: AgentHost, at_once: int) -> Recovery:
     async for stored in agent_host.services.store.agents(
         {IndexStatus.OPEN, IndexStatus.QUEUED, IndexStatus.SUSPECT}
     ):
-        if stored.host not in (None, here):
+        if stored.damage is not None:
+            left[stored.agent_id] = stored.damage
+            logger.error("agent %r was not recovered: %s", stored.agent_id, stored.damage)
+        elif stored.host not in (None, here):
             left[stored.agent_id] = OwnedElsewhere(agent_id=stored.agent_id, host=stored.host)
         elif stored.host is None or not agent_host.directory.is_active(stored.agent_id):
             ref = agent_host.directory.get(stored.agent_id)

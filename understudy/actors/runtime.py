@@ -245,7 +245,10 @@ class Runtime:
         return self._agent_host.directory.get(id)
 
     def agents(self) -> Future[list[AgentInfo]]:
-        """All agents, in memory and in the store, sorted by id."""
+        """All agents, in memory and in the store, sorted by id.
+
+        One whose row in the index is damaged is listed with its `damage`.
+        """
         return self._call(self._agent_host.agents)
 
     def pending(self) -> Future[list[PendingRequest]]:
