@@ -226,7 +226,8 @@ class Runtime:
 
         Raises:
             UsageError: for an unknown name, a bad id, or the id of an agent with another
-                definition. Where only the store knows that, the first future of the ref raises it.
+                definition (`OtherAgent`). Where only the store knows that, the futures of the ref
+                raise it.
 
         """
         self._running_loop()
