@@ -477,10 +477,11 @@ class OwnedElsewhere(StoreError):
 
 
 class Fenced(StoreError):
-    """Another runtime has taken this agent over, so this one may not write to it any more.
+    """The agent has a later epoch, so what runs under this one may not write to it any more.
 
-    It is an orderly end: the agent continues there. The next call to it here tries to
-    claim it again.
+    Another runtime has taken it over. That is an orderly end: the agent continues there, and the
+    next call to it here tries to claim it again. Or this runtime has abandoned the code that gets
+    this error, because it went on after its cancellation.
     """
 
     agent_id: str

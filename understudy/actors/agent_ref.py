@@ -15,6 +15,8 @@ from understudy.actors.messages import (
     AgentMessage,
     Cancel,
     Compact,
+    Expectation,
+    Expecting,
     Notify,
     Passivate,
     Pause,
@@ -28,6 +30,7 @@ from understudy.actors.messages import (
     Unpause,
     WaitOutcome,
 )
+from understudy.agent.agent import Agent
 from understudy.agent.runner import refuse_inside_run
 from understudy.errors import ForkedRuntime, NotExtracted, UsageError, WouldDeadlock
 from understudy.history import HistoryPage, check_page
@@ -49,9 +52,13 @@ class AgentRef(pykka.ActorRef[AgentActor]):
     activates it.
     """
 
-    def __init__(self, slot: AgentSlot, alive: Lifetime) -> None:
+    _expectation: Expectation | None = None
+
+    def __init__(self, slot: AgentSlot, alive: Lifetime, expected: Agent | None = None) -> None:
         # Not Pykka's __init__, which needs an actor: there may be none now.
         self._slot = slot
+        if expected is not None:
+            self._expectation = Expectation(expected)
         self.actor_class = AgentActor
         self.actor_urn = f"urn:understudy:agent:{slot.id}"
         self.actor_stopped = alive
@@ -452,6 +459,9 @@ class AgentRef(pykka.ActorRef[AgentActor]):
 
     def _post(self, message: AgentMessage) -> None:
         self._refuse_unusable()
+        expectation = self._expectation
+        if expectation is not None and not expectation.is_met:
+            message = Expecting(expectation, message)
         self._slot.post(message)
 
 

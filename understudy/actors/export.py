@@ -77,11 +77,18 @@ async def mark_restored(store: Store, clock: Clock) -> None:
         return
     open_ones = {IndexStatus.OPEN, IndexStatus.SUSPECT, IndexStatus.WAITS, IndexStatus.QUARANTINED}
     async for stored in store.agents(open_ones):
+        if stored.damage is not None:
+            _log_unreadable(stored.agent_id, stored.damage)
+            continue
         marked = Imported(at=clock.now(), agent_id=stored.agent_id, incarnation=stored.incarnation)
         try:
             await _append(store, stored.agent_id, stored.agent, [marked])
         except (SchemaVersionError, StoreDamaged) as error:  # nothing can activate it, either
-            logger.error("agent %r of a restored store cannot be read: %s", stored.agent_id, error)
+            _log_unreadable(stored.agent_id, error)
+
+
+def _log_unreadable(agent_id: str, error: Exception) -> None:
+    logger.error("agent %r of a restored store cannot be read: %s", agent_id, error)
 
 
 async def _append(store: Store, agent_id: str, agent: str, records: list[Record]) -> None:

@@ -9,11 +9,12 @@ from typing import Any, Self, TypeVar
 
 from understudy.actors.activation import folded
 from understudy.actors.agent_directory import checked_id
-from understudy.actors.agent_events import AgentEvent, Status
-from understudy.actors.agent_host import AgentInfo
+from understudy.actors.agent_events import AgentEvent
 from understudy.actors.export import export
 from understudy.actors.stored_agents import (
+    AgentInfo,
     PendingRequest,
+    info_of,
     loaded_agent,
     stored_events,
     stored_history,
@@ -107,16 +108,7 @@ class Observer:
         """All agents, sorted by id. None is in memory here, so each has the status `PASSIVE`."""
 
         async def agents() -> list[AgentInfo]:
-            return [
-                AgentInfo(
-                    id=stored.agent_id,
-                    agent=stored.agent,
-                    status=Status.PASSIVE,
-                    host=stored.host,
-                    index_status=stored.index_status,
-                )
-                async for stored in self._reader.agents()
-            ]
+            return [info_of(stored) async for stored in self._reader.agents()]
 
         return self._call(agents)
 

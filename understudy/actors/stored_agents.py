@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from understudy.actors.activation import folded
-from understudy.actors.agent_events import AgentEvent, agent_events_of
+from understudy.actors.agent_events import AgentEvent, Status, agent_events_of
 from understudy.errors import SchemaVersionError, StoreDamaged, UnknownAgent
 from understudy.history import HistoryPage, history_of, page_of
 from understudy.interrupts import Request
@@ -33,11 +33,44 @@ class Readable(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AgentInfo:
+    """One agent, as `runtime.agents()` lists it."""
+
+    id: str
+    agent: str
+    """The name of its definition."""
+    status: Status
+    host: str | None = None
+    """The runtime that owns it, where the store is shared; None if it is in no runtime's memory."""
+    index_status: IndexStatus = IndexStatus.REST
+    """Its status in the store's index: what it waits for, also while it is passive."""
+    damage: StoreDamaged | None = None
+    """Why its row in the index cannot be read: then nothing else here but the id is sure."""
+
+    @property
+    def standing(self) -> IndexStatus:
+        """The earlier name of `index_status`."""
+        return self.index_status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PendingRequest:
     """A request of one of the store's agents that waits for a person."""
 
     agent_id: str
     request: Request
+
+
+def info_of(stored: StoredAgent) -> AgentInfo:
+    """An agent of the store that is not in memory here."""
+    return AgentInfo(
+        id=stored.agent_id,
+        agent=stored.agent,
+        status=Status.PASSIVE,
+        host=stored.host,
+        index_status=stored.index_status,
+        damage=stored.damage,
+    )
 
 
 async def loaded_agent(store: Readable, id: str) -> Loaded:
@@ -86,6 +119,9 @@ async def stored_pending(
     An agent that cannot be read is logged and left out.
     """
     async for stored in store.agents({IndexStatus.WAITS}):
+        if stored.damage is not None:
+            logger.error("agent %r is left out: %s", stored.agent_id, stored.damage)
+            continue
         if stored.agent_id in but:
             continue
         try:
