@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any
 
 logger = logging.getLogger(__name__)
@@ -29,14 +29,16 @@ class AbandonedTasks:
     def __len__(self) -> int:
         return len(self._tasks)
 
+    def __iter__(self) -> Iterator[asyncio.Task[Any]]:
+        return iter(self._tasks)
+
     async def cancel(self, tasks: Collection[asyncio.Task[Any]]) -> set[asyncio.Task[Any]]:
-        """Cancel the tasks, also those abandoned before; return those that go on after that."""
-        all_tasks = {*tasks, *self._tasks}
-        for task in all_tasks:
+        """Cancel the tasks and wait until they have ended; return those that go on after that."""
+        for task in tasks:
             task.cancel()
-        if not all_tasks:
+        if not tasks:
             return set()
-        ended, going_on = await asyncio.wait(all_tasks, timeout=self.seconds)
+        ended, going_on = await asyncio.wait(tasks, timeout=self.seconds)
         for task in ended:
             if not task.cancelled():
                 task.exception()  # asyncio logs one that nobody has looked at

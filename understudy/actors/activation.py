@@ -177,6 +177,8 @@ class Activation:
 
     def detach_waiters(self) -> DetachedWaiters | None:
         """The waiters, for the next activation; None if there are none."""
+        if not (self.outcome_futures or self.queued_runs or self.is_given_up):
+            return None
         detached = DetachedWaiters(self.outcome_futures, self.queued_runs, self.runs_by_message_id)
         if self.is_given_up:  # what was requested of this activation is done by the next one
             detached = replace(

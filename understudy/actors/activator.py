@@ -72,7 +72,7 @@ class Activator:
         # A task that was created just now takes its first step: only then can it clean up.
         await asyncio.sleep(0)
         abandoned = self.services.abandoned
-        going_on = await abandoned.cancel(tasks)
+        going_on = await abandoned.cancel([*tasks, *abandoned])
         for slot in self._directory.slots():
             if slot.activation is not None and slot.activation.task in going_on:
                 going_on.discard(slot.activation.task)

@@ -227,9 +227,7 @@ class AgentSlot:
         )
 
     def run_task_ended(self, activation: Activation, result: RunTaskResult) -> None:
-        """The run task has ended: leave its result for an actor to look at."""
-        if activation.task is None:
-            return  # it was abandoned
+        """The run task has ended, or is abandoned: leave its result for an actor to look at."""
         activation.task = None
         activation.is_ending()
         if self.phase is not Phase.PASSIVATING:

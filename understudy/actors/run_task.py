@@ -55,10 +55,11 @@ async def _run(
     except asyncio.CancelledError as error:
         result = await _cancelled(slot, activation, error)
     except BaseException as error:
-        if activation.task is not None:  # else it was abandoned, and that is logged
+        if activation.task is asyncio.current_task():  # else that it was abandoned is logged
             logger.warning("the run of agent %r crashed: %r", slot.id, error)
         result = RunTaskResult(crash=error)
-    slot.run_task_ended(activation, result)
+    if activation.task is asyncio.current_task():  # else it was abandoned
+        slot.run_task_ended(activation, result)
 
 
 async def _cancelled(

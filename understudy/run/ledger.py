@@ -189,7 +189,8 @@ class Ledger:
 
     async def durable(self) -> None:
         """Wait until all facts recorded so far are durable, and report them."""
-        self.check_fence()
+        if self._fenced is not None:
+            raise self._fenced
         # Race: other tasks (sibling calls, hooks) may record during the wait. Those records are not
         # durable when it ends, so the number up to which records are reported is read before it
         # (test_a_fact_recorded_while_others_become_durable_is_not_reported_with_them).
