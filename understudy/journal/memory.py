@@ -173,5 +173,8 @@ class MemoryAgentJournal:
     def check_owner(self) -> None:
         return
 
+    async def wait_for_owner(self) -> None:
+        return
+
     def fence(self, why: str) -> None:
         return

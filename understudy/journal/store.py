@@ -46,6 +46,9 @@ class OwnedJournal(Journal, Protocol):
     def check_owner(self) -> None:
         """Raise `Fenced` if another runtime may own the agent by now."""
 
+    async def wait_for_owner(self) -> None:
+        """Wait while the lease has run out and may still be renewed; then as `check_owner`."""
+
     def fence(self, why: str) -> None:
         """Write no more: the lease is lost. Every later call raises `Fenced`."""
 
