@@ -1,9 +1,8 @@
 """Owners that are stopped past their lease (SIGSTOP), and wake when another host has taken over.
 
-`python -m tests.support.durability.suspended`, or `make suspended`. Two hosts own agents in turns.
-In each round one is stopped in the middle of its calls: at a point between the record of a start
-and that of its result, or at random. The other one takes over, a person settles what is in doubt,
-and the first one is woken at a moment of its own.
+Two hosts own agents in turns. In each round one is stopped in the middle of its calls: at a point
+between the record of a start and that of its result, or at random. The other one takes over, a
+person settles what is in doubt, and the first one is woken at a moment of its own.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from tests.support.durability.side_log import SideLog
 from tests.support.durability.suspended_host import KINDS, POINTS, Setting, now, play
 from tests.support.durability.suspended_judge import Judge
 
-__all__ = ["AT_RANDOM", "Round", "rounds_of", "suspended"]
+__all__ = ["ASKED", "Round", "rounds_of", "suspended"]
 
 AT_RANDOM = "at random"
 NAMES = ("one", "other")
@@ -61,13 +60,17 @@ class Round:
 
 
 def rounds_of(
-    count: int, seed: int, *, points: Sequence[str] = (*POINTS, AT_RANDOM)
+    count: int,
+    seed: int,
+    *,
+    points: Sequence[str] = POINTS,
+    wakes: Sequence[str] = (*WAKES, CLAIMED, ASKED),
 ) -> list[Round]:
     """So many rounds: half of them at the points in turn, half at random; the rest by chance."""
     chance = random.Random(seed)
     rounds = []
     for number in range(count):
-        point = points[number // 2 % len(points)] if number % 2 else points[-1]
+        point = points[number // 2 % len(points)] if number % 2 else AT_RANDOM
         slow = "renewal" in point
         rounds.append(
             Round(
@@ -76,7 +79,7 @@ def rounds_of(
                 nth=chance.choice((1, 1, 2, 3)),
                 kind="plain" if "thread" in point else chance.choice(KINDS),
                 agents=chance.choice((1, 2, 6)),
-                wake=chance.choice((*WAKES, CLAIMED, ASKED)),
+                wake=chance.choice(wakes),
                 delay=chance.random() * 0.2,
                 pause=0.3 + 1.7 * chance.random(),
                 seconds=0.1 if slow else chance.choice((0.0, 0.01, 0.05)),
@@ -107,8 +110,14 @@ class _Host:
 
     def command(self, do: str, ids: Sequence[str], round: Round, point: str = "") -> None:
         """Have it own or take over these agents."""
-        told = {"do": do, "ids": ids, "point": point, "kind": round.kind}
-        told |= {"nth": round.nth, "seconds": round.seconds}
+        told = {
+            "do": do,
+            "ids": ids,
+            "kind": round.kind,
+            "point": point,
+            "nth": round.nth,
+            "seconds": round.seconds,
+        }
         os.write(self._commands, f"{json.dumps(told)}\n".encode())
 
     def stop(self) -> None:
@@ -186,25 +195,24 @@ class _Play:
             self._judge.missed(round)
             return
         stopped = now()
+        told = {entry.of[0] for entry in self._log.read("told")}
         if round.wake == UNCLAIMED:
             time.sleep(round.pause * self._setting.lease)
         else:
             other.command("take", ids, round)
             self._until(lambda: self._is_time(round.wake, ids, other))
         owner.wake()
-        woken = now()
         self._until(lambda: self._all("told", ids))
         if round.wake != UNCLAIMED:
             self._until(lambda: self._all("served", ids))
-        entries = self._log.read("claimed", "enter", "effected", "doubt", "told", "served")
+        entries = self._log.read("claimed", "enter", "effected", "doubt", "told", "wrote")
         self._judge.judge(
             round,
             ids,
             entries,
-            owner=owner.name,
             stopped=stopped,
-            woken=woken,
-            taken=round.wake != UNCLAIMED,
+            taken_from=None if round.wake == UNCLAIMED else owner.name,
+            released=told,
         )
 
     def _has_stopped(self, owner: _Host, ids: Sequence[str], round: Round) -> bool:

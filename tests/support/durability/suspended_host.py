@@ -9,10 +9,10 @@ import functools
 import json
 import os
 import signal
-import sys
 import threading
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,7 @@ from understudy import (
 from understudy._base.worker_threads import WorkerThreads
 from understudy.journal import DatabaseStore
 from understudy.journal.agent_journal import AgentJournal
+from understudy.journal.contracts import Batch
 from understudy.journal.postgres.backend import PostgresBackend
 from understudy.run.ledger import Ledger
 from understudy.state import records as r
@@ -135,6 +136,17 @@ class _Stops:
 
             return commits
 
+        def append_all(inner: Any) -> Any:
+            def appends(backend: PostgresBackend, batches: Sequence[Batch]) -> Any:
+                began = now()
+                answers = inner(backend, batches)
+                for batch, refused in zip(batches, answers, strict=True):
+                    if refused is None:
+                        log.write("wrote", batch.agent_id, str(batch.epoch), host, str(began))
+                return answers
+
+            return appends
+
         def durable(inner: Any) -> Any:
             async def is_durable(journal: AgentJournal) -> None:
                 await inner(journal)
@@ -189,6 +201,7 @@ class _Stops:
 
         around(AgentJournal, "append", append)
         around(AgentJournal, "durable", durable)
+        around(PostgresBackend, "append_all", append_all)
         around(PostgresBackend, "commit", commit)
         around(PostgresBackend, "renew", renew)
         around(PostgresBackend, "claim", claim)
@@ -327,7 +340,7 @@ class _Host:
         except UnderstudyError as error:
             told = type(error).__name__
         except BaseException:
-            sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]  # there is one
+            traceback.print_exc()
             raise
         self._log.write("told", id, told)
         await self._runtime.get(id).stop(block=False)

@@ -3,14 +3,33 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tests.support.durability.side_log import Entry
 
-__all__ = ["Found", "Judge"]
+__all__ = ["FIGURES", "Found", "Judge"]
 
+FIGURES = (
+    "rounds",
+    "rounds without a stop",
+    "rounds in which nobody claimed",
+    "calls",
+    "takeovers",
+    "doubts",
+    "doubts of calls that were not entered",
+    "late bodies, under way",
+    "effects twice, under way",
+    "late bodies",
+    "effects twice",
+    "effects lost",
+    "stale writes",
+    "needless doubts",
+    "not taken over",
+    "slow takeovers",
+)
+"""What is counted. From the late bodies on, each one is a violation."""
 SLOW = 2.0
 """Seconds that a takeover may take longer than the lease."""
 
@@ -23,6 +42,12 @@ class Found:
     takeovers: list[float] = field(default_factory=list)
     """Seconds from the stop of an owner to each claim of its agents."""
     violations: list[str] = field(default_factory=list)
+
+    def add(self, other: Found) -> None:
+        """Add what came of other rounds."""
+        self.figures = dict(Counter(self.figures) + Counter(other.figures))
+        self.takeovers += other.takeovers
+        self.violations += other.violations
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,22 +92,33 @@ class Judge:
         ids: Sequence[str],
         entries: Sequence[Entry],
         *,
-        owner: str,
         stopped: float,
-        woken: float,
-        taken: bool,
+        taken_from: str | None,
+        released: Collection[str],
     ) -> None:
-        """Look at one round."""
+        """Look at one round.
+
+        Args:
+            round: what was done in it, for messages.
+            ids: of its agents.
+            entries: of the log, in their order.
+            stopped: when the owner was stopped.
+            taken_from: the owner, if the other host was to take over.
+            released: agents that the owner had given up before it was stopped.
+
+        """
         self._count("rounds")
         claims = [e.of for e in entries if e.what == "claimed" and e.of[0] in ids]
         bodies = [_body(e.of) for e in entries if e.what == "enter" and e.of[1] in ids]
         in_time = self._late(round, bodies, claims)
         self._effects(round, ids, bodies, in_time, entries, claims)
+        self._stale(round, ids, claims, entries)
         doubts = self._doubts(ids, entries)
-        self._count("woken before anybody claimed" if not taken else "taken over")
-        if taken:
-            self._takeovers(round, ids, claims, owner, stopped)
+        if taken_from is not None:
+            left = [id for id in ids if id not in released]
+            self._takeovers(round, left, claims, taken_from, stopped)
             return
+        self._count("rounds in which nobody claimed")
         told = Counter(e.of[1] for e in entries if e.what == "told" and e.of[0] in ids)
         if doubts or set(told) != {"Completed"}:
             what = f"nobody claimed anything, and yet: {dict(told)}, {doubts} doubts"
@@ -133,6 +169,18 @@ class Judge:
         if missing:
             self._wrong("effects lost", f"never done: {sorted(missing)}; {round}")
 
+    def _stale(
+        self,
+        round: Any,
+        ids: Sequence[str],
+        claims: Sequence[Sequence[str]],
+        entries: Sequence[Entry],
+    ) -> None:
+        for agent, epoch, host, began in (e.of for e in entries if e.what == "wrote"):
+            later = [c for c in claims if c[0] == agent and int(c[1]) > int(epoch)]
+            if agent in ids and any(float(c[3]) < float(began) for c in later):
+                self._wrong("stale writes", f"{host} wrote in epoch {epoch} of {agent}; {round}")
+
     def _doubts(self, ids: Sequence[str], entries: Sequence[Entry]) -> int:
         entered: set[str] = set()
         doubts = 0
@@ -165,6 +213,7 @@ class Judge:
                 self._wrong("slow takeovers", f"{id} after {min(after):.1f} s; {round}")
 
     def _count(self, what: str) -> None:
+        assert what in FIGURES, what
         self.found.figures[what] = self.found.figures.get(what, 0) + 1
 
     def _wrong(self, figure: str, what: str) -> None:
