@@ -69,7 +69,7 @@ def test_an_owner_that_is_suspended_past_its_lease_enters_no_tool_and_writes_not
         lease=0.6,
     )
     assert found["violations"] == []
-    assert found["figures"]["takeovers"] > 3
+    assert found["figures"]["takeovers"] > 0
 
 
 @pytest.mark.parametrize("broken", suspensions.CONTROLS)
