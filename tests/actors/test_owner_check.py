@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.agents import Held, completed
 from tests.support.loops import soon
-from understudy import Agent, Run, Runtime, ScriptedModel, Stopped, call, tool
+from understudy import Agent, AgentRef, Run, Runtime, ScriptedModel, Stopped, call, tool
 from understudy.errors import Fenced
 from understudy.journal import IndexStatus, MemoryStore, Owned, OwnedJournal
 from understudy.middleware import Middleware, ToolCall
@@ -169,6 +169,27 @@ async def test_a_call_whose_lease_has_run_out_is_not_run_when_it_is_lost(case: s
             await soon(run)
         lease.ended = False
     assert ran == []
+
+
+class Starts(Middleware):
+    """The lease runs out while the agent is activated."""
+
+    def __init__(self, lease: Lease) -> None:
+        self._lease = lease
+
+    async def on_start(self, agent: AgentRef) -> None:
+        self._lease.ended = True
+
+
+async def test_an_agent_whose_lease_runs_out_while_it_is_activated_waits_as_well() -> None:
+    """J8: its callers are not refused because of a lease that is renewed."""
+    lease = Lease()
+    agent = Agent("a", ScriptedModel(["done"]), middleware=[Starts(lease)])
+    async with Runtime([agent], store=LeasedStore(lease)) as runtime:
+        run = runtime.spawn("a").run("go")
+        await soon(lease.waited_for.wait())
+        lease.settle(renewed=True)
+        assert completed(await soon(run)).text == "done"
 
 
 async def test_a_cancel_while_the_lease_has_run_out_waits_as_well() -> None:

@@ -228,6 +228,7 @@ class AgentSlot:
         activation = self.current
         activation.task = None
         if self.phase is not Phase.PASSIVATING:
+            activation.attempt_ended(result.crash)
             activation.result = result
             self.enter(Phase.ENDED)
             self.services.check_inbox(self)

@@ -146,7 +146,7 @@ class AgentJournal:
             Fenced: if it is lost, or not renewed for as long as the store is waited for.
 
         """
-        if self._failure is None:
+        if self._failure is None and not self._lease.holds(self._term):
             await self._lease.wait_until_settled(self._term)
         self.check_owner()
 

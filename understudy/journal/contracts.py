@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Literal, Protocol, TypeAlias, get_args
+from typing import Any, Literal, Protocol, TypeAlias, get_args, runtime_checkable
 
 from understudy.errors import Fenced, StoreConflict, StoreDamaged, UsageError
 from understudy.journal.codec import EncodedRecord
@@ -130,6 +130,14 @@ class Batch:
     """Of the first of `records`: one more than the newest that the store has."""
     records: tuple[EncodedRecord, ...]
     index_status: IndexStatus
+
+
+@dataclass(frozen=True, slots=True)
+class LostAttempt:
+    """An attempt at a run that ended because another host took over, while its own host lived."""
+
+    run_id: str
+    number: int
 
 
 Refusal: TypeAlias = Fenced | StoreConflict
@@ -273,3 +281,18 @@ class Backend(Protocol):
         self, index_statuses: Collection[IndexStatus] | None, after_id: str, limit: int
     ) -> list[StoredAgent]:
         """Up to `limit` agents with one of these statuses (None: any), by id, above `after_id`."""
+
+
+@runtime_checkable
+class KeepsLostAttempts(Protocol):
+    """An optional part of a backend that hosts share: it keeps which attempts were no crash.
+
+    Whoever takes over cannot see whether the owner died or only lost its lease. The owner itself
+    can say so when it is fenced, but not in the journal, where it must not write any more.
+    """
+
+    def note_lost_attempt(self, agent_id: str, lost: LostAttempt) -> None:
+        """Keep it, beside those of the same run. A writer's change, by any host."""
+
+    def lost_attempts(self, agent_id: str, run_id: str) -> frozenset[int]:
+        """The numbers of those of this run. Called by the reader's thread."""

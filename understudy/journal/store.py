@@ -15,7 +15,16 @@ from understudy.errors import StoreUnavailable
 from understudy.journal.agent_journal import AgentJournal
 from understudy.journal.codec import MAX_RECORD_BYTES, decode, encode
 from understudy.journal.committer import BACKOFF, WHILE_UNAVAILABLE, Change, Committer
-from understudy.journal.contracts import Backend, Batch, IndexStatus, Journal, Owned, StoredAgent
+from understudy.journal.contracts import (
+    Backend,
+    Batch,
+    IndexStatus,
+    Journal,
+    KeepsLostAttempts,
+    LostAttempt,
+    Owned,
+    StoredAgent,
+)
 from understudy.journal.lease import Lease
 from understudy.state.records import Record
 
@@ -74,8 +83,17 @@ class Store(Protocol):
     async def claim(self, agent_id: str, agent: str | None) -> Owned | None:
         """As `Backend.claim`."""
 
-    async def release(self, owned: Owned) -> None:
-        """As `Backend.release`, if other runtimes can use this store."""
+    async def release(self, owned: Owned, lost: LostAttempt | None = None) -> None:
+        """As `Backend.release`, if other runtimes can use this store.
+
+        Args:
+            owned: the claim to give up.
+            lost: the attempt that another runtime cut off by taking over, if one did.
+
+        """
+
+    async def lost_attempts(self, agent_id: str, run_id: str) -> frozenset[int]:
+        """The numbers of this run's attempts that were cut off so."""
 
     def journal(
         self,
@@ -190,10 +208,22 @@ class DatabaseStore:
         await self._lease.wait_until_settled(term)
         return owned
 
-    async def release(self, owned: Owned) -> None:
+    async def release(self, owned: Owned, lost: LostAttempt | None = None) -> None:
         self._terms.pop(owned.agent_id, None)
+
+        def release(backend: Backend) -> None:
+            backend.release(owned)
+            if lost is not None and isinstance(backend, KeepsLostAttempts):
+                backend.note_lost_attempt(owned.agent_id, lost)
+
         if self._lease.is_shared:  # else no other runtime can claim it
-            await self._change(lambda backend: backend.release(owned))
+            await self._change(release)
+
+    async def lost_attempts(self, agent_id: str, run_id: str) -> frozenset[int]:
+        backend = self._backend
+        if not self._lease.is_shared or not isinstance(backend, KeepsLostAttempts):
+            return frozenset()
+        return await self._read(partial(backend.lost_attempts, agent_id, run_id))
 
     def journal(
         self,

@@ -33,7 +33,7 @@ from understudy.errors import (
     UsageError,
 )
 from understudy.journal.codec import EncodedRecord
-from understudy.journal.contracts import Batch, IndexStatus, Owned
+from understudy.journal.contracts import Batch, IndexStatus, LostAttempt, Owned
 from understudy.journal.postgres import sql as postgres_sql
 from understudy.journal.postgres.backend import PostgresBackend
 from understudy.journal.store import DatabaseStore
@@ -473,6 +473,28 @@ def test_a_takeover_does_not_wait_for_an_owner_that_is_stopped_in_a_commit(hosts
         assert (taken.epoch, taken.last_seq) == (2, 0)
 
 
+def test_lost_attempts_are_those_of_one_run_and_end_with_their_agent(hosts: Hosts) -> None:
+    """J10: whoever was fenced says so, whoever owns the agent now."""
+    a, b = hosts.open("a"), hosts.open("b")
+    claim(b)
+    for run, number in (("r1", 1), ("r1", 2), ("r1", 2)):
+        a.begin()
+        a.note_lost_attempt("x", LostAttempt(run, number))
+        a.commit()
+    assert b.lost_attempts("x", "r1") == {1, 2}
+    assert b.lost_attempts("x", "r2") == frozenset()
+    a.begin()
+    a.note_lost_attempt("x", LostAttempt("r2", 7))
+    a.note_lost_attempt("nobody", LostAttempt("r2", 7))
+    a.commit()
+    assert b.lost_attempts("x", "r1") == frozenset()
+    assert b.lost_attempts("x", "r2") == {7}
+    b.begin()
+    assert b.delete("x")
+    b.commit()
+    assert b.lost_attempts("x", "r2") == frozenset()
+
+
 class Fighter(threading.Thread):
     """A host that claims, writes, gives up, dies and comes back as chance will have it."""
 
@@ -850,7 +872,7 @@ def test_an_upgrade_that_fails_leaves_the_tables_as_they_were(
     monkeypatch.undo()
     claim(hosts.open("c"))
     claim(a, "y")
-    assert hosts.sql("SELECT version FROM schema_version") == [(1,)]
+    assert hosts.sql("SELECT version FROM schema_version") == [(len(postgres_sql.UPGRADES),)]
 
 
 # -------------------------------------------------------------------------------- errors

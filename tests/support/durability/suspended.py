@@ -13,6 +13,7 @@ import random
 import shutil
 import signal
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -104,6 +105,8 @@ class _Host:
                 os.dup2(errors, 2)
                 play(setting, name, SideLog(folder / "log", life), read)
                 status = 0
+            except BaseException:
+                traceback.print_exc()
             finally:
                 os._exit(status)
         os.close(read)
@@ -147,7 +150,8 @@ class _Host:
         os.write(self._commands, b"null\n")
         os.close(self._commands)
         status = os.waitpid(self._pid, 0)[1]
-        return f"{self.name} ended with status {status}" if status else ""
+        said = self.errors.read_text()[-2000:]
+        return f"{self.name} ended with status {status}: {said}" if status else ""
 
     def kill(self) -> None:
         os.kill(self._pid, signal.SIGKILL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import faulthandler
 import functools
@@ -343,7 +344,8 @@ class _Host:
             traceback.print_exc()
             raise
         self._log.write("told", id, told)
-        await self._runtime.get(id).stop(block=False)
+        with contextlib.suppress(StoreError):  # its lease may run out just now
+            await self._runtime.get(id).stop(block=False)
 
     async def _take(self, id: str, kind: str) -> None:
         """Take it over as soon as that can be, and see it to its end."""
@@ -355,7 +357,8 @@ class _Host:
             else:
                 break
         self._log.write("served", id, type(outcome).__name__)
-        await self._runtime.get(id).stop(block=False)
+        with contextlib.suppress(StoreError):
+            await self._runtime.get(id).stop(block=False)
 
     async def _answered(self, id: str, kind: str) -> Outcome:
         """The run's outcome; a person answers what is in doubt."""

@@ -54,7 +54,15 @@ from understudy.state.run_state import Call, RunState, Turn
 from understudy.state.workflow_progress import AgentResult, Progress, Shared
 from understudy.stopping import StopReason, StopSignal, StopSignals
 
-__all__ = ["AGENTS", "ARCHIVED", "DELETED", "sample_errors", "sample_names", "sample_state"]
+__all__ = [
+    "AGENTS",
+    "ARCHIVED",
+    "DELETED",
+    "LOST_ATTEMPTS",
+    "sample_errors",
+    "sample_names",
+    "sample_state",
+]
 
 START = datetime(2026, 1, 2, 3, 4, 5, 123456, tzinfo=timezone.utc)
 ELSEWHERE = timezone(timedelta(hours=5, minutes=30))
@@ -530,6 +538,8 @@ ARCHIVED = "archived"
 """This agent's records begin with a snapshot, above a floor."""
 DELETED = "deleted"
 """Of this agent only the tombstone is left."""
+LOST_ATTEMPTS = (2, 3)
+"""Of each run, where the database keeps them."""
 AGENTS = {
     ARCHIVED: archived,
     "desk": desk,

@@ -44,6 +44,15 @@ UPGRADES: tuple[tuple[str, ...], ...] = (
             PRIMARY KEY (agent, seq)
         )""",
     ),
+    (
+        # The attempts at one run of each agent that were cut off by a takeover while their host
+        # lived. Apart from `agents`: whoever was fenced must not lock the new owner's row.
+        """CREATE TABLE lost_attempts (
+            agent bigint PRIMARY KEY,
+            run text NOT NULL,
+            numbers integer[] NOT NULL
+        )""",
+    ),
 )
 """The n-th upgrades version n of the tables to n + 1. Only add to tables: hosts of the version
 before may continue to write."""
@@ -149,6 +158,7 @@ which sees what was added while this one waited for the row
 (test_a_deletion_takes_what_was_committed_while_it_waited)."""
 
 DELETE_RECORDS = "DELETE FROM records WHERE agent = %s"
+DELETE_LOST_ATTEMPTS = "DELETE FROM lost_attempts WHERE agent = %s"
 
 KEYS = "SELECT agent_id, key FROM agents WHERE agent_id = ANY(%s)"
 
@@ -196,6 +206,17 @@ DELETE_RECORDS_BELOW = "DELETE FROM records WHERE agent = %s AND seq < %s"
 RELEASE = """
 UPDATE agents SET owner = NULL
 WHERE agent_id = %s AND incarnation = %s AND epoch = %s AND owner = %s"""
+
+NOTE_LOST_ATTEMPT = """
+INSERT INTO lost_attempts AS l (agent, run, numbers)
+SELECT key, %(run)s, ARRAY[%(number)s::int4] FROM agents WHERE agent_id = %(agent_id)s
+ON CONFLICT (agent) DO UPDATE SET run = excluded.run,
+    numbers = CASE WHEN l.run = excluded.run THEN l.numbers END || excluded.numbers"""
+"""Beside those of the same run, and in the place of those of another."""
+
+LOST_ATTEMPTS = """
+SELECT l.numbers FROM lost_attempts l JOIN agents a ON a.key = l.agent
+WHERE a.agent_id = %s AND l.run = %s"""
 
 SETTLED_AGENT = """
 SELECT incarnation, epoch, last_seq, standing FROM agents WHERE agent_id = %s FOR SHARE"""

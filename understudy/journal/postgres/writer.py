@@ -17,7 +17,7 @@ from understudy.errors import (
     StoreError,
     StoreUnavailable,
 )
-from understudy.journal.contracts import Batch, Owned, Refusal
+from understudy.journal.contracts import Batch, LostAttempt, Owned, Refusal
 from understudy.journal.postgres import sql
 
 if TYPE_CHECKING:
@@ -171,6 +171,10 @@ class PostgresWriter:
         values = [owned.agent_id, owned.incarnation, owned.epoch, self._own_id]
         self._fetch(sql.RELEASE, values)
 
+    def note_lost_attempt(self, agent_id: str, lost: LostAttempt) -> None:
+        values = {"agent_id": agent_id, "run": lost.run_id, "number": lost.number}
+        self._fetch(sql.NOTE_LOST_ATTEMPT, values)
+
     def compact(self, batch: Batch) -> None:
         if len(batch.records) != 1:
             raise ValueError(f"A snapshot must be one record, got {len(batch.records)}")
@@ -188,6 +192,7 @@ class PostgresWriter:
             for (key,) in self._fetch(sql.DELETE_AGENT, found):
                 self._keys.pop(agent_id, None)
                 self._fetch(sql.DELETE_RECORDS, [key])
+                self._fetch(sql.DELETE_LOST_ATTEMPTS, [key])
                 return True
         raise _contended(agent_id)
 
