@@ -19,7 +19,7 @@
     │   ├── AgentFailed           an agent of a workflow
     │   ├── DefinitionChanged     the definition of a workflow changed during its run
     │   ├── NotHaltable           a tool raised `Halt` and no agent above it is haltable
-    │   ├── Quarantined           the run crashes at every attempt
+    │   ├── Quarantined           the run is cut off at every attempt
     │   └── StepFailed            a step of the pipeline
     ├── NotExtracted              `extract` ended without a value
     └── JournalFailed             the journal: a run does not continue without its records
@@ -359,7 +359,7 @@ class NotHaltable(RunError):
 
 
 class Quarantined(RunError):
-    """The run crashed several times in a row without progress.
+    """The run was cut off several times in a row without progress.
 
     It keeps its state, and only `ref.retry()` continues it.
     """
@@ -369,8 +369,8 @@ class Quarantined(RunError):
 
     def __init__(self, *, attempts: int, cause: str) -> None:
         super().__init__(
-            f"The run crashed {attempts} times in a row without progress, last by {cause}: remove "
-            "the cause, then call ref.retry()",
+            f"The run was cut off {attempts} times in a row without progress, last by {cause}: "
+            "remove the cause, then call ref.retry()",
             attempts=attempts,
             cause=cause,
         )

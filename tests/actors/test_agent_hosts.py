@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -382,6 +383,25 @@ async def test_an_owner_goes_on_after_an_outage_that_is_longer_than_its_lease(
             outcomes = [completed(await run) for run in (*runs, *behind)]
     assert [doubts(outcome.state) for outcome in outcomes] == [0] * (AGENTS + 3)
     assert len(ran) == (AGENTS + 3) * 6
+
+
+async def test_a_loop_that_is_blocked_for_longer_than_the_lease_leaves_nothing_in_doubt(
+    sqlite: SqlitePlace, ran: list[str]
+) -> None:
+    """J8: the calls that are next wait for the renewal, which the blocked loop has held up."""
+
+    @tool
+    async def block() -> str:
+        time.sleep(0.15)  # noqa: ASYNC251  # the block itself
+        return "blocked"
+
+    backend = FaultyBackend(sqlite.backend())
+    backend.lease = 0.1
+    agent = desk([call("block"), call("pay"), call("pay")], "done", tools=[block, pay(ran)])
+    async with opened(DatabaseStore(backend), agent) as runtime:
+        outcome = completed(await soon(runtime.spawn("desk", "t").run("go")))
+    assert doubts(outcome.state) == 0
+    assert ran == ["pay", "pay"]
 
 
 class Away:

@@ -13,7 +13,15 @@ from understudy.agent.agent import Agent
 from understudy.agent.runner import RunOptions
 from understudy.errors import Fenced, OtherAgent, StoreDamaged, UnderstudyError, UnknownAgent
 from understudy.events import Event
-from understudy.journal import IndexStatus, Loaded, Owned, OwnedJournal, Store, index_status_of
+from understudy.journal import (
+    IndexStatus,
+    Loaded,
+    LostAttempt,
+    Owned,
+    OwnedJournal,
+    Store,
+    index_status_of,
+)
 from understudy.loop_actors.future import Future, refuse
 from understudy.outcomes import Outcome
 from understudy.run.ledger import FactListener, Ledger
@@ -95,6 +103,8 @@ class Activation:
         "is_given_up",
         "journal",
         "ledger",
+        "lost_attempt",
+        "lost_attempts",
         "notifying",
         "outcome_futures",
         "passivate_futures",
@@ -136,6 +146,10 @@ class Activation:
         """Pauses the run after its next model reply."""
         self.early_cancel: StopSignal | None = None
         """A cancel that came before the first record of the run that it is for."""
+        self.lost_attempts: frozenset[int] = frozenset()
+        """The numbers of the open run's attempts that were cut off while their runtime lived."""
+        self.lost_attempt: LostAttempt | None = None
+        """The attempt here that was cut off because another runtime took over."""
         self.self_started_runs = 0
         """How many runs in a row the agent has started by messages to itself."""
 
@@ -150,6 +164,13 @@ class Activation:
     def on_durable(self, seq: int) -> None:
         """The records up to this number are durable: emit their events."""
         self.ledger.tell_until(seq)
+
+    def attempt_ended(self, error: BaseException | None) -> None:
+        """An attempt has ended by this error: remember it if another runtime has taken over."""
+        run = self.state.run  # in memory it may be over, and cut off for all others
+        own = isinstance(error, Fenced) and error.agent_id == self.journal.owned.agent_id
+        if own and run is not None:
+            self.lost_attempt = LostAttempt(run.run_id, run.attempts)
 
     @property
     def is_to_end_attempt(self) -> bool:
@@ -267,6 +288,9 @@ async def activate(
         epoch=owned.epoch,
     )
     ledger.outlives_run = True
+    if state.run is not None and state.run.fruitless and not state.run.over:
+        lost = await services.store.lost_attempts(agent_id, state.run.run_id)
+        activation.lost_attempts = lost
     if owned.last_seq == 0 and values:
         ledger.record(AgentCreated(values=AgentState(values=values).stored_values()))
     return activation

@@ -206,7 +206,7 @@ class Activator:
                     snapshot = Snapshot(state=activation.state.to_dict(), at=now)
                     owned = await store.compact(owned, snapshot, index_status_of(activation.state))
             finally:
-                await store.release(owned)
+                await store.release(owned, activation.lost_attempt)
         except JournalFailed as error:  # given to the callers; the store has the agent anyway
             logger.warning("agent %r was not released: %s", owned.agent_id, error)
             failure = error

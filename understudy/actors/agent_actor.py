@@ -114,6 +114,9 @@ class AgentActor(LoopActor):
                 slot.detached_waiters = None
             for hook in activation.agent.definition.hooks.on_start:
                 await hook(slot.services.threads, slot.services.ref_of(slot))
+            # The hooks may have taken longer than the lease
+            # (test_an_agent_whose_lease_runs_out_while_it_is_activated_waits_as_well).
+            await activation.journal.wait_for_owner()
         except (asyncio.CancelledError, GeneratorExit):
             raise
         except BaseException as failure:  # given to all waiters; the next message tries again
@@ -333,6 +336,7 @@ class AgentActor(LoopActor):
         slot.refuse_waiters(error)
         activation.journal.fence("its store failed")
         if activation.task is not None:
+            activation.attempt_ended(error)
             slot.cut_off()  # nothing that it does can be recorded
         slot.enter(Phase.PASSIVATING)
         self.stop()

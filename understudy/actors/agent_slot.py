@@ -231,6 +231,7 @@ class AgentSlot:
         activation.task = None
         activation.is_ending()
         if self.phase is not Phase.PASSIVATING:
+            activation.attempt_ended(result.crash)
             activation.result = result
             self.enter(Phase.ENDED)
             self.services.check_inbox(self)

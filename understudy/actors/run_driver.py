@@ -51,6 +51,8 @@ RUN_STARTED_BYTES = 1024
 """The size of a run's first record without its message, rounded up."""
 MAX_ATTEMPTS_WITHOUT_PROGRESS = 3
 """How often a run may be cut off without getting further; then it is quarantined."""
+MAX_LOST_ATTEMPTS = 10
+"""How often, where lost leases count as well: a run may be what its hosts lose them by."""
 
 
 class RunCrashed(UnderstudyError):
@@ -395,7 +397,7 @@ class RunDriver:
             self._stop_run(StopSignal.from_dict(run.cancelled))
         elif self._suspended_status() is not None and not self._activation.outcome_futures:
             return
-        elif run.fruitless >= MAX_ATTEMPTS_WITHOUT_PROGRESS:
+        elif self._is_fruitless(run):
             self._quarantine("the process went away")
         else:
             self.continue_run()
@@ -484,7 +486,7 @@ class RunDriver:
             self._refuse_run(crash)
         elif run.cancelled is not None:
             self.recover()  # cancelled before its first step
-        elif run.fruitless >= MAX_ATTEMPTS_WITHOUT_PROGRESS:
+        elif self._is_fruitless(run):
             self._quarantine(f"{type(crash).__name__}: {crash}")
         elif activating:
             self.recover()
@@ -504,6 +506,17 @@ class RunDriver:
         slot.refuse(error)
         if activation.queued_runs:
             self.start_next()
+
+    def _is_fruitless(self, run: RunState) -> bool:
+        """Whether it was cut off too often since it last got further.
+
+        An attempt that another runtime cut off by taking over is no crash, if the runtime that lost
+        it lived to say so. Until that has said so, it counts.
+        """
+        first = run.attempts - run.fruitless
+        lost = sum(number > first for number in self._activation.lost_attempts)
+        crashes = run.fruitless - lost
+        return crashes >= MAX_ATTEMPTS_WITHOUT_PROGRESS or run.fruitless >= MAX_LOST_ATTEMPTS
 
     def _quarantine(self, cause: str) -> None:
         activation = self._activation

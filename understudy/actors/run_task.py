@@ -71,10 +71,14 @@ async def _cancelled(
     while task is not None and task.cancelling():
         task.uncancel()  # what cancels it from now on cuts off the hooks at the end of the run
     try:
-        activation.ledger.check_owner()
+        activation.ledger.check_fence()
         run = activation.state.run
         if run is None or run.cancelled is None:
+            activation.journal.check_owner()
             return RunTaskResult(crash=error)
+        # The lease may have run out and be renewed: the cancellation waits for that, as everything
+        # that waits for the store does (test_a_cancel_while_the_lease_has_run_out_waits_as_well).
+        await activation.journal.wait_for_owner()
         runner = activation.agent.runner
         if run.over:  # its end was recorded before the cancellation came
             return RunTaskResult(outcome=runner.ended(activation.state))

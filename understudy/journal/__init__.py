@@ -1,6 +1,6 @@
 """Append-only stores of agents' records."""
 
-from understudy.journal.contracts import IndexStatus, Journal, Owned, StoredAgent
+from understudy.journal.contracts import IndexStatus, Journal, LostAttempt, Owned, StoredAgent
 from understudy.journal.index_status import index_status_of, is_busy, rest_status
 from understudy.journal.memory import MemoryJournal, MemoryStore
 from understudy.journal.store import DatabaseStore, Loaded, OwnedJournal, Store
@@ -16,6 +16,7 @@ __all__ = [
     "IndexStatus",
     "Journal",
     "Loaded",
+    "LostAttempt",
     "MemoryJournal",
     "MemoryStore",
     "Owned",

@@ -161,6 +161,14 @@ class Batch:
     index_status: IndexStatus
 
 
+@dataclass(frozen=True, slots=True)
+class LostAttempt:
+    """An attempt at a run that ended because another host took over, while its own host lived."""
+
+    run_id: str
+    number: int
+
+
 Refusal: TypeAlias = Fenced | StoreConflict
 """Why a batch was not added."""
 
@@ -319,3 +327,18 @@ class Backend(Protocol):
 
         A row that cannot be what the store has written has its `damage`, and hides no other one.
         """
+
+
+@runtime_checkable
+class KeepsLostAttempts(Protocol):
+    """An optional part of a backend that hosts share: it keeps which attempts were no crash.
+
+    Whoever takes over cannot see whether the owner died or only lost its lease. The owner itself
+    can say so when it is fenced, but not in the journal, where it must not write any more.
+    """
+
+    def note_lost_attempt(self, agent_id: str, lost: LostAttempt) -> None:
+        """Keep it, beside those of the same run. A writer's change, by any host."""
+
+    def lost_attempts(self, agent_id: str, run_id: str) -> frozenset[int]:
+        """The numbers of those of this run. Called by the reader's thread."""

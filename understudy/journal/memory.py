@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from understudy.errors import Fenced, StoreConflict
-from understudy.journal.contracts import IndexStatus, Owned, StoredAgent
+from understudy.journal.contracts import IndexStatus, LostAttempt, Owned, StoredAgent
 from understudy.journal.store import Loaded
 from understudy.state.records import Record
 
@@ -78,10 +78,13 @@ class MemoryStore:
             last_seq=kept.last_seq,
         )
 
-    async def release(self, owned: Owned) -> None:
+    async def release(self, owned: Owned, lost: LostAttempt | None = None) -> None:
         kept = self._kept[owned.agent_id]
         if kept.live_status is not None:
             kept.index_status, kept.live_status = kept.live_status(), None
+
+    async def lost_attempts(self, agent_id: str, run_id: str) -> frozenset[int]:
+        return frozenset()
 
     def journal(
         self,
@@ -171,6 +174,9 @@ class MemoryAgentJournal:
         return
 
     def check_owner(self) -> None:
+        return
+
+    async def wait_for_owner(self) -> None:
         return
 
     def fence(self, why: str) -> None:

@@ -5,13 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection
 from dataclasses import replace
+from functools import partial
 from typing import Protocol, TypeVar
 
 from understudy._base.worker_threads import WorkerThreads
 from understudy.journal.agent_journal import AgentJournal
 from understudy.journal.codec import MAX_RECORD_BYTES, encode
 from understudy.journal.committer import Change, Committer
-from understudy.journal.contracts import Backend, Batch, IndexStatus, Journal, Owned, StoredAgent
+from understudy.journal.contracts import (
+    Backend,
+    Batch,
+    IndexStatus,
+    Journal,
+    KeepsLostAttempts,
+    LostAttempt,
+    Owned,
+    StoredAgent,
+)
 from understudy.journal.lease import Lease
 from understudy.journal.store_reader import Loaded as Loaded
 from understudy.journal.store_reader import StoreReader
@@ -32,6 +42,9 @@ class OwnedJournal(Journal, Protocol):
 
     def check_owner(self) -> None:
         """Raise `Fenced` if another runtime may own the agent by now."""
+
+    async def wait_for_owner(self) -> None:
+        """Wait while the lease has run out and may still be renewed; then as `check_owner`."""
 
     def fence(self, why: str) -> None:
         """Write no more: the lease is lost. Every later call raises `Fenced`."""
@@ -58,8 +71,17 @@ class Store(Protocol):
     async def claim(self, agent_id: str, agent: str | None) -> Owned | None:
         """As `Backend.claim`."""
 
-    async def release(self, owned: Owned) -> None:
-        """As `Backend.release`, if other runtimes can use this store."""
+    async def release(self, owned: Owned, lost: LostAttempt | None = None) -> None:
+        """As `Backend.release`, if other runtimes can use this store.
+
+        Args:
+            owned: the claim to give up.
+            lost: the attempt that another runtime cut off by taking over, if one did.
+
+        """
+
+    async def lost_attempts(self, agent_id: str, run_id: str) -> frozenset[int]:
+        """The numbers of this run's attempts that were cut off so."""
 
     def journal(
         self,
@@ -172,10 +194,22 @@ class DatabaseStore:
         await self._lease.wait_until_settled(term)
         return owned
 
-    async def release(self, owned: Owned) -> None:
+    async def release(self, owned: Owned, lost: LostAttempt | None = None) -> None:
         self._terms.pop(owned.agent_id, None)
+
+        def release(backend: Backend) -> None:
+            backend.release(owned)
+            if lost is not None and isinstance(backend, KeepsLostAttempts):
+                backend.note_lost_attempt(owned.agent_id, lost)
+
         if self._lease.is_shared:  # else no other runtime can claim it
-            await self._change(lambda backend: backend.release(owned))
+            await self._change(release)
+
+    async def lost_attempts(self, agent_id: str, run_id: str) -> frozenset[int]:
+        backend = self._backend
+        if not self._lease.is_shared or not isinstance(backend, KeepsLostAttempts):
+            return frozenset()
+        return await self.reader.read(partial(backend.lost_attempts, agent_id, run_id))
 
     def journal(
         self,

@@ -77,7 +77,7 @@ class StoreReader:
             records = tuple(decode(record) for record in stored.records)
             return Loaded(stored.agent, stored.first_seq, records)
 
-        return await self._read(load_and_decode)
+        return await self.read(load_and_decode)
 
     async def agents(
         self, index_statuses: Collection[IndexStatus] | None = None
@@ -85,14 +85,15 @@ class StoreReader:
         """As `Store.agents`."""
         after = ""
         while True:
-            page = await self._read(partial(self._backend.agents, index_statuses, after, PAGE))
+            page = await self.read(partial(self._backend.agents, index_statuses, after, PAGE))
             for agent in page:
                 yield agent
             if len(page) < PAGE:
                 return
             after = page[-1].agent_id
 
-    async def _read(self, function: Callable[[], T]) -> T:
+    async def read(self, function: Callable[[], T]) -> T:
+        """Call it in the reader's thread, again while the database cannot be reached."""
         try:
             return await self._thread.run(function)
         except StoreUnavailable as error:

@@ -31,6 +31,13 @@ class _ChecksOwner(Protocol):
 
 
 @runtime_checkable
+class _WaitsForOwner(Protocol):
+    """An optional part of a journal: its lease may run out and be renewed."""
+
+    async def wait_for_owner(self) -> None: ...
+
+
+@runtime_checkable
 class _ChecksRecords(Protocol):
     """An optional part of a journal: it refuses some records, because of their size say."""
 
@@ -148,6 +155,12 @@ class Ledger:
         self.check_fence()
         if self._owner_check is not None:
             self._owner_check.check_owner()
+
+    async def wait_for_owner(self) -> None:
+        """Wait while the lease has run out and may still be renewed; then as `check_owner`."""
+        if isinstance(self._journal, _WaitsForOwner):
+            await self._journal.wait_for_owner()
+        self.check_owner()
 
     def check(self, record: Record, *, spare: int = 0) -> None:
         """Raise `RecordRefused` if the journal could not keep it with `spare` bytes added."""
@@ -273,6 +286,9 @@ class ChildLedger(Ledger):
 
     def check_owner(self) -> None:
         self._parent.check_owner()
+
+    async def wait_for_owner(self) -> None:
+        await self._parent.wait_for_owner()
 
     async def durable(self) -> None:
         await self._parent.durable()

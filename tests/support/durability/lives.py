@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.durability.facts import Facts, facts_of
+from tests.support.durability.forks import PATIENCE
 from tests.support.durability.points import NO_POINTS, Points, kill
 from tests.support.durability.side_log import SideLog
 from tests.support.durability.stage import Stage, decision, told_of
@@ -34,9 +35,6 @@ from understudy import (
 )
 
 __all__ = ["Wanted", "in_time", "is_held", "live"]
-
-PATIENCE = 12.0
-"""Seconds after which a life counts as hanging."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

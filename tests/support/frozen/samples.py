@@ -34,6 +34,7 @@ from understudy import Agent, ScriptedModel
 from understudy import errors as e
 from understudy import middleware as all_middleware
 from understudy.actors import ActorDied
+from understudy.actors.activation import RunAbandoned
 from understudy.actors.run_driver import RunCrashed
 from understudy.errors import UnderstudyError
 from understudy.interrupts import Decision, DecisionRecord, DoubtfulCall, Request, Sticky
@@ -54,7 +55,15 @@ from understudy.state.run_state import Call, RunState, Turn
 from understudy.state.workflow_progress import AgentResult, Progress, Shared
 from understudy.stopping import StopReason, StopSignal, StopSignals
 
-__all__ = ["AGENTS", "ARCHIVED", "DELETED", "sample_errors", "sample_names", "sample_state"]
+__all__ = [
+    "AGENTS",
+    "ARCHIVED",
+    "DELETED",
+    "LOST_ATTEMPTS",
+    "sample_errors",
+    "sample_names",
+    "sample_state",
+]
 
 START = datetime(2026, 1, 2, 3, 4, 5, 123456, tzinfo=timezone.utc)
 ELSEWHERE = timezone(timedelta(hours=5, minutes=30))
@@ -547,6 +556,8 @@ ARCHIVED = "archived"
 """This agent's records begin with a snapshot, above a floor."""
 DELETED = "deleted"
 """Of this agent only the tombstone is left."""
+LOST_ATTEMPTS = (2, 3)
+"""Of each run, where the database keeps them."""
 AGENTS = {
     ARCHIVED: _timed(archived),
     "before_times": before_times,
@@ -734,6 +745,7 @@ def sample_errors() -> list[UnderstudyError]:
         e.RecordRefused(kind="reply", why="too large"),
         ActorDied(actor_urn="urn:uuid:1", actor_class="Desk", cause="ValueError: no"),
         RunCrashed("desk"),
+        RunAbandoned(agent_id="desk", begun=True),
         Shutdown("enough"),
         NoSuchChild(child_id="a", known=["b"]),
         ChildNotRunning(child_id="a", status="stopped"),

@@ -25,6 +25,7 @@ from understudy.journal.contracts import (
     Batch,
     Durability,
     IndexStatus,
+    LostAttempt,
     Owned,
     Refusal,
     StoredAgent,
@@ -235,6 +236,9 @@ class PostgresBackend:
     def release(self, owned: Owned) -> None:
         self._writer.release(owned)
 
+    def note_lost_attempt(self, agent_id: str, lost: LostAttempt) -> None:
+        self._writer.note_lost_attempt(agent_id, lost)
+
     def compact(self, batch: Batch) -> None:
         self._writer.compact(batch)
 
@@ -253,3 +257,6 @@ class PostgresBackend:
         self, index_statuses: Collection[IndexStatus] | None, after_id: str, limit: int
     ) -> list[StoredAgent]:
         return self._reader.agents(index_statuses, after_id, limit)
+
+    def lost_attempts(self, agent_id: str, run_id: str) -> frozenset[int]:
+        return self._reader.lost_attempts(agent_id, run_id)

@@ -64,3 +64,9 @@ class PostgresReader:
             lambda connection: connection.execute(sql.AGENTS, values).fetchall()
         )
         return [listed_agent(row) for row in rows]
+
+    def lost_attempts(self, agent_id: str, run_id: str) -> frozenset[int]:
+        rows = self._connection.run_repeatable(
+            lambda connection: connection.execute(sql.LOST_ATTEMPTS, [agent_id, run_id]).fetchall()
+        )
+        return frozenset(number for (numbers,) in rows for number in numbers)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from understudy._base.json_values import digest
-from understudy.errors import JournalFailed, RecordRefused, UsageError
+from understudy.errors import Fenced, JournalFailed, RecordRefused, UsageError
 from understudy.interrupts import Halt, Interrupt, Request
 from understudy.modes.steps.check_interrupts import requests_about
 from understudy.modes.steps.run_end import end_agents_of
@@ -309,21 +309,28 @@ def _link(
 async def _body(run: Run, ready: ReadyCall) -> Any:
     """The tool's function, and right before it the last checks.
 
-    Nothing is awaited between the checks and the call, but a plain function may wait for a thread.
+    Nothing is awaited between the last check and the call, but a plain function may wait for a
+    thread.
     """
     tool, call = ready.tool, ready.call
     # A middleware may have changed the arguments that a person approved
     # (test_arguments_changed_behind_the_approval_are_asked_again).
     if call.requests and not answers_match(run, call, tool, canonical(ready)):
         raise _NeedsDecision(as_tool_call(run, ready))
+    positional, keywords = tool.bind(ready.checked)
+    if tool.takes_context:
+        positional.insert(0, make_context(run, call))
     # Race: the lease may have ended since the call was started, and another host may own the agent
     # and run this call. The store refuses the result then, but cannot undo the effect
     # (test_a_build_with_one_rule_left_out_is_found_out). Between this line and the effect there is
     # still a gap. A function that runs in a thread is checked there once more.
-    run.ledger.check_owner()
-    positional, keywords = tool.bind(ready.checked)
-    if tool.takes_context:
-        positional.insert(0, make_context(run, call))
+    try:
+        run.ledger.check_owner()
+    except Fenced:
+        # Race: the lease has run out, for the loop was blocked say, and the heartbeat is about to
+        # renew it. To give up here would leave a doubt about a call that never ran
+        # (test_a_call_whose_lease_has_run_out_waits_until_it_is_renewed).
+        await run.ledger.wait_for_owner()
     entered: list[bool] = []
     try:
         if tool.timeout is None:
@@ -432,14 +439,21 @@ async def _call_function(
 
         def in_thread() -> Any:
             # Race: the lease may end while the call waits for a thread
-            # (test_a_plain_tool_whose_lease_ends_while_it_waits_for_a_thread_is_not_run).
+            # (test_a_call_whose_lease_has_run_out_is_not_run_when_it_is_lost).
             run.ledger.check_owner()
             # Race: the time limit may pass meanwhile. A call whose body was not entered is not in
             # doubt: see `timed_out_result`.
             entered.append(True)
             return tool.function(*positional, **keywords)
 
-        returned = await run.threads.run(in_thread, on_late=on_late)
+        while True:
+            try:
+                returned = await run.threads.run(in_thread, on_late=on_late)
+                break
+            except Fenced:
+                if entered:
+                    raise  # the tool's own, of another agent
+                await run.ledger.wait_for_owner()
     # A plain function may return the coroutine of an async one.
     return await returned if inspect.isawaitable(returned) else returned
 
