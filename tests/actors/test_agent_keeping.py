@@ -409,13 +409,14 @@ async def _outcome(ref: Any) -> Any:
     return await soon(ref.outcome())
 
 
+@pytest.mark.parametrize("idempotent", [False, True], ids=["once", "idempotent"])
 async def test_what_was_started_in_an_exported_agent_is_in_doubt_where_it_is_imported(
-    place: Place, ran: list[str]
+    place: Place, ran: list[str], idempotent: bool
 ) -> None:
     """J7: also an idempotent call may have been made, or be under way, elsewhere."""
     held = Held()
 
-    @tool
+    @tool(idempotent=idempotent)
     async def slow() -> str:
         ran.append("slow")
         await held.wait()

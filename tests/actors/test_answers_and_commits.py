@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
+import pykka
 import pytest
 
 from tests.support.agents import Held, by_turn, completed, interrupted
@@ -49,12 +50,12 @@ class Stage:
 
     async def open(self, *turns: Any, model: Any = None, **options: Any) -> AgentRef:
         """The agent, in memory: to claim it takes a commit of its own."""
-        host = {key: options.pop(key) for key in ("idle_timeout", "deps_for") if key in options}
+        host = {key: options.pop(key) for key in ("stop_timeout", "deps_for") if key in options}
+        host.setdefault("stop_timeout", 0.001)
         options.setdefault("tools", [pay])
         agent = Agent("desk", model or by_turn(*turns), **options)
-        host.setdefault("idle_timeout", None)
         store = DatabaseStore(self.commits)
-        self.runtime = Runtime([agent], store=store, stop_timeout=0.001, **host)
+        self.runtime = Runtime([agent], store=store, idle_timeout=None, **host)
         await self.stack.enter_async_context(self.runtime)
         ref = self.runtime.spawn("desk", ID)
         await soon(ref.state())
@@ -656,3 +657,28 @@ async def test_a_cancelled_run_tells_nothing_that_was_recorded_while_its_outcome
             stopped = await soon(outcome)
             assert stopped is not None
             assert dict(stopped.state.values) == {}
+
+
+async def test_an_agent_is_not_activated_for_a_message_while_the_runtime_closes(
+    sqlite: SqlitePlace,
+) -> None:
+    """The message is refused, and no run of it is recorded."""
+    commits, model = HeldCommits(sqlite.backend()), ScriptedModel(["hello", "never said"])
+    async with AsyncExitStack() as stack:
+        ref = await Stage(commits, stack).rested(model=model, stop_timeout=None)
+        with commits.held():
+            compacted = ref.compact()
+            await commits.reached()  # it is being released: messages wait
+            outcome = ref.run("go")
+            leaving = asyncio.ensure_future(stack.aclose())
+            await turns()
+            assert not outcome.done()
+        await soon(leaving)
+        await soon(compacted)
+        with pytest.raises(pykka.ActorDeadError):
+            await soon(outcome)
+    async with AsyncExitStack() as stack:
+        later = Stage(HeldCommits(sqlite.backend()), stack)
+        ref = await later.open()
+        assert len((await soon(ref.state())).messages) == 2
+        assert await soon(later.runtime.recover()) == []

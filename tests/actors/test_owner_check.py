@@ -11,6 +11,7 @@ from tests.support.loops import soon
 from understudy import Agent, Runtime, ScriptedModel, call, tool
 from understudy.errors import Fenced
 from understudy.journal import IndexStatus, MemoryStore, Owned, OwnedJournal
+from understudy.middleware import SubAgent
 
 
 class Lease:
@@ -94,5 +95,30 @@ async def test_a_plain_tool_whose_lease_ends_while_it_waits_for_a_thread_is_not_
         with pytest.raises(Fenced):
             await soon(run)
         assert entered.is_set()
+        lease.ended = False
+    assert ran == []
+
+
+async def test_a_tool_of_a_sub_agent_is_not_run_when_the_lease_has_ended() -> None:
+    """J8: one epoch covers an agent and all agents inside it."""
+    lease = Lease()
+    ran: list[str] = []
+
+    @tool
+    async def act() -> str:
+        ran.append("act")
+        return "acted"
+
+    def ended(_: object) -> object:
+        lease.ended = True
+        return call("act")
+
+    helper = Agent("helper", ScriptedModel([ended, "done"]), tools=[act])
+    task = call("task", {"task_name": "helper", "instructions": "act"})
+    sub_agents = SubAgent(agents=[helper], general_purpose=False)
+    agent = Agent("a", ScriptedModel([task, "done"]), middleware=[sub_agents])
+    async with Runtime([agent], store=LeasedStore(lease)) as runtime:
+        with pytest.raises(Fenced):
+            await soon(runtime.spawn("a").run("go"))
         lease.ended = False
     assert ran == []

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Protocol, runtime_checkable
 
-from understudy.errors import JournalFailed
+from understudy.errors import JournalFailed, RecordRefused
 from understudy.events import Event, events_of
 from understudy.journal.codec import check_storable
 from understudy.journal.contracts import Journal
@@ -46,6 +46,7 @@ class Ledger:
     __slots__ = (
         "_agent_path",
         "_count",
+        "_failure",
         "_journal",
         "_journal_checks",
         "_listener",
@@ -88,6 +89,9 @@ class Ledger:
         # Facts that `on_fact` was not called with yet. An empty deque would take 0.7 KB.
         self._unreported: list[tuple[int, Record]] = []
         self._count = last_seq
+        # Of the journal. A tool or hook may catch it, but nothing is recorded after it
+        # (test_nothing_is_recorded_after_the_journal_has_failed_whoever_catches_it).
+        self._failure: JournalFailed | None = None
         self.epoch = epoch
         self.outlives_run = None
 
@@ -119,7 +123,11 @@ class Ledger:
     def check_owner(self) -> None:
         """Raise `Fenced` where another host may own the agent by now."""
         if self._owner_check is not None:
-            self._owner_check.check_owner()
+            try:
+                self._owner_check.check_owner()
+            except JournalFailed as error:
+                self._failure = error
+                raise
 
     def check(self, record: Record, *, spare: int = 0) -> None:
         """Raise `RecordRefused` if the journal could not keep it with `spare` bytes added."""
@@ -134,6 +142,7 @@ class Ledger:
 
         Raises:
             RecordRefused: if one of them cannot be stored; none is recorded then.
+            JournalFailed: if the journal fails, or failed before.
 
         """
         journal = self._journal
@@ -159,13 +168,18 @@ class Ledger:
         # durable when it ends, so the number up to which records are reported is read before it
         # (test_a_fact_recorded_while_others_become_durable_is_not_reported_with_them).
         journal, count = self._journal, self._count
+        if self._failure is not None:
+            raise self._failure
         if journal is not None and journal.has_unflushed:
             try:
                 await journal.durable()
-            except JournalFailed:
+            except JournalFailed as error:
+                self._failure = error
                 raise
             except Exception as error:
-                raise JournalFailed(f"The journal could not keep a record: {error!r}") from error
+                what = f"The journal could not keep a record: {error!r}"
+                self._failure = JournalFailed(what)
+                raise self._failure from error
         if self._unreported:
             self.tell_until(count)
 
@@ -191,12 +205,18 @@ class Ledger:
 
     def _append(self, records: tuple[Record, ...]) -> None:
         assert self._journal is not None, "only called where there is a journal"
+        if self._failure is not None:
+            raise self._failure
         try:
             self._journal.append(records)
-        except JournalFailed:
+        except RecordRefused:
+            raise
+        except JournalFailed as error:
+            self._failure = error
             raise
         except Exception as error:
-            raise JournalFailed(f"The journal refused a record: {error!r}") from error
+            self._failure = JournalFailed(f"The journal refused a record: {error!r}")
+            raise self._failure from error
 
 
 class ChildLedger(Ledger):
