@@ -28,6 +28,7 @@ from understudy import (
     call,
     tool,
 )
+from understudy.actors import AgentActor, LoopActorRegistry
 from understudy.journal.store import DatabaseStore
 from understudy.middleware import Middleware, Next, SubAgent
 from understudy.run.tool_call import ToolCall
@@ -682,3 +683,29 @@ async def test_an_agent_is_not_activated_for_a_message_while_the_runtime_closes(
         ref = await later.open()
         assert len((await soon(ref.state())).messages) == 2
         assert await soon(later.runtime.recover()) == []
+
+
+async def test_an_actor_that_is_killed_while_it_reads_its_agent_leaves_it_to_the_next_one(
+    sqlite: SqlitePlace,
+) -> None:
+    """A3: what the first one has read by then is not used."""
+    commits, woken = HeldCommits(sqlite.backend()), list[str]()
+
+    class Wakes(Middleware):
+        async def on_start(self, ref: Any) -> None:
+            woken.append(ref.id)
+
+    async with AsyncExitStack() as stack:
+        stage = Stage(commits, stack)
+        await stage.open("done", middleware=[Wakes()])
+        woken.clear()
+        known = {*LoopActorRegistry.get_by_class(AgentActor)}
+        with commits.held():
+            outcome = stage.runtime.spawn("desk", "new").run("go")
+            await commits.reached()
+            (reading,) = {*LoopActorRegistry.get_by_class(AgentActor)} - known
+            victim: Any = reading
+            victim.stop_now(RuntimeError("killed"))
+            await turns()
+        completed(await soon(outcome))
+        assert woken == ["new"]

@@ -1080,3 +1080,36 @@ def test_a_tool_may_return_the_outcome_of_the_agent_that_it_ran(works: bool) -> 
         assert part.outcome == "failed"
         assert "no network" in str(part.content)
         assert "'inner'" in str(part.content)
+
+
+def test_an_agent_whose_call_is_rejected_by_another_question_ends_with_its_hooks(ran: Ran) -> None:
+    """R4, I8: the tool asked beside the agent that it runs, and is not entered again."""
+    told: list[str] = []
+
+    class Tells(Middleware):
+        async def on_run_end(self, run: Any, outcome: Outcome) -> None:
+            told.append(f"{run.agent_path[-1]} {type(outcome).__name__}")
+
+    gate = {"danger": True}
+    model = by_turn(call("danger", {"x": 1}))
+    helper = Agent("helper", model, tools=[ran.danger], interrupt_on=gate, middleware=[Tells()])
+
+    @tool
+    async def delegate(ctx: ToolContext) -> str:
+        async def ask() -> None:
+            raise Interrupt("really?")
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(ctx.run_agent(helper, "go"))
+            group.create_task(ask())
+        return "not reached"
+
+    agent = Agent("boss", by_turn(call("delegate")), tools=[delegate], middleware=[Tells()])
+    outcome = interrupted(agent.execute_sync("go"))
+    kinds = {request.kind: request for request in outcome.requests}
+    assert set(kinds) == {"interrupt", "approval"}
+    answers = {kinds["interrupt"].id: reject("no"), kinds["approval"].id: approve()}
+    done = completed(agent.resume_sync(outcome.state, answers))
+    assert [part.outcome for part in results(done.state)] == ["denied"]
+    assert told == ["helper Stopped", "boss Completed"]
+    assert ran.log == []
