@@ -483,6 +483,19 @@ def entered_tool(entered: asyncio.Event, **options: Any) -> Any:
 
 
 @operation
+async def the_first_model_call_for_a_message_with_an_id(stage: Stage) -> Begin:
+    """J10: such a run is found again if this kills the process, so it must be counted."""
+    held = Held()
+    ref = await stage.open(model=ScriptedModel([held]))
+
+    def begin() -> Awaitable[Any]:
+        ref.send("go", message_id="m")
+        return held.entered.wait()
+
+    return begin
+
+
+@operation
 async def the_body_of_a_tool(stage: Stage) -> Begin:
     entered = asyncio.Event()
     ref = await stage.open(call("enter"), tools=[entered_tool(entered)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Callable, Mapping
 from itertools import count
@@ -1113,3 +1114,25 @@ def test_an_agent_whose_call_is_rejected_by_another_question_ends_with_its_hooks
     assert [part.outcome for part in results(done.state)] == ["denied"]
     assert told == ["helper Stopped", "boss Completed"]
     assert ran.log == []
+
+
+def test_no_other_agent_is_started_by_a_tool_whose_agent_waits_for_a_person(ran: Ran) -> None:
+    """S5: also where the tool catches whatever is raised, and goes on."""
+    gate = {"danger": True}
+    model, second = by_turn(call("danger", {"x": 1})), by_turn()
+    first = Agent("first", model, tools=[ran.danger], interrupt_on=gate)
+
+    @tool
+    async def delegate(ctx: ToolContext) -> str:
+        with contextlib.suppress(BaseException):
+            await ctx.run_agent(first, "go")
+        await ctx.run_agent(Agent("second", second), "go")
+        return "both are done"
+
+    agent = Agent("boss", by_turn(call("delegate")), tools=[delegate])
+    outcome = interrupted(agent.execute_sync("go"))
+    assert second.requests == []
+    done = completed(agent.resume_sync(outcome.state, outcome.decide(approve())))
+    assert [part.content for part in results(done.state)] == ["both are done"]
+    assert len(second.requests) == 1
+    assert ran.log == [("first", 1)]
