@@ -20,8 +20,11 @@ _JOURNAL = (
     *_COMMITS,
     "tests/actors/test_agent_store_failures.py",
 )
-_TOOLS = ("tests/tools", "tests/middleware/test_base.py", "tests/durability", "tests/run")
-_STOPPING = ("tests/test_stopping.py", "tests/run", "tests/modes/steps")
+_TOOLS = (
+    *("tests/tools", "tests/durability", "tests/run", "tests/modes/test_pipeline.py"),
+    *("tests/middleware/test_base.py", "tests/middleware/test_sub_agent.py"),
+)
+_STOPPING = ("tests/test_stopping.py", "tests/run", "tests/modes/steps", "tests/durability")
 _PEOPLE = ("tests/test_interrupts.py", "tests/test_settled_inside.py", "tests/tools")
 _NESTED = ("tests/middleware/test_sub_agent.py", "tests/modes/workflows")
 
@@ -64,11 +67,16 @@ MODULES: Mapping[str, Sequence[str]] = {
     "understudy/modes/steps/tool_invocation.py": _TOOLS,
     "understudy/modes/steps/tool_results.py": _TOOLS,
     "understudy/run/child_calls.py": _NESTED,
-    "understudy/run/ledger.py": ("tests/run", *_ACTORS),
+    "understudy/run/ledger.py": ("tests/run", "tests/middleware/test_sub_agent.py", *_ACTORS),
     "understudy/run/run.py": ("tests/run", "tests/middleware"),
     "understudy/run/tool_call.py": _PEOPLE,
     "understudy/state/continuation.py": _STOPPING,
-    "understudy/state/fold.py": (*_PEOPLE, *_NESTED, *_TOOLS, "tests/test_frozen_formats.py"),
-    "understudy/state/run_state.py": (*_PEOPLE, *_NESTED),
+    "understudy/state/fold.py": (
+        *("tests/state", "tests/durability", "tests/test_frozen_formats.py"),
+        *("tests/actors/test_agent_keeping.py", "tests/middleware/test_limits.py"),
+        *_PEOPLE,
+        *_NESTED,
+    ),
+    "understudy/state/run_state.py": ("tests/state", *_PEOPLE, *_NESTED),
     "understudy/state/workflow_sharing.py": _NESTED,
 }
