@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.support.agents import Held, completed
 from tests.support.loops import soon
 from understudy import Agent, Runtime, ScriptedModel, call, tool
 from understudy.errors import Fenced
@@ -122,3 +123,18 @@ async def test_a_tool_of_a_sub_agent_is_not_run_when_the_lease_has_ended() -> No
             await soon(runtime.spawn("a").run("go"))
         lease.ended = False
     assert ran == []
+
+
+async def test_a_message_to_a_run_whose_lease_is_about_to_be_renewed_does_not_end_it() -> None:
+    """J8: a lease that has run out is not lost yet; what is idle is read anew, what runs waits."""
+    lease, held = Lease(), Held("done")
+    agent = Agent("a", ScriptedModel([held]))
+    async with Runtime([agent], store=LeasedStore(lease)) as runtime:
+        ref = runtime.spawn("a")
+        run = ref.run("go")
+        await soon(held.entered.wait())
+        lease.ended = True
+        assert (await soon(ref.state())).run is not None
+        lease.ended = False
+        held.release.set()
+        assert completed(await soon(run)).text == "done"

@@ -503,10 +503,7 @@ def _checked_state(given: object) -> AgentState:
 
 
 def withdraw(ledger: Ledger, clock: Clock) -> None:
-    """Record that the open run, if there is one, ends because of a new message."""
-    state = ledger.state
-    if state.run is None or state.run.over:
-        return
+    """Record that the open run ends because of a new message."""
     for place in list(ledger_tree(ledger)):
         run = place.state.run
         turn = run.turn if run is not None and not run.over else None

@@ -49,13 +49,15 @@ class Tree:
         self.root = folder / "tree"
         shutil.copytree(ROOT, self.root, ignore=shutil.ignore_patterns(*NOT_COPIED))
         self._log = folder / "log"
+        self._made = 0
 
     def verdict(self, mutant: Mutant, *, quick: bool) -> str:
         """By what the mutant was killed; empty if it survived."""
         path = self.root / mutant.path
         original, times = path.read_text(encoding="utf-8"), path.stat()
         path.write_text(mutant.text, encoding="utf-8")
-        os.utime(path, (0, 0))  # else its bytecode may be taken for that of the original
+        self._made += 1  # a time of its own: else the bytecode of another text may be taken for its
+        os.utime(path, (self._made, self._made))
         try:
             first = MODULES[str(mutant.path)]
             others = [f"--ignore={test}" for test in first]

@@ -9,6 +9,7 @@ __all__ = ["MODULES"]
 _COMMITS = ("tests/actors/test_answers_and_commits.py",)
 _ACTORS = (
     *_COMMITS,
+    "tests/actors/test_owner_check.py",
     "tests/actors/test_agent_runs.py",
     "tests/actors/test_agent_cancel.py",
     "tests/actors/test_agent_recovery.py",
@@ -43,7 +44,7 @@ MODULES: Mapping[str, Sequence[str]] = {
     "understudy/journal/agent_journal.py": _JOURNAL,
     "understudy/journal/codec.py": ("tests/journal",),
     "understudy/journal/committer.py": _JOURNAL,
-    "understudy/journal/index_status.py": ("tests/actors/test_agent_store.py",),
+    "understudy/journal/index_status.py": ("tests/journal/test_index_status.py",),
     "understudy/journal/lease.py": _JOURNAL,
     "understudy/journal/memory.py": ("tests/actors/test_agent_keeping.py",),
     "understudy/journal/sqlite/backend.py": ("tests/journal",),
@@ -57,7 +58,10 @@ MODULES: Mapping[str, Sequence[str]] = {
     ),
     "understudy/middleware/sub_agent.py": _NESTED,
     "understudy/modes/pipeline.py": (*_STOPPING, "tests/modes", *_COMMITS),
-    "understudy/modes/steps/call_llm.py": ("tests/agent", "tests/middleware", "tests/models"),
+    "understudy/modes/steps/call_llm.py": (
+        *("tests/agent", "tests/middleware", "tests/models", "tests/modes/workflows"),
+        *_COMMITS,
+    ),
     "understudy/modes/steps/check_interrupts.py": _PEOPLE,
     "understudy/modes/steps/check_stop.py": _STOPPING,
     "understudy/modes/steps/execute_tools.py": _TOOLS,
@@ -68,7 +72,7 @@ MODULES: Mapping[str, Sequence[str]] = {
     "understudy/modes/steps/tool_results.py": _TOOLS,
     "understudy/run/child_calls.py": _NESTED,
     "understudy/run/ledger.py": ("tests/run", "tests/middleware/test_sub_agent.py", *_ACTORS),
-    "understudy/run/run.py": ("tests/run", "tests/middleware"),
+    "understudy/run/run.py": ("tests/run", "tests/test_stopping.py", "tests/middleware"),
     "understudy/run/tool_call.py": _PEOPLE,
     "understudy/state/continuation.py": _STOPPING,
     "understudy/state/fold.py": (
