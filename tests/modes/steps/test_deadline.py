@@ -37,9 +37,10 @@ from understudy import (
     call,
     tool,
 )
+from understudy.journal import MemoryJournal
 from understudy.middleware import Haltable, Middleware, SubAgent
 from understudy.modes import AgentExecution, Parallel
-from understudy.state.records import CancelRequested, Record, RunStarted
+from understudy.state.records import CancelRequested, Record, RunStarted, TimeSpent
 
 SOON = 0.05
 LONG = 60.0
@@ -417,3 +418,13 @@ async def test_no_agent_of_a_halted_run_is_cancelled(by: str) -> None:
     assert [request.kind for request in outcome.requests] == ["halt"]
     runs = [state.run for state in outcome.state.tree if state.run is not None]
     assert [run.cancelled for run in runs] == [None] * 3
+
+
+@pytest.mark.parametrize("limited", [False, True], ids=["unlimited", "limited"])
+async def test_only_a_run_with_a_limit_records_its_time(limited: bool) -> None:
+    """P9: what nobody asked for costs no record."""
+    journal = MemoryJournal()
+    agent = Agent("a", ScriptedModel([call("quick"), "done"]), tools=[quick])
+    deadline = LONG if limited else None
+    completed(await agent.execute("go", journal=journal, deadline=deadline))
+    assert any(isinstance(record, TimeSpent) for record in journal.records) is limited
