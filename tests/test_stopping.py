@@ -420,6 +420,31 @@ def test_a_continuation_after_a_final_reply_asks_the_model_again_with_a_user_mes
     assert [part.content for part in last.parts if isinstance(part, UserPromptPart)] == ["Go on."]
 
 
+@pytest.mark.parametrize("has_run", [False, True], ids=["before any run", "after a run"])
+@pytest.mark.parametrize(
+    "ask",
+    [lambda run: run.signal(SIGNAL), lambda run: run.request_continuation(), Run.escalate],
+    ids=["signal", "request_continuation", "escalate"],
+)
+async def test_a_message_to_a_middleware_stops_nothing_where_no_run_is_open(
+    ask: Callable[[Run], None], has_run: bool
+) -> None:
+    """P3: the hook is told."""
+
+    class Phone(Middleware):
+        async def on_message(self, run: Run, message: Any) -> None:
+            ask(run)
+
+    agent = Agent("a", ScriptedModel(["hello", "again"]), middleware=[Phone()])
+    async with Runtime([agent]) as runtime:
+        ref = runtime.spawn("a")
+        if has_run:
+            completed(await soon(ref.run("go")))
+        with pytest.raises(MiddlewareError, match="UsageError: the run is over"):
+            await soon(ref.notify("Phone", "come home"))
+        completed(await soon(ref.run("go")))
+
+
 async def test_a_message_to_a_middleware_during_a_model_call_stops_the_run_after_that_step() -> (
     None
 ):

@@ -21,6 +21,7 @@ from tests.support.agents import (
     results,
 )
 from tests.support.faulty import Fault, FaultyBackend, unavailable
+from tests.support.held_commits import HeldCommits
 from tests.support.loops import soon
 from tests.support.places import SqlitePlace
 from understudy import (
@@ -47,7 +48,6 @@ from understudy.errors import (
     UnknownAgent,
 )
 from understudy.journal import Store
-from understudy.journal.sqlite.backend import SqliteBackend
 from understudy.journal.store import DatabaseStore
 
 
@@ -252,77 +252,37 @@ async def test_a_commit_whose_answer_was_lost_is_not_made_twice(
 
 
 async def test_nothing_is_visible_before_its_commit(sqlite: SqlitePlace, ran: list[str]) -> None:
-    """J16: no answer, no event, no request, no outcome, no tool."""
-    gate = _Gate()
-
-    backend = _Gated(sqlite.backend(), gate)
+    """J16: no answer, no event, no request, no export, no outcome, no tool."""
+    backend = HeldCommits(sqlite.backend())
     agent = desk(ran, call("pay"), "done", interrupt_on={"pay": True})
     async with opened(DatabaseStore(backend), agent) as runtime:
         ref = runtime.spawn("desk", "t")
         await soon(ref.state())
         subscription = ref.events()
-        gate.shut()
-        run = ref.run("go")
-        sent = ref.send("later")
-        await soon(gate.reached(asyncio.get_running_loop()))
-        assert not run.done()
-        assert not sent.done()
-        assert await soon(runtime.pending()) == []
-        looking = ref.state()
-        await soon(runtime.agents())
-        assert not looking.done()
-        told = [e.event for e in subscription._buffer if e.seq is not None]  # nothing yet
-        assert told == []
-        gate.open()
+        with backend.held():
+            run = ref.run("go")
+            sent = ref.send("later")
+            await backend.reached()
+            assert not run.done()
+            assert not sent.done()
+            assert await soon(runtime.pending()) == []
+            looking = ref.state()
+            assert (await soon(runtime.export("t")))["records"] == []
+            await soon(runtime.agents())
+            assert not looking.done()
+            told = [e.event for e in subscription._buffer if e.seq is not None]  # nothing yet
+            assert told == []
         asked = interrupted(await soon(run))
         await soon(sent)
         await soon(looking)
         assert len(await soon(runtime.pending())) == 1
 
-        gate.shut()
-        done = ref.resume(asked.decide(approve()))
-        await soon(gate.reached(asyncio.get_running_loop()))
-        assert ran == [], "the tool is not entered before its start is durable"
-        gate.open()
+        with backend.held():
+            done = ref.resume(asked.decide(approve()))
+            await backend.reached()
+            assert ran == [], "the tool is not entered before its start is durable"
         assert completed(await soon(done)).text == "done"
         assert len(ran) == 1
-
-
-class _Gate:
-    """Holds commits up."""
-
-    def __init__(self) -> None:
-        import threading
-
-        self._may = threading.Event()
-        self._may.set()
-        self._waits = threading.Event()
-
-    def shut(self) -> None:
-        self._waits.clear()
-        self._may.clear()
-
-    def open(self) -> None:
-        self._may.set()
-
-    async def reached(self, loop: asyncio.AbstractEventLoop) -> None:
-        await loop.run_in_executor(None, self._waits.wait, 30)
-
-    def pass_through(self) -> None:
-        if not self._may.is_set():
-            self._waits.set()
-            assert self._may.wait(30)
-
-
-class _Gated(FaultyBackend):
-    def __init__(self, backend: SqliteBackend, gate: _Gate) -> None:
-        super().__init__(backend)
-        self._gate = gate
-        self._given = backend
-
-    def commit(self) -> None:
-        self._gate.pass_through()
-        self._given.commit()
 
 
 # ------------------------------------------------------------------ what happens to files

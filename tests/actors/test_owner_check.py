@@ -13,7 +13,7 @@ from tests.support.loops import soon
 from understudy import Agent, AgentRef, Run, Runtime, ScriptedModel, Stopped, call, tool
 from understudy.errors import Fenced
 from understudy.journal import IndexStatus, MemoryStore, Owned, OwnedJournal
-from understudy.middleware import Middleware, ToolCall
+from understudy.middleware import Middleware, SubAgent, ToolCall
 from understudy.models.scripted_model import ScriptedCall
 
 
@@ -205,3 +205,46 @@ async def test_a_cancel_while_the_lease_has_run_out_waits_as_well() -> None:
         lease.settle(renewed=True)
         assert isinstance(await soon(run), Stopped)
         assert isinstance(await soon(cancelled), Stopped)
+
+
+async def test_a_tool_of_a_sub_agent_is_not_run_when_the_lease_has_ended() -> None:
+    """J8: one epoch covers an agent and all agents inside it."""
+    lease = Lease()
+    ran: list[str] = []
+
+    @tool
+    async def act() -> str:
+        ran.append("act")
+        return "acted"
+
+    def ended(_: object) -> object:
+        lease.ended = True
+        return call("act")
+
+    helper = Agent("helper", ScriptedModel([ended, "done"]), tools=[act])
+    task = call("task", {"task_name": "helper", "instructions": "act"})
+    sub_agents = SubAgent(agents=[helper], general_purpose=False)
+    agent = Agent("a", ScriptedModel([task, "done"]), middleware=[sub_agents])
+    async with Runtime([agent], store=LeasedStore(lease)) as runtime:
+        run = runtime.spawn("a").run("go")
+        await soon(lease.waited_for.wait())
+        lease.settle(renewed=False)
+        with pytest.raises(Fenced):
+            await soon(run)
+        lease.ended = False
+    assert ran == []
+
+
+async def test_a_message_to_a_run_whose_lease_is_about_to_be_renewed_does_not_end_it() -> None:
+    """J8: a lease that has run out is not lost yet; what is idle is read anew, what runs waits."""
+    lease, held = Lease(), Held("done")
+    agent = Agent("a", ScriptedModel([held]))
+    async with Runtime([agent], store=LeasedStore(lease)) as runtime:
+        ref = runtime.spawn("a")
+        run = ref.run("go")
+        await soon(held.entered.wait())
+        lease.ended = True
+        assert (await soon(ref.state())).run is not None
+        lease.ended = False
+        held.release.set()
+        assert completed(await soon(run)).text == "done"

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pykka
 import pytest
 
 from tests.support.agents import Held, by_turn
 from tests.support.faulty import FaultyBackend
+from tests.support.held_commits import turns
 from tests.support.loops import soon, until
 from tests.support.places import SqlitePlace
 from understudy import Agent, Completed, Runtime, ScriptedModel, Status, call, tool
 from understudy.errors import StoreUnavailable
 from understudy.journal import DatabaseStore, MemoryStore
 from understudy.journal.contracts import Backend
+from understudy.models import ScriptedRequest
 
 
 def agent_called(name: str) -> Agent:
@@ -155,3 +158,82 @@ async def test_a_recovery_whose_list_cannot_be_read_is_an_error_and_continues_no
         recovery = await soon(runtime.recover())
         outage.held.release.set()
         assert isinstance(await soon(recovery[0].outcome()), Completed)
+
+
+class Clerks:
+    """A definition whose runs say which of them have begun, and go on when they are told."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.go_on: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
+        self.end = asyncio.Event()
+
+    def agent(self) -> Agent:
+        async def reply(request: ScriptedRequest) -> Any:
+            if len(request.messages) > 1:
+                await self.end.wait()
+                return "done"
+            id = str(request.prompt)
+            self.begun.append(id)
+            await self.go_on[id].wait()
+            return call("look")
+
+        return Agent("clerk", ScriptedModel(reply), tools=[look])
+
+    async def have_begun(self, *ids: str) -> None:
+        """Return when these have begun, in this order, and no other one does."""
+        await until(lambda: len(self.begun) >= len(ids))
+        await turns()
+        assert self.begun == list(ids)
+
+    async def cut_off(self, store: MemoryStore, *ids: str) -> None:
+        """Begin or continue these runs, and end the runtime in their first model call."""
+        async with Runtime([self.agent()], store=store, stop_timeout=0) as runtime:
+            known = [info.id for info in await runtime.agents()]
+            for id in ids:
+                if id in known:
+                    runtime.get(id).outcome()
+                else:
+                    runtime.spawn("clerk", id=id).run(id)
+            await until(lambda: set(self.begun) == set(ids))
+
+
+@tool
+async def look() -> str:
+    return "seen"
+
+
+async def test_recover_continues_so_many_runs_at_a_time_until_each_gets_further() -> None:
+    """J10: one that ends its process takes few others with it."""
+    store, clerks = MemoryStore(), Clerks()
+    await Clerks().cut_off(store, "a", "b", "c")
+    async with Runtime([clerks.agent()], store=store) as runtime:
+        refs = await runtime.recover(at_once=1)
+        await clerks.have_begun("a")
+        clerks.go_on["a"].set()
+        await clerks.have_begun("a", "b")
+        clerks.go_on["b"].set()
+        await clerks.have_begun("a", "b", "c")
+        clerks.go_on["c"].set()
+        clerks.end.set()
+        for ref in refs:
+            assert isinstance(await soon(ref.outcome()), Completed)
+
+
+async def test_recover_continues_runs_without_progress_last_and_one_by_one() -> None:
+    """J10."""
+    store, clerks = MemoryStore(), Clerks()
+    await Clerks().cut_off(store, "a", "b")
+    await Clerks().cut_off(store, "a", "b", "z")
+    async with Runtime([clerks.agent()], store=store) as runtime:
+        refs = await runtime.recover()
+        assert [ref.id for ref in refs] == ["z", "a", "b"]
+        await clerks.have_begun("z")
+        clerks.go_on["z"].set()
+        await clerks.have_begun("z", "a")
+        clerks.go_on["a"].set()
+        await clerks.have_begun("z", "a", "b")
+        clerks.go_on["b"].set()
+        clerks.end.set()
+        for ref in refs:
+            assert isinstance(await soon(ref.outcome()), Completed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import threading
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any, ClassVar
 
 import pytest
@@ -39,7 +39,9 @@ from understudy import (
     approve,
     call,
     respond,
+    tool,
 )
+from understudy.errors import Fenced
 from understudy.journal import MemoryJournal
 from understudy.middleware import Middleware, Next, Prepared
 from understudy.run.model_input import ModelInput
@@ -722,6 +724,70 @@ def test_an_error_of_the_wrappers_own_is_its_failure_even_beside_the_tools() -> 
     assert isinstance(outcome, Failed)
     assert isinstance(outcome.error, MiddlewareError)
     assert (outcome.error.hook, outcome.error.middleware) == ("wrap_tool_call", "Clumsy")
+
+
+async def _of(awaited: Awaitable[Any]) -> Any:
+    return await awaited
+
+
+class Recovers(Middleware):
+    """Makes a result of every exception, or tries once more."""
+
+    def __init__(self, *, again: bool = False, grouped: bool = False) -> None:
+        self.again, self.grouped = again, grouped
+
+    async def wrap_tool_call(self, run: Run, call: ToolCall, next: Next) -> Any:
+        try:
+            if self.grouped:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(_of(next(call)))
+            return await next(call)
+        except Exception:
+            return await next(call) if self.again else "recovered"
+
+
+@pytest.mark.parametrize("entered", [False, True], ids=["before the tool", "after the tool"])
+@pytest.mark.parametrize("options", [{}, {"again": True}, {"grouped": True}], ids=str)
+def test_a_wrapper_that_fails_inside_another_one_fails_the_run_whatever_that_one_does(
+    entered: bool, options: dict[str, bool]
+) -> None:
+    """DESIGN 4: only a tool's own error may be turned into a result."""
+    ran: list[int] = []
+
+    @tool(idempotent=True)
+    def act() -> str:
+        ran.append(1)
+        return "ran"
+
+    class Fails(Middleware):
+        async def wrap_tool_call(self, run: Run, call: ToolCall, next: Next) -> Any:
+            if entered:
+                await next(call)
+            raise Boom("inside")
+
+    stack = [Recovers(**options), Fails()]
+    outcome = Agent(
+        "a", ScriptedModel([call("act"), "done"]), tools=[act], middleware=stack
+    ).execute_sync("go")
+    assert isinstance(outcome, Failed)
+    assert isinstance(outcome.error, MiddlewareError)
+    assert (outcome.error.hook, outcome.error.middleware) == ("wrap_tool_call", "Fails")
+    assert len(ran) == entered
+    (part,) = returns(outcome)
+    assert part.outcome == "interrupted"
+    assert ("Not run" in str(part.content)) is not entered
+
+
+def test_a_store_that_fails_inside_a_call_is_no_error_that_a_wrapper_may_recover_from() -> None:
+    """J16: what the tool did is not known, and no result may be made of it."""
+
+    class Ended(MemoryJournal):
+        def check_owner(self) -> None:
+            raise Fenced(agent_id="a", why="the test says so")
+
+    agent = Agent("a", noting(), tools=[note], middleware=[Recovers()])
+    with pytest.raises(Fenced):
+        agent.execute_sync("go", journal=Ended())
 
 
 def test_a_wrapper_may_answer_for_the_tool() -> None:

@@ -295,6 +295,19 @@ def test_retry_tells_the_model_why_and_nothing_else() -> None:
     assert (second.outcome, second.content) == ("success", "found")
 
 
+def test_retry_without_a_reason_asks_to_try_again() -> None:
+    """T2."""
+
+    def lookup() -> str:
+        raise Retry
+
+    model = ScriptedModel([call("lookup"), "done"])
+    outcome = Agent("a", model, tools=[lookup]).execute_sync("go")
+    assert isinstance(outcome, Completed)
+    (part,) = returns(outcome)
+    assert (part.outcome, part.content) == ("failed", "Try again.")
+
+
 def test_a_tool_that_raises_leaves_its_siblings_alone() -> None:
     """T2."""
     model = ScriptedModel([[call("boom", {"kind": "x"}), call("add", {"a": 1})], "done"])

@@ -336,6 +336,10 @@ class AgentRef(pykka.ActorRef[AgentActor]):
         """Revoke the sticky decision about a tool, which was given with `always=True`.
 
         The future raises `UsageError` if there is none.
+
+        Args:
+            tool: its name; for a tool of an agent inside this one, `agent/.../tool`.
+
         """
         future: Future[None] = Future()
         self._post(RecordFact(Revoked(tool_name=tool), future))
@@ -347,7 +351,7 @@ class AgentRef(pykka.ActorRef[AgentActor]):
         The future raises `UsageError` if there is no such doubt.
 
         Args:
-            call_key: the call in doubt; `state.doubts` lists them.
+            call_key: the call in doubt; `state.doubts_in_tree` lists them.
             how: what was found out, for the record.
 
         """

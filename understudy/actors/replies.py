@@ -152,9 +152,9 @@ def check_known(agent_id: str, state: AgentState, fact: Revoked | Settled) -> No
     """
     known: dict[str, Any]
     if isinstance(fact, Revoked):
-        known, wanted, what = dict(state.sticky), fact.tool_name, "sticky decision for tool"
+        known, wanted, what = state.sticky_in_tree, fact.tool_name, "sticky decision for tool"
     else:
-        known, wanted, what = dict(state.doubts), fact.call_key, "doubt about call"
+        known, wanted, what = state.doubts_in_tree, fact.call_key, "doubt about call"
     if wanted not in known:
         there = ", ".join(map(repr, known)) or "none"
         raise UsageError(f"Agent {agent_id!r} has no {what} {wanted!r}; there are: {there}")

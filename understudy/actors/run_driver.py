@@ -152,13 +152,14 @@ class RunDriver:
         activation, phase = self._activation, self._slot.phase
         runner, state = activation.agent.runner, activation.state
         if self._open_run is None and not phase.has_run_task and not activation.queued_runs:
-            future.set(runner.ended(state) if state.run is not None else None)
+            ended = runner.ended(state) if state.run is not None else None
+            answer_when_durable(self._slot, future, ended)
             return
         if self._answer_if_quarantined(future):
             return
         suspended = None if phase.has_run_task else runner.suspended_outcome(state)
         if suspended is not None:
-            future.set(suspended)
+            answer_when_durable(self._slot, future, suspended)
             return
         activation.outcome_futures += (future,)
         if not phase.has_run_task:
@@ -200,7 +201,7 @@ class RunDriver:
         if self._answer_if_quarantined(resume.future):
             return
         if state.run.over:
-            resume.future.set(runner.ended(state))
+            answer_when_durable(slot, resume.future, runner.ended(state))
             return
         if slot.phase.has_run_task:
             if new:

@@ -414,12 +414,16 @@ class Agent:
     def revoke(self, state: AgentState, tool: str) -> AgentState:
         """The state without the decision that was made with `always=True` for this tool.
 
+        Args:
+            state: with the decision.
+            tool: its name; for a tool of an agent inside this one, `agent/.../tool`.
+
         Raises:
             UsageError: if there is none.
 
         """
-        if tool not in state.sticky:
-            known = ", ".join(map(repr, state.sticky)) or "none"
+        if tool not in (sticky := state.sticky_in_tree):
+            known = ", ".join(map(repr, sticky)) or "none"
             raise UsageError(f"No decision with always=True for {tool!r}; there are: {known}")
         ledger = Ledger(state.copied())
         ledger.record(Revoked(tool_name=tool))
@@ -429,7 +433,7 @@ class Agent:
         """The state without the doubt about this call, once it is known what it did.
 
         While a call is in doubt, each call of its tool needs a decision. The calls in doubt are in
-        `state.doubts`, by call key.
+        `state.doubts_in_tree`, by call key.
 
         Args:
             state: with the doubt.
@@ -440,8 +444,8 @@ class Agent:
             UsageError: if this call is not in doubt.
 
         """
-        if call_key not in state.doubts:
-            known = ", ".join(map(repr, state.doubts)) or "none"
+        if call_key not in (doubts := state.doubts_in_tree):
+            known = ", ".join(map(repr, doubts)) or "none"
             raise UsageError(f"Call {call_key!r} is not in doubt; in doubt are: {known}")
         ledger = Ledger(state.copied())
         ledger.record(Settled(call_key=call_key, how=how))

@@ -262,14 +262,15 @@ class Runner:
         for model in self.models:
             refresh_client(model)
         run = self._run(ledger, environment)
-        await run.durable()
         current = run.current
         for given, value, what in (
             (current.deps_given, environment.deps, "deps"),
             (current.pause_when_given, environment.pause_when, "pause_when"),
         ):
             if given and value is None:  # it must not continue without
-                return replace(run.paused(f"needs {what}"), state=run.state.copied())
+                paused = replace(run.paused(f"needs {what}"), state=run.state.copied())
+                await run.durable()  # else the pipeline waits, for the next attempt's record
+                return paused
         return await run_pipeline(run, self._definition.mode)
 
     def ended(self, state: AgentState) -> Outcome:
@@ -306,8 +307,9 @@ class Runner:
         outcome = run.stopped(StopSignals((signal,)))
         await call_end_hooks(run, outcome, final=True)
         ledger.record(RunEnded(end=end_of(run, outcome), at=environment.clock.now()))
+        ended = self.ended(ledger.state)  # before the wait, as in `run_pipeline`
         await ledger.durable()
-        return self.ended(ledger.state)
+        return ended
 
     def _ledger(self, state: AgentState, environment: RunEnvironment, *, fresh: bool) -> Ledger:
         path = (self._definition.name,)
@@ -511,10 +513,7 @@ def _checked_state(given: object) -> AgentState:
 
 
 def withdraw(ledger: Ledger, clock: Clock) -> None:
-    """Record that the open run, if there is one, ends because of a new message."""
-    state = ledger.state
-    if state.run is None or state.run.over:
-        return
+    """Record that the open run ends because of a new message."""
     for place in list(ledger_tree(ledger)):
         run = place.state.run
         turn = run.turn if run is not None and not run.over else None

@@ -260,9 +260,11 @@ async def _finish(run: Run, outcome: Outcome) -> Outcome:
         run.keep_time()
     if isinstance(outcome, (Completed, Stopped, Failed)):
         outcome = await _end(run, outcome)
-    await run.durable()
-    run.closed = True  # from here on `_accepts_late_result` and `Run.signal` refuse
+    # The state before the wait: what others record meanwhile is in a later commit
+    # (test_an_outcome_tells_nothing_that_was_recorded_while_it_waited).
     state = run.state.copied()
+    run.closed = True  # from here on `_accepts_late_result` and `Run.signal` refuse
+    await run.durable()
     return replace(outcome, state=state, usage=state.usage)
 
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Protocol, runtime_checkable
 
 from understudy._base.clock import Clock, SystemClock
-from understudy.errors import JournalFailed
+from understudy.errors import JournalFailed, RecordRefused
 from understudy.events import Event, events_of
 from understudy.journal.codec import check_storable
 from understudy.journal.contracts import Journal
@@ -56,7 +56,7 @@ class Ledger:
         "_agent_path",
         "_clock",
         "_count",
-        "_fenced",
+        "_failure",
         "_journal",
         "_journal_checks",
         "_listener",
@@ -104,7 +104,9 @@ class Ledger:
         # Facts that `on_fact` was not called with yet. An empty deque would take 0.7 KB.
         self._unreported: list[tuple[int, Record]] = []
         self._count = last_seq
-        self._fenced: JournalFailed | None = None
+        # Raised by every later call. A tool or hook may catch it, but nothing is recorded after it
+        # (test_nothing_is_recorded_after_the_journal_has_failed_whoever_catches_it).
+        self._failure: JournalFailed | None = None
         self.epoch = epoch
         self.on_fence = ()
         self.outlives_run = None
@@ -143,23 +145,32 @@ class Ledger:
         for call in self.on_fence:
             with suppress(JournalFailed):
                 call()
-        self._fenced, self._listener = error, None
+        self._failure, self._listener = error, None
 
     def check_fence(self) -> None:
-        """Raise the error by which it was fenced, if it was."""
-        if self._fenced is not None:
-            raise self._fenced
+        """Raise the error by which it was fenced, or by which its journal failed, if it did."""
+        if self._failure is not None:
+            raise self._failure
 
     def check_owner(self) -> None:
         """Raise `Fenced` where another host, or a later ledger, may own the agent by now."""
         self.check_fence()
         if self._owner_check is not None:
-            self._owner_check.check_owner()
+            try:
+                self._owner_check.check_owner()
+            except JournalFailed as error:
+                if not isinstance(self._journal, _WaitsForOwner):
+                    self._failure = error
+                raise
 
     async def wait_for_owner(self) -> None:
         """Wait while the lease has run out and may still be renewed; then as `check_owner`."""
         if isinstance(self._journal, _WaitsForOwner):
-            await self._journal.wait_for_owner()
+            try:
+                await self._journal.wait_for_owner()
+            except JournalFailed as error:
+                self._failure = error
+                raise
         self.check_owner()
 
     def check(self, record: Record, *, spare: int = 0) -> None:
@@ -175,10 +186,11 @@ class Ledger:
 
         Raises:
             RecordRefused: if one of them cannot be stored; none is recorded then.
+            JournalFailed: if the journal fails, or failed before.
 
         """
-        if self._fenced is not None:
-            raise self._fenced
+        if self._failure is not None:
+            raise self._failure
         journal = self._journal
         if journal is not None or self._on_fact is not None:  # else nothing keeps a record
             now = self._clock.now()
@@ -202,8 +214,8 @@ class Ledger:
 
     async def durable(self) -> None:
         """Wait until all facts recorded so far are durable, and report them."""
-        if self._fenced is not None:
-            raise self._fenced
+        if self._failure is not None:
+            raise self._failure
         # Race: other tasks (sibling calls, hooks) may record during the wait. Those records are not
         # durable when it ends, so the number up to which records are reported is read before it
         # (test_a_fact_recorded_while_others_become_durable_is_not_reported_with_them).
@@ -211,10 +223,13 @@ class Ledger:
         if journal is not None and journal.has_unflushed:
             try:
                 await journal.durable()
-            except JournalFailed:
+            except JournalFailed as error:
+                self._failure = error
                 raise
             except Exception as error:
-                raise JournalFailed(f"The journal could not keep a record: {error!r}") from error
+                what = f"The journal could not keep a record: {error!r}"
+                self._failure = JournalFailed(what)
+                raise self._failure from error
         if self._unreported:
             self.tell_until(count)
 
@@ -242,10 +257,14 @@ class Ledger:
         assert self._journal is not None, "only called where there is a journal"
         try:
             self._journal.append(records)
-        except JournalFailed:
+        except RecordRefused:
+            raise
+        except JournalFailed as error:
+            self._failure = error
             raise
         except Exception as error:
-            raise JournalFailed(f"The journal refused a record: {error!r}") from error
+            self._failure = JournalFailed(f"The journal refused a record: {error!r}")
+            raise self._failure from error
 
 
 class ChildLedger(Ledger):

@@ -192,7 +192,7 @@ class Run:
         """The next turn has begun: what a hook signals now counts after it."""
         self.timed = False
         """Whether the time spent is recorded: only where a deadline or a middleware limits it."""
-        self._seconds_recorded_at = clock.monotonic()
+        self._seconds_recorded_at = clock.monotonic()  # the pipeline begins right after
         self._loop = asyncio.get_running_loop()
         self._attempt_begun = False
         self.tools = tuple(definition.tools.values())
@@ -427,7 +427,6 @@ class Run:
         self._attempt_begun = True
         limited = self.definition.hooks.keeps_time or self.current.deadline is not None
         self.timed = limited or (self.parent is not None and self.parent.timed)
-        self._seconds_recorded_at = self.clock.monotonic()
 
     def keep_time(self) -> None:
         """Record the time spent so far. For steps, where the run is `timed`.

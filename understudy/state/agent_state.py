@@ -101,7 +101,10 @@ class AgentState:
     decisions: list[DecisionRecord]
     """The audit: all decisions, oldest first."""
     sticky: dict[str, Sticky]
-    """Decisions with `always=True`, by tool name; by `agent/tool` in a workflow."""
+    """Decisions with `always=True`, by tool name; by `agent/tool` in a workflow.
+
+    Those of an agent that runs now are in its own state.
+    """
     doubts: dict[str, DoubtfulCall]
     """Calls whose outcome is unknown, by call key."""
     queue: dict[str, QueuedMessage]
@@ -188,6 +191,21 @@ class AgentState:
         yield self
         for child in self.children.values():
             yield from child.tree
+
+    @property
+    def sticky_in_tree(self) -> dict[str, Sticky]:
+        """The sticky decisions of this agent and of all that it runs now, by `agent/.../tool`."""
+        found = dict(self.sticky)
+        for child in self.children.values():
+            if child.run is not None:
+                for name, sticky in child.sticky_in_tree.items():
+                    found[f"{child.run.agent}/{name}"] = sticky
+        return found
+
+    @property
+    def doubts_in_tree(self) -> dict[str, DoubtfulCall]:
+        """The calls in doubt of this agent and of all that it runs now, by call key."""
+        return {key: doubt for state in self.tree for key, doubt in state.doubts.items()}
 
     @property
     def pause(self) -> str | None:

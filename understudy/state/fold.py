@@ -285,7 +285,7 @@ def _decided(state: AgentState, record: r.Decided) -> None:
 def _revoked(state: AgentState, record: r.Revoked) -> None:
     state.sticky.pop(record.tool_name, None)
     agent, _, inner = record.tool_name.partition("/")
-    for child in state.agents.values() if inner else ():
+    for child in state.children.values() if inner else ():
         if child.run is not None and child.run.agent == agent:
             _revoked(child, r.Revoked(tool_name=inner))
 
@@ -370,7 +370,8 @@ def _last_arguments(call: Call) -> dict[str, Any]:
 
 
 def _settled(state: AgentState, record: r.Settled) -> None:
-    state.doubts.pop(record.call_key, None)
+    for each in state.tree:
+        each.doubts.pop(record.call_key, None)
 
 
 def _propagated(state: AgentState, record: r.Propagated) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
 from understudy._base.json_values import digest
@@ -217,9 +217,14 @@ def _unwrapped(error: Exception) -> Exception:
 
 
 async def _call_through_hooks(run: Run, ready: ReadyCall) -> Any:
-    """The call inside all `wrap_tool_call` hooks. Their own exceptions are failures of the hook."""
+    """The call inside all `wrap_tool_call` hooks. Their own exceptions are failures of the hook.
+
+    `raised` has the errors of the tool, which a hook may turn into a result; `ended` has what ends
+    the call whatever a hook makes of it: also the failure of a hook inside it, and of the store
+    (test_a_wrapper_that_fails_inside_another_one_fails_the_run_whatever_that_one_does).
+    """
     raised: list[Exception] = []
-    ended: list[_CallEnded] = []
+    ended: list[BaseException] = []
     entered = False
 
     async def innermost(call: ToolCall) -> Any:
@@ -228,13 +233,13 @@ async def _call_through_hooks(run: Run, ready: ReadyCall) -> Any:
             raise ended[0]  # also if the hook caught it and calls `next` again
         if entered and not ready.tool.idempotent:
             raise UsageError(f"next was called twice for {ready.tool.name!r}: it is not idempotent")
-        if entered:
-            record_started(run, ready)
-            await run.durable()
-        entered = True
         try:
+            if entered:
+                record_started(run, ready)
+                await run.durable()
+            entered = True
             return await _body(run, await _as_changed(run, ready, shown, call))
-        except _CallEnded as end:
+        except (_CallEnded, HookFailed, JournalFailed) as end:
             ended.append(end)
             raise
         except Exception as error:
@@ -246,13 +251,19 @@ async def _call_through_hooks(run: Run, ready: ReadyCall) -> Any:
     for hook in reversed(run.definition.hooks.wrap_tool_call):
         chain = _link(run, hook, chain, raised, ended)
     try:
-        returned = await chain(shown)
+        return await _unless_ended(run, chain(shown), ended)
     except HookFailed:
         if not entered:  # the tool did not run, so the call is not in doubt
             text = "Not run: a middleware failed before it was started."
             part = make_part(run, ready.call, text, "interrupted")
             run.record(Result(call_key=ready.call.key, part=part))
         raise
+
+
+async def _unless_ended(run: Run, chain: Awaitable[Any], ended: list[BaseException]) -> Any:
+    """What the hooks return, unless something ended the call inside them."""
+    try:
+        returned = await chain
     except BaseExceptionGroup as group:  # a hook called `next` in a task group
         _uncancel_after_task_group(run)
         if ended:
@@ -284,21 +295,23 @@ def _link(
     hook: Hook,
     inner: Callable[[ToolCall], Any],
     raised: list[Exception],
-    ended: list[_CallEnded],
+    ended: list[BaseException],
 ) -> Callable[[ToolCall], Any]:
     async def link(call: ToolCall) -> Any:
         try:
             return await hook.function(run, call, inner)
-        except (HookFailed, JournalFailed):
-            raise
         except Exception as error:
-            if any(error is known for known in raised):
-                raise  # the tool's own error
+            if ended and error is not ended[0]:
+                raise ended[0] from error
+            if ended or any(error is known for known in raised):
+                raise  # what ended the call, or the tool's own error
             signal = _control_signal(error)
             if isinstance(signal, _ToolStop):
                 ended.append(signal)
                 raise signal from error
-            raise HookFailed(hook.failure(error)) from error
+            failed = HookFailed(hook.failure(error))
+            ended.append(failed)
+            raise failed from error
 
     return link
 
