@@ -28,7 +28,7 @@ def test_of_a_long_line_its_beginning_is_kept() -> None:
 
 
 def test_a_message_that_no_store_could_keep_becomes_one_that_it_can() -> None:
-    assert cause_of(OSError("no file \udcff.txt")) == "OSError: no file ?.txt"
+    assert cause_of(OSError("no file \udcff.txt")) == "OSError: no file \ufffd.txt"
 
 
 def test_an_error_without_a_message_is_named() -> None:
