@@ -19,7 +19,8 @@ MAX_DEPTH = 100
 agents and snapshots put more around it."""
 MAX_DIGITS = 4300
 """Of an integer: Python's and Pydantic's readers of JSON refuse longer ones."""
-_MAX_INT: int = 10**MAX_DIGITS
+MAX_INT: int = 10**MAX_DIGITS
+"""The least integer that has too many digits."""
 
 
 class NotJsonError(ValueError):
@@ -35,8 +36,11 @@ def as_json(value: object) -> Any:
         NotJsonError: for anything else, whatever the value's own code raises.
 
     """
+    # What most tools return needs no copy.
     kind = type(value)
     if value is None or kind is bool or (kind is str and value.isascii()):  # type: ignore[attr-defined]
+        return value
+    if kind is int and -MAX_INT < value < MAX_INT:  # type: ignore[operator]
         return value
     try:
         text = to_json(value, inf_nan_mode="null")
@@ -126,11 +130,6 @@ def shown(value: object) -> str:
     except Exception:  # a long integer, deep data, or the object's own code
         return f"<{type(value).__name__}>"
     return text if len(text) <= 1000 else f"{text[:1000]}..."
-
-
-def is_storable_int(number: int) -> bool:
-    """Whether its digits can be read back."""
-    return -_MAX_INT < number < _MAX_INT
 
 
 def nested_deeper(text: bytes, plain: object, levels: int) -> bool:

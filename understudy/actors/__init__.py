@@ -15,6 +15,7 @@ from understudy.actors.agent_host import AgentInfo, PendingRequest
 from understudy.actors.agent_ref import AgentRef
 from understudy.actors.runtime import Runtime, RuntimeStatus
 from understudy.actors.tree import AgentTree, NestedRun
+from understudy.history import HistoryEntry, HistoryPage
 from understudy.loop_actors.errors import ActorDied
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.loop_actor import LoopActor, async_hook, loop_for_start
@@ -58,6 +59,8 @@ __all__ = [
     "EventsDropped",
     "Future",
     "Gap",
+    "HistoryEntry",
+    "HistoryPage",
     "LoopActor",
     "LoopActorRef",
     "LoopActorRegistry",

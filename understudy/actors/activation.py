@@ -202,6 +202,7 @@ async def activate(
         agent_path=(agent.name,),
         listener=listener,
         on_fact=on_fact,
+        clock=services.clock,
         last_seq=owned.last_seq,
         epoch=owned.epoch,
     )

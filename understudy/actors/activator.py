@@ -199,7 +199,8 @@ class Activator:
                 return
             try:
                 if activation.compact_futures:
-                    snapshot = Snapshot(state=activation.state.to_dict())
+                    now = self.services.clock.now()
+                    snapshot = Snapshot(state=activation.state.to_dict(), at=now)
                     owned = await store.compact(owned, snapshot, index_status_of(activation.state))
             finally:
                 await store.release(owned)

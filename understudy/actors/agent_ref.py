@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import pykka
 
+from understudy._base.json_values import shown
 from understudy.actors.agent_actor import AgentActor
 from understudy.actors.agent_events import Status, Subscription
 from understudy.actors.agent_slot import AgentSlot, running_agents
@@ -30,6 +31,7 @@ from understudy.actors.messages import (
 )
 from understudy.agent.runner import refuse_inside_run
 from understudy.errors import ForkedRuntime, NotExtracted, UsageError, WouldDeadlock
+from understudy.history import HistoryPage
 from understudy.interrupts import Decision, DecisionRecord
 from understudy.loop_actors.future import Future, refuse_on_a_loop
 from understudy.loop_actors.monitor import Lifetime
@@ -414,6 +416,33 @@ class AgentRef(pykka.ActorRef[AgentActor]):
             future.set(False)
         return future.get(timeout=timeout) if block else future
 
+    def history(self, *, after: int = 0, limit: int = 100) -> Future[HistoryPage]:
+        """What happened to the agent, oldest first, from the store. The agent is not activated.
+
+        Unlike events, the entries are complete without what came before them, are JSON-able, and
+        have durations. The future raises `UnknownAgent` if there is no such agent.
+
+        Args:
+            after: the `next` of the page before; 0 for the first one.
+            limit: how many entries, from 1 on. Those of one record stay together, so a page may
+                have some more.
+
+        Raises:
+            UsageError: if `after` is below 0 or `limit` below 1.
+
+        """
+        _check_number("after", after, 0)
+        _check_number("limit", limit, 1)
+        self._refuse_unusable()
+        future: Future[HistoryPage] = Future()
+        self._slot.read_history(after, limit, future)
+        return future
+
+    def _refuse_unusable(self) -> None:
+        self._refuse_in_fork()
+        if not self.is_alive():
+            raise pykka.ActorDeadError(f"{self!r}: its runtime has stopped")
+
     def _refuse_in_fork(self) -> None:
         if self._slot.services.process != os.getpid():
             raise ForkedRuntime
@@ -424,10 +453,13 @@ class AgentRef(pykka.ActorRef[AgentActor]):
         return future
 
     def _post(self, message: AgentMessage) -> None:
-        self._refuse_in_fork()
-        if not self.is_alive():
-            raise pykka.ActorDeadError(f"{self!r}: its runtime has stopped")
+        self._refuse_unusable()
         self._slot.post(message)
+
+
+def _check_number(what: str, given: object, least: int) -> None:
+    if not isinstance(given, int) or isinstance(given, bool) or given < least:
+        raise UsageError(f"`{what}` must be an integer from {least} on, got {shown(given)}")
 
 
 def _check_message_id(given: object) -> None:

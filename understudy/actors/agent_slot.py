@@ -28,7 +28,8 @@ from understudy.actors.services import RuntimeServices
 from understudy.agent.agent import Agent
 from understudy.agent.runner import RunEnvironment
 from understudy.errors import UnknownAgent
-from understudy.loop_actors.future import refuse
+from understudy.history import HistoryPage, history_of, page_of
+from understudy.loop_actors.future import Future, refuse
 from understudy.loop_actors.monitor import Down
 from understudy.loop_actors.ref import LoopActorRef
 from understudy.outcomes import Outcome
@@ -147,6 +148,22 @@ class AgentSlot:
             for seq, record in numbered
             for event in agent_events_of(seq, record, self.id, path)
         ]
+
+    def read_history(self, after: int, limit: int, future: Future[HistoryPage]) -> None:
+        """Resolve the future to the entries after a number, from the store."""
+
+        async def read() -> None:
+            try:
+                loaded = await self.services.store.load(self.id)
+                if loaded is None:
+                    raise UnknownAgent(agent_id=self.id)
+                agent, first_seq = loaded.agent.agent, loaded.first_seq
+                entries = history_of(loaded.records, agent, first_seq=first_seq)
+                future.set(page_of(entries, after, limit))
+            except Exception as error:  # raised to the caller
+                refuse(future, error)
+
+        self.services.loop.call_soon_threadsafe(lambda: self.start_task(read()))
 
     # ------------------------------------------------------------------- on the loop
 

@@ -309,7 +309,13 @@ class Runner:
     def _ledger(self, state: AgentState, environment: RunEnvironment, *, fresh: bool) -> Ledger:
         path = (self._definition.name,)
         own = state if fresh else state.copied()  # the caller's state must not change
-        ledger = Ledger(own, environment.journal, agent_path=path, listener=environment.emit)
+        ledger = Ledger(
+            own,
+            environment.journal,
+            agent_path=path,
+            listener=environment.emit,
+            clock=environment.clock,
+        )
         ledger.open(fresh=fresh)
         return ledger
 

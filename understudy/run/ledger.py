@@ -6,13 +6,14 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Protocol, runtime_checkable
 
+from understudy._base.clock import Clock, SystemClock
 from understudy.errors import JournalFailed
 from understudy.events import Event, events_of
 from understudy.journal.codec import check_storable
 from understudy.journal.contracts import Journal
 from understudy.state.agent_state import AgentState
 from understudy.state.fold import apply
-from understudy.state.records import ChildRecord, Record, Snapshot
+from understudy.state.records import ChildRecord, Record, Snapshot, stamp
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +46,7 @@ class Ledger:
 
     __slots__ = (
         "_agent_path",
+        "_clock",
         "_count",
         "_journal",
         "_journal_checks",
@@ -73,6 +75,7 @@ class Ledger:
         agent_path: tuple[str, ...] = (),
         listener: Listener | None = None,
         on_fact: FactListener | None = None,
+        clock: Clock | None = None,
         last_seq: int = 0,
         epoch: int = 0,
     ) -> None:
@@ -80,6 +83,7 @@ class Ledger:
         self._journal = journal
         self._owner_check = journal if isinstance(journal, _ChecksOwner) else None
         self._journal_checks = isinstance(journal, _ChecksRecords)
+        self._clock = clock or SystemClock()
         self._agent_path = agent_path
         self._listener = listener
         self._on_fact = on_fact
@@ -114,7 +118,8 @@ class Ledger:
     def open(self, *, fresh: bool) -> None:
         """Begin to write. Unless the state is fresh, the journal begins with a snapshot of it."""
         if self._journal is not None and not fresh:
-            self._append((Snapshot(state=self.state.to_dict()),))
+            snapshot = Snapshot(state=self.state.to_dict(), at=self._clock.now())
+            self._append((snapshot,))
 
     def check_owner(self) -> None:
         """Raise `Fenced` where another host may own the agent by now."""
@@ -137,6 +142,10 @@ class Ledger:
 
         """
         journal = self._journal
+        if journal is not None or self._on_fact is not None:  # else nothing keeps a record
+            now = self._clock.now()
+            for record in records:
+                stamp(record, now)
         if not self._journal_checks:
             for record in records:
                 check_storable(record)
