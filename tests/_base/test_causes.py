@@ -11,7 +11,7 @@ class Unprintable(Exception):
 
 
 def test_a_short_message_is_kept_as_it_is() -> None:
-    assert cause_of(ValueError("no\nnetwork\n")) == "ValueError: no\nnetwork\n"
+    assert cause_of(ValueError("no\r\nnetwork\n")) == "ValueError: no\r\nnetwork\n"
 
 
 def test_of_many_lines_the_first_ones_are_kept() -> None:
