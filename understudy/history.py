@@ -9,10 +9,12 @@ from typing import Any, Literal
 
 from pydantic_ai.messages import ModelRequest, UserPromptPart
 
+from understudy._base.json_values import shown
+from understudy.errors import UsageError
 from understudy.interrupts import Decision, Request
 from understudy.state import records as r
 
-__all__ = ["HistoryEntry", "HistoryPage", "history_of", "page_of"]
+__all__ = ["HistoryEntry", "HistoryPage", "check_page", "history_of", "page_of"]
 
 What = Literal[
     "agent_created",
@@ -86,6 +88,13 @@ class HistoryPage:
     entries: tuple[HistoryEntry, ...]
     next: int | None
     """The `after` of the next page; None if there is nothing more now."""
+
+
+def check_page(after: object, limit: object) -> None:
+    """Raise `UsageError` for what cannot be the `after` or the `limit` of a page."""
+    for what, given, least in (("after", after, 0), ("limit", limit, 1)):
+        if not isinstance(given, int) or isinstance(given, bool) or given < least:
+            raise UsageError(f"`{what}` must be an integer from {least} on, got {shown(given)}")
 
 
 def page_of(entries: Iterable[HistoryEntry], after: int, limit: int) -> HistoryPage:

@@ -11,9 +11,11 @@ from understudy.actors.agent_events import (
     StatusChanged,
     Subscription,
 )
-from understudy.actors.agent_host import AgentInfo, PendingRequest
 from understudy.actors.agent_ref import AgentRef
+from understudy.actors.observer import Observer
+from understudy.actors.recovery import Recovery
 from understudy.actors.runtime import Runtime, RuntimeStatus
+from understudy.actors.stored_agents import AgentInfo, PendingRequest
 from understudy.actors.tree import AgentTree, NestedRun
 from understudy.history import HistoryEntry, HistoryPage
 from understudy.loop_actors.errors import ActorDied
@@ -68,7 +70,9 @@ __all__ = [
     "LoopThread",
     "NestedRun",
     "NoSuchChild",
+    "Observer",
     "PendingRequest",
+    "Recovery",
     "Restart",
     "RestartIntensityExceeded",
     "Runtime",

@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import pykka
 
-from understudy._base.json_values import shown
 from understudy.actors.agent_actor import AgentActor
 from understudy.actors.agent_events import Status, Subscription
 from understudy.actors.agent_slot import AgentSlot, running_agents
@@ -16,6 +15,8 @@ from understudy.actors.messages import (
     AgentMessage,
     Cancel,
     Compact,
+    Expectation,
+    Expecting,
     Notify,
     Passivate,
     Pause,
@@ -29,9 +30,10 @@ from understudy.actors.messages import (
     Unpause,
     WaitOutcome,
 )
+from understudy.agent.agent import Agent
 from understudy.agent.runner import refuse_inside_run
 from understudy.errors import ForkedRuntime, NotExtracted, UsageError, WouldDeadlock
-from understudy.history import HistoryPage
+from understudy.history import HistoryPage, check_page
 from understudy.interrupts import Decision, DecisionRecord
 from understudy.loop_actors.future import Future, refuse_on_a_loop
 from understudy.loop_actors.monitor import Lifetime
@@ -50,9 +52,13 @@ class AgentRef(pykka.ActorRef[AgentActor]):
     activates it.
     """
 
-    def __init__(self, slot: AgentSlot, alive: Lifetime) -> None:
+    _expectation: Expectation | None = None
+
+    def __init__(self, slot: AgentSlot, alive: Lifetime, expected: Agent | None = None) -> None:
         # Not Pykka's __init__, which needs an actor: there may be none now.
         self._slot = slot
+        if expected is not None:
+            self._expectation = Expectation(expected)
         self.actor_class = AgentActor
         self.actor_urn = f"urn:understudy:agent:{slot.id}"
         self.actor_stopped = alive
@@ -431,8 +437,7 @@ class AgentRef(pykka.ActorRef[AgentActor]):
             UsageError: if `after` is below 0 or `limit` below 1.
 
         """
-        _check_number("after", after, 0)
-        _check_number("limit", limit, 1)
+        check_page(after, limit)
         self._refuse_unusable()
         future: Future[HistoryPage] = Future()
         self._slot.read_history(after, limit, future)
@@ -454,12 +459,10 @@ class AgentRef(pykka.ActorRef[AgentActor]):
 
     def _post(self, message: AgentMessage) -> None:
         self._refuse_unusable()
+        expectation = self._expectation
+        if expectation is not None and not expectation.is_met:
+            message = Expecting(expectation, message)
         self._slot.post(message)
-
-
-def _check_number(what: str, given: object, least: int) -> None:
-    if not isinstance(given, int) or isinstance(given, bool) or given < least:
-        raise UsageError(f"`{what}` must be an integer from {least} on, got {shown(given)}")
 
 
 def _check_message_id(given: object) -> None:

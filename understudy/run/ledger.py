@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Protocol, runtime_checkable
 
 from understudy._base.clock import Clock, SystemClock
@@ -48,6 +49,7 @@ class Ledger:
         "_agent_path",
         "_clock",
         "_count",
+        "_fenced",
         "_journal",
         "_journal_checks",
         "_listener",
@@ -56,11 +58,14 @@ class Ledger:
         "_state",
         "_unreported",
         "epoch",
+        "on_fence",
         "outlives_run",
     )
 
     epoch: int
     """The epoch that it writes under; 0 where no other host could write."""
+    on_fence: tuple[Callable[[], None], ...]
+    """Called right before it is fenced: they record what the next ledger must know."""
     outlives_run: bool | None
     """Whether an actor keeps it between runs: True while the agent is in memory, then False.
 
@@ -92,7 +97,9 @@ class Ledger:
         # Facts that `on_fact` was not called with yet. An empty deque would take 0.7 KB.
         self._unreported: list[tuple[int, Record]] = []
         self._count = last_seq
+        self._fenced: JournalFailed | None = None
         self.epoch = epoch
+        self.on_fence = ()
         self.outlives_run = None
 
     @property
@@ -121,8 +128,24 @@ class Ledger:
             snapshot = Snapshot(state=self.state.to_dict(), at=self._clock.now())
             self._append((snapshot,))
 
+    def fence(self, error: JournalFailed) -> None:
+        """Raise this error from every later call: a ledger of a later epoch takes its place.
+
+        What is recorded by now becomes durable, and is reported. No other event is emitted.
+        """
+        for call in self.on_fence:
+            with suppress(JournalFailed):
+                call()
+        self._fenced, self._listener = error, None
+
+    def check_fence(self) -> None:
+        """Raise the error by which it was fenced, if it was."""
+        if self._fenced is not None:
+            raise self._fenced
+
     def check_owner(self) -> None:
-        """Raise `Fenced` where another host may own the agent by now."""
+        """Raise `Fenced` where another host, or a later ledger, may own the agent by now."""
+        self.check_fence()
         if self._owner_check is not None:
             self._owner_check.check_owner()
 
@@ -141,6 +164,8 @@ class Ledger:
             RecordRefused: if one of them cannot be stored; none is recorded then.
 
         """
+        if self._fenced is not None:
+            raise self._fenced
         journal = self._journal
         if journal is not None or self._on_fact is not None:  # else nothing keeps a record
             now = self._clock.now()
@@ -164,6 +189,7 @@ class Ledger:
 
     async def durable(self) -> None:
         """Wait until all facts recorded so far are durable, and report them."""
+        self.check_fence()
         # Race: other tasks (sibling calls, hooks) may record during the wait. Those records are not
         # durable when it ends, so the number up to which records are reported is read before it
         # (test_a_fact_recorded_while_others_become_durable_is_not_reported_with_them).
