@@ -30,6 +30,8 @@ from understudy import (
     Completed,
     Failed,
     Interrupted,
+    Outcome,
+    Run,
     Runtime,
     ScriptedModel,
     Status,
@@ -49,6 +51,7 @@ from understudy.errors import (
 )
 from understudy.journal import Store
 from understudy.journal.store import DatabaseStore
+from understudy.modes import Mode
 
 
 @pytest.fixture
@@ -573,9 +576,13 @@ async def test_a_reply_that_is_too_large_fails_the_run_and_the_agent_goes_on(
 
 
 async def test_an_end_that_is_too_large_to_be_recorded_fails_the_run(sqlite: SqlitePlace) -> None:
-    """J16: as with a model whose error says far too much."""
-    model = ScriptedModel([ValueError(BIG), "small"])
-    async with opened(small(sqlite), Agent("desk", model)) as runtime:
+    """J16: as with a step of one's own that ends a run with far too much text."""
+    texts = [BIG, "small"]
+
+    async def speak(run: Run) -> Outcome:
+        return run.completed(texts.pop(0))
+
+    async with opened(small(sqlite), Agent("desk", mode=Mode([speak]))) as runtime:
         ref = runtime.spawn("desk", "t")
         failed = await soon(ref.run("go"))
         assert isinstance(failed, Failed)

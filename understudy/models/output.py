@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError
 from pydantic_core import PydanticSerializationError
 
+from understudy._base.json_values import check_text
 from understudy.errors import UsageError
 
 _FENCED = re.compile(r"\s*```(?:json)?\s*\n(.*?)\n?\s*```\s*", re.DOTALL | re.IGNORECASE)
@@ -63,6 +64,7 @@ class Output:
                 f"Agent {agent!r}: `output_type` must be a type that Pydantic can validate from "
                 f"JSON, such as a BaseModel, got {type!r} ({error})"
             ) from error
+        check_text(schema, what=f"Agent {agent!r}: the schema of `output_type` {type!r}")
         self.instructions = (
             "Your final answer is JSON that fits this schema, and nothing else, no Markdown "
             f"around it:\n{json.dumps(schema, ensure_ascii=False)}"
