@@ -177,7 +177,7 @@ class Activation:
         """Whether the run task should end after the step in progress."""
         return bool(self.passivate_futures)
 
-    def is_ending(self) -> None:
+    def cancellation_arrived(self) -> None:
         """The cancellation has arrived in the run task: its code does not go on."""
         ending, self.ending = self.ending, None
         if ending is not None:

@@ -218,7 +218,8 @@ class AgentRef(pykka.ActorRef[AgentActor]):
         """Stop the current run at once.
 
         The future resolves to its outcome, or to None if there is no run. Finished calls are kept,
-        a call under way is in doubt, the others are marked as not run.
+        a call under way is in doubt, the others are marked as not run. Async code that goes on is
+        abandoned after the `cancel_timeout` of the runtime.
 
         Args:
             message: why; the message of the run's stop signal.

@@ -229,7 +229,7 @@ class AgentSlot:
     def run_task_ended(self, activation: Activation, result: RunTaskResult) -> None:
         """The run task has ended, or is abandoned: leave its result for an actor to look at."""
         activation.task = None
-        activation.is_ending()
+        activation.cancellation_arrived()
         if self.phase is not Phase.PASSIVATING:
             activation.attempt_ended(result.crash)
             activation.result = result

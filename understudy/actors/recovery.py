@@ -151,11 +151,13 @@ class _Recovering:
         retry = AsyncRetrying(retry=WHILE_AWAY, wait=BACKOFF, before_sleep=failed)
         try:
             await retry(self._attempt, ref, settled)
-        except OwnedElsewhere as error:
-            logger.info("%s", error)
-            self._recovery._settle(ref.id, error)
         except Exception as error:  # logged, and told: the others are recovered all the same
-            logger.error("agent %r was not recovered: %s", ref.id, error)
+            if isinstance(error, OwnedElsewhere):
+                logger.info("%s", error)
+            elif settled.is_set():
+                logger.warning("the run of agent %r, which was recovered, ended: %s", ref.id, error)
+            else:
+                logger.error("agent %r was not recovered: %s", ref.id, error)
             self._recovery._settle(ref.id, error)
         finally:
             settled.set()

@@ -353,7 +353,7 @@ class RunDriver:
         if self._slot.phase is Phase.BEGINNING:
             self._slot.enter(Phase.RUNNING)
         activation = self._activation
-        activation.is_ending()
+        activation.cancellation_arrived()
         signal, activation.early_cancel = activation.early_cancel, None
         return signal
 

@@ -66,7 +66,7 @@ async def _cancelled(
     slot: AgentSlot, activation: Activation, error: BaseException
 ) -> RunTaskResult:
     """A run is cancelled only if that is recorded; any other cancellation is a crash."""
-    activation.is_ending()
+    activation.cancellation_arrived()
     task = asyncio.current_task()
     while task is not None and task.cancelling():
         task.uncancel()  # what cancels it from now on cuts off the hooks at the end of the run
