@@ -9,6 +9,7 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from understudy._base.worker_threads import WorkerThreads
+from understudy.errors import Fenced
 from understudy.journal.agent_journal import AgentJournal
 from understudy.journal.codec import MAX_RECORD_BYTES, encode
 from understudy.journal.committer import Change, Committer
@@ -187,7 +188,16 @@ class DatabaseStore:
         # while the claim is under way takes the claim with it
         # (test_a_lease_that_ends_while_a_claim_is_under_way_takes_the_claim_with_it).
         term = self._lease.term
-        owned = await self._change(lambda backend: backend.claim(agent_id, agent))
+        try:
+            owned = await self._change(lambda backend: backend.claim(agent_id, agent))
+        except Fenced:
+            # The lease was lost, of other agents. Before the heartbeat knows that and begins the
+            # next one, every claim would be refused
+            # (test_a_claim_that_finds_the_lease_lost_is_made_under_the_next_one).
+            await self._lease.wait_for_next(term)
+            if self._lease.term == term:
+                raise  # not in time, or the store is closed
+            return await self.claim(agent_id, agent)
         if owned is not None:
             self._terms[agent_id] = term
         # The lease holds in the database, but the heartbeat may not have its answer yet.

@@ -65,6 +65,7 @@ def crashes(
     followed: bool = False,
     power: bool = False,
     named: str = "",
+    since: str = "",
     hold: float = 0.0,
     broken: str | None = None,
     expected: dict[str, Any] | None = None,
@@ -75,14 +76,14 @@ def crashes(
         shutdown: the host shuts down at those points; else the process is killed.
         followed: somebody reads the events.
         power: the machine loses its power at those points.
-        named, hold: see `Points`.
+        named, since, hold: see `Points`.
         broken: the build that plays it.
         expected: the end of each agent.
 
     """
     break_(broken)
     wanted = _both(followed=followed)
-    how = {"shutdown": shutdown, "named": named, "hold": hold}
+    how = {"shutdown": shutdown, "named": named, "since": since, "hold": hold}
     return _played(folder, stops, wanted, power=power, expected=expected, **how)
 
 
