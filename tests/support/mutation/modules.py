@@ -40,7 +40,7 @@ MODULES: Mapping[str, Sequence[str]] = {
     "understudy/actors/run_driver.py": _ACTORS,
     "understudy/actors/run_task.py": _ACTORS,
     "understudy/agent/nested_runs.py": _NESTED,
-    "understudy/agent/runner.py": (*_PEOPLE, "tests/agent"),
+    "understudy/agent/runner.py": (*_PEOPLE, "tests/agent", "tests/run", "tests/test_bad_input.py"),
     "understudy/journal/agent_journal.py": _JOURNAL,
     "understudy/journal/codec.py": ("tests/journal",),
     "understudy/journal/committer.py": _JOURNAL,
@@ -53,7 +53,7 @@ MODULES: Mapping[str, Sequence[str]] = {
     "understudy/journal/store.py": _JOURNAL,
     "understudy/loop_actors/live_actors.py": ("tests/loop_actors",),
     "understudy/middleware/human_in_the_loop.py": (
-        "tests/middleware/test_human_in_the_loop.py",
+        *("tests/middleware/test_human_in_the_loop.py", "tests/middleware/test_sub_agent.py"),
         *_PEOPLE,
     ),
     "understudy/middleware/sub_agent.py": _NESTED,
