@@ -15,6 +15,7 @@ _ACTORS = (
     "tests/actors/test_agent_recovery.py",
     "tests/actors/test_agent_keeping.py",
     "tests/actors/test_agent_store.py",
+    "tests/actors/test_agent_store_failures.py",
 )
 _JOURNAL = (
     "tests/journal",
@@ -23,7 +24,7 @@ _JOURNAL = (
 )
 _TOOLS = (
     *("tests/tools", "tests/durability", "tests/run", "tests/modes/test_pipeline.py"),
-    *("tests/middleware/test_base.py", "tests/middleware/test_sub_agent.py"),
+    "tests/middleware",
 )
 _STOPPING = ("tests/test_stopping.py", "tests/run", "tests/modes/steps", "tests/durability")
 _PEOPLE = ("tests/test_interrupts.py", "tests/test_settled_inside.py", "tests/tools")
