@@ -405,6 +405,30 @@ def test_a_signal_after_the_loop_of_the_run_has_ended_is_refused(loop_is: str, c
     loop.close()
 
 
+async def test_an_attempt_that_has_returned_its_outcome_takes_no_more_signals() -> None:
+    """P3: the run waits for a person, and its state is the caller's by now."""
+    runs: list[Run] = []
+
+    class Keeps(Middleware):
+        async def before_model(self, run: Run, request: Any) -> None:
+            runs.append(run)
+
+    agent = Agent(
+        "a",
+        ScriptedModel([call("look", {"x": 1}), "done"]),
+        tools=[look],
+        middleware=[Keeps()],
+        interrupt_on={"look": True},
+    )
+    asked = await agent.execute("go")
+    assert isinstance(asked, Interrupted)
+    with pytest.raises(UsageError, match="the run is over"):
+        runs[0].signal(SIGNAL)
+    with pytest.raises(UsageError, match="the run is over"):
+        runs[0].escalate()
+    completed(await agent.resume(asked.state, asked.decide(approve())))
+
+
 def test_a_continuation_after_a_final_reply_asks_the_model_again_with_a_user_message() -> None:
     """P3: providers want the user to speak before the model does again."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -231,6 +231,32 @@ async def test_a_status_that_could_not_be_kept_does_not_fail_the_next_message(
         backend.mend()
         assert completed(await soon(ref.run("go"))).text == "two"
         assert ref.status() is Status.IDLE
+
+
+@pytest.mark.parametrize("method", ["claim", "compact", "delete", "release"])
+async def test_a_change_that_the_store_cannot_make_is_tried_again_or_told(
+    sqlite: SqlitePlace, method: str, ran: list[str]
+) -> None:
+    """J16: one that is away for a moment is waited for, one that is broken is not."""
+    backend = FaultyBackend(sqlite.backend())
+    backend.lease = 60.0  # else nothing need be released
+    async with opened(DatabaseStore(backend), desk(ran, "one", "two")) as runtime:
+        ref = runtime.spawn("desk", "t")
+        ask: dict[str, Callable[[], Awaitable[Any]]] = {
+            "claim": lambda: runtime.spawn("desk", "new").run("go"),
+            "compact": ref.compact,
+            "delete": lambda: runtime.delete("t"),
+            "release": ref.compact,  # it is passivated for that
+        }
+        assert isinstance(await soon(ref.run("go")), Completed)
+        backend.fail(method, fault=broken, times=100)
+        with pytest.raises(StoreBroken):
+            await soon(ask[method]())
+        assert backend.mend()
+        assert isinstance(await soon(ref.run("go")), Completed)
+        backend.fail(method)
+        await soon(ask[method]())
+        assert backend.mend()
 
 
 # --------------------------------------------------------------- unknown outcome (J16)

@@ -15,6 +15,7 @@ _ACTORS = (
     "tests/actors/test_agent_recovery.py",
     "tests/actors/test_agent_keeping.py",
     "tests/actors/test_agent_store.py",
+    "tests/actors/test_agent_store_failures.py",
 )
 _JOURNAL = (
     "tests/journal",
@@ -23,7 +24,7 @@ _JOURNAL = (
 )
 _TOOLS = (
     *("tests/tools", "tests/durability", "tests/run", "tests/modes/test_pipeline.py"),
-    *("tests/middleware/test_base.py", "tests/middleware/test_sub_agent.py"),
+    "tests/middleware",
 )
 _STOPPING = ("tests/test_stopping.py", "tests/run", "tests/modes/steps", "tests/durability")
 _PEOPLE = ("tests/test_interrupts.py", "tests/test_settled_inside.py", "tests/tools")
@@ -40,7 +41,7 @@ MODULES: Mapping[str, Sequence[str]] = {
     "understudy/actors/run_driver.py": _ACTORS,
     "understudy/actors/run_task.py": _ACTORS,
     "understudy/agent/nested_runs.py": _NESTED,
-    "understudy/agent/runner.py": (*_PEOPLE, "tests/agent"),
+    "understudy/agent/runner.py": (*_PEOPLE, "tests/agent", "tests/run", "tests/test_bad_input.py"),
     "understudy/journal/agent_journal.py": _JOURNAL,
     "understudy/journal/codec.py": ("tests/journal",),
     "understudy/journal/committer.py": _JOURNAL,
@@ -53,7 +54,7 @@ MODULES: Mapping[str, Sequence[str]] = {
     "understudy/journal/store.py": _JOURNAL,
     "understudy/loop_actors/live_actors.py": ("tests/loop_actors",),
     "understudy/middleware/human_in_the_loop.py": (
-        "tests/middleware/test_human_in_the_loop.py",
+        *("tests/middleware/test_human_in_the_loop.py", "tests/middleware/test_sub_agent.py"),
         *_PEOPLE,
     ),
     "understudy/middleware/sub_agent.py": _NESTED,
