@@ -79,7 +79,7 @@ class Activation:
     journal: OwnedJournal
 
     def __init__(self, agent: Agent) -> None:
-        self.agent = agent
+        self.agent: Agent = agent
         self.task: asyncio.Task[None] | None = None
         """The run task, until it has ended."""
         self.result: RunTaskResult | None = None
@@ -101,7 +101,7 @@ class Activation:
         """Pauses the run after its next model reply."""
         self.early_cancel: StopSignal | None = None
         """A cancel that came before the first record of the run that it is for."""
-        self.self_started_runs = 0
+        self.self_started_runs: int = 0
         """How many runs in a row the agent has started by messages to itself."""
 
     @property

@@ -36,7 +36,7 @@ from understudy.loop_actors.supervisor import (
 from understudy.state.records import Snapshot
 from understudy.stopping import StopReason, StopSignal
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 STOP_SECONDS = 5.0
 """How long actors may take to stop once their run tasks are cancelled."""

@@ -32,7 +32,7 @@ from understudy.loop_actors.monitor import Lifetime
 from understudy.loop_actors.supervisor import SupervisorTree
 from understudy.state.agent_state import AgentState
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,9 +79,9 @@ class AgentHost:
         idle_timeout: float | None,
         deps_for: Callable[[str], Any] | None,
     ) -> None:
-        self.lifetime = Lifetime()
-        self.directory = Directory(agents, self.lifetime)
-        self.activator = Activator(self.directory)
+        self.lifetime: Lifetime = Lifetime()
+        self.directory: Directory = Directory(agents, self.lifetime)
+        self.activator: Activator = Activator(self.directory)
         self.threads = threads
         self._loop_monitor: LoopMonitor | None = None
         self._make_services: Callable[

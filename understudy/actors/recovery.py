@@ -13,7 +13,7 @@ from understudy.journal import IndexStatus
 from understudy.loop_actors.future import Future
 from understudy.outcomes import Outcome
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 async def recover(agent_host: AgentHost, at_once: int) -> list[AgentRef]:

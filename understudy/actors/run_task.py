@@ -13,7 +13,7 @@ from understudy.outcomes import Outcome
 from understudy.run.run import AttemptEnded
 from understudy.stopping import StopSignal
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 def start_run_task(

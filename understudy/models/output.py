@@ -44,7 +44,7 @@ class Output:
         self.key = key
         self.type = type
         self._adapter: TypeAdapter[Any] | None = None
-        self.instructions = ""
+        self.instructions: str = ""
         """The instructions that describe the type, after all others; empty for text."""
         if type is None or type is str:
             return

@@ -14,7 +14,7 @@ from understudy.state.agent_state import AgentState
 from understudy.state.fold import apply
 from understudy.state.records import ChildRecord, Record, Snapshot
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 Listener = Callable[[Event], None]
 FactListener = Callable[[int, Record], None]

@@ -16,7 +16,7 @@ from understudy.loop_actors.ref import LoopActorRef
 from understudy.loop_actors.supervisor.errors import ChildStartFailed, Shutdown
 from understudy.loop_actors.supervisor.spec import StartChild
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 Sleep = Callable[[float], Awaitable[None]]
 """Waits for so many seconds: `asyncio.sleep`, or a replacement in tests."""
