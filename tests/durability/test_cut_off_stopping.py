@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -49,7 +49,7 @@ class Story:
     limit: int | None = None
     on_limit: Any = "stop"
     max_runs: int = 4
-    early_stopping: str = "force"
+    early_stopping: Literal["force", "generate"] = "force"
     max_overrides: int = 1
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic_ai.messages import ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart
 
-from tests.support.agents import results
+from tests.support.agents import completed, results
 from tests.support.loops import own_tasks
 from understudy import (
     Agent,
@@ -409,6 +409,21 @@ def test_the_context_tells_a_tool_of_its_call_and_is_not_in_the_schema() -> None
     assert list(offered.parameters_json_schema["properties"]) == ["word"]
 
 
+def test_a_context_may_name_the_type_of_its_deps() -> None:
+    """T3: for type checkers; at run time it is a context as any other."""
+
+    def count(here: ToolContext[list[str]], word: str) -> ToolResult[int]:
+        return ToolResult("counted", value=here.deps.count(word))
+
+    model = ScriptedModel([call("count", {"word": "x"}), "done"])
+    agent = Agent[list[str], Any]("boss", model, tools=[count])
+    outcome = completed(agent.execute_sync("go", deps=["x", "x"], until_tool=count))
+    assert outcome.tool_result is not None
+    assert outcome.tool_result.value == 2
+    (offered,) = model.requests[0].parameters.function_tools
+    assert list(offered.parameters_json_schema["properties"]) == ["word"]
+
+
 def test_the_context_is_optional() -> None:
     """T3."""
     outcome, _ = run_once(add, {"a": 1})
@@ -421,8 +436,13 @@ def test_a_context_that_is_not_the_first_parameter_is_an_error() -> None:
     def late(word: str, here: ToolContext) -> str:
         return word
 
+    def typed(word: str, here: ToolContext[int]) -> str:
+        return word
+
     with pytest.raises(UsageError, match=r"'late'.*first parameter.*'here'"):
         tool(late)
+    with pytest.raises(UsageError, match=r"'typed'.*first parameter.*'here'"):
+        tool(typed)
 
 
 def test_the_model_cannot_shadow_the_context() -> None:

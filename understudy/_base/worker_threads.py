@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 
 from understudy.errors import UsageError
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 T = TypeVar("T")
 _IDLE_SECONDS = 10.0
 

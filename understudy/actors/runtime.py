@@ -7,9 +7,10 @@ import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, overload
 
 from understudy._base.clock import Clock, NewId, SystemClock, new_random_id
+from understudy._base.type_variables import DepsT, OutputT
 from understudy._base.worker_threads import WorkerThreads
 from understudy.actors.agent_directory import checked_id
 from understudy.actors.agent_events import Status
@@ -69,6 +70,34 @@ class Runtime:
 
     """
 
+    @overload
+    def __init__(
+        self,
+        agents: Iterable[Agent] = (),
+        *,
+        store: str | Store = "memory:",
+        durability: Durability = "full",
+        deps_for: None = None,
+        idle_timeout: float | None = IDLE_TIMEOUT,
+        max_threads: int = 64,
+        stop_timeout: float | None = None,
+        clock: Clock | None = None,
+        new_id: NewId | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        agents: Iterable[Agent[DepsT, Any]] = (),
+        *,
+        store: str | Store = "memory:",
+        durability: Durability = "full",
+        deps_for: Callable[[str], DepsT | None],
+        idle_timeout: float | None = IDLE_TIMEOUT,
+        max_threads: int = 64,
+        stop_timeout: float | None = None,
+        clock: Clock | None = None,
+        new_id: NewId | None = None,
+    ) -> None: ...
     def __init__(
         self,
         agents: Iterable[Agent] = (),
@@ -180,6 +209,24 @@ class Runtime:
 
     # ------------------------------------------------------------------- agents
 
+    @overload
+    def spawn(
+        self,
+        agent: Agent[DepsT, OutputT],
+        id: str | None = None,
+        *,
+        deps: DepsT | None = None,
+        values: Mapping[str, Any] | None = None,
+    ) -> AgentRef[OutputT]: ...
+    @overload
+    def spawn(
+        self,
+        agent: str,
+        id: str | None = None,
+        *,
+        deps: Any = None,
+        values: Mapping[str, Any] | None = None,
+    ) -> AgentRef: ...
     def spawn(
         self,
         agent: str | Agent,

@@ -308,8 +308,8 @@ def _stack(
 
 
 def _merge_tools(
-    into: Mapping[str, Tool[Any]], tools: object, *, agent: str, owner: str
-) -> dict[str, Tool[Any]]:
+    into: Mapping[str, Tool], tools: object, *, agent: str, owner: str
+) -> dict[str, Tool]:
     if isinstance(tools, (str, Tool)) or not isinstance(tools, Sequence):
         raise UsageError(f"Agent {agent!r}: {owner} must be a list of functions, got {tools!r}")
     merged = dict(into)

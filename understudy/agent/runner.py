@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypedDict, Unpack
+from typing import Any, Generic, TypedDict, Unpack
 
 from pydantic_ai.messages import ModelRequest
 from pydantic_ai.models import Model
 
 from understudy._base.clock import Clock, NewId, SystemClock, new_random_id
 from understudy._base.json_values import checked_json
+from understudy._base.type_variables import DepsT
 from understudy._base.worker_threads import WorkerThreads
 from understudy.agent.nested_runs import NestedRuns, models_of, seeds_of
 from understudy.errors import DecisionError, NotInterrupted, UsageError
@@ -53,10 +54,10 @@ WITHDRAWN = withdrawn_by("a new message took the place of the run")
 _THREADS = WorkerThreads()
 
 
-class EnvironmentOptions(TypedDict, total=False):
+class EnvironmentOptions(TypedDict, Generic[DepsT], total=False):
     """The options that `Agent.execute` and `Agent.resume` have in common; none is stored."""
 
-    deps: Any
+    deps: DepsT | None
     pause_when: PauseWhen | None
     clock: Clock | None
     new_id: NewId | None

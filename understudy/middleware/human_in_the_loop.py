@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from understudy._base.json_values import checked_json, is_time_span
 from understudy.errors import UsageError
@@ -23,7 +23,7 @@ from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall
 from understudy.tools import ToolContext
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 When = Callable[[dict[str, Any], ToolContext], Any]
 Display = Callable[[dict[str, Any], ToolContext], Any]
@@ -60,7 +60,7 @@ class HumanInTheLoop(Middleware):
         rules: Mapping[str, Rule],
         *,
         expires_after: float | None = None,
-        on_expiry: str = "reject",
+        on_expiry: Literal["reject"] = "reject",
     ) -> None:
         if not isinstance(rules, Mapping):
             raise UsageError(

@@ -52,7 +52,7 @@ class ToolCall:
 
     key: str
     """`run.turn.index`: the same each time that this call runs."""
-    tool: Tool[Any]
+    tool: Tool
     tool_call_id: str
     arguments: dict[str, Any]
     """Canonical: validated, with defaults filled in, as JSON data."""

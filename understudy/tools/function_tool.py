@@ -9,8 +9,8 @@ from __future__ import annotations
 import functools
 import inspect
 import json
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Generic, Literal, Protocol, TypeVar, cast, overload
+from collections.abc import Callable, Mapping
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, cast, overload
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
@@ -25,7 +25,9 @@ from understudy._base.json_values import (
     read_json,
     reason,
 )
+from understudy._base.type_variables import DepsT, FunctionT_co
 from understudy.errors import UsageError
+from understudy.tools.context import ToolContext
 from understudy.tools.result import InvalidArguments, ToolResult
 from understudy.tools.schema import (
     error_text,
@@ -36,11 +38,16 @@ from understudy.tools.schema import (
     takes_context,
 )
 
+F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
 R = TypeVar("R")
 OnUnknown = Literal["ask", "tell"]
 
+ToolFunction = Callable[Concatenate[ToolContext[DepsT], ...], Any] | Callable[..., Any]
+"""What may be a tool: a `Tool`, or any function. The first form lets type checkers see its deps."""
 
-class Tool(Generic[R]):
+
+class Tool(Generic[FunctionT_co]):
     """A function with its schema. Create one with `@tool`; it is still callable as the function.
 
     Args:
@@ -65,7 +72,7 @@ class Tool(Generic[R]):
 
     def __init__(
         self,
-        function: Callable[..., Coroutine[Any, Any, R]] | Callable[..., R],
+        function: FunctionT_co,
         *,
         name: str | None = None,
         description: str | None = None,
@@ -78,7 +85,7 @@ class Tool(Generic[R]):
     ) -> None:
         if not callable(function):
             raise UsageError(f"A tool must be a function, got {function!r}")
-        self.function = function
+        self.function: FunctionT_co = function
         self.name: str = name or str(getattr(function, "__name__", type(function).__name__))
         _check_options(self.name, timeout=timeout, on_unknown=on_unknown)
         self.sequential = sequential
@@ -87,7 +94,7 @@ class Tool(Generic[R]):
         self.inline = inline
         self.on_unknown = on_unknown
         self.version = version
-        self.is_async = is_async(function)
+        self.is_async: bool = is_async(function)
         if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
             raise UsageError(f"Tool {self.name!r} is a generator: return one value instead")
         if inline and timeout is not None:
@@ -98,7 +105,7 @@ class Tool(Generic[R]):
             )
 
         hints, signature = hints_of(function, self.name)
-        self.takes_context = takes_context(self.name, signature, hints)
+        self.takes_context: bool = takes_context(self.name, signature, hints)
         self._return_type = return_type(hints.get("return", Any))
         schema = schema_tool(
             function,
@@ -112,13 +119,13 @@ class Tool(Generic[R]):
         self._schema = schema.function_schema
         self._validator = schema.function_schema.validator
         self.definition: ToolDefinition = schema.tool_def
-        self.description = schema.description or ""
+        self.description: str = schema.description or ""
         self.parameters: dict[str, Any] = schema.tool_def.parameters_json_schema
-        self.fingerprint = digest([self.name, self.parameters, version])
+        self.fingerprint: str = digest([self.name, self.parameters, version])
         functools.update_wrapper(self, function, updated=())
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the plain function, as a test would."""
+    def __call__(self: Tool[Callable[P, R]], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function itself, as a test would."""
         return self.function(*args, **kwargs)
 
     def __repr__(self) -> str:
@@ -233,16 +240,11 @@ class Tool(Generic[R]):
 class ToolDecorator(Protocol):
     """What `tool(...)` with options returns."""
 
-    @overload
-    def __call__(self, function: Callable[..., Coroutine[Any, Any, R]], /) -> Tool[R]: ...
-    @overload
-    def __call__(self, function: Callable[..., R], /) -> Tool[R]: ...
+    def __call__(self, function: F, /) -> Tool[F]: ...
 
 
 @overload
-def tool(function: Callable[..., Coroutine[Any, Any, R]], /) -> Tool[R]: ...
-@overload
-def tool(function: Callable[..., R], /) -> Tool[R]: ...
+def tool(function: F, /) -> Tool[F]: ...
 @overload
 def tool(
     *,
@@ -255,9 +257,7 @@ def tool(
     on_unknown: OnUnknown | None = None,
     version: str = "",
 ) -> ToolDecorator: ...
-def tool(
-    function: Callable[..., Any] | None = None, /, **options: Any
-) -> Tool[Any] | ToolDecorator:
+def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Tool | ToolDecorator:
     """Create a `Tool` from a function: `@tool`, or `@tool(timeout=30, ...)` with its options."""
     if function is not None:
         return Tool(function)
@@ -275,7 +275,7 @@ def _ordered(value: Any) -> Any:
     return value
 
 
-def as_tool(given: object) -> Tool[Any]:
+def as_tool(given: object) -> Tool:
     """`given` if it is a `Tool`, or a new one for a function.
 
     Raises:
@@ -301,5 +301,7 @@ def _exit_loop() -> ToolResult[str]:
     return ToolResult("", escalate=True, skip_summarization=True)
 
 
-exit_loop = Tool(_exit_loop, name="exit_loop", inline=True, idempotent=True)
+exit_loop: Tool[Callable[[], ToolResult[str]]] = Tool(
+    _exit_loop, name="exit_loop", inline=True, idempotent=True
+)
 """Ends the nearest loop around the agent that calls it, and that agent's own run."""

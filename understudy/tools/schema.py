@@ -59,7 +59,8 @@ def takes_context(name: str, signature: inspect.Signature, hints: Mapping[str, A
                     else "Annotate it: the annotation becomes part of the tool's schema."
                 )
             )
-        if hints[parameter.name] is ToolContext:
+        hint = hints[parameter.name]
+        if hint is ToolContext or get_origin(hint) is ToolContext:
             if index != 0:
                 raise UsageError(
                     f"Tool {name!r}: ToolContext must be the first parameter, not "
@@ -85,7 +86,7 @@ def schema_tool(
     description: str | None,
     sequential: bool,
     context: bool,
-) -> SchemaTool[Any]:
+) -> SchemaTool:
     """Pydantic AI's tool for a placeholder function without the context parameter.
 
     It has the schema and the validator; the placeholder is never called.

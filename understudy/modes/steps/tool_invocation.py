@@ -373,7 +373,7 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
         yield error
 
 
-def _timeout_text(tool: Tool[Any]) -> str:
+def _timeout_text(tool: Tool) -> str:
     return f"{tool.name!r} did not answer within its limit of {tool.timeout} seconds."
 
 

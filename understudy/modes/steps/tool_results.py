@@ -10,6 +10,7 @@ from pydantic_ai.messages import ToolReturnPart
 
 from understudy._base.json_values import as_json, checked_json, storable_text
 from understudy.errors import RecordRefused, UsageError
+from understudy.events import ToolOutcome
 from understudy.interrupts import Decision, Halt, Interrupt, Request
 from understudy.modes.steps.check_stop import halt_request
 from understudy.modes.steps.tool_arguments import ReadyCall, as_tool_call, prepare, record_request
@@ -32,10 +33,8 @@ DOUBT_ANSWERS = (
     "effect, approve() if it did not and is to run now, reject() if it did not and must not run."
 )
 
-PartOutcome = Literal["success", "failed", "denied", "interrupted"]
 
-
-def make_part(run: Run, call: Call, content: Any, outcome: PartOutcome) -> ToolReturnPart:
+def make_part(run: Run, call: Call, content: Any, outcome: ToolOutcome) -> ToolReturnPart:
     return ToolReturnPart(
         tool_name=call.part.tool_name,
         content=content,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from types import NoneType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from understudy._base.type_variables import DepsT_contra
 from understudy.errors import UsageError
 from understudy.modes.steps.execute_tools import caught
 from understudy.modes.workflows.workflow import RunAgents, Workflow, failure, first_failure, key_of
@@ -15,8 +16,11 @@ from understudy.run.run import AttemptEnded, Run
 from understudy.state.workflow_progress import Progress
 from understudy.stopping import StopReason, StopSignal, StopSignals
 
+if TYPE_CHECKING:
+    from understudy.agent.agent import Agent
 
-class Parallel(Workflow):
+
+class Parallel(Workflow[DepsT_contra]):
     """Runs all agents at the same time. Each sees the conversation before, not its siblings.
 
     When all are done, their messages and changed values are merged into the workflow's in declared
@@ -35,7 +39,9 @@ class Parallel(Workflow):
 
     _arrow = " | "
 
-    def __init__(self, agents: Sequence[Any], return_failures: bool = False) -> None:
+    def __init__(
+        self, agents: Sequence[Agent[DepsT_contra, Any]], return_failures: bool = False
+    ) -> None:
         if not isinstance(return_failures, bool):
             raise UsageError(
                 f"Parallel: `return_failures` must be True or False, got {return_failures!r}"

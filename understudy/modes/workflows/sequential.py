@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from understudy._base.type_variables import DepsT_contra
 from understudy.modes.workflows.workflow import (
     RunAgents,
     Workflow,
@@ -16,8 +17,11 @@ from understudy.outcomes import Outcome
 from understudy.run.run import ESCALATED, Run
 from understudy.state.workflow_progress import Progress
 
+if TYPE_CHECKING:
+    from understudy.agent.agent import Agent
 
-class Sequential(Workflow):
+
+class Sequential(Workflow[DepsT_contra]):
     """Runs each agent once, in order: `Agent("doc", mode=Sequential([writer, reviewer]))`.
 
     Its text is the last text of an agent in it. An agent that fails, fails the whole. An agent that
@@ -32,7 +36,7 @@ class Sequential(Workflow):
 
     """
 
-    def __init__(self, agents: Sequence[Any]) -> None:
+    def __init__(self, agents: Sequence[Agent[DepsT_contra, Any]]) -> None:
         super().__init__(_RunInOrder(agents))
 
 
