@@ -350,7 +350,9 @@ class Run(Generic[DepsT_co]):
 
         For steps and hooks; tools return `ToolResult(escalate=True)`. Without a loop around it
         nothing follows. In a hook of a `Loop` itself, such as `on_message`, it ends that loop after
-        the agent that runs now.
+        the agent that runs now. In one of a `Sequential` or `Parallel` inside a loop, such as
+        `on_run_start`, no further agent of it runs: a `Sequential` ends after the agent that runs
+        now, a `Parallel` whose agents have begun when all of them are done.
 
         Raises:
             UsageError: when the run is over.

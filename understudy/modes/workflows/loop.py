@@ -8,9 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from understudy._base.type_variables import DepsT_contra
 from understudy.errors import UsageError
-from understudy.modes.workflows.workflow import RunAgents, Workflow, failure, first_failure
+from understudy.modes.workflows.workflow import (
+    RunAgents,
+    Workflow,
+    escalated_itself,
+    failure,
+    first_failure,
+)
 from understudy.outcomes import Outcome
-from understudy.run.run import ESCALATED, Run
+from understudy.run.run import Run
 from understudy.state.workflow_progress import Progress
 
 if TYPE_CHECKING:
@@ -60,8 +66,7 @@ class _RunInRounds(RunAgents):
         if failed is not None:
             return failure(run, failed)
         escalated = any(result.escalated for result in progress.results.values())
-        begun = any(child.run is not None for child in run.state.agents.values())
-        if escalated or (ESCALATED in run.current.once and not begun):
+        if escalated or escalated_itself(run):
             return run.completed(progress.text)
         if len(progress.results) < len(self.agents):
             return await self.run_one(run, progress.round, len(progress.results))

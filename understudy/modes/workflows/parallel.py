@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 from understudy._base.type_variables import DepsT_contra
 from understudy.errors import UsageError
 from understudy.modes.steps.execute_tools import caught
-from understudy.modes.workflows.workflow import RunAgents, Workflow, failure, first_failure, key_of
+from understudy.modes.workflows.workflow import (
+    RunAgents,
+    Workflow,
+    escalated_itself,
+    failure,
+    first_failure,
+    inside_loop,
+    key_of,
+)
 from understudy.outcomes import Failed, Interrupted, Outcome, Paused
 from understudy.run.run import AttemptEnded, Run
 from understudy.state.workflow_progress import Progress
@@ -62,7 +70,7 @@ class _RunTogether(RunAgents):
         if failed is not None:
             return failure(run, failed)
         missing = [index for index in range(len(self.agents)) if index not in progress.results]
-        if not missing:
+        if not missing or (escalated_itself(run) and inside_loop(run)):
             return run.completed(_text(progress))
         outcomes = await self._outcomes(run, missing)
         if self._ends_all(outcomes):

@@ -9,12 +9,13 @@ from understudy._base.type_variables import DepsT_contra
 from understudy.modes.workflows.workflow import (
     RunAgents,
     Workflow,
+    escalated_itself,
     failure,
     first_failure,
     inside_loop,
 )
 from understudy.outcomes import Outcome
-from understudy.run.run import ESCALATED, Run
+from understudy.run.run import Run
 from understudy.state.workflow_progress import Progress
 
 if TYPE_CHECKING:
@@ -49,8 +50,7 @@ class _RunInOrder(RunAgents):
             return failure(run, failed)
         done = len(progress.results)
         escalated = any(result.escalated for result in progress.results.values())
-        begun = any(child.run is not None for child in run.state.agents.values())
-        escalated = escalated or (ESCALATED in run.current.once and not begun)
+        escalated = escalated or escalated_itself(run)
         if done == len(self.agents) or (escalated and inside_loop(run)):
             return run.completed(progress.text)
         return await self.run_one(run, 0, done)

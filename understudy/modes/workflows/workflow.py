@@ -162,6 +162,12 @@ def first_failure(progress: Progress) -> AgentResult | None:
     return None
 
 
+def escalated_itself(run: Run) -> bool:
+    """Whether a hook of the workflow has escalated, and no agent of it is under way."""
+    begun = any(child.run is not None for child in run.state.agents.values())
+    return ESCALATED in run.current.once and not begun
+
+
 def inside_loop(run: Run) -> bool:
     """Whether this workflow runs inside a `Loop`, which an agent that escalates ends."""
     while run.parent is not None and run.current.shared is not None:
