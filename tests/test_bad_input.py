@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,6 +19,7 @@ from understudy import (
     NotInterrupted,
     Paused,
     ScriptedModel,
+    ToolContext,
     UsageError,
     approve,
     call,
@@ -164,6 +166,40 @@ def test_a_tool_without_annotations_is_refused_naming_the_parameter() -> None:
     for make in (tool, lambda f: Agent("a", ScriptedModel([]), tools=[f])):
         with pytest.raises(UsageError, match=r"'lookup'.*'order'.*[Aa]nnotat"):
             make(lookup)
+
+
+def many(*numbers: int) -> int:
+    return sum(numbers)
+
+
+async def keywords(first: int, **others: str) -> str:
+    return f"{first} {others}"
+
+
+def unannotated(*args, **kwargs):  # type: ignore[no-untyped-def]  # as of a bare decorator
+    return args, kwargs
+
+
+def contexts(*contexts: ToolContext) -> str:
+    return str(contexts)
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        (many, r"'many'.*\*numbers takes.*list\[int\]"),
+        (keywords, r"'keywords'.*\*\*others takes.*dict\[str, int\]"),
+        (functools.partial(keywords, 1), r"\*\*others takes.*dict\[str, int\]"),
+        (unannotated, r"'unannotated'.*\*args.*functools.wraps"),
+        (contexts, r"'contexts'.*\*contexts"),
+    ],
+    ids=["args", "kwargs", "partial", "wrapper", "contexts"],
+)
+def test_a_tool_that_takes_any_number_of_arguments_is_refused(function: Any, told: str) -> None:
+    """T8."""
+    for make in (tool, lambda f: Agent("a", ScriptedModel([]), tools=[f])):
+        with pytest.raises(UsageError, match=told):
+            make(function)
 
 
 @pytest.mark.parametrize(

@@ -449,7 +449,7 @@ def test_the_model_cannot_shadow_the_context() -> None:
     """T3: not by an argument of its name, not by arguments named as its fields."""
     seen: list[Any] = []
 
-    def look(ctx: ToolContext, deps: str, state: str, tool_call_id: str, **more: str) -> str:
+    def look(ctx: ToolContext, deps: str, state: str, tool_call_id: str) -> str:
         seen.append((ctx, deps))
         return "ok"
 
@@ -463,13 +463,13 @@ def test_the_model_cannot_shadow_the_context() -> None:
     real = object()
     outcome = Agent("a", model, tools=[look]).execute_sync("go", deps=real)
     assert isinstance(outcome, Completed)
-    assert returns(outcome)[0].outcome == "success"
-    for ctx, deps in seen:
-        assert isinstance(ctx, ToolContext)
-        assert ctx.deps is real
-        assert isinstance(ctx.state, AgentState)
-        assert ctx.tool_call_id in ("c-1", "c-2")
-        assert deps == "mine"
+    assert [part.outcome for part in returns(outcome)] == ["success", "failed"]
+    ((ctx, deps),) = seen
+    assert isinstance(ctx, ToolContext)
+    assert ctx.deps is real
+    assert isinstance(ctx.state, AgentState)
+    assert ctx.tool_call_id == "c-1"
+    assert deps == "mine"
 
 
 def set_key(state: AgentState) -> None:

@@ -65,8 +65,8 @@ class Tool(Generic[FunctionT_co]):
         version: part of what an approval is bound to; change it when the tool's meaning changes.
 
     Raises:
-        UsageError: for a parameter without annotation, options that do not fit together, or a
-            signature that has no schema.
+        UsageError: for a parameter without annotation, `*args` or `**kwargs`, options that do not
+            fit together, or a signature that has no schema.
 
     """
 
@@ -183,8 +183,6 @@ class Tool(Generic[FunctionT_co]):
         """Validated arguments as positional and keyword arguments, without the context."""
         keywords = dict(checked)
         positional = [keywords.pop(name) for name in self._schema.positional_fields]
-        if self._schema.var_positional_field is not None:
-            positional.extend(keywords.pop(self._schema.var_positional_field))
         return positional, keywords
 
     # --------------------------------------------------------------------- values
