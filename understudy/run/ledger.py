@@ -231,6 +231,11 @@ class ChildLedger(Ledger):
             *(ChildRecord(child=self._child, name=self._name, record=record) for record in records)
         )
 
+    def check(self, record: Record, *, spare: int = 0) -> None:
+        self._parent.check(
+            ChildRecord(child=self._child, name=self._name, record=record), spare=spare
+        )
+
     @property
     def has_unflushed(self) -> bool:
         return self._parent.has_unflushed

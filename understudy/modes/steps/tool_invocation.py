@@ -28,6 +28,7 @@ from understudy.modes.steps.tool_results import (
     halt_result,
     make_part,
     questions_asked,
+    refused_result,
     result_of,
     stop_result,
     timed_out_result,
@@ -130,8 +131,7 @@ async def invoke(run: Run, ready: ReadyCall) -> None:
         try:
             run.record(result)
         except RecordRefused as refused:  # too large: but the tool ran, and must not run again
-            text = f"{ready.tool.name!r} ran, but its result cannot be kept: {refused}"
-            run.record(failed_result(run, ready.call, text))
+            run.record(refused_result(run, ready, result, refused))
     if cancelled():
         # The tool swallowed the cancellation. Its result is kept, and the task ends nevertheless
         # (test_a_tool_that_swallows_the_cancellation_of_its_execution_does_not_save_it).

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import ValidationError
@@ -113,6 +114,18 @@ def stop_result(run: Run, call: Call, signal: StopSignal) -> Result:
     """The result of a tool that raised `StopAgent`, with its signal: a crash cannot part them."""
     part = make_part(run, call, f"Stopped the run: {signal}", "interrupted")
     return Result(call_key=call.key, part=part, signal=signal.to_dict())
+
+
+def refused_result(run: Run, ready: ReadyCall, refused: Result, error: RecordRefused) -> Result:
+    """The result in place of one that is too large to be kept. A stop and a halt stand."""
+    if refused.signal is not None:
+        signal = StopSignal.from_dict(refused.signal)
+        message = f"its message cannot be kept: {error}"
+        return stop_result(run, ready.call, replace(signal, message=message, context={}))
+    if refused.halt is not None:
+        return halt_result(run, ready, Halt(f"its message cannot be kept: {error}"))
+    text = f"{ready.tool.name!r} ran, but its result cannot be kept: {error}"
+    return failed_result(run, ready.call, text)
 
 
 def cancelled_inside_result(run: Run, ready: ReadyCall) -> Result | None:
