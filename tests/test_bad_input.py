@@ -29,6 +29,9 @@ from understudy.errors import MissingValue, SchemaVersionError
 from understudy.middleware import HumanInTheLoop, Middleware, Prepared
 from understudy.modes import Mode
 
+HALF = "half \ud800"
+"""Text that is not valid Unicode, as that of an undecodable file name."""
+
 
 def note(text: str) -> str:
     return text
@@ -100,6 +103,7 @@ class NotPlain(Middleware):
         ("max_runs", True, ["max_runs", "True"]),
         ("max_runs", None, ["max_runs", "None"]),
         ("early_stopping", "Generate", ["early_stopping", "'generate'", "'force'"]),
+        ("early_stopping_prompt", HALF, ["early_stopping_prompt", "valid Unicode"]),
         ("max_overrides", -1, ["max_overrides", "-1", "at least 0"]),
         ("max_overrides", True, ["max_overrides", "True", "at least 0"]),
         ("early_stopping", "never", ["early_stopping", "'never'", "'force'"]),
@@ -205,6 +209,9 @@ def test_a_tool_that_takes_any_number_of_arguments_is_refused(function: Any, tol
 @pytest.mark.parametrize(
     ("options", "told"),
     [
+        ({"name": ""}, ["name", "not empty"]),
+        ({"name": 3}, ["name", "3"]),
+        ({"name": HALF}, ["name", "valid Unicode"]),
         ({"timeout": 0}, ["timeout", "above 0"]),
         ({"timeout": -1}, ["timeout", "-1"]),
         ({"timeout": "5"}, ["timeout", "'5'"]),
@@ -218,7 +225,8 @@ def test_a_tools_option_of_the_wrong_kind_is_refused(
     """R8."""
     with pytest.raises(UsageError) as raised:
         tool(**options)(note)
-    assert all(word in str(raised.value) for word in ["'note'", *told])
+    assert all(word in str(raised.value) for word in told)
+    assert "name" in options or "'note'" in str(raised.value)
 
 
 def test_an_async_tool_cannot_be_inline() -> None:

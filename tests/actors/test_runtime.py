@@ -37,6 +37,9 @@ from understudy.actors import AgentInfo, AgentTree, Future
 from understudy.errors import ForkedRuntime
 from understudy.middleware import SubAgent
 
+HALF = "half \ud800"
+"""Text that is not valid Unicode."""
+
 
 def echo(name: str = "echo", **options: Any) -> Agent:
     return Agent(name, ScriptedModel(lambda request: f"you said {request.prompt}"), **options)
@@ -396,8 +399,14 @@ async def test_the_body_of_async_with_raises_as_it_would_without() -> None:
         lambda ref: ref.events(after="1"),
         lambda ref: ref.run("x", message_id=3),
         lambda ref: ref.send("x", message_id=3),
+        lambda ref: ref.run("x", message_id=HALF),
+        lambda ref: ref.send("x", message_id=HALF),
+        lambda ref: ref.run("x", early_stopping_prompt=HALF),
+        lambda ref: ref.pause(HALF),
+        lambda ref: ref.settle("x", how=HALF),
+        lambda ref: ref.settle("x", how=3),
     ],
-    ids=range(19),
+    ids=range(25),
 )
 async def test_what_the_caller_does_wrong_is_raised_at_once_and_nothing_runs(
     wrong: Callable[[AgentRef], object],

@@ -6,9 +6,10 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from pydantic import AfterValidator
 from pydantic_ai.messages import ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart
 
 from tests.support.agents import completed, results
@@ -407,6 +408,27 @@ def test_the_context_tells_a_tool_of_its_call_and_is_not_in_the_schema() -> None
     assert context.resume_value is None
     (offered,) = model.requests[0].parameters.function_tools
     assert list(offered.parameters_json_schema["properties"]) == ["word"]
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyError, ZeroDivisionError])
+def test_whatever_a_validator_of_an_argument_raises_the_arguments_are_invalid(
+    error: type[Exception],
+) -> None:
+    """T2: it fails no run."""
+
+    def check(number: int) -> int:
+        raise error("far too odd")
+
+    def order(number: int) -> str:
+        raise AssertionError("it runs with invalid arguments")
+
+    order.__annotations__["number"] = Annotated[int, AfterValidator(check)]
+    outcome, _ = run_once(order, {"number": 1})
+    assert isinstance(outcome, Completed)
+    (part,) = returns(outcome)
+    assert part.outcome == "failed"
+    assert text(part).startswith("Invalid arguments for 'order':")
+    assert "far too odd" in text(part)
 
 
 def test_a_context_may_name_the_type_of_its_deps() -> None:

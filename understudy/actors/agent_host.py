@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from understudy._base.clock import Clock, NewId
+from understudy._base.json_values import text_of
 from understudy._base.worker_threads import WorkerThreads
 from understudy.actors.activation import Activation, folded
 from understudy.actors.activator import Activator
@@ -215,7 +216,7 @@ class AgentHost:
             loaded = await self.services.store.load(id)
             return folded(loaded) if loaded is not None else None
         except (SchemaVersionError, StoreDamaged) as error:
-            logger.error("agent %r is left out: %s", id, error)
+            logger.error("agent %r is left out: %s", id, text_of(error))
             return None
 
     def tree(self) -> SupervisorTree:

@@ -8,6 +8,7 @@ from typing import Any, Generic, Literal, TypeVar, Unpack, overload
 
 import pykka
 
+from understudy._base.json_values import checked_text
 from understudy._base.type_variables import OutputT_co
 from understudy.actors.agent_actor import AgentActor
 from understudy.actors.agent_events import Status, Subscription
@@ -269,11 +270,10 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         """Pause the run after its next model reply, before the tool calls in that reply.
 
         Raises:
-            UsageError: if `reason` is empty or not text.
+            UsageError: if `reason` is empty, not text, or not valid Unicode.
 
         """
-        if not isinstance(reason, str) or not reason:
-            raise UsageError(f"`reason` must be text and not empty, got {reason!r}")
+        checked_text(reason, what="`reason`")
         future: Future[None] = Future()
         self._post(Pause(reason, future))
         return future
@@ -380,7 +380,11 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             call_key: the call in doubt; `state.doubts` lists them.
             how: what was found out, for the record.
 
+        Raises:
+            UsageError: if `how` is not text, or not valid Unicode.
+
         """
+        checked_text(how, what="`how`", may_be_empty=True)
         future: Future[None] = Future()
         self._post(RecordFact(Settled(call_key=call_key, how=how), future))
         return future
@@ -469,5 +473,5 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
 
 def _check_message_id(given: object) -> None:
-    if given is not None and (not isinstance(given, str) or not given):
-        raise UsageError(f"`message_id` must be text and not empty, got {given!r}")
+    if given is not None:
+        checked_text(given, what="`message_id`")

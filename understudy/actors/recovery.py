@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from understudy._base.json_values import text_of
 from understudy.actors.agent_host import AgentHost
 from understudy.actors.agent_ref import AgentRef
 from understudy.actors.messages import WaitOutcome
@@ -76,9 +77,9 @@ async def _error_of(agent_id: str, outcome: Future[Outcome | None]) -> BaseExcep
     try:
         await outcome
     except OwnedElsewhere as error:
-        logger.info("%s", error)
+        logger.info("%s", text_of(error))
         return error
     except Exception as error:  # logged: the others are recovered all the same
-        logger.error("agent %r was not recovered: %s", agent_id, error)
+        logger.error("agent %r was not recovered: %s", agent_id, text_of(error))
         return error
     return None

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
+from understudy._base.json_values import shown
 from understudy.actors.activation import RunTaskResult
 from understudy.actors.agent_slot import AgentSlot, running_agents
 from understudy.outcomes import Outcome
@@ -52,7 +53,7 @@ async def _run(
     except asyncio.CancelledError as error:
         result = await _cancelled(slot, error)
     except BaseException as error:
-        logger.warning("the run of agent %r crashed: %r", slot.id, error)
+        logger.warning("the run of agent %r crashed: %s", slot.id, shown(error))
         result = RunTaskResult(crash=error)
     slot.run_task_ended(result)
 

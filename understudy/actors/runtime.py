@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
 from understudy._base.clock import Clock, NewId, SystemClock, new_random_id
+from understudy._base.json_values import shown
 from understudy._base.type_variables import DepsT, OutputT
 from understudy._base.worker_threads import WorkerThreads
 from understudy.actors.agent_directory import checked_id
@@ -375,7 +376,9 @@ class Runtime:
             except (asyncio.CancelledError, GeneratorExit):
                 raise
             except BaseException as error:  # a SystemExit would end the loop
-                refuse(future, error if isinstance(error, Exception) else RuntimeError(repr(error)))
+                refuse(
+                    future, error if isinstance(error, Exception) else RuntimeError(shown(error))
+                )
             else:
                 future.set(value)
 

@@ -15,6 +15,7 @@ from tenacity import AsyncRetrying
 from typing_extensions import TypeForm
 
 from understudy._base.clock import Clock, NewId
+from understudy._base.json_values import checked_text
 from understudy._base.type_variables import DepsT, DepsT_contra, OutputT_co
 from understudy.agent.build_definition import (
     build_definition,
@@ -467,9 +468,10 @@ class Agent(Generic[DepsT_contra, OutputT_co]):
             how: what was found out, for the record.
 
         Raises:
-            UsageError: if this call is not in doubt.
+            UsageError: if this call is not in doubt, or `how` is not text that can be stored.
 
         """
+        checked_text(how, what="`how`", may_be_empty=True)
         if call_key not in state.doubts:
             known = ", ".join(map(repr, state.doubts)) or "none"
             raise UsageError(f"Call {call_key!r} is not in doubt; in doubt are: {known}")

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from pydantic_ai.models import Model
 from tenacity import AsyncRetrying
 
-from understudy._base.json_values import checked_seconds
+from understudy._base.json_values import checked_seconds, checked_text, described
 from understudy.errors import UsageError
 from understudy.middleware.base import Middleware, Prepared, collect_hooks
 from understudy.middleware.cancellation import Cancellation
@@ -131,9 +131,7 @@ def _named(item: Middleware, hook: str, *, agent: object) -> Iterator[None]:
         error.add_note(f"Raised by {where} of agent {agent!r}.")
         raise
     except Exception as error:
-        raise UsageError(
-            f"Agent {agent!r}: {where} raised {type(error).__name__}: {error}"
-        ) from error
+        raise UsageError(f"Agent {agent!r}: {where} raised {described(error)}") from error
 
 
 def _check_options(
@@ -266,6 +264,8 @@ def check_prompt(prompt: object, *, agent: str) -> None:
         raise UsageError(
             f"Agent {agent!r}: `early_stopping_prompt` must be a non-empty text, got {prompt!r}"
         )
+    if prompt is not None:
+        checked_text(prompt, what=f"Agent {agent!r}: `early_stopping_prompt`")
 
 
 def check_overrides(max_overrides: object, *, agent: str) -> None:

@@ -14,7 +14,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from understudy._base.json_values import checked_json, is_time_span
+from understudy._base.json_values import checked_json, described, is_time_span, storable_text
 from understudy.errors import UsageError
 from understudy.interrupts import DECISION_TYPES, DecisionType, Request, checked_allowed
 from understudy.middleware.base import Middleware
@@ -161,7 +161,7 @@ async def _displayed(gate: _Gate, call: ToolCall) -> str | dict[str, Any] | None
         shown = await shown if inspect.isawaitable(shown) else shown
         if isinstance(shown, dict):
             return checked_json(shown, what="display()")
+        return storable_text(shown if isinstance(shown, str) else str(shown))
     except Exception as error:
         logger.exception("display() of the gate on %r raised", call.tool_name)
-        return f"(display() raised {type(error).__name__}: {error})"
-    return shown if isinstance(shown, str) else str(shown)
+        return f"(display() raised {described(error)})"

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any, Generic
 
 from understudy._base.event_loops import is_cancelled
+from understudy._base.json_values import described
 from understudy._base.type_variables import DepsT, DepsT_contra
 from understudy.errors import JournalFailed, RecordRefused, StepFailed, UnderstudyError, UsageError
 from understudy.modes.steps.check_stop import (
@@ -254,7 +255,7 @@ async def _call_on_resume(run: Run) -> None:
 def _step_error(step: Step, error: BaseException) -> UnderstudyError:
     if isinstance(error, UnderstudyError):
         return error
-    failure = StepFailed(step=_name_of(step), cause=f"{type(error).__name__}: {error}")
+    failure = StepFailed(step=_name_of(step), cause=described(error))
     failure.__cause__ = error
     return failure
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from understudy._base.json_values import described
 from understudy.errors import UsageError
 from understudy.models.messages import UserInput, user_message
 from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Paused, Stopped
@@ -82,7 +83,7 @@ def result_of_agent(outcome: Outcome, *, what: str) -> Any:
         case Completed(tool_result=result) if result is not None:
             raise ToolFailed(f"{what} ended by an error of {result.tool_name!r}: {result.content}")
         case Failed(error=error):
-            raise ToolFailed(f"{what} failed: {type(error).__name__}: {error}")
+            raise ToolFailed(f"{what} failed: {described(error)}")
         case Stopped():
             raise ToolFailed(f"{what} was not finished. {outcome.explain()}")
         case _:

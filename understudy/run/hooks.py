@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from understudy._base.event_loops import is_cancelled
+from understudy._base.json_values import described
 from understudy._base.worker_threads import WorkerThreads
 from understudy.errors import JournalFailed, MiddlewareError
 
@@ -61,7 +62,7 @@ class Hook:
     def failure(self, error: BaseException) -> MiddlewareError:
         """The error to report when this hook raised `error`."""
         failure = MiddlewareError(
-            middleware=self.middleware, hook=self.name, cause=f"{type(error).__name__}: {error}"
+            middleware=self.middleware, hook=self.name, cause=described(error)
         )
         failure.__cause__ = error
         return failure

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Protocol, runtime_checkable
 
+from understudy._base.json_values import shown
 from understudy.errors import JournalFailed
 from understudy.events import Event, events_of
 from understudy.journal.codec import check_storable
@@ -165,7 +166,9 @@ class Ledger:
             except JournalFailed:
                 raise
             except Exception as error:
-                raise JournalFailed(f"The journal could not keep a record: {error!r}") from error
+                raise JournalFailed(
+                    f"The journal could not keep a record: {shown(error)}"
+                ) from error
         if self._unreported:
             self.tell_until(count)
 
@@ -196,7 +199,7 @@ class Ledger:
         except JournalFailed:
             raise
         except Exception as error:
-            raise JournalFailed(f"The journal refused a record: {error!r}") from error
+            raise JournalFailed(f"The journal refused a record: {shown(error)}") from error
 
 
 class ChildLedger(Ledger):

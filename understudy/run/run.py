@@ -16,7 +16,7 @@ from pydantic_ai.usage import RunUsage
 
 from understudy._base.clock import Clock, NewId
 from understudy._base.event_loops import call_on
-from understudy._base.json_values import checked_json
+from understudy._base.json_values import checked_json, checked_text
 from understudy._base.type_variables import DepsT_co
 from understudy._base.worker_threads import WorkerThreads
 from understudy.errors import UnderstudyError, UsageError
@@ -281,9 +281,10 @@ class Run(Generic[DepsT_co]):
             function: plain or async; its return value must be JSON-able.
 
         Raises:
-            UsageError: if the return value cannot be stored.
+            UsageError: if the key or the return value cannot be stored.
 
         """
+        checked_text(key, what="run.once: `key`")
         # Race: hooks of two tool calls run at the same time and use one key. The second waits for
         # the first, and tries itself if that one failed
         # (test_once_runs_a_side_effect_once_for_hooks_that_run_at_the_same_time).
@@ -340,9 +341,12 @@ class Run(Generic[DepsT_co]):
             source: who requests it, for the record.
 
         Raises:
-            UsageError: when the run is over.
+            UsageError: when the run is over, or for a text that cannot be stored.
 
         """
+        for what, text in (("prompt", prompt), ("source", source)):
+            if text is not None:
+                checked_text(text, what=f"run.request_continuation: `{what}`", may_be_empty=True)
         self._record_for_next_step(lambda turn: Override(turn=turn, source=source, prompt=prompt))
 
     def escalate(self) -> None:

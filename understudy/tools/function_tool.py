@@ -15,15 +15,19 @@ from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, Type
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 from pydantic_ai.tools import ToolDefinition
-from pydantic_core import PydanticSerializationError, to_json
+from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
 from understudy._base.json_values import (
     NotJsonError,
     as_json,
     checked_seconds,
+    checked_text,
+    described,
     digest,
+    lost_number,
     read_json,
     reason,
+    text_of,
 )
 from understudy._base.type_variables import DepsT, FunctionT_co
 from understudy.errors import UsageError
@@ -86,6 +90,8 @@ class Tool(Generic[FunctionT_co]):
         if not callable(function):
             raise UsageError(f"A tool must be a function, got {function!r}")
         self.function: FunctionT_co = function
+        if name is not None:
+            checked_text(name, what="A tool's `name`")
         self.name: str = name or str(getattr(function, "__name__", type(function).__name__))
         _check_options(self.name, timeout=timeout, on_unknown=on_unknown)
         self.sequential = sequential
@@ -147,6 +153,8 @@ class Tool(Generic[FunctionT_co]):
                 checked = self._validator.validate_python(dict(arguments or {}))
         except ValidationError as error:
             raise InvalidArguments(error_text(error)) from None
+        except Exception as error:  # of a validator of the tool's own
+            raise InvalidArguments(f"A validator raised {described(error)}") from error
         return cast("dict[str, Any]", checked)
 
     def revalidate(self, canonical: Mapping[str, Any]) -> dict[str, Any]:
@@ -159,7 +167,9 @@ class Tool(Generic[FunctionT_co]):
         try:
             return self.validate(to_json(canonical).decode())
         except (PydanticSerializationError, RecursionError) as error:
-            raise InvalidArguments(f"The arguments cannot be written as JSON: {error}") from error
+            raise InvalidArguments(
+                f"The arguments cannot be written as JSON: {text_of(error)}"
+            ) from error
 
     def canonical(self, checked: Mapping[str, Any]) -> dict[str, Any]:
         """Validated arguments as JSON, in the form of the tool's schema.
@@ -177,7 +187,9 @@ class Tool(Generic[FunctionT_co]):
                 json.dumps(canonical, allow_nan=False)  # raises, unless they are in a text
             return cast("dict[str, Any]", canonical)
         except (ValueError, RecursionError) as error:  # Pydantic's errors are ValueErrors
-            raise InvalidArguments(f"The arguments cannot be written as JSON: {error}") from error
+            raise InvalidArguments(
+                f"The arguments cannot be written as JSON: {text_of(error)}"
+            ) from error
 
     def bind(self, checked: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Validated arguments as positional and keyword arguments, without the context."""
@@ -202,6 +214,16 @@ class Tool(Generic[FunctionT_co]):
         except Exception as error:  # the value's own code may raise anything
             raise NotJsonError(reason(error)) from error
         return read_json(text)
+
+    def loses_number(self, stored: Any, value: Any) -> bool:
+        """Whether a NaN or an infinity in a return value became None in its `dump_value`."""
+        try:
+            plain = to_jsonable_python(
+                value, inf_nan_mode="constants", fallback=lambda _: None, by_alias=False
+            )
+        except Exception:  # written by a serializer of the tool's own, and by that alone
+            return False
+        return lost_number(stored, plain)
 
     def load_value(self, data: Any) -> Any:
         """The return value from its `dump_value`.

@@ -27,6 +27,7 @@ from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from tenacity import RetryError
 
 from understudy._base.event_loops import is_cancelled
+from understudy._base.json_values import described, text_of
 from understudy.errors import ModelFailed, StreamBroken, UsageError
 from understudy.events import ReplyStarted, TextDelta, ThinkingDelta
 from understudy.models.model_names import needs_preparation
@@ -157,7 +158,7 @@ async def _ask_models(run: Run, prompt: ModelInput) -> _Answer | ModelFailed:
                 raise
             cause = error
             failures.append(
-                {"model": model.model_name, "type": type(error).__name__, "message": str(error)}
+                {"model": model.model_name, "type": type(error).__name__, "message": text_of(error)}
             )
     failed = ModelFailed(failures=failures)
     failed.__cause__ = cause
@@ -291,8 +292,7 @@ async def _accept(run: Run, answer: _Answer) -> None:
     broken: StreamBroken | None = None
     if answer.broken is not None:
         response.state = "interrupted"
-        cause = f"{type(answer.broken).__name__}: {answer.broken}"
-        broken = StreamBroken(model=answer.model.model_name, cause=cause)
+        broken = StreamBroken(model=answer.model.model_name, cause=described(answer.broken))
     else:
         for hook in run.definition.hooks.after_model:
             replaced = await hook(run.threads, run, response)

@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Sequence
 from dataclasses import replace
 
-from understudy._base.json_values import digest
+from understudy._base.json_values import described, digest, storable_text
 from understudy.errors import MiddlewareError, UsageError
 from understudy.interrupts import Decision, Request
 from understudy.modes.steps.tool_arguments import (
@@ -49,11 +49,11 @@ async def check_pause(run: Run) -> Outcome | None:
             failure = MiddlewareError(
                 middleware=run.definition.name,
                 hook="pause_when",
-                cause=f"{type(error).__name__}: {error}",
+                cause=described(error),
             )
             raise HookFailed(failure) from error
         if answer:
-            reason = answer if isinstance(answer, str) else "pause_when"
+            reason = storable_text(answer) if isinstance(answer, str) else "pause_when"
             run.record(Paused(turn=turn.index, reason=reason))
             return run.paused(reason)
     if run.definition.pause_when is not None or run.pause_when is not None:

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from understudy._base.json_values import digest
+from pydantic_core import to_json
+
+from understudy._base.json_values import (
+    NotJsonError,
+    as_json,
+    checked_json,
+    described,
+    shown,
+    text_of,
+)
 from understudy.errors import JournalFailed, RecordRefused, UsageError
 from understudy.interrupts import Halt, Interrupt, Request
 from understudy.modes.steps.check_interrupts import requests_about
@@ -196,10 +206,10 @@ def _error_text(error: Exception) -> str:
     """The text of an exception for the model."""
     error = _unwrapped(error)
     if isinstance(error, ToolFailed):
-        return str(error)
+        return text_of(error)
     if isinstance(error, Retry):
-        return str(error) or "Try again."
-    return f"{type(error).__name__}: {error}"
+        return text_of(error) or "Try again."
+    return described(error)
 
 
 def _unwrapped(error: Exception) -> Exception:
@@ -229,7 +239,7 @@ async def _call_through_hooks(run: Run, ready: ReadyCall) -> Any:
             await run.durable()
         entered = True
         try:
-            return await _body(run, await _as_changed(run, ready, shown, call))
+            return await _body(run, await _as_changed(run, ready, before, call))
         except _CallEnded as end:
             ended.append(end)
             raise
@@ -237,12 +247,13 @@ async def _call_through_hooks(run: Run, ready: ReadyCall) -> Any:
             raised.append(error)
             raise
 
-    shown = as_tool_call(run, ready)
+    original = as_tool_call(run, ready)
+    before = to_json(original.arguments)  # a hook may change them in place
     chain: Callable[[ToolCall], Any] = innermost
     for hook in reversed(run.definition.hooks.wrap_tool_call):
         chain = _link(run, hook, chain, raised, ended)
     try:
-        returned = await chain(shown)
+        returned = await chain(original)
     except HookFailed:
         if not entered:  # the tool did not run, so the call is not in doubt
             text = "Not run: a middleware failed before it was started."
@@ -262,9 +273,24 @@ async def _call_through_hooks(run: Run, ready: ReadyCall) -> Any:
     return returned
 
 
-async def _as_changed(run: Run, ready: ReadyCall, shown: ToolCall, call: ToolCall) -> ReadyCall:
+def _check_passed_on(call: object) -> None:
+    """Raise a `UsageError` for what a hook must not pass to `next`: the hook has failed, no tool.
+
+    Checked where it is passed on, so that the error names the middleware that did it.
+    """
+    if not isinstance(call, ToolCall):
+        raise UsageError(f"next takes the call, or call.replace(arguments), got {shown(call)}")
+    arguments = call.arguments
+    if isinstance(arguments, dict) and all(isinstance(key, str) for key in arguments):
+        with contextlib.suppress(NotJsonError):
+            as_json(arguments)
+            return
+    checked_json(arguments, what=f"next(call): `call.arguments` for {call.tool_name!r}")
+
+
+async def _as_changed(run: Run, ready: ReadyCall, before: bytes, call: ToolCall) -> ReadyCall:
     """The call as the middleware passes it on; with other arguments it may need an approval."""
-    if digest(call.arguments) == digest(shown.arguments):
+    if to_json(call.arguments) == before:
         return ready
     changed = ReadyCall(ready.call, ready.tool, ready.tool.revalidate(call.arguments))
     if not ready.call.requests:
@@ -282,9 +308,13 @@ def _link(
     raised: list[Exception],
     ended: list[_CallEnded],
 ) -> Callable[[ToolCall], Any]:
+    async def rest(call: ToolCall) -> Any:
+        _check_passed_on(call)
+        return await inner(call)
+
     async def link(call: ToolCall) -> Any:
         try:
-            return await hook.function(run, call, inner)
+            return await hook.function(run, call, rest)
         except (HookFailed, JournalFailed):
             raise
         except Exception as error:
