@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from pydantic_ai.messages import ModelResponse
 
@@ -23,9 +23,13 @@ __all__ = [
     "ThinkingDelta",
     "ToolEmitted",
     "ToolEnded",
+    "ToolOutcome",
     "ToolStarted",
     "events_of",
 ]
+
+ToolOutcome = Literal["success", "failed", "denied", "interrupted"]
+"""How a call ended: with its result, by an error, by a person, or not executed or in doubt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,8 +118,7 @@ class ToolEnded:
     call_key: str
     tool_call_id: str
     tool_name: str
-    outcome: str
-    """`success`, `failed`, `denied` or `interrupted`."""
+    outcome: ToolOutcome
     content: Any
     """The content for the model."""
     kind: Literal["tool_ended"] = "tool_ended"
@@ -155,8 +158,7 @@ class AgentEnded:
     """The round of the workflow, from 0."""
     index: int
     """The agent's index among the workflow's agents, from 0."""
-    outcome: str
-    """`completed`, `failed` or `stopped`."""
+    outcome: Literal["completed", "failed", "stopped"]
     escalated: bool
     """It ends the nearest loop around it."""
     kind: Literal["agent_ended"] = "agent_ended"
@@ -202,7 +204,7 @@ def events_of(record: r.Record, agent_path: tuple[str, ...]) -> Iterator[Event]:
                 call_key=record.call_key,
                 tool_call_id=record.part.tool_call_id,
                 tool_name=record.part.tool_name,
-                outcome=record.part.outcome,
+                outcome=cast("ToolOutcome", record.part.outcome),  # no call of ours is `retried`
                 content=record.part.content,
             )
         case r.Attempt(number=number, reply_lost=True):

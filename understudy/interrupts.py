@@ -210,7 +210,9 @@ class Interrupt(Exception):
     ) -> None:
         super().__init__(payload)
         self.payload = payload
-        self.allowed = checked_allowed(allowed, what="Interrupt(allowed=...)")
+        self.allowed: tuple[DecisionType, ...] = checked_allowed(
+            allowed, what="Interrupt(allowed=...)"
+        )
         if "edit" in self.allowed:
             raise UsageError(
                 "Interrupt(allowed=...) cannot offer 'edit': a tool's own question is answered "

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic
 
 from pydantic_ai.messages import FinishReason, ModelRequest, ModelResponse
 from pydantic_ai.usage import RunUsage
 
+from understudy._base.type_variables import OutputT, OutputT_co
 from understudy.errors import DecisionError, UnderstudyError
 from understudy.interrupts import Decision, Request, checked_decision
 from understudy.state.agent_state import AgentState
@@ -27,7 +28,16 @@ from understudy.state.run_state import RunState
 from understudy.state.workflow_progress import AgentResult, Progress
 from understudy.stopping import StopSignal, StopSignals
 
-__all__ = ["Completed", "Failed", "Interrupted", "Outcome", "Paused", "Stopped", "ToolCallResult"]
+__all__ = [
+    "Completed",
+    "Failed",
+    "Interrupted",
+    "Outcome",
+    "OutcomeOf",
+    "Paused",
+    "Stopped",
+    "ToolCallResult",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,14 +62,14 @@ class ToolCallResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Completed:
+class Completed(Generic[OutputT_co]):
     """The run came to its end."""
 
     text: str
     """The model's final text; may be empty when an until tool ended the run."""
     tool_result: ToolCallResult | None = None
     """Of the until tool, where its result ended the run."""
-    output: Any = field(default=None, repr=False)
+    output: OutputT_co | None = field(default=None, repr=False)
     """The final text as a value of the agent's `output_type`; without such a type the text.
 
     None where the agent has an `output_type` and its run ended without a text that fits it: by an
@@ -206,6 +216,10 @@ class Failed:
 
 
 Outcome = Completed | Interrupted | Paused | Stopped | Failed
+"""How a run ended, or why it waits; `isinstance(value, Outcome)` tells it from an event."""
+
+OutcomeOf = Completed[OutputT] | Interrupted | Paused | Stopped | Failed
+"""`OutcomeOf[Invoice]`: the outcome of an agent whose `output_type` is `Invoice`."""
 
 
 def _sentence(state: AgentState, how: str, why: str) -> str:

@@ -28,17 +28,27 @@ from understudy import (
     Agent,
     AgentRef,
     Completed,
+    Decision,
+    DecisionError,
     Failed,
+    Halt,
     Interrupted,
     Outcome,
     Run,
     Runtime,
     ScriptedModel,
     Status,
+    StopAgent,
+    Stopped,
+    StopReason,
+    StopSignal,
     StoreError,
     ToolContext,
     approve,
     call,
+    edit,
+    reject,
+    respond,
     tool,
 )
 from understudy.actors import AgentEvent, Gap
@@ -51,6 +61,7 @@ from understudy.errors import (
 )
 from understudy.journal import Store
 from understudy.journal.store import DatabaseStore
+from understudy.middleware import Haltable, SubAgent
 from understudy.modes import Mode
 
 
@@ -616,19 +627,88 @@ async def test_an_end_that_is_too_large_to_be_recorded_fails_the_run(sqlite: Sql
         assert completed(await soon(ref.run("again"))).text == "small"
 
 
-async def test_an_answer_that_is_too_large_leaves_the_requests_standing(
+@pytest.mark.parametrize("nested", [False, True], ids=["", "nested"])
+@pytest.mark.parametrize(
+    "decision",
+    [respond(BIG), edit({"note": BIG}), reject(BIG), approve(note=BIG)],
+    ids=lambda decision: decision.type,
+)
+async def test_a_decision_that_is_too_large_is_refused_and_leaves_all_requests_pending(
+    sqlite: SqlitePlace, ran: list[str], decision: Decision, nested: bool
+) -> None:
+    """J16, I5: also the one that was right, whichever comes first."""
+
+    @tool
+    async def note(note: str = "") -> str:
+        ran.append(note)
+        return "noted"
+
+    calls = [call("note"), call("note", {"note": "b"})]
+    model = ScriptedModel([calls, "done"])
+    agent = Agent("desk", model, tools=[note], interrupt_on={"note": True})
+    if nested:
+        task = call("task", {"task_name": "desk", "instructions": "go"})
+        below = SubAgent([agent], general_purpose=False)
+        agent = Agent("boss", ScriptedModel([task, "done"]), middleware=[below])
+    async with opened(small(sqlite), agent) as runtime:
+        ref = runtime.spawn(agent, "t")
+        asked = interrupted(await soon(ref.run("go")))
+        first, second = asked.requests
+        for given in ({first.id: approve(), second.id: decision}, {first.id: decision}):
+            with pytest.raises(DecisionError, match=r"cannot be kept.*at most") as raised:
+                await soon(ref.resume(given))
+            assert raised.value.request_id == list(given)[-1]
+            assert (await soon(ref.state())).requests == asked.requests
+            assert await soon(ref.decisions()) == []
+        right = asked.decide(approve(), edit({"note": "b2"}))
+        assert completed(await soon(ref.resume(right))).text == "done"
+        assert ran == ["", "b2"]
+
+
+async def test_an_answer_that_is_accepted_becomes_the_result_of_its_call(
     sqlite: SqlitePlace, ran: list[str]
 ) -> None:
-    """J16, I5."""
-    from understudy import respond
-
+    """J16, I5: what fits must fit into the result as well."""
     agent = desk(ran, call("pay"), "done", interrupt_on={"pay": True})
+    refused = 0
     async with opened(small(sqlite), agent) as runtime:
-        ref = runtime.spawn("desk", "t")
-        asked = interrupted(await soon(ref.run("go")))
-        with pytest.raises(RecordRefused):
-            await soon(ref.resume(asked.decide(respond(BIG))))
-        assert completed(await soon(ref.resume(asked.decide(approve())))).text == "done"
+        for size in range(3_000, 5_100, 50):
+            ref = runtime.spawn("desk", f"t{size}")
+            asked = interrupted(await soon(ref.run("go")))
+            try:
+                outcome = await soon(ref.resume(asked.decide(respond("y" * size))))
+            except DecisionError:
+                refused += 1
+                assert (await soon(ref.state())).requests
+            else:
+                assert isinstance(outcome, Completed), size
+    assert refused
+
+
+@pytest.mark.parametrize("raised", ["stop", "halt"])
+async def test_a_stop_and_a_halt_stand_whose_message_is_too_large(
+    sqlite: SqlitePlace, ran: list[str], raised: str
+) -> None:
+    """J16: the model is not told of an error instead, and does not go on."""
+
+    @tool
+    async def ends() -> str:
+        raise StopAgent(StopSignal.error(BIG, why=BIG)) if raised == "stop" else Halt(BIG)
+
+    model = ScriptedModel([call("ends"), "went on"])
+    agent = Agent("desk", model, tools=[ends], middleware=[Haltable()])
+    async with opened(small(sqlite), agent) as runtime:
+        outcome = await soon(runtime.spawn("desk", "t").run("go"))
+        assert len(model.requests) == 1
+        if raised == "stop":
+            assert isinstance(outcome, Stopped)
+            (signal,) = outcome.signals
+            assert signal.reason is StopReason.ERROR
+            assert "cannot be kept" in signal.message
+        else:
+            (request,) = interrupted(outcome).requests
+            assert request.kind == "halt"
+            assert "cannot be kept" in str(request.payload)
 
 
 async def test_an_agent_too_large_for_a_snapshot_is_not_compacted_and_goes_on(

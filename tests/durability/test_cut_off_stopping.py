@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -49,7 +49,7 @@ class Story:
     limit: int | None = None
     on_limit: Any = "stop"
     max_runs: int = 4
-    early_stopping: str = "force"
+    early_stopping: Literal["force", "generate"] = "force"
     max_overrides: int = 1
 
 
@@ -309,7 +309,9 @@ async def note() -> str:
 
 
 @pytest.mark.parametrize("early_stopping", ["force", "generate"])
-def test_a_run_that_ends_within_its_limit_ends_so_wherever_it_is_cut(early_stopping: str) -> None:
+def test_a_run_that_ends_within_its_limit_ends_so_wherever_it_is_cut(
+    early_stopping: Literal["force", "generate"],
+) -> None:
     """R1, J1: the end that the last turn decided is not decided anew."""
     disk = Disk()
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import inspect
+import re
 import threading
 from collections.abc import Awaitable, Sequence
 from typing import Any, ClassVar
@@ -646,6 +648,42 @@ def test_two_middlewares_cannot_own_one_value() -> None:
         Agent("a", ScriptedModel([]), middleware=[Todos(), Others()])
 
 
+HALF = "half \ud800"
+"""Text that is not valid Unicode."""
+
+
+async def asks_for_it(run: Run, calls: Sequence[ToolCall]) -> Any:
+    return [calls[0].request(kind=HALF)]
+
+
+@pytest.mark.parametrize(
+    ("hook", "does", "told"),
+    [
+        ("before_step", lambda run: run.once(HALF, lambda: 1), "run.once: `key`"),
+        ("before_step", lambda run: run.once("", lambda: 1), "not empty"),
+        ("after_step", lambda run: run.request_continuation(prompt=HALF), "`prompt`"),
+        ("after_step", lambda run: run.request_continuation(source=HALF), "`source`"),
+        ("check_tool_calls", asks_for_it, r"request\(kind=...\)"),
+    ],
+    ids=["key", "no key", "prompt", "source", "kind"],
+)
+def test_text_of_a_hook_that_cannot_be_stored_is_its_failure(
+    hook: str, does: Any, told: str
+) -> None:
+    """J16, R4: the error names the hook, and what is wrong."""
+
+    async def act(self: Middleware, run: Run, *rest: Any) -> Any:
+        done = does(run, *rest)
+        return await done if inspect.isawaitable(done) else done
+
+    middleware = type("Mine", (Middleware,), {hook: act})
+    outcome = Agent("a", noting(), tools=[note], middleware=[middleware()]).execute_sync("go")
+    assert isinstance(outcome, Failed)
+    assert isinstance(outcome.error, MiddlewareError)
+    assert (outcome.error.hook, outcome.error.middleware) == (hook, "Mine")
+    assert re.search(f"UsageError: .*{told}", str(outcome.error))
+
+
 # ------------------------------------------------------------------------- wrap_tool_call
 
 
@@ -829,6 +867,65 @@ def test_a_wrapper_may_change_the_arguments_and_they_are_validated() -> None:
     )
     assert isinstance(outcome, Completed)
     assert [part.outcome for part in returns(outcome)] == ["failed"]
+
+
+def test_arguments_that_a_wrapper_changes_in_place_reach_the_tool() -> None:
+    """DESIGN 4: as those that it replaces do."""
+
+    class Changes(Middleware):
+        async def wrap_tool_call(self, run: Run, call: ToolCall, next: Next) -> Any:
+            call.arguments["text"] = "changed"
+            return await next(call)
+
+    agent = Agent("a", noting(), tools=[note], middleware=[Passes(), Changes(), Passes()])
+    assert [part.content for part in returns(agent.execute_sync("go"))] == ["noted changed"]
+
+
+ITSELF: dict[str, Any] = {}
+ITSELF["text"] = ITSELF
+UNFIT: dict[str, tuple[Any, str]] = {
+    "an object": ({"text": object()}, r"'text'.*<class 'object'>"),
+    "a cycle": (ITSELF, r"'text'.*contains itself"),
+    "half a surrogate pair": ({"text": "\ud800"}, r"'text'.*not valid Unicode"),
+    "a long integer": ({"text": 10**5000}, r"'text'.*4,300 digits"),
+    "a key that is no text": ({1: "x"}, r"key 1: keys must be strings"),
+    "no mapping": (["x"], r"must be a mapping, got \['x'\]"),
+    "no call": (None, r"next takes the call, .* got None"),
+}
+
+
+@pytest.mark.parametrize("in_place", [False, True], ids=["replaced", "in place"])
+@pytest.mark.parametrize(("given", "told"), UNFIT.values(), ids=UNFIT)
+def test_what_a_wrapper_must_not_pass_on_is_its_failure_and_the_tool_does_not_run(
+    given: Any, told: str, in_place: bool
+) -> None:
+    """DESIGN 4: the error names the middleware that did it, and the value."""
+    ran: list[str] = []
+
+    def act(text: str) -> str:
+        ran.append(text)
+        return text
+
+    class Clumsy(Middleware):
+        async def wrap_tool_call(self, run: Run, call: ToolCall, next: Next) -> Any:
+            if not isinstance(given, (dict, list)):
+                return await next(given)
+            if in_place and isinstance(given, dict):
+                call.arguments.clear()
+                call.arguments.update(given)
+                return await next(call)
+            unchecked: Any = given
+            return await next(dataclasses.replace(call, arguments=unchecked))
+
+    model = ScriptedModel([call("act", {"text": "x"}), "went on"])
+    stack = [Passes(), Clumsy(), Passes()]
+    outcome = Agent("a", model, tools=[act], middleware=stack).execute_sync("go")
+    assert isinstance(outcome, Failed)
+    assert isinstance(outcome.error, MiddlewareError)
+    assert (outcome.error.hook, outcome.error.middleware) == ("wrap_tool_call", "Clumsy")
+    assert re.search(told, str(outcome.error))
+    assert ran == []
+    assert not outcome.state.doubts
 
 
 # ------------------------------------------------------------------------- prepare

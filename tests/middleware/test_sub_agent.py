@@ -139,7 +139,10 @@ def only(outcome: Outcome) -> Any:
 def test_the_task_tool_offers_the_agents_by_name_and_says_what_they_are_for() -> None:
     """S1."""
     model = ScriptedModel(["hello"])
-    agents = [child("searcher"), Agent("writer", by_turn(), description="writes {nicely}")]
+    agents: list[Any] = [
+        child("searcher"),
+        Agent("writer", by_turn(), description="writes {nicely}"),
+    ]
     Agent("boss", model, middleware=[SubAgent(agents=agents)]).execute_sync("go")
     (definition,) = model.requests[0].parameters.function_tools
     schema = definition.parameters_json_schema["properties"]
@@ -1050,7 +1053,7 @@ def test_a_tool_that_returns_an_error_of_the_agent_that_it_ran_has_failed(return
 
     @tool
     async def delegate(ctx: ToolContext) -> Any:
-        outcome = await ctx.run_agent("clerk", "go")
+        outcome = completed(await ctx.run_agent("clerk", "go"))
         return outcome if returned == "outcome" else outcome.tool_result
 
     parent = Agent(

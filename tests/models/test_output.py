@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import AfterValidator, BaseModel
 from pydantic_ai.messages import (
     BinaryContent,
     FilePart,
@@ -196,6 +197,49 @@ def test_an_answer_that_does_not_fit_goes_back_to_the_model_with_the_error() -> 
     assert outcome.usage.requests == 3
     assert "JSON" in told_by_users(model.requests[1])[-1]
     assert "verdict: Input should be a valid string" in told_by_users(model.requests[2])[-1]
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyError])
+def test_whatever_a_validator_of_the_output_type_raises_the_answer_does_not_fit(
+    error: type[Exception],
+) -> None:
+    """W4: it fails no run."""
+
+    def check(number: int) -> int:
+        if number < 3:
+            raise error("far too small")
+        return number
+
+    model = ScriptedModel(["1", "3"])
+    agent = Agent("a", model, output_type=Annotated[int, AfterValidator(check)])
+    assert completed(agent.execute_sync("go")).output == 3
+    assert "far too small" in model.requests[1].prompt
+
+
+@pytest.mark.parametrize(
+    ("output_type", "text", "right"),
+    [
+        (float, "NaN", "1.5"),
+        (float, "1e999", "2"),
+        (float | None, "-Infinity", "null"),
+        (list[float], "[1, NaN]", "[1]"),
+        (dict[str, Any], '{"x": [1e999]}', '{"x": [1]}'),
+    ],
+)
+def test_an_answer_with_a_number_that_json_lacks_does_not_fit(
+    output_type: Any, text: str, right: str
+) -> None:
+    """W4: another process would read another value."""
+    model = ScriptedModel([text, right])
+    agent = Agent("a", model, output_type=output_type, output_key="said")
+    outcome = completed(agent.execute_sync("go"))
+    if output_type == dict[str, Any]:  # there it is None, as in any value that has no type
+        assert outcome.output == {"x": [None]}
+    else:
+        assert "must be finite" in model.requests[1].prompt
+        assert outcome.output == json.loads(right)
+    assert reloaded(outcome.state) == outcome.state
+    assert outcome.state.values["said"] == outcome.output
 
 
 def test_a_model_that_never_answers_as_asked_reaches_the_limit_of_the_run() -> None:

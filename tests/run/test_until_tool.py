@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, PlainSerializer
 from pydantic_ai.messages import ToolReturnPart
 
 from understudy import (
@@ -455,6 +456,72 @@ async def test_extract_returns_the_value_of_the_first_success() -> None:
     for given in ("finish", finish):
         model.requests.clear()
         assert await agent.extract(given, "go") == Report(title="y")
+
+
+class Measured(BaseModel):
+    value: float
+
+
+NOT_FINITE: list[tuple[Any, Any]] = [
+    (float, math.nan),
+    (float, -math.inf),
+    (float | None, math.nan),
+    (Any, math.inf),
+    (list[float], [1.0, math.nan]),
+    (dict[str, Any], {"deep": [{"x": math.nan}]}),
+    (Measured, Measured(value=math.nan)),
+    (ToolResult[float], ToolResult("measured", value=math.nan)),
+]
+
+
+@pytest.mark.parametrize(("annotation", "value"), NOT_FINITE, ids=range(len(NOT_FINITE)))
+def test_a_value_with_a_number_that_json_lacks_is_an_error_of_an_until_tool(
+    annotation: Any, value: Any
+) -> None:
+    """U7: another process would read another value, or none."""
+
+    def measure() -> Any:
+        return value
+
+    measure.__annotations__["return"] = annotation
+    model = ScriptedModel([call("measure"), "I give up."])
+    agent = Agent("a", model, tools=[measure])
+    outcome = agent.execute_sync("go", until_tool=measure)
+    assert isinstance(outcome, Completed)
+    assert outcome.tool_result is not None
+    assert outcome.tool_result.is_error
+    assert "'measure' ran, but its return value cannot be kept" in outcome.tool_result.content
+    model.requests.clear()
+    outcome = agent.execute_sync("go", until_tool_success=measure)
+    assert isinstance(outcome, Failed)
+    assert len(model.requests) == 2
+    model.requests.clear()
+    outcome = agent.execute_sync("go")  # of no until tool: it is None, as it always was
+    assert [part.outcome for part in returns(outcome)] == ["success"]
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [
+        (float, 1.5),
+        (float | None, None),
+        (Annotated[float, PlainSerializer(str)], math.nan),
+        (dict[str, Any], {"nan": None}),
+    ],
+    ids=["finite", "none", "written as text", "none inside"],
+)
+def test_a_value_that_json_has_is_none_of_these(annotation: Any, value: Any) -> None:
+    """U7."""
+
+    def measure() -> Any:
+        return value
+
+    measure.__annotations__["return"] = annotation
+    model = ScriptedModel([call("measure")])
+    outcome = Agent("a", model, tools=[measure]).execute_sync("go", until_tool=measure)
+    assert isinstance(outcome, Completed)
+    assert outcome.tool_result is not None
+    assert outcome.tool_result.value is value
 
 
 async def test_extract_hands_a_none_value_back() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from understudy._base.json_values import storable_text
+from understudy._base.json_values import storable_text, text_of
 
 MAX_LINES = 10
 MAX_CHARACTERS = 1000
@@ -17,10 +17,7 @@ def cause_of(error: BaseException) -> str:
 
 def message_of(error: BaseException) -> str:
     """The message of an error, as `first_lines` has it."""
-    try:
-        return first_lines(str(error))
-    except Exception:  # the error's own code
-        return ""
+    return first_lines(text_of(error))
 
 
 def first_lines(text: str) -> str:

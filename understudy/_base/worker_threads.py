@@ -15,9 +15,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
+from understudy._base.json_values import shown
 from understudy.errors import UsageError
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 T = TypeVar("T")
 _IDLE_SECONDS = 10.0
 
@@ -177,11 +178,11 @@ class _Job(Generic[T]):
             self.done.set_result(value)
         elif isinstance(error, StopIteration):
             # A future refuses StopIteration: it would end the coroutine that awaits it.
-            self.done.set_exception(RuntimeError(f"the function raised {error!r}"))
+            self.done.set_exception(RuntimeError(f"the function raised {shown(error)}"))
         else:
             self.done.set_exception(error)
 
 
 def _log_late_error(done: asyncio.Future[Any]) -> None:
     if not done.cancelled() and (error := done.exception()) is not None:
-        logger.warning("an abandoned plain function raised %r", error)
+        logger.warning("an abandoned plain function raised %s", shown(error))

@@ -120,7 +120,7 @@ class Activation:
     journal: OwnedJournal
 
     def __init__(self, agent: Agent) -> None:
-        self.agent = agent
+        self.agent: Agent = agent
         self.task: asyncio.Task[None] | None = None
         """The run task, until it has ended or is abandoned."""
         self.ending: asyncio.Task[None] | None = None
@@ -150,7 +150,7 @@ class Activation:
         """The numbers of the open run's attempts that were cut off while their runtime lived."""
         self.lost_attempt: LostAttempt | None = None
         """The attempt here that was cut off because another runtime took over."""
-        self.self_started_runs = 0
+        self.self_started_runs: int = 0
         """How many runs in a row the agent has started by messages to itself."""
 
     @property

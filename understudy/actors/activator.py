@@ -36,7 +36,7 @@ from understudy.loop_actors.supervisor import (
 from understudy.state.records import Snapshot
 from understudy.stopping import StopReason, StopSignal
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 START_ATTEMPTS = 3
 

@@ -46,7 +46,7 @@ from understudy.loop_actors.future import Future, refuse
 from understudy.loop_actors.loop_actor import LoopActor
 from understudy.run.hooks import HookFailed
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 CHECK_INBOX = object()
 """The one message in the mailbox of an agent's actor: there is something in its slot to look at."""

@@ -37,7 +37,7 @@ from understudy.loop_actors.future import Future
 from understudy.loop_actors.monitor import Lifetime
 from understudy.loop_actors.supervisor import SupervisorTree
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class AgentHost:
@@ -58,9 +58,9 @@ class AgentHost:
         idle_timeout: float | None,
         deps_for: Callable[[str], Any] | None,
     ) -> None:
-        self.lifetime = Lifetime()
-        self.directory = Directory(agents, self.lifetime)
-        self.activator = Activator(self.directory)
+        self.lifetime: Lifetime = Lifetime()
+        self.directory: Directory = Directory(agents, self.lifetime)
+        self.activator: Activator = Activator(self.directory)
         self.threads = threads
         self.abandoned = abandoned
         self._loop_monitor: LoopMonitor | None = None

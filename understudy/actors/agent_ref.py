@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Generic, Literal, TypeVar, Unpack, overload
 
 import pykka
 
+from understudy._base.json_values import checked_text
+from understudy._base.type_variables import OutputT_co
 from understudy.actors.agent_actor import AgentActor
 from understudy.actors.agent_events import Status, Subscription
 from understudy.actors.agent_slot import AgentSlot, running_agents
@@ -30,22 +32,33 @@ from understudy.actors.messages import (
     Unpause,
     WaitOutcome,
 )
-from understudy.agent.agent import Agent
+from understudy.agent.agent import Agent, RunLimits
 from understudy.agent.runner import refuse_inside_run
-from understudy.errors import ForkedRuntime, NotExtracted, UsageError, WouldDeadlock
+from understudy.agent.value_of_tool import refuse_until, value_of
+from understudy.errors import ForkedRuntime, UsageError, WouldDeadlock
 from understudy.history import HistoryPage, check_page
 from understudy.interrupts import Decision, DecisionRecord
 from understudy.loop_actors.future import Future, refuse_on_a_loop
 from understudy.loop_actors.monitor import Lifetime
 from understudy.models.messages import UserInput, user_message
-from understudy.outcomes import Completed, Outcome
+from understudy.outcomes import OutcomeOf
 from understudy.run.until_tool import UntilTool
 from understudy.state.agent_state import AgentState
 from understudy.state.records import Revoked, Settled
 from understudy.stopping import StopReason, StopSignal
+from understudy.tools import ToolResult
+
+T = TypeVar("T")
 
 
-class AgentRef(pykka.ActorRef[AgentActor]):
+class RefExtractOptions(RunLimits, total=False):
+    """The options of `AgentRef.extract`."""
+
+    message_id: str | None
+    if_interrupted: Literal["withdraw", "error"]
+
+
+class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
     """An agent's address. Each call that answers returns a `Future`: `.get()` it or `await` it.
 
     It stays valid when the agent's actor is restarted and while the agent is passive: the next call
@@ -60,8 +73,8 @@ class AgentRef(pykka.ActorRef[AgentActor]):
         if expected is not None:
             self._expectation = Expectation(expected)
         self.actor_class = AgentActor
-        self.actor_urn = f"urn:understudy:agent:{slot.id}"
-        self.actor_stopped = alive
+        self.actor_urn: str = f"urn:understudy:agent:{slot.id}"
+        self.actor_stopped: Lifetime = alive
 
     def __repr__(self) -> str:
         agent = self._slot.agent
@@ -94,7 +107,7 @@ class AgentRef(pykka.ActorRef[AgentActor]):
         early_stopping_prompt: str | None = None,
         message_id: str | None = None,
         if_interrupted: Literal["withdraw", "error"] = "withdraw",
-    ) -> Future[Outcome]:
+    ) -> Future[OutcomeOf[OutputT_co]]:
         """Run the agent on a message; the future resolves to the outcome.
 
         While another run is under way this one is queued.
@@ -134,7 +147,7 @@ class AgentRef(pykka.ActorRef[AgentActor]):
             deadline=deadline,
             early_stopping_prompt=early_stopping_prompt,
         )
-        future: Future[Outcome] = Future()
+        future: Future[OutcomeOf[OutputT_co]] = Future()
         request = RunRequest(
             message=user_message(input, at=slot.services.clock.now()),
             choices=choices,
@@ -178,7 +191,9 @@ class AgentRef(pykka.ActorRef[AgentActor]):
         )
         return future
 
-    def resume(self, decisions: Mapping[str, Decision | Mapping[str, Any]]) -> Future[Outcome]:
+    def resume(
+        self, decisions: Mapping[str, Decision | Mapping[str, Any]]
+    ) -> Future[OutcomeOf[OutputT_co]]:
         """Answer requests and continue the run; the future resolves to its outcome.
 
         The future raises `DecisionError` if a request is unknown or withdrawn, or a decision does
@@ -192,29 +207,52 @@ class AgentRef(pykka.ActorRef[AgentActor]):
 
         """
         refuse_inside_run()
-        future: Future[Outcome] = Future()
+        future: Future[OutcomeOf[OutputT_co]] = Future()
         self._post(Resume(decisions, future))
         return future
 
-    def extract(self, tool: UntilTool, input: UserInput, **options: Any) -> Future[Any]:
-        """Run until `tool` succeeds; the future resolves to the value that it returned.
+    @overload
+    def extract(
+        self,
+        tool: Callable[..., Coroutine[Any, Any, ToolResult[T]] | ToolResult[T]],
+        input: UserInput,
+        **options: Unpack[RefExtractOptions],
+    ) -> Future[T]: ...
+    @overload
+    def extract(
+        self,
+        tool: Callable[..., Coroutine[Any, Any, T]],
+        input: UserInput,
+        **options: Unpack[RefExtractOptions],
+    ) -> Future[T]: ...
+    @overload
+    def extract(
+        self, tool: Callable[..., T], input: UserInput, **options: Unpack[RefExtractOptions]
+    ) -> Future[T]: ...
+    @overload
+    def extract(
+        self,
+        tool: str | Sequence[str | Callable[..., Any]],
+        input: UserInput,
+        **options: Unpack[RefExtractOptions],
+    ) -> Future[Any]: ...
+    def extract(
+        self, tool: UntilTool, input: UserInput, **options: Unpack[RefExtractOptions]
+    ) -> Future[Any]:
+        """Run until `tool`, or one of several, succeeds; the future resolves to its return value.
 
-        Takes the options of `run`. The future raises `NotExtracted` if the run ends without it.
+        Takes the options of `run` but the two that say until which tool. The future raises
+        `NotExtracted` if the run ends in another way; the run's own error is its cause.
         """
+        refuse_until(tool, options)
         future = self.run(input, until_tool_success=tool, **options)
-
-        def value(outcome: Outcome) -> Any:
-            if isinstance(outcome, Completed) and outcome.tool_result is not None:
-                return outcome.tool_result.value
-            raise NotExtracted(tool=str(tool), outcome=repr(outcome))
-
-        return future.map(value)
+        return future.map(lambda outcome: value_of(tool, outcome))
 
     # -------------------------------------------------------------------- steering
 
     def cancel(
         self, message: str = "cancelled", *, context: Mapping[str, Any] | None = None
-    ) -> Future[Outcome | None]:
+    ) -> Future[OutcomeOf[OutputT_co] | None]:
         """Stop the current run at once.
 
         The future resolves to its outcome, or to None if there is no run. Finished calls are kept,
@@ -232,7 +270,7 @@ class AgentRef(pykka.ActorRef[AgentActor]):
         signal = StopSignal(
             StopReason.USER_REQUESTED, message, {} if context is None else context, source="cancel"
         )
-        future: Future[Outcome | None] = Future()
+        future: Future[OutcomeOf[OutputT_co] | None] = Future()
         self._post(Cancel(signal, future))
         return future
 
@@ -240,11 +278,10 @@ class AgentRef(pykka.ActorRef[AgentActor]):
         """Pause the run after its next model reply, before the tool calls in that reply.
 
         Raises:
-            UsageError: if `reason` is empty or not text.
+            UsageError: if `reason` is empty, not text, or not valid Unicode.
 
         """
-        if not isinstance(reason, str) or not reason:
-            raise UsageError(f"`reason` must be text and not empty, got {reason!r}")
+        checked_text(reason, what="`reason`")
         future: Future[None] = Future()
         self._post(Pause(reason, future))
         return future
@@ -255,21 +292,21 @@ class AgentRef(pykka.ActorRef[AgentActor]):
         self._post(Unpause(future))
         return future
 
-    def retry(self) -> Future[Outcome]:
+    def retry(self) -> Future[OutcomeOf[OutputT_co]]:
         """Release a quarantined run and continue it; the future resolves to its outcome.
 
         The future raises `NotInterrupted` if no run is quarantined.
         """
-        future: Future[Outcome] = Future()
+        future: Future[OutcomeOf[OutputT_co]] = Future()
         self._post(Retry(future))
         return future
 
-    def outcome(self) -> Future[Outcome | None]:
+    def outcome(self) -> Future[OutcomeOf[OutputT_co] | None]:
         """The outcome of the current run, or of the last one; None if there was none.
 
         For a caller that did not start the run: after `runtime.recover()`, or after `send`.
         """
-        future: Future[Outcome | None] = Future()
+        future: Future[OutcomeOf[OutputT_co] | None] = Future()
         self._post(WaitOutcome(future))
         return future
 
@@ -355,7 +392,11 @@ class AgentRef(pykka.ActorRef[AgentActor]):
             call_key: the call in doubt; `state.doubts_in_tree` lists them.
             how: what was found out, for the record.
 
+        Raises:
+            UsageError: if `how` is not text, or not valid Unicode.
+
         """
+        checked_text(how, what="`how`", may_be_empty=True)
         future: Future[None] = Future()
         self._post(RecordFact(Settled(call_key=call_key, how=how), future))
         return future
@@ -471,5 +512,5 @@ class AgentRef(pykka.ActorRef[AgentActor]):
 
 
 def _check_message_id(given: object) -> None:
-    if given is not None and (not isinstance(given, str) or not given):
-        raise UsageError(f"`message_id` must be text and not empty, got {given!r}")
+    if given is not None:
+        checked_text(given, what="`message_id`")

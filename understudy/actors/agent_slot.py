@@ -40,7 +40,7 @@ from understudy.outcomes import Outcome
 from understudy.state.agent_state import AgentState
 from understudy.state.records import Record, StatusNoted
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 running_agents: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar(
@@ -84,18 +84,18 @@ class AgentSlot:
         deps: Any = None,
         values: Mapping[str, Any] | None = None,
     ) -> None:
-        self.id = id
-        self.agent = agent
+        self.id: str = id
+        self.agent: Agent | None = agent
         """Its definition; None until it is read from the store."""
-        self.services = services
-        self.deps = deps
-        self.values = values
+        self.services: RuntimeServices[AgentSlot, Activation] = services
+        self.deps: Any = deps
+        self.values: Mapping[str, Any] | None = values
         """The values that a new agent's state begins with."""
-        self.phase = Phase.PASSIVE
+        self.phase: Phase = Phase.PASSIVE
         """Changed by `enter` alone."""
         self.inbox: list[AgentMessage] = []  # an empty deque takes 0.7 KB
-        self.status = Status.PASSIVE
-        self.log = EventLog(id, services.lock)
+        self.status: Status = Status.PASSIVE
+        self.log: EventLog = EventLog(id, services.lock)
         self.activation: Activation | None = None
         self.detached_waiters: DetachedWaiters | None = None
         """Who goes on waiting while the agent is passive."""

@@ -19,7 +19,7 @@ from understudy.journal import IndexStatus, Store, index_status_of
 from understudy.state.fold import replay
 from understudy.state.records import Imported, Record, record_from_dict, record_to_dict
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 EXPORT_VERSION = 1
 

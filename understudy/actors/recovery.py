@@ -23,7 +23,7 @@ from understudy.journal import IndexStatus
 from understudy.loop_actors.future import Future
 from understudy.outcomes import Outcome
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 WHILE_AWAY = retry_if_exception_type((StoreUnavailable, Fenced))
 """Errors after which the store may have the agent for this runtime again."""

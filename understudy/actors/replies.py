@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import pykka
 
-from understudy._base.json_values import checked_json
+from understudy._base.json_values import checked_json, shown
 from understudy.actors.activation import Activation
 from understudy.actors.agent_events import Status
 from understudy.actors.agent_slot import AgentSlot
@@ -68,7 +68,7 @@ def as_exception(agent_id: str, error: BaseException) -> Exception:
     if isinstance(error, Exception):
         return error
     died = ActorDied(
-        actor_urn=f"urn:understudy:agent:{agent_id}", actor_class="AgentActor", cause=repr(error)
+        actor_urn=f"urn:understudy:agent:{agent_id}", actor_class="AgentActor", cause=shown(error)
     )
     died.__cause__ = error
     return died

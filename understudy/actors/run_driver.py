@@ -44,7 +44,7 @@ from understudy.state.records import CancelRequested, MessageQueued, Quarantined
 from understudy.state.run_state import RunState
 from understudy.stopping import StopSignal
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 MAX_SELF_STARTED_RUNS = 10
 """How many runs in a row an agent may start by messages to itself."""

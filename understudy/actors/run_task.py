@@ -7,13 +7,14 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
+from understudy._base.json_values import shown
 from understudy.actors.activation import Activation, RunTaskResult
 from understudy.actors.agent_slot import AgentSlot, running_agents
 from understudy.outcomes import Outcome
 from understudy.run.run import AttemptEnded
 from understudy.stopping import StopSignal
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 def start_run_task(
@@ -56,7 +57,7 @@ async def _run(
         result = await _cancelled(slot, activation, error)
     except BaseException as error:
         if activation.task is asyncio.current_task():  # else that it was abandoned is logged
-            logger.warning("the run of agent %r crashed: %r", slot.id, error)
+            logger.warning("the run of agent %r crashed: %s", slot.id, shown(error))
         result = RunTaskResult(crash=error)
     if activation.task is asyncio.current_task():  # else it was abandoned
         slot.run_task_ended(activation, result)

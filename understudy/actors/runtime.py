@@ -8,11 +8,12 @@ import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, overload
 
 from understudy._base.abandoned_tasks import AbandonedTasks
 from understudy._base.clock import Clock, NewId, SystemClock, new_random_id
-from understudy._base.json_values import checked_seconds
+from understudy._base.json_values import checked_seconds, shown
+from understudy._base.type_variables import DepsT, OutputT
 from understudy._base.worker_threads import WorkerThreads
 from understudy.actors.agent_directory import checked_id
 from understudy.actors.agent_events import Status
@@ -80,6 +81,36 @@ class Runtime:
 
     """
 
+    @overload
+    def __init__(
+        self,
+        agents: Iterable[Agent] = (),
+        *,
+        store: str | Store = "memory:",
+        durability: Durability = "full",
+        deps_for: None = None,
+        idle_timeout: float | None = IDLE_TIMEOUT,
+        max_threads: int = 64,
+        stop_timeout: float | None = None,
+        cancel_timeout: float = CANCEL_TIMEOUT,
+        clock: Clock | None = None,
+        new_id: NewId | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        agents: Iterable[Agent[DepsT, Any]] = (),
+        *,
+        store: str | Store = "memory:",
+        durability: Durability = "full",
+        deps_for: Callable[[str], DepsT | None],
+        idle_timeout: float | None = IDLE_TIMEOUT,
+        max_threads: int = 64,
+        stop_timeout: float | None = None,
+        cancel_timeout: float = CANCEL_TIMEOUT,
+        clock: Clock | None = None,
+        new_id: NewId | None = None,
+    ) -> None: ...
     def __init__(
         self,
         agents: Iterable[Agent] = (),
@@ -208,6 +239,24 @@ class Runtime:
 
     # ------------------------------------------------------------------- agents
 
+    @overload
+    def spawn(
+        self,
+        agent: Agent[DepsT, OutputT],
+        id: str | None = None,
+        *,
+        deps: DepsT | None = None,
+        values: Mapping[str, Any] | None = None,
+    ) -> AgentRef[OutputT]: ...
+    @overload
+    def spawn(
+        self,
+        agent: str,
+        id: str | None = None,
+        *,
+        deps: Any = None,
+        values: Mapping[str, Any] | None = None,
+    ) -> AgentRef: ...
     def spawn(
         self,
         agent: str | Agent,
@@ -368,7 +417,9 @@ class Runtime:
             except (asyncio.CancelledError, GeneratorExit):
                 raise
             except BaseException as error:  # a SystemExit would end the loop
-                refuse(future, error if isinstance(error, Exception) else RuntimeError(repr(error)))
+                refuse(
+                    future, error if isinstance(error, Exception) else RuntimeError(shown(error))
+                )
             else:
                 future.set(value)
 

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from pydantic_ai.models import Model
 from tenacity import AsyncRetrying
 
+from understudy._base.causes import cause_of
 from understudy._base.json_values import check_text, checked_seconds
 from understudy.errors import UsageError
 from understudy.middleware.base import Middleware, Prepared, collect_hooks
@@ -131,9 +132,7 @@ def _named(item: Middleware, hook: str, *, agent: object) -> Iterator[None]:
         error.add_note(f"Raised by {where} of agent {agent!r}.")
         raise
     except Exception as error:
-        raise UsageError(
-            f"Agent {agent!r}: {where} raised {type(error).__name__}: {error}"
-        ) from error
+        raise UsageError(f"Agent {agent!r}: {where} raised {cause_of(error)}") from error
 
 
 def _check_options(
@@ -311,8 +310,8 @@ def _stack(
 
 
 def _merge_tools(
-    into: Mapping[str, Tool[Any]], tools: object, *, agent: str, owner: str
-) -> dict[str, Tool[Any]]:
+    into: Mapping[str, Tool], tools: object, *, agent: str, owner: str
+) -> dict[str, Tool]:
     if isinstance(tools, (str, Tool)) or not isinstance(tools, Sequence):
         raise UsageError(f"Agent {agent!r}: {owner} must be a list of functions, got {tools!r}")
     merged = dict(into)

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from pydantic_ai.messages import ModelRequest
 from pydantic_ai.models import Model
 
+from understudy._base.causes import cause_of
 from understudy.errors import UsageError
 from understudy.models import resolve_model
 from understudy.models.model_names import refresh_client
@@ -180,9 +181,8 @@ def seeds_of(definition: AgentDefinition, state: AgentState) -> dict[str, Any]:
         held = {key: state.values[key] for key in schema.model_fields if key in state.values}
         try:
             whole = schema.model_validate(held).model_dump(mode="json")
-        except ValidationError as error:
-            raise UsageError(
-                f"The state's values do not fit what {owner} keeps: {error}"
-            ) from error
+        except Exception as error:  # also whatever a validator of it raises
+            why = str(error) if isinstance(error, ValidationError) else cause_of(error)
+            raise UsageError(f"The state's values do not fit what {owner} keeps: {why}") from error
         seeds.update({key: value for key, value in whole.items() if key not in held})
     return seeds

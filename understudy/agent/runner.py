@@ -8,16 +8,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypedDict, Unpack
+from typing import Any, Generic, TypedDict, Unpack
 
 from pydantic_ai.messages import ModelRequest
 from pydantic_ai.models import Model
 
 from understudy._base.clock import Clock, NewId, SystemClock, new_random_id
 from understudy._base.json_values import checked_json
+from understudy._base.type_variables import DepsT
 from understudy._base.worker_threads import WorkerThreads
 from understudy.agent.nested_runs import NestedRuns, models_of, seeds_of
-from understudy.errors import DecisionError, NotInterrupted, UsageError
+from understudy.errors import DecisionError, NotInterrupted, RecordRefused, UsageError
 from understudy.events import Event
 from understudy.interrupts import Decision, Request, checked_decision
 from understudy.journal import Journal
@@ -49,15 +50,18 @@ from understudy.tools import InvalidArguments
 Decisions = Mapping[str, Decision | Mapping[str, Any]]
 """Decisions, or their plain form such as `{"type": "approve"}`, by request id."""
 
+RESULT_BYTES = 1024
+"""The size of a call's result without the value that a person gives for it, rounded up."""
+
 WITHDRAWN = withdrawn_by("a new message took the place of the run")
 
 _THREADS = WorkerThreads()
 
 
-class EnvironmentOptions(TypedDict, total=False):
+class EnvironmentOptions(TypedDict, Generic[DepsT], total=False):
     """The options that `Agent.execute` and `Agent.resume` have in common; none is stored."""
 
-    deps: Any
+    deps: DepsT | None
     pause_when: PauseWhen | None
     clock: Clock | None
     new_id: NewId | None
@@ -479,19 +483,39 @@ def refuse_inside_run() -> None:
 
 
 def decide(ledger: Ledger, decisions: Mapping[str, Decision], clock: Clock) -> None:
-    """Record decisions that were checked, each in the ledger of the agent that requested it."""
-    now = clock.now()
+    """Record decisions that were checked, each in the ledger of the agent that requested it.
+
+    Raises:
+        DecisionError: if one is too large to be kept; none is recorded then.
+
+    """
+    places: list[tuple[Ledger, Request]] = []
     root = ledger.state.run
     if root is not None and root.halt is not None and root.halt.id in decisions:
-        ledger.record(Decided(request_id=root.halt.id, decision=decisions[root.halt.id], at=now))
-        return
-    for place in list(ledger_tree(ledger)):
-        run = place.state.run
-        turn = run.turn if run is not None and not run.over else None
-        for request in turn.pending_requests if turn is not None else ():
-            if request.id in decisions:
-                decision = decisions[request.id]
-                place.record(Decided(request_id=request.id, decision=decision, at=now))
+        places.append((ledger, root.halt))
+    else:
+        for place in ledger_tree(ledger):
+            run = place.state.run
+            turn = run.turn if run is not None and not run.over else None
+            for request in turn.pending_requests if turn is not None else ():
+                if request.id in decisions:
+                    places.append((place, request))
+    now = clock.now()
+    records = []
+    for place, request in places:
+        record = Decided(request_id=request.id, decision=decisions[request.id], at=now)
+        try:
+            # What is accepted must fit into the call's result as well.
+            place.check(record, spare=RESULT_BYTES if record.decision.type == "respond" else 0)
+        except RecordRefused as refused:
+            raise DecisionError(
+                f"Request {request.id!r} ({request.tool_name}): the decision cannot be kept: "
+                f"{refused}",
+                request_id=request.id,
+            ) from refused
+        records.append((place, record))
+    for place, record in records:
+        place.record(record)
 
 
 def unpause(ledger: Ledger) -> None:

@@ -64,7 +64,7 @@ class AgentJournal:
         on_durable: Callable[[int], None],
         max_bytes: int = MAX_RECORD_BYTES,
     ) -> None:
-        self.loop = asyncio.get_running_loop()
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self._committer = committer
         self._lease = lease
         self._term = term

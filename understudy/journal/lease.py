@@ -21,7 +21,7 @@ from understudy._base.clock import suspend_aware_seconds
 from understudy.errors import Fenced, StoreError
 from understudy.journal.contracts import Backend
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 MARGIN = 0.2
 """Share of the lease, at its end, in which this runtime does not act as the owner any more."""

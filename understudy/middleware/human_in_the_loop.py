@@ -12,9 +12,10 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from understudy._base.json_values import checked_json, is_time_span
+from understudy._base.causes import cause_of
+from understudy._base.json_values import checked_json, is_time_span, storable_text
 from understudy.errors import UsageError
 from understudy.interrupts import DECISION_TYPES, DecisionType, Request, checked_allowed
 from understudy.middleware.base import Middleware
@@ -23,7 +24,7 @@ from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall
 from understudy.tools import ToolContext
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 When = Callable[[dict[str, Any], ToolContext], Any]
 Display = Callable[[dict[str, Any], ToolContext], Any]
@@ -60,7 +61,7 @@ class HumanInTheLoop(Middleware):
         rules: Mapping[str, Rule],
         *,
         expires_after: float | None = None,
-        on_expiry: str = "reject",
+        on_expiry: Literal["reject"] = "reject",
     ) -> None:
         if not isinstance(rules, Mapping):
             raise UsageError(
@@ -161,7 +162,7 @@ async def _displayed(gate: _Gate, call: ToolCall) -> str | dict[str, Any] | None
         shown = await shown if inspect.isawaitable(shown) else shown
         if isinstance(shown, dict):
             return checked_json(shown, what="display()")
+        return storable_text(shown if isinstance(shown, str) else str(shown))
     except Exception as error:
         logger.exception("display() of the gate on %r raised", call.tool_name)
-        return f"(display() raised {type(error).__name__}: {error})"
-    return shown if isinstance(shown, str) else str(shown)
+        return f"(display() raised {cause_of(error)})"

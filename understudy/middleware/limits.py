@@ -61,7 +61,7 @@ class Limits(Middleware):
         if on_limit not in ("stop", "generate"):
             raise UsageError(f"Limits: `on_limit` must be 'stop' or 'generate', got {on_limit!r}")
         self._answer = on_limit == "generate"
-        self.keeps_time = max_seconds is not None
+        self.keeps_time: bool = max_seconds is not None
 
     async def before_step(self, run: Run) -> None:
         for signal in self._reached(run):

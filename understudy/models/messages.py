@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Annotated, Any, cast, overload
+from typing import Annotated, Any, ClassVar, cast, overload
 
 from pydantic import PlainSerializer, PlainValidator
 from pydantic_ai.messages import (
@@ -50,8 +50,8 @@ class _Log:
     __slots__ = ("borrows", "call_ids", "items")
 
     def __init__(self, items: list[ModelMessage]) -> None:
-        self.items = items
-        self.borrows = 0
+        self.items: list[ModelMessage] = items
+        self.borrows: int = 0
         """The number of model calls that read the list now: meanwhile nothing is appended to it."""
         self.call_ids: set[str] = set()
         for message in items:
@@ -106,7 +106,7 @@ class Messages(Sequence[ModelMessage]):
             return NotImplemented
         return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
 
-    __hash__ = None  # type: ignore[assignment]  # a view compares by content, as a list does
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # a view compares by content, as a list does
 
     def __repr__(self) -> str:
         return f"Messages({self[:]!r})"

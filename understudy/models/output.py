@@ -11,7 +11,14 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError
 from pydantic_core import PydanticSerializationError
 
-from understudy._base.json_values import check_text
+from understudy._base.causes import cause_of
+from understudy._base.json_values import (
+    NotJsonError,
+    as_json,
+    check_text,
+    lost_number,
+    text_of,
+)
 from understudy.errors import UsageError
 
 _FENCED = re.compile(r"\s*```(?:json)?\s*\n(.*?)\n?\s*```\s*", re.DOTALL | re.IGNORECASE)
@@ -45,7 +52,7 @@ class Output:
         self.key = key
         self.type = type
         self._adapter: TypeAdapter[Any] | None = None
-        self.instructions = ""
+        self.instructions: str = ""
         """The instructions that describe the type, after all others; empty for text."""
         if type is None or type is str:
             return
@@ -88,11 +95,17 @@ class Output:
         fenced = _FENCED.fullmatch(text)
         try:
             value = adapter.validate_json(fenced.group(1) if fenced else text)
-            return adapter.dump_python(value, mode="json")
+            plain = adapter.dump_python(value, mode="json")
+            stored = as_json(plain)
         except ValidationError as error:
             raise InvalidOutput(_error_text(error)) from error
-        except PydanticSerializationError as error:
-            raise InvalidOutput(str(error)) from error
+        except (PydanticSerializationError, NotJsonError) as error:
+            raise InvalidOutput(text_of(error)) from error
+        except Exception as error:  # of a validator of the type's own
+            raise InvalidOutput(f"answer: a validator raised {cause_of(error)}") from error
+        if lost_number(stored, plain):
+            raise InvalidOutput("answer: Numbers must be finite: NaN and infinity cannot be kept")
+        return stored
 
     def load(self, data: Any) -> Any:
         """The value from the JSON that `read` returned.

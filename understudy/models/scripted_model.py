@@ -65,10 +65,13 @@ class ScriptExhausted(Exception):
     """The model got more requests than its script has replies."""
 
 
-_Piece = str | ScriptedCall | BaseException
-_Reply = (
-    _Piece | Sequence[_Piece] | ModelResponse | BaseException | Callable[[ScriptedRequest], Any]
+ScriptedPiece = str | ScriptedCall | BaseException
+"""A part of a scripted reply: text, a tool call, or an exception that breaks a stream there."""
+
+ScriptedReply = (
+    ScriptedPiece | Sequence[ScriptedPiece] | ModelResponse | Callable[[ScriptedRequest], Any]
 )
+"""One reply of a script; the function, plain or async, returns any of the others."""
 
 
 class ScriptedModel(Model):
@@ -86,7 +89,7 @@ class ScriptedModel(Model):
 
     def __init__(
         self,
-        replies: Iterable[_Reply] | Callable[[ScriptedRequest], Any],
+        replies: Iterable[ScriptedReply] | Callable[[ScriptedRequest], Any],
         *,
         name: str = "scripted",
         delta_size: int = 8,
@@ -94,7 +97,7 @@ class ScriptedModel(Model):
         super().__init__()
         self._name = name
         self._answer_all = replies if callable(replies) else None
-        self._replies: list[_Reply] = [] if callable(replies) else list(replies)
+        self._replies: list[ScriptedReply] = [] if callable(replies) else list(replies)
         self._delta_size = delta_size
         self.requests: list[ScriptedRequest] = []
         """The requests so far, oldest first."""

@@ -18,6 +18,9 @@ from understudy.run.hooks import Hooks
 from understudy.run.instructions import Instructions
 from understudy.tools import Tool
 
+EarlyStopping = Literal["force", "generate"]
+"""What happens when a run is at its maximum of model calls: it fails, or answers once more."""
+
 PauseWhen = Callable[[], bool | str | Awaitable[bool | str | None] | None]
 """Called after each model reply: True, or a reason, pauses the run."""
 
@@ -77,7 +80,7 @@ class AgentDefinition:
     description: str = ""
     instructions: tuple[Instructions, ...] = ()
     """The agent's own, then each middleware's in stack order."""
-    tools: Mapping[str, Tool[Any]] = field(default_factory=dict)
+    tools: Mapping[str, Tool] = field(default_factory=dict)
     middleware: tuple[Any, ...] = ()
     gates: tuple[Gate, ...] = ()
     """Those of the middleware that request approvals."""
@@ -90,7 +93,7 @@ class AgentDefinition:
     """The `state_schema` of each middleware that has one, by the middleware's name."""
     mode: Pipeline
     max_runs: int = 50
-    early_stopping: str = "force"
+    early_stopping: EarlyStopping = "force"
     early_stopping_prompt: str | None = None
     """The user message that asks for the last answer; None for the default."""
     max_overrides: int = 3

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Protocol, runtime_checkable
 
 from understudy._base.clock import Clock, SystemClock
+from understudy._base.json_values import shown
 from understudy.errors import JournalFailed, RecordRefused
 from understudy.events import Event, events_of
 from understudy.journal.codec import check_storable
@@ -16,7 +17,7 @@ from understudy.state.agent_state import AgentState
 from understudy.state.fold import apply
 from understudy.state.records import ChildRecord, Record, Snapshot, stamp
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 Listener = Callable[[Event], None]
 FactListener = Callable[[int, Record], None]
@@ -227,7 +228,7 @@ class Ledger:
                 self._failure = error
                 raise
             except Exception as error:
-                what = f"The journal could not keep a record: {error!r}"
+                what = f"The journal could not keep a record: {shown(error)}"
                 self._failure = JournalFailed(what)
                 raise self._failure from error
         if self._unreported:
@@ -263,7 +264,7 @@ class Ledger:
             self._failure = error
             raise
         except Exception as error:
-            self._failure = JournalFailed(f"The journal refused a record: {error!r}")
+            self._failure = JournalFailed(f"The journal refused a record: {shown(error)}")
             raise self._failure from error
 
 
@@ -297,6 +298,11 @@ class ChildLedger(Ledger):
     def record(self, *records: Record) -> None:
         self._parent.record(
             *(ChildRecord(child=self._child, name=self._name, record=record) for record in records)
+        )
+
+    def check(self, record: Record, *, spare: int = 0) -> None:
+        self._parent.check(
+            ChildRecord(child=self._child, name=self._name, record=record), spare=spare
         )
 
     @property

@@ -19,7 +19,7 @@ class ModelInput:
 
     messages: Sequence[ModelMessage]
     instructions: str
-    tools: tuple[Tool[Any], ...]
+    tools: tuple[Tool, ...]
     settings: ModelSettings | None
 
     def replace(self, **changes: Any) -> ModelInput:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from understudy._base.json_values import checked_json, digest
+from understudy._base.json_values import checked_json, checked_text, digest
 from understudy.events import ToolEmitted
 from understudy.interrupts import (
     DECISION_TYPES,
@@ -52,7 +52,7 @@ class ToolCall:
 
     key: str
     """`run.turn.index`: the same each time that this call runs."""
-    tool: Tool[Any]
+    tool: Tool
     tool_call_id: str
     arguments: dict[str, Any]
     """Canonical: validated, with defaults filled in, as JSON data."""
@@ -96,6 +96,8 @@ class ToolCall:
             UsageError: for an empty or unknown `allowed`, or a value that cannot be stored.
 
         """
+        checked_text(kind, what="request(kind=...)")
+        checked_text(source, what="request(source=...)", may_be_empty=True)
         run = self.run
         now: datetime = run.clock.now()
         shown = checked_json({"display": display, "payload": payload}, what="request(...)")

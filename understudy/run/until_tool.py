@@ -8,7 +8,7 @@ from typing import Any
 from understudy.errors import UsageError
 from understudy.tools import Tool
 
-UntilTool = str | Tool[Any] | Callable[..., Any] | Sequence[str | Tool[Any] | Callable[..., Any]]
+UntilTool = str | Callable[..., Any] | Sequence[str | Callable[..., Any]]
 """One tool or several, each by name or as the tool itself."""
 
 
@@ -35,7 +35,7 @@ def refuse_both(until_tool: object, until_tool_success: object) -> None:
         )
 
 
-def check_known(names: Sequence[str], tools: Mapping[str, Tool[Any]], *, agent: str) -> None:
+def check_known(names: Sequence[str], tools: Mapping[str, Tool], *, agent: str) -> None:
     """Raise a `UsageError` for a name that is not a tool of the agent."""
     for name in names:
         if name not in tools:

@@ -11,7 +11,7 @@ from copy import copy, deepcopy
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
-from typing import Any, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_ai.messages import ModelMessage
@@ -268,7 +268,7 @@ class AgentState:
             return NotImplemented
         return self.to_dict() == other.to_dict()
 
-    __hash__ = None  # type: ignore[assignment]  # compared by content
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # compared by content
 
     def __repr__(self) -> str:
         run = "no run" if self.run is None else f"run {self.run.run_id!r}"

@@ -19,6 +19,11 @@ from understudy.errors import UsageError
 from understudy.tools.context import ToolContext
 from understudy.tools.result import ToolResult
 
+_VARIADIC = {
+    inspect.Parameter.VAR_POSITIONAL: "one list, such as `numbers: list[int]`,",
+    inspect.Parameter.VAR_KEYWORD: "one dict, such as `options: dict[str, int]`,",
+}
+
 
 def is_async(function: Callable[..., Any]) -> bool:
     """Whether a call of `function`, also a partial or a callable object, returns a coroutine."""
@@ -50,6 +55,13 @@ def takes_context(name: str, signature: inspect.Signature, hints: Mapping[str, A
     """Whether the first parameter is a `ToolContext`; all parameters must have annotations."""
     takes = False
     for index, parameter in enumerate(signature.parameters.values()):
+        if parameter.kind in _VARIADIC:
+            plain = parameter.replace(annotation=inspect.Parameter.empty)
+            raise UsageError(
+                f"Tool {name!r}: {plain} takes any number of arguments, which a schema cannot "
+                f"name: take {_VARIADIC[parameter.kind]} instead. A decorator around the tool's "
+                "function needs functools.wraps."
+            )
         if parameter.name not in hints:
             raise UsageError(
                 f"Tool {name!r}: parameter {parameter.name!r} has no annotation. "
@@ -59,7 +71,8 @@ def takes_context(name: str, signature: inspect.Signature, hints: Mapping[str, A
                     else "Annotate it: the annotation becomes part of the tool's schema."
                 )
             )
-        if hints[parameter.name] is ToolContext:
+        hint = hints[parameter.name]
+        if hint is ToolContext or get_origin(hint) is ToolContext:
             if index != 0:
                 raise UsageError(
                     f"Tool {name!r}: ToolContext must be the first parameter, not "
@@ -85,7 +98,7 @@ def schema_tool(
     description: str | None,
     sequential: bool,
     context: bool,
-) -> SchemaTool[Any]:
+) -> SchemaTool:
     """Pydantic AI's tool for a placeholder function without the context parameter.
 
     It has the schema and the validator; the placeholder is never called.

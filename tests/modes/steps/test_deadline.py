@@ -68,7 +68,7 @@ class Times:
         await never()
 
     @property
-    def hangs(self) -> Tool[Any]:
+    def hangs(self) -> Tool:
         @tool
         async def hangs() -> str:
             """Never end."""

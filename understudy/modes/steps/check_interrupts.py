@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from understudy._base.causes import cause_of
-from understudy._base.json_values import digest
+from understudy._base.json_values import digest, storable_text
 from understudy.errors import MiddlewareError, UsageError
 from understudy.interrupts import Decision, Request
 from understudy.modes.steps.tool_arguments import (
@@ -54,7 +54,7 @@ async def check_pause(run: Run) -> Outcome | None:
             )
             raise HookFailed(failure) from error
         if answer:
-            reason = answer if isinstance(answer, str) else "pause_when"
+            reason = storable_text(answer) if isinstance(answer, str) else "pause_when"
             run.record(Paused(turn=turn.index, reason=reason))
             return run.paused(reason)
     if run.definition.pause_when is not None or run.pause_when is not None:

@@ -17,7 +17,7 @@ from understudy.state.records import End, Once
 from understudy.stopping import StopSignal, StopSignals
 from understudy.tools import Tool
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 Ended = Completed | Stopped | Failed
 
@@ -200,7 +200,7 @@ def _output(end: End, definition: AgentDefinition) -> Any:
 
 
 def _tool_result(
-    end: End, state: AgentState, tools: Mapping[str, Tool[Any]], live: dict[str, object]
+    end: End, state: AgentState, tools: Mapping[str, Tool], live: dict[str, object]
 ) -> ToolCallResult:
     run = state.run
     assert run is not None, "an end belongs to a run"

@@ -9,7 +9,16 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
-from understudy._base.json_values import digest
+from pydantic_core import to_json
+
+from understudy._base.causes import cause_of
+from understudy._base.json_values import (
+    NotJsonError,
+    as_json,
+    checked_json,
+    shown,
+    text_of,
+)
 from understudy.errors import Fenced, JournalFailed, RecordRefused, UsageError
 from understudy.interrupts import Halt, Interrupt, Request
 from understudy.modes.steps.check_interrupts import requests_about
@@ -31,6 +40,7 @@ from understudy.modes.steps.tool_results import (
     limit_text,
     make_part,
     questions_asked,
+    refused_result,
     result_of,
     stop_result,
     timed_out_result,
@@ -134,8 +144,7 @@ async def invoke(run: Run, ready: ReadyCall) -> None:
         try:
             run.record(result)
         except RecordRefused as refused:  # too large: but the tool ran, and must not run again
-            text = f"{ready.tool.name!r} ran, but its result cannot be kept: {refused}"
-            run.record(failed_result(run, ready.call, text))
+            run.record(refused_result(run, ready, result, refused))
     if cancelled():
         # The tool swallowed the cancellation. Its result is kept, and the task ends nevertheless
         # (test_a_tool_that_swallows_the_cancellation_of_its_execution_does_not_save_it).
@@ -200,10 +209,10 @@ def _error_text(error: Exception) -> str:
     """The text of an exception for the model."""
     error = _unwrapped(error)
     if isinstance(error, ToolFailed):
-        return str(error)
+        return text_of(error)
     if isinstance(error, Retry):
-        return str(error) or "Try again."
-    return f"{type(error).__name__}: {error}"
+        return text_of(error) or "Try again."
+    return cause_of(error)
 
 
 def _unwrapped(error: Exception) -> Exception:
@@ -238,7 +247,7 @@ async def _call_through_hooks(run: Run, ready: ReadyCall) -> Any:
                 record_started(run, ready)
                 await run.durable()
             entered = True
-            return await _body(run, await _as_changed(run, ready, shown, call))
+            return await _body(run, await _as_changed(run, ready, before, call))
         except (_CallEnded, HookFailed, JournalFailed) as end:
             ended.append(end)
             raise
@@ -246,12 +255,13 @@ async def _call_through_hooks(run: Run, ready: ReadyCall) -> Any:
             raised.append(error)
             raise
 
-    shown = as_tool_call(run, ready)
+    original = as_tool_call(run, ready)
+    before = to_json(original.arguments)  # a hook may change them in place
     chain: Callable[[ToolCall], Any] = innermost
     for hook in reversed(run.definition.hooks.wrap_tool_call):
         chain = _link(run, hook, chain, raised, ended)
     try:
-        return await _unless_ended(run, chain(shown), ended)
+        return await _unless_ended(run, chain(original), ended)
     except HookFailed:
         if not entered:  # the tool did not run, so the call is not in doubt
             text = "Not run: a middleware failed before it was started."
@@ -277,9 +287,24 @@ async def _unless_ended(run: Run, chain: Awaitable[Any], ended: list[BaseExcepti
     return returned
 
 
-async def _as_changed(run: Run, ready: ReadyCall, shown: ToolCall, call: ToolCall) -> ReadyCall:
+def _check_passed_on(call: object) -> None:
+    """Raise a `UsageError` for what a hook must not pass to `next`: the hook has failed, no tool.
+
+    Checked where it is passed on, so that the error names the middleware that did it.
+    """
+    if not isinstance(call, ToolCall):
+        raise UsageError(f"next takes the call, or call.replace(arguments), got {shown(call)}")
+    arguments = call.arguments
+    if isinstance(arguments, dict) and all(isinstance(key, str) for key in arguments):
+        with contextlib.suppress(NotJsonError):
+            as_json(arguments)
+            return
+    checked_json(arguments, what=f"next(call): `call.arguments` for {call.tool_name!r}")
+
+
+async def _as_changed(run: Run, ready: ReadyCall, before: bytes, call: ToolCall) -> ReadyCall:
     """The call as the middleware passes it on; with other arguments it may need an approval."""
-    if digest(call.arguments) == digest(shown.arguments):
+    if to_json(call.arguments) == before:
         return ready
     changed = ReadyCall(ready.call, ready.tool, ready.tool.revalidate(call.arguments))
     if not ready.call.requests:
@@ -297,9 +322,13 @@ def _link(
     raised: list[Exception],
     ended: list[BaseException],
 ) -> Callable[[ToolCall], Any]:
+    async def rest(call: ToolCall) -> Any:
+        _check_passed_on(call)
+        return await inner(call)
+
     async def link(call: ToolCall) -> Any:
         try:
-            return await hook.function(run, call, inner)
+            return await hook.function(run, call, rest)
         except Exception as error:
             if ended and error is not ended[0]:
                 raise ended[0] from error

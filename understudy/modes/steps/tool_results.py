@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import ValidationError
@@ -10,6 +11,7 @@ from pydantic_ai.messages import ToolReturnPart
 
 from understudy._base.json_values import as_json, checked_json, storable_text
 from understudy.errors import RecordRefused, UsageError
+from understudy.events import ToolOutcome
 from understudy.interrupts import Decision, Halt, Interrupt, Request
 from understudy.modes.steps.check_stop import halt_request
 from understudy.modes.steps.tool_arguments import ReadyCall, as_tool_call, prepare, record_request
@@ -36,10 +38,8 @@ LIMIT_PASSED = "limit_passed/"
 """And the key of a call: under it a run keeps that the call went on after its time limit."""
 LIMIT_REASON = "it did not answer within its limit of {limit} seconds"
 
-PartOutcome = Literal["success", "failed", "denied", "interrupted"]
 
-
-def make_part(run: Run, call: Call, content: Any, outcome: PartOutcome) -> ToolReturnPart:
+def make_part(run: Run, call: Call, content: Any, outcome: ToolOutcome) -> ToolReturnPart:
     return ToolReturnPart(
         tool_name=call.part.tool_name,
         content=content,
@@ -121,6 +121,18 @@ def stop_result(run: Run, call: Call, signal: StopSignal) -> Result:
     """The result of a tool that raised `StopAgent`, with its signal: a crash cannot part them."""
     part = make_part(run, call, f"Stopped the run: {signal}", "interrupted")
     return Result(call_key=call.key, part=part, signal=signal.to_dict())
+
+
+def refused_result(run: Run, ready: ReadyCall, refused: Result, error: RecordRefused) -> Result:
+    """The result in place of one that is too large to be kept. A stop and a halt stand."""
+    if refused.signal is not None:
+        signal = StopSignal.from_dict(refused.signal)
+        message = f"its message cannot be kept: {error}"
+        return stop_result(run, ready.call, replace(signal, message=message, context={}))
+    if refused.halt is not None:
+        return halt_result(run, ready, Halt(f"its message cannot be kept: {error}"))
+    text = f"{ready.tool.name!r} ran, but its result cannot be kept: {error}"
+    return failed_result(run, ready.call, text)
 
 
 def cancelled_inside_result(run: Run, ready: ReadyCall) -> Result | None:
@@ -214,6 +226,12 @@ def result_of(run: Run, ready: ReadyCall, returned: Any) -> Result:
                 text = f"{tool.name!r} ran, but its return value cannot be serialised: {error}"
                 return failed_result(run, call, text)
             stored, value_is = None, "lost"
+    if target and tool.loses_number(stored, value):
+        text = (
+            f"{tool.name!r} ran, but its return value cannot be kept: it holds NaN or an infinity, "
+            "which JSON does not have. The tool must return None, a text or a finite number there."
+        )
+        return failed_result(run, call, text)
     for_model = model_content(content, shown)
     if value_is != "lost" and (separate or for_model is not shown):
         value_is = "content" if stored == for_model else "separate"
