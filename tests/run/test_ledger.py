@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from understudy import AgentState
+from understudy.events import TextDelta
 from understudy.run.ledger import Ledger
 from understudy.state.records import Record, ValuesMerged
 
@@ -44,3 +45,31 @@ async def test_a_fact_recorded_while_others_become_durable_is_not_reported_with_
     assert journal.has_unflushed
     await ledger.durable()
     assert reported == [1, 2]
+
+
+async def test_an_event_without_a_record_waits_for_the_records_before_it() -> None:
+    journal, heard = SlowJournal(), list[object]()
+
+    def delta(n: int) -> TextDelta:
+        return TextDelta(agent_path=("a",), turn=0, attempt=1, n=n, text="x")
+
+    ledger = Ledger(
+        AgentState(),
+        journal,
+        listener=heard.append,
+        on_fact=lambda number, record: heard.append(number),
+    )
+    ledger.emit(delta(0))
+    assert heard == [delta(0)]
+    ledger.record(ValuesMerged(delta={"a": 1}, source="test"))
+    flushing = asyncio.ensure_future(ledger.durable())
+    await journal.asked.wait()
+    await asyncio.to_thread(ledger.emit, delta(1))
+    ledger.record(ValuesMerged(delta={"b": 2}, source="test"))
+    ledger.emit(delta(2))
+    assert heard == [delta(0)]
+    journal.may.set()
+    await flushing
+    assert heard == [delta(0), 1, delta(1)]
+    await ledger.durable()
+    assert heard == [delta(0), 1, delta(1), 2, delta(2)]
