@@ -29,7 +29,7 @@ from tenacity import RetryError
 from understudy._base.event_loops import is_cancelled
 from understudy.errors import ModelFailed, StreamBroken, UsageError
 from understudy.events import ReplyStarted, TextDelta, ThinkingDelta
-from understudy.models.model_names import needs_preparation
+from understudy.models.preparation import needs_preparation, prepared
 from understudy.modes.steps.check_stop import NO_ANSWER, stop_before
 from understudy.modes.steps.run_end import outcome_of
 from understudy.outcomes import Outcome
@@ -192,11 +192,11 @@ async def _ask(
 ) -> _Answer:
     kept = run.state.messages
     if prompt.messages is not kept:  # those of a hook: they were never prepared
-        shown = model.prepare_messages(list(prompt.messages), parameters)
+        shown = prepared(model, list(prompt.messages), parameters, prompt.settings)
         return await _request(run, model, shown, prompt, parameters)
     with kept.borrowed() as messages:
-        if not kept.plain or needs_preparation(model):
-            messages = model.prepare_messages(messages, parameters)
+        if needs_preparation(model, kept, prompt.settings):
+            messages = prepared(model, messages, parameters, prompt.settings)
         return await _request(run, model, messages, prompt, parameters)
 
 
