@@ -75,7 +75,7 @@ class Agent:
         description: what the agent is for, shown to agents that may delegate to it.
         max_runs: the maximum number of model calls in one run.
         early_stopping: what happens when one more is due: `"force"` fails the run; `"generate"`
-            lets the model answer once more, without tools, and completes it.
+            lets the model answer once more, without calling a tool, and completes it.
         early_stopping_prompt: the user message that asks for that last answer, also where a limit
             or a signal asks for it; by default one that says that a limit is reached.
         max_overrides: how many times in a row a stop signal of one guard may be overridden.

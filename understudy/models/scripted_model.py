@@ -47,7 +47,8 @@ class ScriptedRequest:
     messages: tuple[ModelMessage, ...]
     instructions: str
     tools: tuple[str, ...]
-    """The names of the tools that were offered."""
+    """The names of the tools that it may call: none where `settings` say so by their `tool_choice`,
+    though all are in `parameters`."""
     settings: ModelSettings | None
     parameters: ModelRequestParameters = field(repr=False)
 
@@ -140,7 +141,7 @@ class ScriptedModel(Model):
         request = ScriptedRequest(
             messages=tuple(messages),
             instructions="\n\n".join(p.content for p in parameters.instruction_parts or ()),
-            tools=tuple(tool.name for tool in parameters.function_tools),
+            tools=_callable_tools(parameters, settings),
             settings=settings,
             parameters=parameters,
         )
@@ -188,6 +189,16 @@ class ScriptedModel(Model):
             model_name=self._name,
         )
         return response, error
+
+
+def _callable_tools(
+    parameters: ModelRequestParameters, settings: ModelSettings | None
+) -> tuple[str, ...]:
+    choice = (settings or {}).get("tool_choice")
+    if choice == "none":
+        return ()
+    names = (tool.name for tool in parameters.function_tools)
+    return tuple(name for name in names if not isinstance(choice, list) or name in choice)
 
 
 @dataclass

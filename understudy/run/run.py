@@ -310,7 +310,7 @@ class Run:
 
         Args:
             signal: why. Give it a `source`: signals with one source count as one guard.
-            answer: let the model answer once more, without tools, before the run ends, as
+            answer: let the model answer once more, without a tool, before the run ends, as
                 `early_stopping="generate"` does. Another signal without `answer` takes precedence.
 
         Raises:

@@ -203,7 +203,7 @@ class Signalled:
     turn: int
     signal: dict[str, Any]
     answer: bool = False
-    """The model may answer once more, without tools, before the run ends."""
+    """The model may answer once more, without calling a tool, before the run ends."""
     kind: Literal["signal"] = "signal"
 
 
@@ -220,7 +220,7 @@ class Override:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlyStopBegun:
-    """The model has to answer now, without tools."""
+    """The model has to answer now, without calling a tool."""
 
     turn: int
     """The number of the turn with its answer."""

@@ -162,7 +162,7 @@ class RunState:
     """All requests to continue in spite of signals, used or not."""
     max_overrides: int = 3
     early_stop: int | None = None
-    """The turn in which the model answers without tools, and with which the run ends."""
+    """The turn in which the model answers without calling a tool, and with which the run ends."""
     tool_errors: int = 0
     """The number of failed results since the last successful one."""
     deadline: float | None = None

@@ -83,7 +83,6 @@ def steering_messages(run: Run) -> list[QueuedMessage]:
 
 async def _model_input(run: Run) -> ModelInput:
     definition = run.definition
-    answering = run.current.early_stop is not None
     texts = []
     for instructions in definition.instructions:
         text = await render(instructions, run.state, agent=definition.name)
@@ -96,7 +95,7 @@ async def _model_input(run: Run) -> ModelInput:
     prompt = ModelInput(
         messages=shown,
         instructions="\n\n".join(texts),
-        tools=() if answering else run.tools,
+        tools=run.tools,
         settings=definition.model_settings,
     )
     for hook in definition.hooks.before_model:
@@ -108,8 +107,9 @@ async def _model_input(run: Run) -> ModelInput:
             prompt = prompt.replace(messages=_visible_messages(run))  # by run.replace_history
             shown = prompt.messages
         kept = run.state.messages
-    if answering and prompt.tools:
-        prompt = prompt.replace(tools=())  # those that a hook added
+    if run.current.early_stop is not None and prompt.tools:
+        # The tools stay: providers want those that the conversation called, and cache them with it.
+        prompt = prompt.replace(settings={**(prompt.settings or {}), "tool_choice": "none"})
     return prompt
 
 
