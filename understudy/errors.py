@@ -12,6 +12,7 @@
     │   └── WouldDeadlock         waiting here would block the event loop that has to answer
     ├── RunError                  why a run ended as `Failed`; a run never raises it
     │   ├── ModelFailed           the model and all of its fallbacks
+    │   │   └── ModelRefused      each of them refused to answer, or was filtered
     │   ├── StreamBroken          the model, in the middle of a reply
     │   ├── RunLimitExceeded      the run's own limit
     │   ├── UntilToolNotCalled    the model, which stopped without calling the until tool
@@ -53,6 +54,7 @@ __all__ = [
     "MiddlewareError",
     "MissingValue",
     "ModelFailed",
+    "ModelRefused",
     "NotExtracted",
     "NotHaltable",
     "NotInterrupted",
@@ -226,14 +228,29 @@ class RunError(UnderstudyError):
 
 
 class ModelFailed(RunError):
-    """The model raised, and so did every fallback. The last cause is `__cause__`."""
+    """No model answered: each raised, refused, or gave an empty reply.
+
+    `__cause__` is the last of what they raised.
+    """
 
     failures: list[dict[str, str]]
-    """One for each model: its name as `model`, and the `type` and `message` of what it raised."""
+    """One for each model: its name as `model`, and the `type` and `message` of what it raised.
+
+    The type is `RefusedReply` or `EmptyReply` where it raised nothing. A long message, such as a
+    page of HTML, is here by its first lines; `__cause__` has it all.
+    """
 
     def __init__(self, *, failures: Sequence[Mapping[str, str]]) -> None:
         causes = "; ".join(f"{f['model']}: {f['type']}: {f['message']}" for f in failures)
-        super().__init__(f"No model answered: {causes}", failures=[dict(f) for f in failures])
+        super().__init__(f"{self._what}: {causes}", failures=[dict(f) for f in failures])
+
+    _what = "No model answered"
+
+
+class ModelRefused(ModelFailed):
+    """The model refused to answer, or a content filter stopped it; and so with every fallback."""
+
+    _what = "The model refused to answer"
 
 
 class StreamBroken(RunError):

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 from pydantic_ai.messages import (
+    BinaryContent,
+    FilePart,
     ModelRequest,
     ModelResponse,
     TextPart,
@@ -117,7 +119,9 @@ def test_a_tool_that_skips_the_summary_before_the_until_tool_fails_the_run() -> 
 
 
 def test_an_empty_final_text_puts_nothing() -> None:
-    agent = Agent("writer", ScriptedModel([""]), output_key="doc")
+    picture = FilePart(BinaryContent(b"\x89PNG", media_type="image/png"))
+    model = ScriptedModel([ModelResponse(parts=[picture])])
+    agent = Agent("writer", model, output_key="doc")
     outcome = completed(agent.execute_sync("write", state=AgentState(values={"doc": "good"})))
     assert outcome.state.values == {"doc": "good"}
 

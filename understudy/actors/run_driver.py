@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic_ai.messages import ModelRequest
 
+from understudy._base.causes import cause_of
 from understudy.actors.activation import Activation, QueuedRun
 from understudy.actors.agent_events import Status
 from understudy.actors.agent_slot import AgentSlot
@@ -483,7 +484,7 @@ class RunDriver:
         elif run.cancelled is not None:
             self.recover()  # cancelled before its first step
         elif run.fruitless >= MAX_ATTEMPTS_WITHOUT_PROGRESS:
-            self._quarantine(f"{type(crash).__name__}: {crash}")
+            self._quarantine(cause_of(crash))
         elif activating:
             self.recover()
         else:

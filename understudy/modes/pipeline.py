@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from copy import deepcopy
 from dataclasses import replace
 
+from understudy._base.causes import cause_of
 from understudy._base.event_loops import is_cancelled
 from understudy.errors import JournalFailed, RecordRefused, StepFailed, UnderstudyError, UsageError
 from understudy.modes.steps.check_stop import (
@@ -245,7 +246,7 @@ async def _call_on_resume(run: Run) -> None:
 def _step_error(step: Step, error: BaseException) -> UnderstudyError:
     if isinstance(error, UnderstudyError):
         return error
-    failure = StepFailed(step=_name_of(step), cause=f"{type(error).__name__}: {error}")
+    failure = StepFailed(step=_name_of(step), cause=cause_of(error))
     failure.__cause__ = error
     return failure
 

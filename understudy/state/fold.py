@@ -225,6 +225,10 @@ def _reply(state: AgentState, record: r.Reply) -> None:
     run.model_calls += 1
     run.usage.incr(response.usage)
     run.usage.requests += 1
+    for attempt in response.failed_attempts or ():
+        if attempt.usage is not None:
+            run.usage.incr(attempt.usage)
+            run.usage.requests += 1
     state.messages = state.messages.appending(response)
 
 

@@ -10,27 +10,27 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any
 
 from pydantic_ai.messages import (
     ModelMessage,
+    ModelRequestAttempt,
     ModelResponse,
-    PartDeltaEvent,
-    PartStartEvent,
     TextPart,
-    TextPartDelta,
-    ThinkingPart,
-    ThinkingPartDelta,
     ToolCallPart,
 )
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from tenacity import RetryError
 
+from understudy._base.causes import cause_of, message_of
 from understudy._base.event_loops import is_cancelled
-from understudy.errors import ModelFailed, StreamBroken, UsageError
-from understudy.events import ReplyStarted, TextDelta, ThinkingDelta
+from understudy.errors import ModelFailed, ModelRefused, RunError, StreamBroken, UsageError
+from understudy.events import ReplyStarted
 from understudy.models.preparation import needs_preparation, prepared
+from understudy.models.reply_checks import EmptyReply, RefusedReply, check_finished, fault_of
 from understudy.modes.steps.check_stop import NO_ANSWER, stop_before
+from understudy.modes.steps.deltas import DeltaEmitter
 from understudy.modes.steps.run_end import outcome_of
 from understudy.outcomes import Outcome
 from understudy.run.hooks import Hook, HookFailed
@@ -134,14 +134,20 @@ def _check_returned(hook: Hook, returned: object, expected: type) -> None:
 class _Answer:
     response: ModelResponse
     model: Model
-    broken: BaseException | None = None
+    failed: RunError | None = None
+    """It is kept, but it is no answer: the run ends by this error."""
 
 
 async def _ask_models(run: Run, prompt: ModelInput) -> _Answer | ModelFailed:
-    """The first answer of the model and its fallbacks. A fallback is used for this call only."""
+    """The first answer of the model and its fallbacks. A fallback is used for this call only.
+
+    A reply that is refused or empty is no answer. An empty one is asked for once more. What they
+    cost is recorded with the answer; without one, the last of them is recorded in its place.
+    """
     parameters = _parameters(run, prompt)
-    ask = _ask if run.definition.retry is None else _ask_with_retry
-    failures = []
+    deltas = DeltaEmitter(run)
+    rejected = _Rejected(run)
+    failures: list[dict[str, str]] = []
     cause: BaseException | None = None
     for model in run.models:
         if run.observed:
@@ -151,17 +157,86 @@ async def _ask_models(run: Run, prompt: ModelInput) -> _Answer | ModelFailed:
                 )
             )
         try:
-            return await ask(run, model, prompt, parameters)
+            answer, fault = await _judged(run, model, prompt, parameters, deltas)
+            if isinstance(fault, EmptyReply):
+                rejected.add(answer, fault)
+                answer, fault = await _judged(run, model, prompt, parameters, deltas)
+            if fault is None:
+                return rejected.noted_on(answer)
+            rejected.add(answer, fault)
+            raise fault
         except (Exception, asyncio.CancelledError) as error:
             if isinstance(error, asyncio.CancelledError) and is_cancelled():
                 raise
             cause = error
-            failures.append(
-                {"model": model.model_name, "type": type(error).__name__, "message": str(error)}
-            )
-    failed = ModelFailed(failures=failures)
+            named = {"model": model.model_name, "type": type(error).__name__}
+            failures.append({**named, "message": message_of(error)})
+        if deltas.said_text:  # a person has read it: no other model says something else now
+            break
+    refused = all(failure["type"] == RefusedReply.__name__ for failure in failures)
+    failed = (ModelRefused if refused else ModelFailed)(failures=failures)
     failed.__cause__ = cause
-    return failed
+    return rejected.in_place_of_answer(failed, keep_parts=deltas.said_text)
+
+
+async def _judged(
+    run: Run,
+    model: Model,
+    prompt: ModelInput,
+    parameters: ModelRequestParameters,
+    deltas: DeltaEmitter,
+) -> tuple[_Answer, RefusedReply | EmptyReply | None]:
+    """The reply of this model, and why it is no answer."""
+    ask = _ask if run.definition.retry is None else _ask_with_retry
+    answer = await ask(run, model, prompt, parameters, deltas)
+    if answer.failed is not None:
+        return answer, None
+    fault = fault_of(answer.response)
+    if isinstance(fault, EmptyReply) and run.current.early_stop is not None:
+        fault = None  # it becomes a sentence that says so
+    return answer, fault
+
+
+class _Rejected:
+    """The replies of a model call that are no answers, oldest first."""
+
+    __slots__ = ("_replies", "_run", "_since")
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._since = run.clock.monotonic()
+        self._replies: list[tuple[_Answer, ModelRequestAttempt]] = []
+
+    def add(self, answer: _Answer, fault: RefusedReply | EmptyReply) -> None:
+        response, now = answer.response, self._run.clock.monotonic()
+        attempt = ModelRequestAttempt(
+            model_name=answer.model.model_name,
+            provider_name=response.provider_name,
+            outcome="rejected",
+            error=cause_of(fault),
+            timestamp=response.timestamp,
+            duration=timedelta(seconds=now - self._since),
+            usage=response.usage,
+        )
+        self._replies.append((answer, attempt))
+        self._since = now
+
+    def noted_on(self, answer: _Answer) -> _Answer:
+        """The answer, with these as the attempts before it."""
+        if self._replies:
+            attempts = [*(answer.response.failed_attempts or ()), *(a for _, a in self._replies)]
+            answer.response = replace(answer.response, failed_attempts=attempts)
+        return answer
+
+    def in_place_of_answer(self, failed: ModelFailed, *, keep_parts: bool) -> _Answer | ModelFailed:
+        """The last of them, by which the run ends; the error alone where there are none."""
+        if not self._replies:
+            return failed
+        last, _ = self._replies.pop()
+        last.failed = failed
+        if not keep_parts:
+            last.response = replace(last.response, parts=[])
+        return self.noted_on(last)
 
 
 def _parameters(run: Run, prompt: ModelInput) -> ModelRequestParameters:
@@ -176,28 +251,36 @@ def _parameters(run: Run, prompt: ModelInput) -> ModelRequestParameters:
 
 
 async def _ask_with_retry(
-    run: Run, model: Model, prompt: ModelInput, parameters: ModelRequestParameters
+    run: Run,
+    model: Model,
+    prompt: ModelInput,
+    parameters: ModelRequestParameters,
+    deltas: DeltaEmitter,
 ) -> _Answer:
     retry = run.definition.retry
     assert retry is not None, "only called with a retry policy"
     try:
-        return await retry.copy()(_ask, run, model, prompt, parameters)
+        return await retry.copy()(_ask, run, model, prompt, parameters, deltas)
     except RetryError as error:
         last = error.last_attempt.exception()
         raise (last if isinstance(last, Exception) else error) from error
 
 
 async def _ask(
-    run: Run, model: Model, prompt: ModelInput, parameters: ModelRequestParameters
+    run: Run,
+    model: Model,
+    prompt: ModelInput,
+    parameters: ModelRequestParameters,
+    deltas: DeltaEmitter,
 ) -> _Answer:
     kept = run.state.messages
     if prompt.messages is not kept:  # those of a hook: they were never prepared
         shown = prepared(model, list(prompt.messages), parameters, prompt.settings)
-        return await _request(run, model, shown, prompt, parameters)
+        return await _request(run, model, shown, prompt, parameters, deltas)
     with kept.borrowed() as messages:
         if needs_preparation(model, kept, prompt.settings):
             messages = prepared(model, messages, parameters, prompt.settings)
-        return await _request(run, model, messages, prompt, parameters)
+        return await _request(run, model, messages, prompt, parameters, deltas)
 
 
 async def _request(
@@ -206,77 +289,39 @@ async def _request(
     messages: list[ModelMessage],
     prompt: ModelInput,
     parameters: ModelRequestParameters,
+    deltas: DeltaEmitter,
 ) -> _Answer:
     if run.streaming:
-        return await _stream(run, model, messages, prompt, parameters)
-    return _Answer(await model.request(messages, prompt.settings, parameters), model)
+        return await _stream(model, messages, prompt, parameters, deltas)
+    response = await model.request(messages, prompt.settings, parameters)
+    check_finished(response, model, streamed=False)
+    return _Answer(response, model)
 
 
 async def _stream(
-    run: Run,
     model: Model,
     messages: list[ModelMessage],
     prompt: ModelInput,
     parameters: ModelRequestParameters,
+    deltas: DeltaEmitter,
 ) -> _Answer:
     """Ask for a stream and emit its deltas. A stream that breaks keeps what it brought so far."""
     partial: StreamedResponse | None = None
-    deltas = _DeltaEmitter(run)
     try:
         async with model.request_stream(messages, prompt.settings, parameters) as stream:
             partial = stream
             async for event in stream:
                 deltas.emit(event)
             response = stream.get()
+        check_finished(response, model, streamed=True)
     except (Exception, asyncio.CancelledError) as error:
         if isinstance(error, asyncio.CancelledError) and is_cancelled():
             raise
         received = partial.get() if partial is not None else None
         if received is None or not received.parts:
             raise
-        return _Answer(received, model, error)
-    if response.state == "incomplete":
-        return _Answer(response, model, EOFError("it ended before the reply did"))
+        return _Answer(received, model, StreamBroken(model=model.model_name, cause=cause_of(error)))
     return _Answer(response, model)
-
-
-class _DeltaEmitter:
-    """Emits the text and thinking of a stream as numbered events."""
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._count = 0
-        self._enabled = run.observed and run.definition.hooks.streams_safely
-
-    def emit(self, event: Any) -> None:
-        if not self._enabled:
-            return
-        match event:
-            case (
-                PartStartEvent(part=TextPart(content=text))
-                | PartDeltaEvent(delta=TextPartDelta(content_delta=text))
-            ):
-                self.emit_text(text)
-            case (
-                PartStartEvent(part=ThinkingPart(content=text))
-                | PartDeltaEvent(delta=ThinkingPartDelta(content_delta=str(text)))
-            ):
-                if text:
-                    self._run.emit(ThinkingDelta(text=text, **self._next_place()))
-
-    def emit_text(self, text: str) -> None:
-        if text:
-            self._run.emit(TextDelta(text=text, **self._next_place()))
-
-    def _next_place(self) -> dict[str, Any]:
-        current = self._run.current
-        self._count += 1
-        return {
-            "agent_path": self._run.agent_path,
-            "turn": current.turns,
-            "attempt": current.attempts,
-            "n": self._count - 1,
-        }
 
 
 # -------------------------------------------------------------------------------- the reply
@@ -288,11 +333,9 @@ async def _accept(run: Run, answer: _Answer) -> None:
     response.__dict__.update(answer.response.__dict__)
     response.timestamp = run.clock.now()
     current = run.current
-    broken: StreamBroken | None = None
-    if answer.broken is not None:
+    failed = answer.failed
+    if failed is not None:
         response.state = "interrupted"
-        cause = f"{type(answer.broken).__name__}: {answer.broken}"
-        broken = StreamBroken(model=answer.model.model_name, cause=cause)
     else:
         for hook in run.definition.hooks.after_model:
             replaced = await hook(run.threads, run, response)
@@ -302,14 +345,14 @@ async def _accept(run: Run, answer: _Answer) -> None:
         if current.early_stop is not None:
             response = _without_calls(response)
         if not run.definition.hooks.streams_safely and run.streaming and response.text:
-            _DeltaEmitter(run).emit_text(response.text)  # as after_model left it
+            DeltaEmitter(run).emit_text(response.text)  # as after_model left it
     response = _with_usable_ids(run, response)
     run.record(
         Reply(
             turn=current.turns,
             response=response,
-            cut=broken is not None or response.finish_reason == "length",
-            broken=broken.to_dict() if broken is not None else None,
+            cut=failed is not None or response.finish_reason == "length",
+            broken=failed.to_dict() if failed is not None else None,
         )
     )
     run.in_model_call = False

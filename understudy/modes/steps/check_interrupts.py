@@ -12,6 +12,7 @@ import inspect
 from collections.abc import Sequence
 from dataclasses import replace
 
+from understudy._base.causes import cause_of
 from understudy._base.json_values import digest
 from understudy.errors import MiddlewareError, UsageError
 from understudy.interrupts import Decision, Request
@@ -49,7 +50,7 @@ async def check_pause(run: Run) -> Outcome | None:
             failure = MiddlewareError(
                 middleware=run.definition.name,
                 hook="pause_when",
-                cause=f"{type(error).__name__}: {error}",
+                cause=cause_of(error),
             )
             raise HookFailed(failure) from error
         if answer:

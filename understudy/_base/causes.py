@@ -1,0 +1,35 @@
+"""What raised, as a text to keep."""
+
+from __future__ import annotations
+
+from understudy._base.json_values import storable_text
+
+MAX_LINES = 10
+MAX_CHARACTERS = 1000
+
+
+def cause_of(error: BaseException) -> str:
+    """The type of an error and its message, as `first_lines` has it."""
+    message = message_of(error)
+    name = type(error).__name__
+    return f"{name}: {message}" if message else name
+
+
+def message_of(error: BaseException) -> str:
+    """The message of an error, as `first_lines` has it."""
+    try:
+        return first_lines(str(error))
+    except Exception:  # the error's own code
+        return ""
+
+
+def first_lines(text: str) -> str:
+    """The text, if it is short; else its first lines, and how long it is.
+
+    An error of an HTTP client may hold the whole page that the server sent, and what a run keeps
+    of it is in every copy of its state.
+    """
+    shown = "\n".join(text[: MAX_CHARACTERS + 1].splitlines()[:MAX_LINES])[:MAX_CHARACTERS]
+    if len(shown) < len(text.rstrip()):
+        return f"{storable_text(shown)}... ({len(text):,} characters)"
+    return storable_text(text)
