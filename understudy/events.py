@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pydantic_ai.messages import ModelResponse
+from pydantic_ai.messages import ModelResponse, UserContent
 
 from understudy.interrupts import Request
 from understudy.state import records as r
@@ -118,6 +118,10 @@ class ToolEnded:
     """`success`, `failed`, `denied` or `interrupted`."""
     content: Any
     """The content for the model."""
+    metadata: Any = None
+    """What the tool gives the program beside it, as JSON: the `metadata` of a `ToolReturn`."""
+    user_content: str | Sequence[UserContent] | None = None
+    """What the tool gives the model beside it: the `content` of a `ToolReturn`."""
     kind: Literal["tool_ended"] = "tool_ended"
 
 
@@ -204,6 +208,8 @@ def events_of(record: r.Record, agent_path: tuple[str, ...]) -> Iterator[Event]:
                 tool_name=record.part.tool_name,
                 outcome=record.part.outcome,
                 content=record.part.content,
+                metadata=record.part.metadata,
+                user_content=None if record.user_prompt is None else record.user_prompt.content,
             )
         case r.Attempt(number=number, reply_lost=True):
             yield AttemptDiscarded(agent_path=agent_path, attempt=number - 1)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from contextlib import AsyncExitStack
 from typing import Any, Literal, TypeVar, Unpack, cast, overload
 
-from pydantic_ai.messages import ModelMessage
+from pydantic_ai.messages import ModelMessage, ToolReturn
 from pydantic_ai.models import Model
 from pydantic_ai.settings import ModelSettings
 from tenacity import AsyncRetrying
@@ -375,6 +375,10 @@ class Agent:
     @overload
     async def extract(
         self, tool: Tool[ToolResult[T]], input: UserInput, **options: Unpack[ExecuteOptions]
+    ) -> T: ...
+    @overload
+    async def extract(
+        self, tool: Tool[ToolReturn[T]], input: UserInput, **options: Unpack[ExecuteOptions]
     ) -> T: ...
     @overload
     async def extract(

@@ -14,6 +14,7 @@ from typing import Annotated, Any, cast, overload
 
 from pydantic import PlainSerializer, PlainValidator
 from pydantic_ai.messages import (
+    BinaryContent,
     ModelMessage,
     ModelMessagesTypeAdapter,
     ModelRequest,
@@ -246,7 +247,7 @@ def _checked_input(given: object) -> UserInput:
             UserPromptPart(given)
         except ValueError as error:
             raise UsageError(f"The input cannot be sent: {error}") from error
-        return list(given)
+        return cast("UserInput", as_read_back(list(given)))
     raise UsageError(
         f"The input must be text, or a list of text, images and the like, got {given!r}"
     )
@@ -258,6 +259,30 @@ def _check_text(text: str) -> None:
             "The input is not valid Unicode, as it holds half of a surrogate pair: decode its "
             'bytes with errors="replace"'
         )
+
+
+def as_read_back(content: Any) -> Any:
+    """The content of a result or prompt as it is after it was stored: the same before that.
+
+    Pydantic AI reads a picture back as a `BinaryImage`, and an item of a result that has the form
+    of a stored file as that file.
+    """
+    items = content if isinstance(content, list) else (content,)
+    if not any(
+        type(item) is BinaryContent or (type(item) is dict and item.get("kind") == "binary")
+        for item in items
+    ):
+        return content
+    read = [_file_read_back(item) for item in items]
+    return read if isinstance(content, list) else read[0]
+
+
+def _file_read_back(item: Any) -> Any:
+    if type(item) is BinaryContent:
+        return BinaryContent.narrow_type(item)
+    if type(item) is not dict or item.get("kind") != "binary":
+        return item
+    return _load_part(_dump_part(ToolReturnPart("", item, tool_call_id=""))).content
 
 
 def messages_to_dicts(messages: Iterable[ModelMessage]) -> list[dict[str, Any]]:
@@ -298,7 +323,7 @@ def _load_part(data: Any) -> Any:
     return messages_from_dicts([{"kind": "request", "parts": [data]}])[0].parts[0]
 
 
-def _dump_part(part: ToolReturnPart) -> dict[str, Any]:
+def _dump_part(part: ToolReturnPart | UserPromptPart) -> dict[str, Any]:
     dumped = messages_to_dicts([ModelRequest(parts=[part])])[0]["parts"][0]
     return cast("dict[str, Any]", dumped)
 
@@ -307,6 +332,6 @@ _load, _dump = PlainValidator(_load_message), PlainSerializer(_dump_message)
 StoredRequest = Annotated[ModelRequest, _load, _dump]
 StoredResponse = Annotated[ModelResponse, _load, _dump]
 StoredMessage = Annotated[ModelMessage, _load, _dump]
-StoredToolReturn = Annotated[
-    ToolReturnPart, PlainValidator(_load_part), PlainSerializer(_dump_part)
-]
+_load_one, _dump_one = PlainValidator(_load_part), PlainSerializer(_dump_part)
+StoredToolReturn = Annotated[ToolReturnPart, _load_one, _dump_one]
+StoredUserPrompt = Annotated[UserPromptPart, _load_one, _dump_one]

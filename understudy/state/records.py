@@ -19,6 +19,7 @@ from understudy.models.messages import (
     StoredRequest,
     StoredResponse,
     StoredToolReturn,
+    StoredUserPrompt,
 )
 
 
@@ -367,6 +368,8 @@ class Result:
     """The run ends with this turn, without another model call."""
     halt: Request | None = None
     """The request of a `Halt` that the tool raised."""
+    user_prompt: StoredUserPrompt | None = None
+    """What the tool gives the model beside its result, after the results of its turn."""
     kind: Literal["result"] = "result"
 
 
