@@ -14,6 +14,7 @@
     │   ├── ModelFailed           the model and all of its fallbacks
     │   │   └── ModelRefused      each of them refused to answer, or was filtered
     │   ├── StreamBroken          the model, in the middle of a reply
+    │   ├── ReplyCut              the length limit of the model's replies
     │   ├── RunLimitExceeded      the run's own limit
     │   ├── UntilToolNotCalled    the model, which stopped without calling the until tool
     │   ├── MiddlewareError       a middleware's hook
@@ -62,6 +63,7 @@ __all__ = [
     "OwnedElsewhere",
     "Quarantined",
     "RecordRefused",
+    "ReplyCut",
     "RunError",
     "RunLimitExceeded",
     "SchemaVersionError",
@@ -264,6 +266,28 @@ class StreamBroken(RunError):
             f"The stream of {model!r} broke in the middle of a reply: {cause}",
             model=model,
             cause=cause,
+        )
+
+
+class ReplyCut(RunError):
+    """A reply was cut by its length limit, and so was the one before it, at the same length.
+
+    Asking for it again would cost the same once more.
+    """
+
+    max_tokens: int | None
+    """Of the agent's `model_settings`; None where the model's own limit holds."""
+    output_tokens: int
+    """The tokens of the reply, as the provider counts them; 0 where it does not."""
+
+    def __init__(self, *, max_tokens: int | None, output_tokens: int) -> None:
+        limit = "the model's own" if max_tokens is None else f"max_tokens={max_tokens}"
+        length = f" after {output_tokens} tokens" if output_tokens else ""
+        super().__init__(
+            f"The reply was cut by its length limit ({limit}){length}, as the one before it: raise "
+            "max_tokens in the model_settings, or ask for less at once.",
+            max_tokens=max_tokens,
+            output_tokens=output_tokens,
         )
 
 

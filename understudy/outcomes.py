@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic_ai.messages import ModelRequest
+from pydantic_ai.messages import FinishReason, ModelRequest, ModelResponse
 from pydantic_ai.usage import RunUsage
 
 from understudy.errors import DecisionError, UnderstudyError
@@ -76,11 +76,23 @@ class Completed:
     state: AgentState = field(repr=False)
     usage: RunUsage = field(repr=False)
 
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        """Why the last reply ended, by its provider; None where that does not say.
+
+        `stop` for a whole one, `length` for one that is cut by its length limit.
+        """
+        for message in reversed(self.state.messages):
+            if isinstance(message, ModelResponse):
+                return message.finish_reason
+        return None
+
     def explain(self) -> str:
         """In one sentence, why the run ended."""
         run = _run(self.state)
         if self.early_stopped:
-            return _sentence(self.state, "Completed early", f"{_limit(run)}, so the model answered")
+            why = f"{_limit(run)}, so the model answered{self._cut}"
+            return _sentence(self.state, "Completed early", why)
         if self.tool_result is not None:
             why = f"the tool {self.tool_result.tool_name!r} has its result"
         elif (signal := _unforced(run)) is not None:
@@ -91,7 +103,12 @@ class Completed:
             why = "a tool that it called ended it"
         else:
             why = "the model gave its final answer"
-        return _sentence(self.state, "Completed", why)
+        return _sentence(self.state, "Completed", f"{why}{self._cut}")
+
+    @property
+    def _cut(self) -> str:
+        cut = self.finish_reason == "length"
+        return " (the last reply is cut by its length limit)" if cut else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -71,6 +71,8 @@ def result_of_agent(outcome: Outcome, *, what: str) -> Any:
 
     """
     match outcome:
+        case Completed(tool_result=None, text=text, finish_reason="length"):
+            return f"{text}\n[{what} was cut off here by its length limit]"
         case Completed(tool_result=None, text=text):
             return text
         case Completed(tool_result=result) if result is not None and not result.is_error:
