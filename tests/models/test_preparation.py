@@ -15,10 +15,13 @@ from hypothesis import strategies as st
 from pydantic_ai.exceptions import ModelAPIError
 from pydantic_ai.messages import (
     BinaryContent,
+    FilePart,
     ImageUrl,
     ModelMessage,
     ModelRequest,
     ModelResponse,
+    NativeToolCallPart,
+    NativeToolReturnPart,
     SystemPromptPart,
     TextPart,
     ThinkingPart,
@@ -102,6 +105,17 @@ thoughts = st.builds(
 )
 
 
+SEARCHED = [
+    NativeToolCallPart("web_search", {"q": FRAME}, tool_call_id="ws_1", provider_name="openai"),
+    NativeToolReturnPart("web_search", {"found": FRAME}, tool_call_id="ws_1", timestamp=NOW),
+]
+DRAWN = [
+    NativeToolCallPart("image_generation", tool_call_id="ig_1", tool_kind=None),
+    FilePart(content=BinaryContent.narrow_type(PIXEL)),
+]
+NATIVE: list[list[Any]] = [[], SEARCHED, DRAWN]
+
+
 def request(*parts: Any) -> ModelRequest:
     return ModelRequest(parts=list(parts), timestamp=NOW)
 
@@ -126,9 +140,10 @@ def conversations(draw: st.DrawFn) -> list[ModelMessage]:
         ]
         said = [TextPart(draw(texts))] if draw(st.booleans()) or not calls else []
         thought = [draw(thoughts)] if draw(st.booleans()) else []
+        native = draw(st.sampled_from(NATIVE))
         messages.append(
             ModelResponse(
-                parts=[*thought, *said, *calls],
+                parts=[*thought, *native, *said, *calls],
                 timestamp=NOW,
                 provider_name=draw(st.sampled_from([None, "openai", "anthropic"])),
             )

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar, Unpack, cast, overload
 
 from pydantic_ai.messages import ModelMessage, ToolReturn
 from pydantic_ai.models import Model
+from pydantic_ai.native_tools import AbstractNativeTool
 from pydantic_ai.settings import ModelSettings
 from tenacity import AsyncRetrying
 
@@ -34,6 +35,7 @@ from understudy.journal import Journal
 from understudy.middleware.base import Middleware
 from understudy.middleware.human_in_the_loop import Rule
 from understudy.models.messages import UserInput
+from understudy.models.requirements import OutputMode
 from understudy.modes import Mode, collapse_until_tool
 from understudy.outcomes import Completed, Failed, Outcome
 from understudy.run.cancellation import CancellationSource
@@ -89,6 +91,11 @@ class Agent:
             not final, and an empty text is not stored.
         output_type: a type that the final text is parsed as, from JSON. The model gets the schema;
             an answer that does not fit goes back to it with the errors, which costs a model call.
+        output_mode: how the model is asked for it: `"native"` by its API, which then holds it to
+            the schema; `"tool"` by a tool `final_result`; `"prompted"` by a prompt, and its API's
+            JSON mode where there is one. None is by the instructions alone, which all models take.
+        native_tools: tools that the provider runs, such as `WebSearchTool()` of
+            `pydantic_ai.native_tools`. They have run when the reply comes: nobody approves them.
         include_contents: how much of the conversation before this run the model sees: all of it,
             or with `"none"` only the run's input and, in a workflow, the latest turn by another
             author.
@@ -122,6 +129,8 @@ class Agent:
         interrupt_on: Mapping[str, Rule] | None = None,
         output_key: str | None = None,
         output_type: Any = None,
+        output_mode: OutputMode | None = None,
+        native_tools: Sequence[AbstractNativeTool] = (),
         include_contents: Literal["default", "none"] = "default",
         pause_when: PauseWhen | None = None,
         idle_timeout: float | Literal["runtime"] | None = "runtime",
@@ -145,6 +154,8 @@ class Agent:
             pause_when=pause_when,
             output_key=output_key,
             output_type=output_type,
+            output_mode=output_mode,
+            native_tools=native_tools,
             include_contents=include_contents,
             idle_timeout=idle_timeout,
         )

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from pydantic import BaseModel
 from pydantic_ai.models import Model
+from pydantic_ai.native_tools import MemoryTool
 from tenacity import AsyncRetrying
 
 from understudy._base.json_values import checked_seconds
@@ -20,12 +21,14 @@ from understudy.errors import UsageError
 from understudy.middleware.base import Middleware, Prepared, collect_hooks
 from understudy.middleware.cancellation import Cancellation
 from understudy.middleware.human_in_the_loop import HumanInTheLoop, Rule
-from understudy.models.output import Output
+from understudy.models.output import OUTPUT_TOOL, Output
+from understudy.models.requirements import OutputMode, checked_native_tools, native_names
 from understudy.modes import AgentExecution, Mode, collapse_until_tool
 from understudy.run.definition import AgentDefinition, ChildAgent
 from understudy.run.instructions import check_instructions
 from understudy.run.until_tool import check_known, refuse_both
 from understudy.tools.function_tool import Tool, as_tool
+from understudy.tools.result import ToolResult
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -39,6 +42,8 @@ def build_definition(
     interrupt_on: Mapping[str, Rule] | None,
     output_key: str | None = None,
     output_type: Any = None,
+    output_mode: OutputMode | None = None,
+    native_tools: object = (),
     include_contents: Any = "default",
     **options: Any,
 ) -> AgentDefinition:
@@ -61,8 +66,8 @@ def build_definition(
             f"{include_contents!r}"
         )
     output = None
-    if output_key is not None or output_type is not None:
-        output = Output(key=output_key, type=output_type, agent=agent)
+    if output_key is not None or output_type is not None or output_mode is not None:
+        output = Output(key=output_key, type=output_type, mode=output_mode, agent=agent)
     stack = _stack(middleware, interrupt_on, agent=agent)
     base = AgentDefinition(
         **{**options, "fallback_models": tuple(options["fallback_models"])},
@@ -76,16 +81,21 @@ def build_definition(
         ),
         mode=mode if mode is not None else AgentExecution(),
         output=output,
+        native_tools=checked_native_tools(native_tools, agent=agent),
         include_contents=include_contents,
         haltable=any(getattr(item, "halts", False) for item in stack),
     )
     asks = base.asks_model
     if not asks:
         _check_workflow(base)
-    definition = _prepared(base, stack)
+    definition = _with_output_tool(_prepared(base, stack))
     if not asks:
         _check_workflow_hooks(definition)
     _check_output(definition)
+    _check_native_tools(definition)
+    models = (definition.model, *definition.fallback_models)
+    known = [model for model in models if isinstance(model, Model)]  # names are looked up later
+    definition.requirements.check(known, agent=agent)
     if asks and definition.model is None:
         raise UsageError(
             f"Agent {agent!r}: `model` is None, and its mode ({definition.mode.name}) needs one: "
@@ -105,6 +115,11 @@ def build_definition(
         raise UsageError(
             f"Agent {agent!r}: a middleware gates tools, but the mode has no step "
             "check_interrupts, so the gate would be silently off: add the step"
+        )
+    if definition.output_tool is not None and "check_until_tool" not in definition.mode.step_names:
+        raise UsageError(
+            f"Agent {agent!r}: output_mode='tool' ends a run by a tool, but the mode has no step "
+            "check_until_tool, so none would end: add the step"
         )
     for hooks, step in (
         (definition.hooks.before_step, "check_stop"),
@@ -189,6 +204,40 @@ def _check_output(definition: AgentDefinition) -> None:
             )
 
 
+def _with_output_tool(definition: AgentDefinition) -> AgentDefinition:
+    """The definition with the tool by which its model gives its answer, if it does so."""
+    output = definition.output
+    if output is None or output.mode != "tool":
+        return definition
+
+    def answer(response: Any) -> Any:
+        return ToolResult("The answer is accepted.", value=response)
+
+    result_type: Any = ToolResult
+    answer.__annotations__ = {"response": output.type, "return": result_type[output.type]}
+    output_tool: Tool[Any] = Tool(
+        answer,
+        name=OUTPUT_TOOL,
+        description="The final answer, which ends this conversation.",
+        inline=True,
+        idempotent=True,
+    )
+    owner = "output_mode='tool'"
+    tools = _merge_tools(definition.tools, [output_tool], agent=definition.name, owner=owner)
+    return replace(definition, tools=tools, output_tool=output_tool)
+
+
+def _check_native_tools(definition: AgentDefinition) -> None:
+    """Raise where a name is that of a native tool and of a tool, or of one that a gate names."""
+    names = native_names(definition.native_tools)
+    for name in sorted(names & set(definition.tools)):
+        if name != MemoryTool.kind:  # its native tool calls the tool of that name
+            raise UsageError(
+                f"Agent {definition.name!r} has a tool and a native tool named {name!r}: rename "
+                "the tool with @tool(name=...)"
+            )
+
+
 def _check_workflow(definition: AgentDefinition) -> None:
     """Raise for options that a workflow does not use: they would be silently ignored."""
     unused = {
@@ -199,6 +248,7 @@ def _check_workflow(definition: AgentDefinition) -> None:
         "instructions": definition.instructions,
         "tools": definition.tools,
         "output_key or output_type": definition.output,
+        "native_tools": bool(definition.native_tools),
         "max_runs": definition.max_runs != AgentDefinition.max_runs,
         "early_stopping": definition.early_stopping != AgentDefinition.early_stopping,
         "early_stopping_prompt": definition.early_stopping_prompt is not None,
@@ -378,6 +428,7 @@ _CHILD_OPTIONS = (
     "early_stopping",
     "early_stopping_prompt",
     "max_overrides",
+    "native_tools",
     "until_tool",
     "until_tool_success",
 )
@@ -414,6 +465,7 @@ def _child(given: Any, parent: AgentDefinition) -> ChildAgent:
         early_stopping=given.get("early_stopping", "force"),
         early_stopping_prompt=given.get("early_stopping_prompt"),
         max_overrides=given.get("max_overrides", 3),
+        native_tools=given.get("native_tools", ()),
         fallback_models=parent.fallback_models if "model" not in given else (),
         model_settings=parent.model_settings,
         retry=parent.retry,

@@ -13,10 +13,11 @@ from pydantic_ai.models import Model
 from understudy.errors import UsageError
 from understudy.models import resolve_model
 from understudy.models.model_names import refresh_client
+from understudy.models.requirements import native_names
 from understudy.modes.pipeline import run_pipeline
 from understudy.modes.steps.run_end import call_end_hooks, outcome_of
 from understudy.outcomes import Outcome
-from understudy.run.definition import AgentDefinition, ChildAgent, PauseWhen
+from understudy.run.definition import AgentDefinition, ChildAgent, Gate, PauseWhen
 from understudy.run.ledger import ChildLedger
 from understudy.run.run import Run
 from understudy.state.agent_state import AgentState
@@ -42,6 +43,7 @@ class NestedRuns:
         agent_id = f"{parent.agent_id}/{definition.name if shares else key}"
         state = ledger.state
         if state.run is None:
+            _check_gates(definition, (*parent.definition.gates, *parent.gates))
             values = seeds_of(definition, parent.state)
             if not shares:  # a copy: changes do not reach the parent
                 values = {**AgentState(values=parent.state.values).values, **values}
@@ -143,10 +145,27 @@ class NestedRuns:
         return known
 
 
+def _check_gates(definition: AgentDefinition, gates: tuple[Gate, ...]) -> None:
+    """Raise a `UsageError` if a gate above the agent names a native tool of it."""
+    for name in native_names(definition.native_tools) - set(definition.tools):
+        if any(gate.covers(name) for gate in gates):
+            raise UsageError(
+                f"A gate applies to {name!r}, a native tool of agent {definition.name!r}: its "
+                "provider runs it, so nobody can approve it"
+            )
+
+
 def models_of(definition: AgentDefinition) -> tuple[Model, ...]:
-    """The agent's model, then its fallbacks; names are looked up."""
+    """The agent's model, then its fallbacks; names are looked up.
+
+    Raises:
+        UsageError: if a name cannot be used, or a model lacks what the agent needs.
+
+    """
     given = (definition.model, *definition.fallback_models)
-    return tuple(resolve_model(model) for model in given if model is not None)
+    models = tuple(resolve_model(model) for model in given if model is not None)
+    definition.requirements.check(models, agent=definition.name)
+    return models
 
 
 def _pause_when(parent: Run) -> PauseWhen | None:

@@ -7,8 +7,11 @@ from functools import cache
 from typing import Any
 
 from pydantic_ai.messages import (
+    FilePart,
     ModelMessage,
     ModelResponse,
+    NativeToolCallPart,
+    NativeToolReturnPart,
     SystemPromptPart,
     TextPart,
     ThinkingPart,
@@ -18,7 +21,9 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models import Model
 
-_PLAIN_REPLIES = frozenset({TextPart, ThinkingPart, ToolCallPart})
+_PLAIN_REPLIES = frozenset(
+    {TextPart, ThinkingPart, ToolCallPart, NativeToolCallPart, NativeToolReturnPart, FilePart}
+)
 _BEGIN_TAGS = ("<", "&", "\uff1c", "\ufe64", "\uff06", "\ufe60")
 """A text without one of these characters opens no tag: they are those that Unicode folds to `<`,
 or to the `&` of an entity for it (`test_the_characters_that_begin_a_tag_are_all_known`)."""

@@ -188,7 +188,9 @@ class Run:
         self._seconds_recorded_at = clock.monotonic()
         self._loop = asyncio.get_running_loop()
         self._attempt_begun = False
-        self.tools = tuple(definition.tools.values())
+        self.tools = tuple(
+            tool for tool in definition.tools.values() if tool is not definition.output_tool
+        )
         self.parameters: tuple[ModelInput, ModelRequestParameters] | None = None
         """The last model request and its parameters, to reuse while these do not change."""
         self.live_values: dict[str, Any] = {}

@@ -27,6 +27,7 @@ from understudy._base.causes import cause_of, message_of
 from understudy._base.event_loops import is_cancelled
 from understudy.errors import ModelFailed, ModelRefused, RunError, StreamBroken, UsageError
 from understudy.events import ReplyStarted
+from understudy.models.output import Output
 from understudy.models.preparation import needs_preparation, prepared
 from understudy.models.reply_checks import EmptyReply, RefusedReply, check_finished, fault_of
 from understudy.modes.steps.check_stop import NO_ANSWER, stop_before
@@ -39,6 +40,7 @@ from understudy.run.model_input import ModelInput
 from understudy.run.run import Run
 from understudy.state.agent_state import QueuedMessage
 from understudy.state.records import Reply, UserMessage
+from understudy.tools import Tool
 
 
 async def call_llm(run: Run) -> Outcome | None:
@@ -97,6 +99,7 @@ async def _model_input(run: Run) -> ModelInput:
         instructions="\n\n".join(texts),
         tools=run.tools,
         settings=definition.model_settings,
+        native_tools=definition.native_tools,
     )
     for hook in definition.hooks.before_model:
         replaced = await hook(run.threads, run, prompt)
@@ -107,7 +110,7 @@ async def _model_input(run: Run) -> ModelInput:
             prompt = prompt.replace(messages=_visible_messages(run))  # by run.replace_history
             shown = prompt.messages
         kept = run.state.messages
-    if run.current.early_stop is not None and prompt.tools:
+    if run.current.early_stop is not None and (prompt.tools or definition.output_tool is not None):
         # The tools stay: providers want those that the conversation called, and cache them with it.
         prompt = prompt.replace(settings={**(prompt.settings or {}), "tool_choice": "none"})
     return prompt
@@ -243,11 +246,28 @@ def _parameters(run: Run, prompt: ModelInput) -> ModelRequestParameters:
     last = run.parameters
     if last is not None:
         sent, parameters = last
-        if sent.tools is prompt.tools and sent.instructions == prompt.instructions:
+        same_tools = sent.tools is prompt.tools and sent.native_tools is prompt.native_tools
+        if same_tools and sent.instructions == prompt.instructions:
             return parameters
     parameters = prompt.parameters()
+    output = run.definition.output
+    if output is not None and output.mode is not None and run.current.until_tool is None:
+        _ask_for_output(parameters, output, run.definition.output_tool)
     run.parameters = prompt, parameters
     return parameters
+
+
+def _ask_for_output(
+    parameters: ModelRequestParameters, output: Output, output_tool: Tool[Any] | None
+) -> None:
+    """Make the parameters ask for the final answer in the agent's output mode."""
+    assert output.mode is not None, "only called for an output mode"
+    parameters.output_mode = output.mode
+    if output_tool is None:
+        parameters.output_object = output.object_definition()
+    else:
+        parameters.output_tools = [replace(output_tool.definition, kind="output")]
+        parameters.allow_text_output = False
 
 
 async def _ask_with_retry(
@@ -343,7 +363,7 @@ async def _accept(run: Run, answer: _Answer) -> None:
             if replaced is not None:
                 response = replaced
         if current.early_stop is not None:
-            response = _without_calls(response)
+            response = _without_calls(response, run.definition.output_tool)
         if not run.definition.hooks.streams_safely and run.streaming and response.text:
             DeltaEmitter(run).emit_text(response.text)  # as after_model left it
     response = _with_usable_ids(run, response)
@@ -358,10 +378,16 @@ async def _accept(run: Run, answer: _Answer) -> None:
     run.in_model_call = False
 
 
-def _without_calls(response: ModelResponse) -> ModelResponse:
-    """The last reply of a run that stops early: without tool calls, and never without text."""
-    parts = [part for part in response.parts if not isinstance(part, ToolCallPart)]
-    if not (response.text or "").strip():
+def _without_calls(response: ModelResponse, output_tool: Tool[Any] | None) -> ModelResponse:
+    """The last reply of a run that stops early: without tool calls, and never without an answer."""
+    parts = [
+        part
+        for part in response.parts
+        if not isinstance(part, ToolCallPart)
+        or (output_tool is not None and part.tool_name == output_tool.name)
+    ]
+    answers = any(isinstance(part, ToolCallPart) for part in parts)
+    if not answers and not (response.text or "").strip():
         parts = [part for part in parts if not isinstance(part, TextPart)]
         parts.append(TextPart(NO_ANSWER))
     return replace(response, parts=parts)

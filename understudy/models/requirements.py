@@ -1,0 +1,115 @@
+"""What an agent needs of its model: a form of the final answer, tools of the provider."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from pydantic_ai.models import Model
+from pydantic_ai.native_tools import AbstractNativeTool
+
+from understudy.errors import UsageError
+
+OutputMode = Literal["tool", "native", "prompted"]
+"""How the model is asked for a value of the output type, as in Pydantic AI."""
+
+_FLAGS = {
+    "native": ("supports_json_schema_output", "cannot be held to a JSON schema"),
+    "tool": ("supports_tools", "calls no tools"),
+}
+"""By mode, the key of a model's profile that says whether it can, and what is so if not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Requirements:
+    """What each model of an agent must support.
+
+    Args:
+        output_mode: how the final answer is asked for; None for in the instructions alone.
+        native_tools: tools that the provider runs.
+
+    """
+
+    output_mode: OutputMode | None = None
+    native_tools: tuple[AbstractNativeTool, ...] = ()
+
+    @property
+    def fingerprints(self) -> list[Any]:
+        """What of a definition's fingerprint is of these; empty where nothing is required."""
+        mode = [] if self.output_mode is None else [["output_mode", self.output_mode]]
+        natives = [["native_tools", *(tool.unique_id for tool in self.native_tools)]]
+        return [*mode, *(natives if self.native_tools else ())]
+
+    def check(self, models: Iterable[Model], *, agent: str) -> None:
+        """Raise a `UsageError` for a model that lacks something; where its profile says so."""
+        if self.output_mode is None and not self.native_tools:
+            return
+        for model in models:
+            for asked in _asked(model):
+                self._check(asked, agent)
+
+    def _check(self, model: Model, agent: str) -> None:
+        profile = model.profile
+        where = f"Agent {agent!r}: model {model.model_name!r}"
+        if self.output_mode in _FLAGS:
+            flag, what = _FLAGS[self.output_mode]
+            if not profile.get(flag, False):
+                others = " or ".join(repr(m) for m in get_args(OutputMode) if m != self.output_mode)
+                raise UsageError(
+                    f"{where} {what}, so output_mode={self.output_mode!r} does not work with it: "
+                    f"use {others}, or another model"
+                )
+        supported: Any = tuple(profile.get("supported_native_tools", ()))
+        for tool in self.native_tools:
+            if tool.optional:
+                continue  # Pydantic AI leaves it out where it is not supported
+            if not isinstance(tool, supported):
+                known = ", ".join(sorted(kind.kind for kind in supported)) or "none"
+                raise UsageError(
+                    f"{where} has no native tool {type(tool).__name__}; it has: {known}"
+                )
+            ignored = model.unsupported_native_tool_settings(tool)
+            if ignored:
+                raise UsageError(
+                    f"{where} would ignore {', '.join(sorted(ignored))} of {type(tool).__name__}: "
+                    "leave it out, or use another model"
+                )
+
+
+def _asked(model: Model) -> Iterator[Model]:
+    """The models that are asked where this one is: those that it passes requests on to."""
+    try:
+        model.profile  # noqa: B018  # a FallbackModel has none
+    except NotImplementedError:
+        for inner in getattr(model, "models", ()):
+            yield from _asked(inner)
+    else:
+        yield model
+
+
+def checked_native_tools(given: object, *, agent: str) -> tuple[AbstractNativeTool, ...]:
+    """The native tools of an agent.
+
+    Raises:
+        UsageError: for anything but a list of Pydantic AI's native tools, or two of the same.
+
+    """
+    if isinstance(given, (str, AbstractNativeTool)) or not isinstance(given, Sequence):
+        raise UsageError(f"Agent {agent!r}: `native_tools` must be a list, got {given!r}")
+    seen: set[str] = set()
+    for tool in given:
+        if not isinstance(tool, AbstractNativeTool):
+            raise UsageError(
+                f"Agent {agent!r}: `native_tools` holds objects of pydantic_ai.native_tools, such "
+                f"as WebSearchTool(), got {tool!r}"
+            )
+        if tool.unique_id in seen:
+            raise UsageError(f"Agent {agent!r}: `native_tools` has {tool.unique_id!r} twice")
+        seen.add(tool.unique_id)
+    return tuple(given)
+
+
+def native_names(tools: Iterable[AbstractNativeTool]) -> frozenset[str]:
+    """The names that calls of these tools have in a reply."""
+    return frozenset(name for tool in tools for name in (tool.kind, tool.unique_id))
