@@ -35,14 +35,14 @@ from understudy.journal import Journal
 from understudy.middleware.base import Middleware
 from understudy.middleware.human_in_the_loop import Rule
 from understudy.models.messages import UserInput
-from understudy.models.requirements import OutputMode
+from understudy.models.requirements import OutputMode, check_can_be_forced
 from understudy.modes import Mode, collapse_until_tool
 from understudy.outcomes import Completed, Failed, Outcome
 from understudy.run.cancellation import CancellationSource
 from understudy.run.definition import PauseWhen
 from understudy.run.instructions import Instructions
 from understudy.run.ledger import Ledger
-from understudy.run.until_tool import UntilTool, check_known, refuse_both
+from understudy.run.until_tool import UntilTool, check_force, check_known, refuse_both
 from understudy.state.agent_state import AgentState
 from understudy.state.records import Revoked, Settled
 from understudy.tools import Tool, ToolResult
@@ -57,6 +57,7 @@ class ExecuteOptions(EnvironmentOptions, total=False):
     state: AgentState | None
     until_tool: UntilTool | None
     until_tool_success: UntilTool | None
+    force: bool
     max_runs: int | None
     deadline: float | None
     early_stopping_prompt: str | None
@@ -180,6 +181,7 @@ class Agent:
         state: AgentState | None = None,
         until_tool: UntilTool | None = None,
         until_tool_success: UntilTool | None = None,
+        force: bool = False,
         max_runs: int | None = None,
         deadline: float | None = None,
         early_stopping_prompt: str | None = None,
@@ -201,6 +203,7 @@ class Agent:
             state: the conversation so far; empty by default.
             until_tool: end the run as soon as this tool has a result.
             until_tool_success: the same, but only for a result that is not an error.
+            force: make the model call the until tool, and no other one, in each of its replies.
             max_runs: instead of the agent's own.
             deadline: seconds that the run may take, over all its resumes, without the waits for
                 people. Then it stops at once, also in the middle of a call.
@@ -219,7 +222,12 @@ class Agent:
 
         """
         run_options = self.run_options(
-            until_tool, until_tool_success, max_runs, deadline, early_stopping_prompt
+            until_tool,
+            until_tool_success,
+            max_runs,
+            deadline,
+            early_stopping_prompt,
+            force=force,
         )
         environment = RunEnvironment.of(
             deps=deps,
@@ -239,16 +247,18 @@ class Agent:
         max_runs: int | None = None,
         deadline: float | None = None,
         early_stopping_prompt: str | None = None,
+        *,
+        force: bool = False,
     ) -> RunOptions:
         """The options of a run, checked, with the until pair collapsed.
 
         Raises:
-            UsageError: for both until options, an unknown tool, an invalid limit, or `max_runs` of
-                a workflow.
+            UsageError: for both until options, an unknown tool, an invalid limit, `max_runs` of a
+                workflow, or `force` without an until tool or of a model that cannot be forced.
 
         """
         given = (until_tool, until_tool_success, max_runs, deadline, early_stopping_prompt)
-        if all(option is None for option in given):
+        if all(option is None for option in given) and force is False:
             return self._plain_options
         refuse_both(until_tool, until_tool_success)
         names, require_success = collapse_until_tool(until_tool, until_tool_success)
@@ -265,12 +275,16 @@ class Agent:
             )
         if names is not None:
             check_known(names, definition.tools, agent=self.name)
+        check_force(force, names, agent=self.name)
+        if force:
+            check_can_be_forced(self.runner.models, agent=self.name)
         check_prompt(early_stopping_prompt, agent=self.name)
         limit = definition.max_runs if max_runs is None else max_runs
         check_limits(limit, definition.early_stopping, agent=self.name)
         return RunOptions(
             until_tool=names,
             require_tool_success=require_success,
+            force=force,
             max_runs=limit,
             deadline=check_deadline(deadline),
             early_stopping_prompt=early_stopping_prompt,

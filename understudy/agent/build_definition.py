@@ -13,22 +13,25 @@ from typing import Any, cast
 
 from pydantic import BaseModel
 from pydantic_ai.models import Model
-from pydantic_ai.native_tools import MemoryTool
 from tenacity import AsyncRetrying
 
 from understudy._base.json_values import checked_seconds
+from understudy.agent.model_options import check_models, known_models, output_tool_of
 from understudy.errors import UsageError
 from understudy.middleware.base import Middleware, Prepared, collect_hooks
 from understudy.middleware.cancellation import Cancellation
 from understudy.middleware.human_in_the_loop import HumanInTheLoop, Rule
-from understudy.models.output import OUTPUT_TOOL, Output
-from understudy.models.requirements import OutputMode, checked_native_tools, native_names
+from understudy.models.output import Output
+from understudy.models.requirements import (
+    OutputMode,
+    check_can_be_forced,
+    checked_native_tools,
+)
 from understudy.modes import AgentExecution, Mode, collapse_until_tool
 from understudy.run.definition import AgentDefinition, ChildAgent
 from understudy.run.instructions import check_instructions
-from understudy.run.until_tool import check_known, refuse_both
+from understudy.run.until_tool import check_force, check_known, refuse_both
 from understudy.tools.function_tool import Tool, as_tool
-from understudy.tools.result import ToolResult
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -88,14 +91,15 @@ def build_definition(
     asks = base.asks_model
     if not asks:
         _check_workflow(base)
-    definition = _with_output_tool(_prepared(base, stack))
+    definition = _prepared(base, stack)
+    if (output_tool := output_tool_of(definition)) is not None:
+        owner = "output_mode='tool'"
+        tools = _merge_tools(definition.tools, [output_tool], agent=agent, owner=owner)
+        definition = replace(definition, tools=tools, output_tool=output_tool)
     if not asks:
         _check_workflow_hooks(definition)
     _check_output(definition)
-    _check_native_tools(definition)
-    models = (definition.model, *definition.fallback_models)
-    known = [model for model in models if isinstance(model, Model)]  # names are looked up later
-    definition.requirements.check(known, agent=agent)
+    check_models(definition)
     if asks and definition.model is None:
         raise UsageError(
             f"Agent {agent!r}: `model` is None, and its mode ({definition.mode.name}) needs one: "
@@ -115,11 +119,6 @@ def build_definition(
         raise UsageError(
             f"Agent {agent!r}: a middleware gates tools, but the mode has no step "
             "check_interrupts, so the gate would be silently off: add the step"
-        )
-    if definition.output_tool is not None and "check_until_tool" not in definition.mode.step_names:
-        raise UsageError(
-            f"Agent {agent!r}: output_mode='tool' ends a run by a tool, but the mode has no step "
-            "check_until_tool, so none would end: add the step"
         )
     for hooks, step in (
         (definition.hooks.before_step, "check_stop"),
@@ -201,40 +200,6 @@ def _check_output(definition: AgentDefinition) -> None:
             raise UsageError(
                 f"Agent {definition.name!r}: output_key={key!r} is a value that {owner} keeps: "
                 "choose another name"
-            )
-
-
-def _with_output_tool(definition: AgentDefinition) -> AgentDefinition:
-    """The definition with the tool by which its model gives its answer, if it does so."""
-    output = definition.output
-    if output is None or output.mode != "tool":
-        return definition
-
-    def answer(response: Any) -> Any:
-        return ToolResult("The answer is accepted.", value=response)
-
-    result_type: Any = ToolResult
-    answer.__annotations__ = {"response": output.type, "return": result_type[output.type]}
-    output_tool: Tool[Any] = Tool(
-        answer,
-        name=OUTPUT_TOOL,
-        description="The final answer, which ends this conversation.",
-        inline=True,
-        idempotent=True,
-    )
-    owner = "output_mode='tool'"
-    tools = _merge_tools(definition.tools, [output_tool], agent=definition.name, owner=owner)
-    return replace(definition, tools=tools, output_tool=output_tool)
-
-
-def _check_native_tools(definition: AgentDefinition) -> None:
-    """Raise where a name is that of a native tool and of a tool, or of one that a gate names."""
-    names = native_names(definition.native_tools)
-    for name in sorted(names & set(definition.tools)):
-        if name != MemoryTool.kind:  # its native tool calls the tool of that name
-            raise UsageError(
-                f"Agent {definition.name!r} has a tool and a native tool named {name!r}: rename "
-                "the tool with @tool(name=...)"
             )
 
 
@@ -431,6 +396,7 @@ _CHILD_OPTIONS = (
     "native_tools",
     "until_tool",
     "until_tool_success",
+    "force",
 )
 
 
@@ -473,4 +439,10 @@ def _child(given: Any, parent: AgentDefinition) -> ChildAgent:
     )
     if names is not None:
         check_known(names, definition.tools, agent=definition.name)
-    return ChildAgent(definition=definition, until_tool=names, require_tool_success=require_success)
+    force = given.get("force", False)
+    check_force(force, names, agent=definition.name)
+    if force:
+        check_can_be_forced(known_models(definition), agent=definition.name)
+    return ChildAgent(
+        definition=definition, until_tool=names, require_tool_success=require_success, force=force
+    )

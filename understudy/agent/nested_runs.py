@@ -55,6 +55,7 @@ class NestedRuns:
                     message=message,
                     until_tool=child.until_tool,
                     require_tool_success=child.require_tool_success,
+                    forced=child.force,
                     max_runs=definition.max_runs,
                     early_stopping=definition.early_stopping,
                     fingerprint=definition.fingerprint,

@@ -28,7 +28,7 @@ class SubAgent(Middleware):
         agents: each an `Agent`, or a dict with `name`, `description` and any of `instructions`,
             `tools`, `middleware`, `model` (the parent's by default), `max_runs`, `early_stopping`,
             `early_stopping_prompt`, `max_overrides`, `native_tools`, `until_tool` or
-            `until_tool_success`.
+            `until_tool_success`, `force`.
         general_purpose: also offer an agent with the parent's model, tools and middleware, without
             its `SubAgent`.
         block_middleware: classes of the parent's middleware that the general-purpose agent does

@@ -127,7 +127,7 @@ class Output:
         if "$ref" in schema:  # of a type that holds itself: providers want the object at the top
             name = str(schema.pop("$ref")).rpartition("/")[2]
             schema = {**schema["$defs"][name], **schema}
-        description = schema.pop("description", None)
+        description = schema.pop("description", None) or self._form.description
         name = str(schema.get("title") or OUTPUT_TOOL)
         return OutputObjectDefinition(json_schema=schema, name=name, description=description)
 

@@ -77,6 +77,17 @@ class Requirements:
                 )
 
 
+def check_can_be_forced(models: Iterable[Model], *, agent: str) -> None:
+    """Raise a `UsageError` for a model that cannot be made to call a tool, by its profile."""
+    for model in models:
+        for asked in _asked(model):
+            if not asked.profile.get("supports_forced_tool_choice", True):
+                raise UsageError(
+                    f"Agent {agent!r}: model {asked.model_name!r} cannot be made to call a tool: "
+                    "leave out `force`, and say in the instructions which tool it is to call"
+                )
+
+
 def _asked(model: Model) -> Iterator[Model]:
     """The models that are asked where this one is: those that it passes requests on to."""
     try:

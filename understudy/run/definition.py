@@ -64,6 +64,7 @@ class ChildAgent:
     definition: AgentDefinition
     until_tool: tuple[str, ...] | None = None
     require_tool_success: bool = False
+    force: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

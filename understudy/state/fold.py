@@ -140,6 +140,7 @@ def _run_started(state: AgentState, record: r.RunStarted) -> None:
         agent=record.agent,
         until_tool=record.until_tool,
         require_tool_success=record.require_tool_success,
+        forced=record.forced,
         max_runs=record.max_runs,
         early_stopping=record.early_stopping,
         fingerprint=record.fingerprint,

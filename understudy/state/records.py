@@ -148,6 +148,8 @@ class RunStarted:
     """`none`: the model gets only the run's messages and the latest turn of another author."""
     workflow: str | None = None
     """Of a workflow: the agents of its mode."""
+    forced: bool = False
+    """The model must call the until tool."""
     kind: Literal["run_started"] = "run_started"
 
 

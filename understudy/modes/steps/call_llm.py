@@ -27,11 +27,11 @@ from understudy._base.causes import cause_of, message_of
 from understudy._base.event_loops import is_cancelled
 from understudy.errors import ModelFailed, ModelRefused, RunError, StreamBroken, UsageError
 from understudy.events import ReplyStarted
-from understudy.models.output import Output
 from understudy.models.preparation import needs_preparation, prepared
 from understudy.models.reply_checks import EmptyReply, RefusedReply, check_finished, fault_of
 from understudy.modes.steps.check_stop import NO_ANSWER, stop_before
 from understudy.modes.steps.deltas import DeltaEmitter
+from understudy.modes.steps.model_request import parameters_of, tool_choice
 from understudy.modes.steps.run_end import outcome_of
 from understudy.outcomes import Outcome
 from understudy.run.hooks import Hook, HookFailed
@@ -110,9 +110,9 @@ async def _model_input(run: Run) -> ModelInput:
             prompt = prompt.replace(messages=_visible_messages(run))  # by run.replace_history
             shown = prompt.messages
         kept = run.state.messages
-    if run.current.early_stop is not None and (prompt.tools or definition.output_tool is not None):
-        # The tools stay: providers want those that the conversation called, and cache them with it.
-        prompt = prompt.replace(settings={**(prompt.settings or {}), "tool_choice": "none"})
+    choice = tool_choice(run, prompt)
+    if choice is not None:
+        prompt = prompt.replace(settings={**(prompt.settings or {}), "tool_choice": choice})
     return prompt
 
 
@@ -147,7 +147,7 @@ async def _ask_models(run: Run, prompt: ModelInput) -> _Answer | ModelFailed:
     A reply that is refused or empty is no answer. An empty one is asked for once more. What they
     cost is recorded with the answer; without one, the last of them is recorded in its place.
     """
-    parameters = _parameters(run, prompt)
+    parameters = parameters_of(run, prompt)
     deltas = DeltaEmitter(run)
     rejected = _Rejected(run)
     failures: list[dict[str, str]] = []
@@ -240,34 +240,6 @@ class _Rejected:
         if not keep_parts:
             last.response = replace(last.response, parts=[])
         return self.noted_on(last)
-
-
-def _parameters(run: Run, prompt: ModelInput) -> ModelRequestParameters:
-    last = run.parameters
-    if last is not None:
-        sent, parameters = last
-        same_tools = sent.tools is prompt.tools and sent.native_tools is prompt.native_tools
-        if same_tools and sent.instructions == prompt.instructions:
-            return parameters
-    parameters = prompt.parameters()
-    output = run.definition.output
-    if output is not None and output.mode is not None and run.current.until_tool is None:
-        _ask_for_output(parameters, output, run.definition.output_tool)
-    run.parameters = prompt, parameters
-    return parameters
-
-
-def _ask_for_output(
-    parameters: ModelRequestParameters, output: Output, output_tool: Tool[Any] | None
-) -> None:
-    """Make the parameters ask for the final answer in the agent's output mode."""
-    assert output.mode is not None, "only called for an output mode"
-    parameters.output_mode = output.mode
-    if output_tool is None:
-        parameters.output_object = output.object_definition()
-    else:
-        parameters.output_tools = [replace(output_tool.definition, kind="output")]
-        parameters.allow_text_output = False
 
 
 async def _ask_with_retry(
