@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, create_model
 from pydantic_ai.messages import (
     BinaryContent,
     FilePart,
@@ -41,6 +41,10 @@ from understudy.models import ScriptedRequest
 class Review(BaseModel):
     verdict: str
     score: int = 0
+
+
+OPEN: Any = {"x": ("Missing", ...)}
+"""A field of a type that there is not."""
 
 
 @tool
@@ -241,6 +245,7 @@ def test_the_value_of_a_finished_run_is_there_again_from_its_state() -> None:
         ({"output_key": ""}, ["output_key"]),
         ({"output_type": object()}, ["output_type"]),
         ({"output_type": lambda: 3}, ["output_type"]),
+        ({"output_type": create_model("Open", **OPEN)}, ["output_type", "Open"]),
         ({"include_contents": "some"}, ["include_contents", "'none'"]),
     ],
 )

@@ -99,7 +99,7 @@ def build_definition(
     if not asks:
         _check_workflow_hooks(definition)
     _check_output(definition)
-    check_models(definition)
+    check_models(definition, known_models(definition))
     if asks and definition.model is None:
         raise UsageError(
             f"Agent {agent!r}: `model` is None, and its mode ({definition.mode.name}) needs one: "

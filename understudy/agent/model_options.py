@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic_ai.models import Model
@@ -10,7 +11,9 @@ from pydantic_ai.native_tools import MemoryTool
 from understudy.errors import UsageError
 from understudy.models.output import OUTPUT_TOOL
 from understudy.models.requirements import native_names
+from understudy.modes.steps.model_request import ask_for_output
 from understudy.run.definition import AgentDefinition
+from understudy.run.model_input import ModelInput
 from understudy.tools import Tool, ToolResult
 
 
@@ -45,20 +48,28 @@ def output_tool_of(definition: AgentDefinition) -> Tool[Any] | None:
     )
 
 
-def check_models(definition: AgentDefinition) -> None:
-    """Check what is required of the models that are known by now.
+def check_models(definition: AgentDefinition, models: Sequence[Model]) -> None:
+    """Check what the agent requires of these models.
 
     Raises:
         UsageError: if one of them lacks something, or a tool has the name of a native tool.
 
     """
+    requirements = definition.requirements
+    if not requirements.fingerprints:
+        return
     for name in sorted(native_names(definition.native_tools) & set(definition.tools)):
         if name != MemoryTool.kind:  # its native tool calls the tool of that name
             raise UsageError(
                 f"Agent {definition.name!r} has a tool and a native tool named {name!r}: rename "
                 "the tool with @tool(name=...)"
             )
-    definition.requirements.check(known_models(definition), agent=definition.name)
+    tools = [tool for tool in definition.tools.values() if tool is not definition.output_tool]
+    settings = definition.model_settings
+    request = ModelInput((), "", tuple(tools), settings, definition.native_tools)
+    parameters = request.parameters()
+    ask_for_output(parameters, definition)
+    requirements.check(models, agent=definition.name, parameters=parameters, settings=settings)
 
 
 def known_models(definition: AgentDefinition) -> list[Model]:

@@ -10,10 +10,11 @@ from pydantic import ValidationError
 from pydantic_ai.messages import ModelRequest
 from pydantic_ai.models import Model
 
+from understudy.agent.model_options import check_models
 from understudy.errors import UsageError
 from understudy.models import resolve_model
 from understudy.models.model_names import refresh_client
-from understudy.models.requirements import native_names
+from understudy.models.requirements import check_can_be_forced, native_names
 from understudy.modes.pipeline import run_pipeline
 from understudy.modes.steps.run_end import call_end_hooks, outcome_of
 from understudy.outcomes import Outcome
@@ -44,6 +45,8 @@ class NestedRuns:
         state = ledger.state
         if state.run is None:
             _check_gates(definition, (*parent.definition.gates, *parent.gates))
+            if child.force:
+                check_can_be_forced(models, agent=definition.name)
             values = seeds_of(definition, parent.state)
             if not shares:  # a copy: changes do not reach the parent
                 values = {**AgentState(values=parent.state.values).values, **values}
@@ -165,7 +168,7 @@ def models_of(definition: AgentDefinition) -> tuple[Model, ...]:
     """
     given = (definition.model, *definition.fallback_models)
     models = tuple(resolve_model(model) for model in given if model is not None)
-    definition.requirements.check(models, agent=definition.name)
+    check_models(definition, models)
     return models
 
 

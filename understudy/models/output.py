@@ -8,7 +8,11 @@ import re
 from typing import Any, get_args
 
 from pydantic import TypeAdapter, ValidationError
-from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError
+from pydantic.errors import (
+    PydanticInvalidForJsonSchema,
+    PydanticSchemaGenerationError,
+    PydanticUserError,
+)
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.tools import Tool as SchemaTool
@@ -77,6 +81,7 @@ class Output:
         except (
             PydanticSchemaGenerationError,
             PydanticInvalidForJsonSchema,
+            PydanticUserError,
             TypeError,
             NameError,
         ) as error:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from pydantic_ai.models import Model
+from pydantic_ai.exceptions import AgentRunError, UserError
+from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.native_tools import AbstractNativeTool
+from pydantic_ai.settings import ModelSettings
 
 from understudy.errors import UsageError
 
@@ -36,22 +38,39 @@ class Requirements:
 
     @property
     def fingerprints(self) -> list[Any]:
-        """What of a definition's fingerprint is of these; empty where nothing is required."""
+        """What of a definition's fingerprint is of these: empty where nothing is required."""
         mode = [] if self.output_mode is None else [["output_mode", self.output_mode]]
         natives = [["native_tools", *(tool.unique_id for tool in self.native_tools)]]
         return [*mode, *(natives if self.native_tools else ())]
 
-    def check(self, models: Iterable[Model], *, agent: str) -> None:
-        """Raise a `UsageError` for a model that lacks something; where its profile says so."""
-        if self.output_mode is None and not self.native_tools:
-            return
+    def check(
+        self,
+        models: Iterable[Model],
+        *,
+        agent: str,
+        parameters: ModelRequestParameters,
+        settings: ModelSettings | None,
+    ) -> None:
+        """Raise a `UsageError` for a model that lacks something, where it can be known.
+
+        Args:
+            models: that may be asked.
+            agent: the agent's name, for errors.
+            parameters: of a request with all that is required, and with the agent's tools.
+            settings: of the agent.
+
+        """
         for model in models:
             for asked in _asked(model):
-                self._check(asked, agent)
+                where = f"Agent {agent!r}: model {asked.model_name!r}"
+                self._check(asked, where, has_tools=bool(parameters.function_tools))
+                try:
+                    asked.prepare_request(settings, parameters)
+                except (UserError, AgentRunError) as error:  # what this class of models alone knows
+                    raise UsageError(f"{where} cannot be asked so: {error}") from error
 
-    def _check(self, model: Model, agent: str) -> None:
-        profile = model.profile
-        where = f"Agent {agent!r}: model {model.model_name!r}"
+    def _check(self, model: Model, where: str, *, has_tools: bool) -> None:
+        profile: Mapping[str, Any] = model.profile
         if self.output_mode in _FLAGS:
             flag, what = _FLAGS[self.output_mode]
             if not profile.get(flag, False):
@@ -74,6 +93,13 @@ class Requirements:
                 raise UsageError(
                     f"{where} would ignore {', '.join(sorted(ignored))} of {type(tool).__name__}: "
                     "leave it out, or use another model"
+                )
+        if has_tools and not profile.get("google_supports_tool_combination", True):
+            what = "native_tools" if self.native_tools else f"output_mode={self.output_mode!r}"
+            if self.native_tools or self.output_mode == "native":
+                raise UsageError(
+                    f"{where} takes {what} or tools, not both: use a newer model, or give them to "
+                    "an agent of their own"
                 )
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.settings import ToolChoice
 
-from understudy.models.output import Output
+from understudy.run.definition import AgentDefinition
 from understudy.run.model_input import ModelInput
 from understudy.run.run import Run
-from understudy.tools import Tool
 
 
 def tool_choice(run: Run, prompt: ModelInput) -> ToolChoice:
@@ -37,18 +35,17 @@ def parameters_of(run: Run, prompt: ModelInput) -> ModelRequestParameters:
         if same_tools and sent.instructions == prompt.instructions:
             return parameters
     parameters = prompt.parameters()
-    output = run.definition.output
-    if output is not None and output.mode is not None and run.current.until_tool is None:
-        _ask_for_output(parameters, output, run.definition.output_tool)
+    if run.current.until_tool is None:
+        ask_for_output(parameters, run.definition)
     run.parameters = prompt, parameters
     return parameters
 
 
-def _ask_for_output(
-    parameters: ModelRequestParameters, output: Output, output_tool: Tool[Any] | None
-) -> None:
-    """Make the parameters ask for the final answer in the agent's output mode."""
-    assert output.mode is not None, "only called for an output mode"
+def ask_for_output(parameters: ModelRequestParameters, definition: AgentDefinition) -> None:
+    """Make the parameters ask for the final answer in the agent's output mode, if it has one."""
+    output, output_tool = definition.output, definition.output_tool
+    if output is None or output.mode is None:
+        return
     parameters.output_mode = output.mode
     if output_tool is None:
         parameters.output_object = output.object_definition()
