@@ -2,7 +2,7 @@
 
 import logging
 
-from understudy.actors import AgentRef, LoopActor, Runtime, Status, Supervisor
+from understudy.actors import AgentRef, LoopActor, Observer, Runtime, Status, Supervisor
 from understudy.agent.agent import Agent
 from understudy.errors import (
     DecisionError,
@@ -81,6 +81,7 @@ __all__ = [
     "ModelRefused",
     "NotExtracted",
     "NotInterrupted",
+    "Observer",
     "Outcome",
     "OwnedElsewhere",
     "Paused",

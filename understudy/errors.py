@@ -161,7 +161,10 @@ class SchemaVersionError(UsageError):
     def __init__(self, *, version: object, known: int, what: str = "state") -> None:
         super().__init__(
             f"This {what} has schema version {version!r}, but this understudy reads versions up to "
-            f"{known}: upgrade understudy, or read the {what} where it was written.",
+            f"{known}: upgrade understudy, or read the {what} where it was written."
+            if not isinstance(version, int) or version > known
+            else f"This {what} has schema version {version!r}, older than {known}: open it once by "
+            "a Runtime of this understudy, which upgrades it.",
             version=version,
             known=known,
             what=what,
@@ -515,10 +518,11 @@ class OwnedElsewhere(StoreError):
 
 
 class Fenced(StoreError):
-    """Another runtime has taken this agent over, so this one may not write to it any more.
+    """The agent has a later epoch, so what runs under this one may not write to it any more.
 
-    It is an orderly end: the agent continues there. The next call to it here tries to
-    claim it again.
+    Another runtime has taken it over. That is an orderly end: the agent continues there, and the
+    next call to it here tries to claim it again. Or this runtime has abandoned the code that gets
+    this error, because it went on after its cancellation.
     """
 
     agent_id: str

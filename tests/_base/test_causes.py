@@ -11,7 +11,7 @@ class Unprintable(Exception):
 
 
 def test_a_short_message_is_kept_as_it_is() -> None:
-    assert cause_of(ValueError("no\nnetwork\n")) == "ValueError: no\nnetwork\n"
+    assert cause_of(ValueError("no\r\nnetwork\n")) == "ValueError: no\r\nnetwork\n"
 
 
 def test_of_many_lines_the_first_ones_are_kept() -> None:
@@ -28,7 +28,7 @@ def test_of_a_long_line_its_beginning_is_kept() -> None:
 
 
 def test_a_message_that_no_store_could_keep_becomes_one_that_it_can() -> None:
-    assert cause_of(OSError("no file \udcff.txt")) == "OSError: no file ?.txt"
+    assert cause_of(OSError("no file \udcff.txt")) == "OSError: no file \ufffd.txt"
 
 
 def test_an_error_without_a_message_is_named() -> None:

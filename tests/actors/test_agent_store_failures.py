@@ -29,6 +29,8 @@ from understudy import (
     Completed,
     Failed,
     Interrupted,
+    Outcome,
+    Run,
     Runtime,
     ScriptedModel,
     Status,
@@ -49,6 +51,7 @@ from understudy.errors import (
 from understudy.journal import Store
 from understudy.journal.sqlite.backend import SqliteBackend
 from understudy.journal.store import DatabaseStore
+from understudy.modes import Mode
 
 
 @pytest.fixture
@@ -420,6 +423,67 @@ async def test_a_damaged_agent_is_told_and_the_others_go_on(
             await soon(runtime.get("bad").state())
 
 
+@pytest.mark.parametrize(
+    "damage",
+    ["epoch = -1", "floor = -5", "standing = 'rexx'", "agent = CAST(x'ff' AS TEXT)"],
+)
+async def test_an_agent_with_a_damaged_row_is_listed_as_such_and_the_others_as_ever(
+    sqlite: SqlitePlace, ran: list[str], caplog: pytest.LogCaptureFixture, damage: str
+) -> None:
+    """J16: nobody is left out in silence."""
+
+    def agent() -> Agent:
+        return desk(ran, call("pay"), "done", interrupt_on={"pay": True})
+
+    async with opened(sqlite.store(), agent()) as runtime:
+        for id in ("bad", "good"):
+            interrupted(await soon(runtime.spawn("desk", id).run("go")))
+    db = sqlite3.connect(sqlite.path)
+    db.execute(f"UPDATE agents SET {damage} WHERE id = 'bad'")
+    db.commit()
+    db.close()
+    async with opened(sqlite.store(), agent()) as runtime:
+        bad, good = await soon(runtime.agents())
+        assert isinstance(bad.damage, StoreDamaged)
+        assert "'bad'" in str(bad.damage)
+        assert (good.id, good.agent, good.damage) == ("good", "desk", None)
+        assert [p.agent_id for p in await soon(runtime.pending())] == ["good"]
+        if "standing" not in damage:  # by that column it is looked for
+            assert "agent 'bad' is left out" in caplog.text
+        with pytest.raises(StoreDamaged):
+            await soon(runtime.get("bad").state())
+
+
+async def test_a_damaged_row_keeps_no_other_agent_from_being_recovered(
+    sqlite: SqlitePlace, ran: list[str]
+) -> None:
+    """J16, J20."""
+    held = Held()
+
+    @tool(idempotent=True)
+    async def slow() -> str:
+        ran.append("slow")
+        if ran.count("slow") == 2:
+            held.entered.set()
+        await held.wait()
+        return "slow"
+
+    agent = desk(ran, call("slow"), "done", tools=[slow])
+    async with opened(sqlite.store(), agent) as runtime:
+        for id in ("bad", "good"):
+            runtime.spawn("desk", id).run("go")
+        await soon(held.entered.wait())
+    held.release.set()
+    db = sqlite3.connect(sqlite.path)
+    db.execute("UPDATE agents SET epoch = -1 WHERE id = 'bad'")
+    db.commit()
+    db.close()
+    async with opened(sqlite.store(), agent) as runtime:
+        (good,) = recovery = await soon(runtime.recover())
+        assert isinstance(await soon(good.outcome()), Completed)
+        assert [(id, type(error)) for id, error in recovery.left.items()] == [("bad", StoreDamaged)]
+
+
 async def test_a_file_that_is_no_database_or_cannot_be_written_is_told_when_the_runtime_begins(
     sqlite: SqlitePlace, ran: list[str]
 ) -> None:
@@ -552,9 +616,13 @@ async def test_a_reply_that_is_too_large_fails_the_run_and_the_agent_goes_on(
 
 
 async def test_an_end_that_is_too_large_to_be_recorded_fails_the_run(sqlite: SqlitePlace) -> None:
-    """J16: as with a model whose error says far too much."""
-    model = ScriptedModel([ValueError(BIG), "small"])
-    async with opened(small(sqlite), Agent("desk", model)) as runtime:
+    """J16: as with a step of one's own that ends a run with far too much text."""
+    texts = [BIG, "small"]
+
+    async def speak(run: Run) -> Outcome:
+        return run.completed(texts.pop(0))
+
+    async with opened(small(sqlite), Agent("desk", mode=Mode([speak]))) as runtime:
         ref = runtime.spawn("desk", "t")
         failed = await soon(ref.run("go"))
         assert isinstance(failed, Failed)

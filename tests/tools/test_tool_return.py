@@ -1,4 +1,4 @@
-"""Pydantic AI's `ToolReturn`, and results with files: for the model, for the program, kept (T9)."""
+"""Pydantic AI's `ToolReturn`, and results with files: for model and program, and kept (T10)."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def work() -> ToolReturn[Order]:
 
 
 def test_the_model_gets_the_value_and_then_the_content() -> None:
-    """T9: as Pydantic AI sends them; the results of all calls come first."""
+    """T10: as Pydantic AI sends them; the results of all calls come first."""
 
     def plain() -> str:
         return "plain"
@@ -91,7 +91,7 @@ def test_the_model_gets_the_value_and_then_the_content() -> None:
 
 
 async def test_metadata_is_for_the_program() -> None:
-    """T9: in events, in the conversation, in the outcome."""
+    """T10: in events, in the conversation, in the outcome."""
     agent, _ = agent_of(work)
     events = [event async for event in agent.stream("go")]
     (ended,) = [event for event in events if isinstance(event, ToolEnded)]
@@ -114,7 +114,7 @@ async def test_extract_gives_the_value_inside() -> None:
 
 
 def test_it_may_be_the_content_of_a_tool_result() -> None:
-    """T9: a middleware that adds a state to whatever a tool returned."""
+    """T10: a middleware that adds a state to whatever a tool returned."""
     given = ToolReturn("text", content="look", metadata=1)
     agent, _ = agent_of(returning(ToolResult(given, state={"seen": True})))
     outcome = completed(agent.execute_sync("go"))
@@ -164,7 +164,7 @@ def test_a_person_may_answer_for_such_a_tool_or_edit_its_call() -> None:
     ],
 )
 def test_what_cannot_be_kept_is_an_error_that_says_that_the_tool_ran(wrong: Any) -> None:
-    """T9, J18."""
+    """T10, J18."""
     agent, _ = agent_of(returning(wrong))
     outcome = completed(agent.execute_sync("go"))
     (part,) = results(outcome.state)
@@ -208,7 +208,7 @@ def sent(state: AgentState) -> list[Any]:
 
 @pytest.mark.parametrize("name", RESULTS)
 def test_a_result_is_sent_the_same_before_and_after_it_was_stored(name: str) -> None:
-    """T9: and it means the same wherever the run goes on."""
+    """T10: and it means the same wherever the run goes on."""
     agent, _ = agent_of(returning(RESULTS[name]))
     state = completed(agent.execute_sync("go")).state
     assert [part.outcome for part in results(state)] == ["success"]
@@ -219,7 +219,7 @@ def test_a_result_is_sent_the_same_before_and_after_it_was_stored(name: str) -> 
 
 @pytest.mark.parametrize("name", RESULTS)
 async def test_a_result_comes_back_from_every_store(name: str, place: Place) -> None:
-    """T9."""
+    """T10."""
     agent, _ = agent_of(returning(RESULTS[name]))
     async with Runtime([agent], store=place.store()) as runtime:
         before = completed(await soon(runtime.spawn("a", "1").run("go"))).state
@@ -235,7 +235,7 @@ async def test_a_result_comes_back_from_every_store(name: str, place: Place) -> 
 
 
 def test_a_run_cut_off_between_result_and_next_call_sends_the_same() -> None:
-    """T9: after any record."""
+    """T10: after any record."""
     disk = Disk()
     agent, _ = agent_of(work)
     whole = completed(agent.execute_sync("go", journal=disk))
@@ -253,7 +253,7 @@ def test_a_run_cut_off_between_result_and_next_call_sends_the_same() -> None:
 
 
 def test_a_run_that_ends_in_the_turn_keeps_what_the_tool_gave() -> None:
-    """T9: another call of the reply is cut off, and closed by the end of the run."""
+    """T10: another call of the reply is cut off, and closed by the end of the run."""
 
     async def stops() -> str:
         raise KeyboardInterrupt

@@ -12,6 +12,7 @@ from pydantic_ai.models import Model
 from tests.wire.server import WireServer
 from understudy import Agent, AgentState, Outcome
 from understudy.events import Event
+from understudy.models.messages import UserInput
 
 Way = Literal["execute", "stream"]
 WAYS: tuple[Way, ...] = ("execute", "stream")
@@ -84,7 +85,11 @@ class Told:
 
 
 async def run(
-    way: Way, *models: Model, input: str = "Hi", state: AgentState | None = None, **options: Any
+    way: Way,
+    *models: Model,
+    input: UserInput = "Hi",
+    state: AgentState | None = None,
+    **options: Any,
 ) -> Told:
     """Run an agent with this model and these fallbacks, with their clients closed at the end."""
     agent = Agent("support", models[0], "Help.", fallback_models=models[1:], **options)

@@ -55,6 +55,13 @@ def assert_not_run(desk: Desk, told: Told) -> Failed:
     return told.outcome
 
 
+def text_of(failed: Failed) -> str | None:
+    """The text of the reply that broke, which is kept once."""
+    (reply,) = [m for m in failed.state.messages if isinstance(m, ModelResponse)]
+    assert reply.state == "interrupted"
+    return reply.text
+
+
 @pytest.mark.parametrize("after", ["call", "arguments", "content"])
 async def test_no_call_of_a_stream_that_ends_early_is_run(provider: Provider, after: Place) -> None:
     desk = Desk()
@@ -64,6 +71,16 @@ async def test_no_call_of_a_stream_that_ends_early_is_run(provider: Provider, af
     failed = assert_not_run(desk, told)
     assert isinstance(failed.error, StreamBroken)
     assert len(server.requests) == 1
+
+
+async def test_nor_of_one_whose_connection_closes(provider: Provider) -> None:
+    desk = Desk()
+    cut = Reply(text="I pay.", calls=(PAY,), cut=Cut("call", clean=False))
+    with WireServer([cut]) as server:
+        told = await run("stream", provider.model(server), tools=[desk.pay])
+    failed = assert_not_run(desk, told)
+    assert isinstance(failed.error, StreamBroken)
+    assert text_of(failed) == "I pay."
 
 
 @pytest.mark.parametrize("after", ["call", "arguments", "content"])
@@ -117,9 +134,7 @@ async def test_text_without_a_finish_reason_is_no_final_answer(provider: Provide
         told = await run("stream", provider.model(server))
     assert isinstance(told.outcome, Failed)
     assert isinstance(told.outcome.error, StreamBroken)
-    reply = told.outcome.state.messages[-1]
-    assert isinstance(reply, ModelResponse)
-    assert (reply.text, reply.state) == ("I will look int", "interrupted")
+    assert text_of(told.outcome) == "I will look int"
 
 
 async def test_a_stream_that_ends_before_its_first_word_is_answered_by_a_fallback(

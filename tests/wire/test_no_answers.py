@@ -8,7 +8,7 @@ from itertools import repeat
 import pytest
 from pydantic_ai.messages import ModelResponse
 
-from tests.support.agents import completed
+from tests.support.agents import completed, reloaded
 from tests.wire.providers import (
     ANTHROPIC,
     AT_ONCE,
@@ -89,6 +89,7 @@ async def test_a_fallback_answers_what_the_model_refused(provider: Provider, way
     (attempt,) = answer.failed_attempts
     assert attempt.error is not None
     assert attempt.error.startswith("RefusedReply")
+    assert reloaded(outcome.state) == outcome.state
 
 
 async def test_a_refusal_of_all_models_costs_what_they_cost(provider: Provider, way: Way) -> None:

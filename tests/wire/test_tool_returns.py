@@ -1,4 +1,4 @@
-"""What a tool returns to the model: text, files, a prompt beside them; and nothing else (T9)."""
+"""What a tool returns to the model: text, files, a prompt beside them; and nothing else (T10)."""
 
 from __future__ import annotations
 

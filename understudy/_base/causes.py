@@ -29,7 +29,8 @@ def first_lines(text: str) -> str:
     An error of an HTTP client may hold the whole page that the server sent, and what a run keeps
     of it is in every copy of its state.
     """
-    shown = "\n".join(text[: MAX_CHARACTERS + 1].splitlines()[:MAX_LINES])[:MAX_CHARACTERS]
-    if len(shown) < len(text.rstrip()):
-        return f"{storable_text(shown)}... ({len(text):,} characters)"
-    return storable_text(text)
+    lines = text[: MAX_CHARACTERS + 1].splitlines()
+    if len(text) <= MAX_CHARACTERS and len(lines) <= MAX_LINES:
+        return storable_text(text)
+    shown = "\n".join(lines[:MAX_LINES])[:MAX_CHARACTERS]
+    return f"{storable_text(shown)}... ({len(text):,} characters)"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, is_dataclass
 from math import isfinite
 from typing import Any, TypeGuard
 
@@ -18,7 +19,8 @@ MAX_DEPTH = 100
 agents and snapshots put more around it."""
 MAX_DIGITS = 4300
 """Of an integer: Python's and Pydantic's readers of JSON refuse longer ones."""
-_MAX_INT: int = 10**MAX_DIGITS
+MAX_INT: int = 10**MAX_DIGITS
+"""The least integer that has too many digits."""
 
 
 class NotJsonError(ValueError):
@@ -34,8 +36,11 @@ def as_json(value: object) -> Any:
         NotJsonError: for anything else, whatever the value's own code raises.
 
     """
+    # What most tools return needs no copy.
     kind = type(value)
     if value is None or kind is bool or (kind is str and value.isascii()):  # type: ignore[attr-defined]
+        return value
+    if kind is int and -MAX_INT < value < MAX_INT:  # type: ignore[operator]
         return value
     try:
         text = to_json(value, inf_nan_mode="null")
@@ -75,8 +80,47 @@ def is_storable_text(text: str) -> bool:
 
 
 def storable_text(text: str) -> str:
-    """The text with a `?` for each character that UTF-8 cannot encode."""
-    return text if is_storable_text(text) else text.encode("utf-8", "replace").decode()
+    """The text with U+FFFD for each half of a surrogate pair, and with the pairs joined."""
+    if is_storable_text(text):
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def holds_invalid_text(value: object, *, depth: int = MAX_DEPTH) -> bool:
+    """Whether a text in it holds half of a surrogate pair.
+
+    Looks into mappings, lists, tuples and dataclasses, to this depth.
+    """
+    if isinstance(value, str):
+        return not is_storable_text(value)
+    inside: Iterable[object]
+    if isinstance(value, (list, tuple)):
+        inside = value
+    elif isinstance(value, (dict, Mapping)):  # asking for a Mapping alone takes 10 times as long
+        inside = (*value, *value.values())
+    elif is_dataclass(value):
+        inside = [getattr(value, field.name, None) for field in fields(value)]
+    else:
+        return False
+    if depth:
+        for item in inside:  # a generator takes twice as long
+            if holds_invalid_text(item, depth=depth - 1):
+                return True
+    return False
+
+
+def check_text(value: object, *, what: str) -> None:
+    """Check that all text in it is valid Unicode.
+
+    Raises:
+        UsageError: if it is not.
+
+    """
+    if holds_invalid_text(value):
+        raise UsageError(
+            f"{what} is not valid Unicode, as it holds half of a surrogate pair: decode its "
+            'bytes with errors="replace"'
+        )
 
 
 def shown(value: object) -> str:
@@ -86,11 +130,6 @@ def shown(value: object) -> str:
     except Exception:  # a long integer, deep data, or the object's own code
         return f"<{type(value).__name__}>"
     return text if len(text) <= 1000 else f"{text[:1000]}..."
-
-
-def is_storable_int(number: int) -> bool:
-    """Whether its digits can be read back."""
-    return -_MAX_INT < number < _MAX_INT
 
 
 def nested_deeper(text: bytes, plain: object, levels: int) -> bool:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from understudy.actors.messages import RunRequest
 from understudy.actors.services import RuntimeServices
 from understudy.agent.agent import Agent
 from understudy.agent.runner import RunOptions
-from understudy.errors import OtherAgent, StoreDamaged, UnderstudyError, UnknownAgent
+from understudy.errors import Fenced, OtherAgent, StoreDamaged, UnderstudyError, UnknownAgent
 from understudy.events import Event
 from understudy.journal import IndexStatus, Loaded, Owned, OwnedJournal, Store, index_status_of
 from understudy.loop_actors.future import Future, refuse
@@ -21,6 +21,25 @@ from understudy.state.agent_state import AgentState
 from understudy.state.fold import replay
 from understudy.state.records import AgentCreated
 from understudy.stopping import StopSignal
+
+
+class RunAbandoned(Fenced):
+    """The runtime does not wait for a run task any longer, and gives up the epoch of its run.
+
+    The task was cancelled, and its code went on. What it does later is refused by this error.
+    """
+
+    begun: bool
+    """Whether the first record of its run was made."""
+
+    def __init__(self, *, agent_id: str, begun: bool) -> None:
+        UnderstudyError.__init__(
+            self,
+            f"The run task of agent {agent_id!r} is abandoned, because its code went on after it "
+            "was cancelled: nothing that it does is recorded any more",
+            agent_id=agent_id,
+            begun=begun,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +67,20 @@ class DetachedWaiters:
     outcome_futures: tuple[Future[Any], ...]
     queued_runs: list[QueuedRun]
     runs_by_message_id: dict[str, Future[Outcome]] | None
+    passivate_futures: tuple[Future[bool], ...] = ()
+    """These and those below only where the agent is activated again at once."""
+    compact_futures: tuple[Future[None], ...] = ()
+    delete_futures: tuple[Future[bool], ...] = ()
 
     @property
     def futures(self) -> list[Future[Any]]:
-        return [*self.outcome_futures, *(queued.request.future for queued in self.queued_runs)]
+        return [
+            *self.outcome_futures,
+            *(queued.request.future for queued in self.queued_runs),
+            *self.passivate_futures,
+            *self.compact_futures,
+            *self.delete_futures,
+        ]
 
 
 class Activation:
@@ -62,9 +91,11 @@ class Activation:
         "compact_futures",
         "delete_futures",
         "early_cancel",
+        "ending",
+        "is_given_up",
         "journal",
         "ledger",
-        "notify_tasks",
+        "notifying",
         "outcome_futures",
         "passivate_futures",
         "pause_reason",
@@ -81,7 +112,11 @@ class Activation:
     def __init__(self, agent: Agent) -> None:
         self.agent = agent
         self.task: asyncio.Task[None] | None = None
-        """The run task, until it has ended."""
+        """The run task, until it has ended or is abandoned."""
+        self.ending: asyncio.Task[None] | None = None
+        """Waits for the end of the cancelled run task, and then abandons it."""
+        self.is_given_up = False
+        """Its run task is abandoned: the agent is activated again at once, in a new epoch."""
         self.result: RunTaskResult | None = None
         """Of a run task that has ended and that no actor has looked at yet."""
         self.queued_runs: list[QueuedRun] = []  # an empty deque takes 0.7 KB
@@ -95,7 +130,7 @@ class Activation:
         """Settled once the agent is passive and compacted."""
         self.delete_futures: tuple[Future[bool], ...] = ()
         """Settled once the agent is deleted."""
-        self.notify_tasks: tuple[asyncio.Task[None], ...] = ()
+        self.notifying: tuple[tuple[asyncio.Task[None], Future[None]], ...] = ()
         """Messages that middleware is handling. The agent is not passivated before they end."""
         self.pause_reason: str | None = None
         """Pauses the run after its next model reply."""
@@ -121,6 +156,12 @@ class Activation:
         """Whether the run task should end after the step in progress."""
         return bool(self.passivate_futures)
 
+    def is_ending(self) -> None:
+        """The cancellation has arrived in the run task: its code does not go on."""
+        ending, self.ending = self.ending, None
+        if ending is not None:
+            ending.cancel()
+
     def queue_run(self, request: RunRequest, options: RunOptions) -> None:
         """Start this run after those that are queued already."""
         self.queued_runs.append(QueuedRun(request, options, tuple(self.state.queue)))
@@ -130,12 +171,22 @@ class Activation:
         self.outcome_futures = detached.outcome_futures
         self.queued_runs = detached.queued_runs
         self.runs_by_message_id = detached.runs_by_message_id
+        self.passivate_futures = detached.passivate_futures
+        self.compact_futures = detached.compact_futures
+        self.delete_futures = detached.delete_futures
 
     def detach_waiters(self) -> DetachedWaiters | None:
         """The waiters, for the next activation; None if there are none."""
-        if not self.outcome_futures and not self.queued_runs:
-            return None
-        return DetachedWaiters(self.outcome_futures, self.queued_runs, self.runs_by_message_id)
+        detached = DetachedWaiters(self.outcome_futures, self.queued_runs, self.runs_by_message_id)
+        if self.is_given_up:  # what was requested of this activation is done by the next one
+            detached = replace(
+                detached,
+                passivate_futures=self.passivate_futures,
+                compact_futures=self.compact_futures,
+                delete_futures=self.delete_futures,
+            )
+            self.passivate_futures = self.compact_futures = self.delete_futures = ()
+        return detached if detached.futures else None
 
     def take_waiters(self) -> list[Future[Any]]:
         """The futures of all waiters. The caller answers them."""
@@ -143,10 +194,17 @@ class Activation:
         self.outcome_futures, self.queued_runs = (), []
         return futures
 
+    def refuse_messages(self, error: BaseException) -> None:
+        """Give an error to the callers whose messages middleware is still handling."""
+        for _, future in self.notifying:
+            refuse(future, error)
+
     def answer_released(self, error: BaseException | None = None) -> None:
         """The agent is released, and compacted if that was requested; or not, for this error."""
         for future in self.passivate_futures:
             future.set(True)
+        if error is not None:
+            self.refuse_messages(error)
         for done in self.compact_futures:
             if error is None:
                 done.set(None)
@@ -202,6 +260,7 @@ async def activate(
         agent_path=(agent.name,),
         listener=listener,
         on_fact=on_fact,
+        clock=services.clock,
         last_seq=owned.last_seq,
         epoch=owned.epoch,
     )

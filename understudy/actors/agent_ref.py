@@ -15,6 +15,8 @@ from understudy.actors.messages import (
     AgentMessage,
     Cancel,
     Compact,
+    Expectation,
+    Expecting,
     Notify,
     Passivate,
     Pause,
@@ -28,8 +30,10 @@ from understudy.actors.messages import (
     Unpause,
     WaitOutcome,
 )
+from understudy.agent.agent import Agent
 from understudy.agent.runner import refuse_inside_run
 from understudy.errors import ForkedRuntime, NotExtracted, UsageError, WouldDeadlock
+from understudy.history import HistoryPage, check_page
 from understudy.interrupts import Decision, DecisionRecord
 from understudy.loop_actors.future import Future, refuse_on_a_loop
 from understudy.loop_actors.monitor import Lifetime
@@ -48,9 +52,13 @@ class AgentRef(pykka.ActorRef[AgentActor]):
     activates it.
     """
 
-    def __init__(self, slot: AgentSlot, alive: Lifetime) -> None:
+    _expectation: Expectation | None = None
+
+    def __init__(self, slot: AgentSlot, alive: Lifetime, expected: Agent | None = None) -> None:
         # Not Pykka's __init__, which needs an actor: there may be none now.
         self._slot = slot
+        if expected is not None:
+            self._expectation = Expectation(expected)
         self.actor_class = AgentActor
         self.actor_urn = f"urn:understudy:agent:{slot.id}"
         self.actor_stopped = alive
@@ -417,6 +425,32 @@ class AgentRef(pykka.ActorRef[AgentActor]):
             future.set(False)
         return future.get(timeout=timeout) if block else future
 
+    def history(self, *, after: int = 0, limit: int = 100) -> Future[HistoryPage]:
+        """What happened to the agent, oldest first, from the store. The agent is not activated.
+
+        Unlike events, the entries are complete without what came before them, are JSON-able, and
+        have durations. The future raises `UnknownAgent` if there is no such agent.
+
+        Args:
+            after: the `next` of the page before; 0 for the first one.
+            limit: how many entries, from 1 on. Those of one record stay together, so a page may
+                have some more.
+
+        Raises:
+            UsageError: if `after` is below 0 or `limit` below 1.
+
+        """
+        check_page(after, limit)
+        self._refuse_unusable()
+        future: Future[HistoryPage] = Future()
+        self._slot.read_history(after, limit, future)
+        return future
+
+    def _refuse_unusable(self) -> None:
+        self._refuse_in_fork()
+        if not self.is_alive():
+            raise pykka.ActorDeadError(f"{self!r}: its runtime has stopped")
+
     def _refuse_in_fork(self) -> None:
         if self._slot.services.process != os.getpid():
             raise ForkedRuntime
@@ -427,9 +461,10 @@ class AgentRef(pykka.ActorRef[AgentActor]):
         return future
 
     def _post(self, message: AgentMessage) -> None:
-        self._refuse_in_fork()
-        if not self.is_alive():
-            raise pykka.ActorDeadError(f"{self!r}: its runtime has stopped")
+        self._refuse_unusable()
+        expectation = self._expectation
+        if expectation is not None and not expectation.is_met:
+            message = Expecting(expectation, message)
         self._slot.post(message)
 
 

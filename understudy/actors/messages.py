@@ -165,6 +165,28 @@ class RecordFact:
     future: Future[None]
 
 
+@dataclass(slots=True)
+class Expectation:
+    """What a ref that a `spawn` made expects of the agent of its id."""
+
+    agent: Agent
+    """The definition. Whether the store has another one is known only once the agent is read."""
+    is_met: bool = False
+    """The agent had that definition: from now on the ref addresses the id, as any other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expecting:
+    """A message to the agent only if it has the definition that its ref was spawned with."""
+
+    expectation: Expectation
+    message: AgentMessage
+
+    @property
+    def future(self) -> Future[Any]:
+        return self.message.future
+
+
 AgentMessage = (
     RunRequest
     | Send
@@ -180,4 +202,5 @@ AgentMessage = (
     | Compact
     | Delete
     | RecordFact
+    | Expecting
 )

@@ -126,11 +126,10 @@ def notify(slot: AgentSlot, message: Notify) -> None:
         await activation.ledger.durable()
 
     def ended(task: asyncio.Task[None]) -> None:
-        others = tuple(other for other in activation.notify_tasks if other is not task)
-        activation.notify_tasks = others
+        activation.notifying = tuple(pair for pair in activation.notifying if pair[0] is not task)
 
     task = answer_with(slot, message.future, call_hooks)
-    activation.notify_tasks += (task,)
+    activation.notifying += ((task, message.future),)
     task.add_done_callback(ended)
 
 

@@ -221,6 +221,7 @@ class RunDriver:
             # tests: test_a_cancel_before_a_run_begins_over_a_standing_one_is_for_the_new_run
             activation.early_cancel = cancel.signal
             activation.outcome_futures += (cancel.future,)
+            slot.expect_end()  # the hooks of the run that it withdraws may go on for ever
             return
         run = self._open_run
         if run is None:
@@ -230,7 +231,7 @@ class RunDriver:
         signal = run.cancelled if run.cancelled is not None else cancel.signal.to_dict()
         activation.ledger.record(CancelRequested(signal=dict(signal)))
         if activation.task is not None:
-            activation.task.cancel()
+            slot.cut_off()
         else:
             self._stop_run(StopSignal.from_dict(signal))
         activation.outcome_futures += (cancel.future,)
@@ -349,6 +350,7 @@ class RunDriver:
         if self._slot.phase is Phase.BEGINNING:
             self._slot.enter(Phase.RUNNING)
         activation = self._activation
+        activation.is_ending()
         signal, activation.early_cancel = activation.early_cancel, None
         return signal
 

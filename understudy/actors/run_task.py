@@ -7,7 +7,7 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
-from understudy.actors.activation import RunTaskResult
+from understudy.actors.activation import Activation, RunTaskResult
 from understudy.actors.agent_slot import AgentSlot, running_agents
 from understudy.outcomes import Outcome
 from understudy.run.run import AttemptEnded
@@ -32,16 +32,19 @@ def start_run_task(
         # tests: test_cancel_right_behind_going_on_ends_the_run
         if activation.task is task:
             coroutine.close()
-            slot.run_task_ended(RunTaskResult(crash=asyncio.CancelledError()))
+            slot.run_task_ended(activation, RunTaskResult(crash=asyncio.CancelledError()))
 
     activation.task = slot.services.loop.create_task(
-        _run(slot, coroutine, callers), name=f"agent {slot.id}"
+        _run(slot, activation, coroutine, callers), name=f"agent {slot.id}"
     )
     activation.task.add_done_callback(ended)
 
 
 async def _run(
-    slot: AgentSlot, coroutine: Coroutine[Any, Any, Outcome], callers: tuple[str, ...]
+    slot: AgentSlot,
+    activation: Activation,
+    coroutine: Coroutine[Any, Any, Outcome],
+    callers: tuple[str, ...],
 ) -> None:
     """Run to an outcome. Nothing is raised: a `SystemExit` in a task would end the loop."""
     running_agents.set((*callers, slot.id))
@@ -50,21 +53,24 @@ async def _run(
     except AttemptEnded:
         result = RunTaskResult()
     except asyncio.CancelledError as error:
-        result = await _cancelled(slot, error)
+        result = await _cancelled(slot, activation, error)
     except BaseException as error:
-        logger.warning("the run of agent %r crashed: %r", slot.id, error)
+        if activation.task is not None:  # else it was abandoned, and that is logged
+            logger.warning("the run of agent %r crashed: %r", slot.id, error)
         result = RunTaskResult(crash=error)
-    slot.run_task_ended(result)
+    slot.run_task_ended(activation, result)
 
 
-async def _cancelled(slot: AgentSlot, error: BaseException) -> RunTaskResult:
+async def _cancelled(
+    slot: AgentSlot, activation: Activation, error: BaseException
+) -> RunTaskResult:
     """A run is cancelled only if that is recorded; any other cancellation is a crash."""
-    activation = slot.current
+    activation.is_ending()
     task = asyncio.current_task()
     while task is not None and task.cancelling():
         task.uncancel()  # what cancels it from now on cuts off the hooks at the end of the run
     try:
-        activation.journal.check_owner()
+        activation.ledger.check_owner()
         run = activation.state.run
         if run is None or run.cancelled is None:
             return RunTaskResult(crash=error)

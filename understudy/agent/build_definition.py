@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from pydantic_ai.models import Model
 from tenacity import AsyncRetrying
 
-from understudy._base.json_values import checked_seconds
+from understudy._base.json_values import check_text, checked_seconds
 from understudy.agent.model_options import check_models, known_models, output_tool_of
 from understudy.errors import UsageError
 from understudy.middleware.base import Middleware, Prepared, collect_hooks
@@ -177,6 +177,7 @@ def _check_options(
             )
     if not isinstance(description, str):
         raise UsageError(f"Agent {name!r}: `description` must be a text, got {description!r}")
+    check_text(description, what=f"Agent {name!r}: the text of `description`")
     if retry is not None and not isinstance(retry, AsyncRetrying):
         raise UsageError(f"Agent {name!r}: `retry` must be a tenacity.AsyncRetrying, got {retry!r}")
     if mode is not None and not isinstance(mode, Mode):
@@ -188,6 +189,7 @@ def _check_options(
             f"Agent {name!r}: `model_settings` must be a dict, such as {{'temperature': 0}}, got "
             f"{model_settings!r}"
         )
+    check_text(model_settings, what=f"Agent {name!r}: a text in `model_settings`")
     if pause_when is not None and not callable(pause_when):
         raise UsageError(f"Agent {name!r}: `pause_when` must be a function, got {pause_when!r}")
     check_instructions(instructions, agent=name)
@@ -281,6 +283,7 @@ def check_prompt(prompt: object, *, agent: str) -> None:
         raise UsageError(
             f"Agent {agent!r}: `early_stopping_prompt` must be a non-empty text, got {prompt!r}"
         )
+    check_text(prompt, what=f"Agent {agent!r}: the text of `early_stopping_prompt`")
 
 
 def check_overrides(max_overrides: object, *, agent: str) -> None:
@@ -365,10 +368,6 @@ def _prepared(definition: AgentDefinition, stack: Sequence[Middleware]) -> Agent
             added = item.prepare(definition)
         if not isinstance(added, Prepared):
             raise UsageError(f"{item.name}.prepare must return Prepared(...), got {added!r}")
-        check_instructions(added.instructions, agent=agent)
-        if added.instructions:
-            instructions.append(added.instructions)
-        tools = _merge_tools(tools, added.tools, agent=agent, owner=item.name)
         for given in added.agents:
             child = _child(given, definition)
             if child.definition.name in children:
@@ -376,6 +375,10 @@ def _prepared(definition: AgentDefinition, stack: Sequence[Middleware]) -> Agent
                     f"Agent {agent!r} has two children named {child.definition.name!r}: rename one"
                 )
             children[child.definition.name] = child
+        check_instructions(added.instructions, agent=agent)  # they may describe the children
+        if added.instructions:
+            instructions.append(added.instructions)
+        tools = _merge_tools(tools, added.tools, agent=agent, owner=item.name)
     gates = tuple(item for item in stack if isinstance(item, HumanInTheLoop))
     return replace(
         definition, instructions=tuple(instructions), tools=tools, children=children, gates=gates

@@ -117,6 +117,7 @@ class NestedRuns:
             streaming=lambda: parent.streaming,
             is_to_end_attempt=parent.is_to_end_attempt,
             pause_requested=parent.pause_requested,
+            abandon_later=parent.abandon_later,
             parent=parent,
             children=self,
         )

@@ -5,6 +5,7 @@ Both are the same operation: add the new records, then run the pipeline.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict, Unpack
@@ -84,6 +85,8 @@ class RunEnvironment:
     """Called before each step: True ends this attempt, and leaves the run open."""
     pause_requested: Callable[[], str | None] | None = None
     """Called after each reply: a reason pauses the run."""
+    abandon_later: Callable[[], asyncio.Task[None]] | None = None
+    """As `Run.abandon_later`; None without a runtime."""
     threads: WorkerThreads | None = None
     """Where plain tools and hooks run; by default a pool that the whole process shares."""
     cancellation: tuple[CancellationSource, ...] = ()
@@ -310,7 +313,13 @@ class Runner:
     def _ledger(self, state: AgentState, environment: RunEnvironment, *, fresh: bool) -> Ledger:
         path = (self._definition.name,)
         own = state if fresh else state.copied()  # the caller's state must not change
-        ledger = Ledger(own, environment.journal, agent_path=path, listener=environment.emit)
+        ledger = Ledger(
+            own,
+            environment.journal,
+            agent_path=path,
+            listener=environment.emit,
+            clock=environment.clock,
+        )
         ledger.open(fresh=fresh)
         return ledger
 
@@ -336,6 +345,7 @@ class Runner:
             streaming=environment.streaming or (lambda: environment.emit is not None),
             is_to_end_attempt=environment.is_to_end_attempt,
             pause_requested=environment.pause_requested,
+            abandon_later=environment.abandon_later,
             cancellation=environment.cancellation,
             children=self._children,
         )

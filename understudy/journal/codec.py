@@ -9,18 +9,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
-from datetime import datetime
 from functools import cache
-from math import isfinite
-from operator import attrgetter
 from typing import Any, cast
 
 import pydantic
 from pydantic_ai.messages import (
     ModelResponse,
-    TextPart,
-    ThinkingPart,
-    ToolCallPart,
     ToolReturnPart,
 )
 from pydantic_ai.usage import RequestUsage
@@ -28,12 +22,10 @@ from pydantic_core import SchemaSerializer, core_schema, from_json
 
 from understudy._base.json_values import (
     NotJsonError,
-    is_storable_int,
-    is_storable_text,
     read_json,
 )
 from understudy.errors import RecordRefused, SchemaVersionError, StoreDamaged
-from understudy.state import records as r
+from understudy.journal.readable import REPLY_PARTS, is_surely_readable
 from understudy.state.records import Record, Reply, Result, record_from_dict
 
 RECORD_VERSION = 1
@@ -70,7 +62,7 @@ def encode(record: Record, *, max_bytes: int = MAX_RECORD_BYTES) -> EncodedRecor
 
     """
     kind = cast("Any", type(record))
-    plain = _is_surely_readable(record)
+    plain = is_surely_readable(record)
     serializer = _SLIM[kind] if plain and kind in _SLIM else _adapter(kind)
     try:
         payload = serializer.to_json(record, exclude_defaults=True)
@@ -88,7 +80,7 @@ def encode(record: Record, *, max_bytes: int = MAX_RECORD_BYTES) -> EncodedRecor
 
 def check_storable(record: Record) -> None:
     """Raise `RecordRefused` if no store could keep the record, of whatever size, or read it."""
-    if not _is_surely_readable(record):
+    if not is_surely_readable(record):
         encode(record, max_bytes=sys.maxsize)
 
 
@@ -140,8 +132,8 @@ def _adapter(kind: type[Any]) -> SchemaSerializer:
 # other defaults: for a reply and a result they take 2.8 times as long (34 against 12 µs) and write
 # 1.5 times the bytes. The adapters read what a slim schema writes, and get the same record:
 # test_what_is_read_back_is_what_the_adapters_of_all_records_bring. A slim schema writes each value
-# by its type alone, so it gets only those that `_is_plain` knows; the adapters write all others
-# (files, exact decimals, the objects of a tool).
+# by its type alone, so it gets only those that `is_surely_readable` knows; the adapters write all
+# others (files, exact decimals, the objects of a tool).
 
 _TAGS = ("kind", "part_kind")
 """The adapters choose a type by these, so they are written although they are at their default."""
@@ -171,102 +163,12 @@ def _with_default(field: Field[Any], schema: core_schema.CoreSchema) -> core_sch
     return core_schema.with_default_schema(schema, default=default)
 
 
-_PARTS = (TextPart, ThinkingPart, ToolCallPart)
 _RESPONSE = _slim(
     ModelResponse,
-    parts=core_schema.list_schema(core_schema.union_schema([_slim(part) for part in _PARTS])),
+    parts=core_schema.list_schema(core_schema.union_schema([_slim(part) for part in REPLY_PARTS])),
     usage=_slim(RequestUsage),
 )
 _SLIM = {
     Reply: SchemaSerializer(_slim(Reply, leave_out="kind", response=_RESPONSE)),
     Result: SchemaSerializer(_slim(Result, leave_out="kind", part=_slim(ToolReturnPart))),
 }
-_NESTED = ("response", "parts", "usage", "part")
-"""The fields whose values are dataclasses too."""
-_OWN_VALUES = {
-    cls: attrgetter(*(field.name for field in fields(cls) if field.name not in _NESTED))
-    for cls in (Reply, ModelResponse, RequestUsage, *_PARTS, Result, ToolReturnPart)
-}
-_OWN_DATA = frozenset(
-    {
-        r.Attempt,
-        r.HooksRan,
-        r.PauseChecked,
-        r.Started,
-        r.Suspended,
-        r.Propagated,
-        r.Withdrawn,
-    }
-)
-"""Kinds of many records that hold nothing from outside but ids that were recorded before."""
-_MAX_DEPTH = 50
-"""Data nested deeper is left to the adapters, which know how deep is too deep."""
-_MAX_CHILDREN = 20
-"""Records of agents nested deeper are read back."""
-
-
-def _is_surely_readable(record: Record) -> bool:
-    """Whether it can be read again if it can be written; if not, only reading it tells.
-
-    Reading takes as long as writing, so the records of each step are known without it.
-    """
-    for _ in range(_MAX_CHILDREN):
-        kind = type(record)
-        if kind is Reply or kind is Result:
-            return _is_plain(cast("Reply | Result", record))
-        if kind in _OWN_DATA:
-            return True
-        if kind is r.TurnClosed:
-            closed = cast("r.TurnClosed", record)
-            return closed.end is None and closed.message is None
-        if kind is r.InterruptsChecked:
-            checked = cast("r.InterruptsChecked", record)
-            return not checked.requests and not checked.decided
-        if kind is not r.ChildRecord:
-            return False
-        record = cast("r.ChildRecord", record).record
-    return False
-
-
-def _is_plain(record: Reply | Result) -> bool:
-    """Whether it consists of JSON values, times and the dataclasses of its slim schema alone."""
-    values: list[Any]
-    if isinstance(record, Result):
-        values = [record, record.part]
-    elif type(record.response.parts) is list:
-        values = [record, record.response, record.response.usage, *record.response.parts]
-    else:
-        return False
-    for value in values:
-        own_values = _OWN_VALUES.get(type(value))
-        if own_values is None:
-            return False
-        for item in own_values(value):
-            if item is not None and type(item) is not datetime and not _is_json(item, 0):
-                return False
-    return True
-
-
-def _is_json(value: Any, depth: int) -> bool:
-    kind = type(value)
-    if kind is str:
-        return is_storable_text(value)
-    if kind is int:
-        return is_storable_int(value)
-    if value is None or kind is bool:
-        return True
-    if kind is float:
-        return isfinite(value)
-    if depth == _MAX_DEPTH:
-        return False
-    if kind is dict:
-        for key, item in value.items():
-            if type(key) is not str or not is_storable_text(key) or not _is_json(item, depth + 1):
-                return False
-        return True
-    if kind is not list:
-        return False
-    for item in value:  # noqa: SIM110  # a generator takes twice as long
-        if not _is_json(item, depth + 1):
-            return False
-    return True

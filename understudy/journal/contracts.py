@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Literal, Protocol, TypeAlias, get_args
+from typing import Any, Literal, Protocol, TypeAlias, get_args, runtime_checkable
 
+from understudy._base.json_values import is_storable_text, storable_text
 from understudy.errors import Fenced, StoreConflict, StoreDamaged, UsageError
 from understudy.journal.codec import EncodedRecord
 from understudy.state.records import Record
@@ -80,6 +81,8 @@ class StoredAgent:
     index_status: IndexStatus
     host: str | None
     """The runtime that owns it now; None = it may be claimed."""
+    damage: StoreDamaged | None = None
+    """Why its row in the index cannot be what a store has written: then its id alone is sure."""
 
 
 def stored_agent(row: tuple[Any, ...]) -> StoredAgent:
@@ -95,7 +98,7 @@ def stored_agent(row: tuple[Any, ...]) -> StoredAgent:
     if (
         index_status not in _INDEX_STATUSES
         or not all(isinstance(number, int) and 0 <= number < 1 << 63 for number in numbers)
-        or not all(isinstance(text, str) for text in texts)
+        or not all(isinstance(text, str) and is_storable_text(text) for text in texts)
     ):
         raise StoreDamaged(what=f"agent {agent_id!r}", cause=f"its row in the index is {row!r}")
     return StoredAgent(
@@ -108,6 +111,32 @@ def stored_agent(row: tuple[Any, ...]) -> StoredAgent:
         index_status=IndexStatus(index_status),
         host=host,
     )
+
+
+def listed_agent(row: tuple[Any, ...]) -> StoredAgent:
+    """The agent of a row, for a list: one damaged row is told as such, and hides no other.
+
+    Raises:
+        StoreDamaged: if the row does not even have an id.
+
+    """
+    try:
+        return stored_agent(row)
+    except StoreDamaged as damage:
+        agent_id, agent, *_ = row
+        if not isinstance(agent_id, str):
+            raise
+        return StoredAgent(
+            agent_id=storable_text(agent_id),
+            agent=storable_text(agent) if isinstance(agent, str) else "",
+            incarnation=0,
+            epoch=0,
+            last_seq=0,
+            floor=0,
+            index_status=IndexStatus.REST,
+            host=None,
+            damage=damage,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +163,20 @@ class Batch:
 
 Refusal: TypeAlias = Fenced | StoreConflict
 """Why a batch was not added."""
+
+
+@runtime_checkable
+class OpensToRead(Protocol):
+    """An optional part of a backend: it can be read while another process has it open."""
+
+    def open_to_read(self) -> None:
+        """Connect the reader alone: take no lock, change nothing. `close` disconnects.
+
+        Raises:
+            StoreUnavailable, StoreBroken, StoreDamaged: if it cannot be read.
+            SchemaVersionError: if another version of this library made the tables.
+
+        """
 
 
 class Backend(Protocol):
@@ -272,4 +315,7 @@ class Backend(Protocol):
     def agents(
         self, index_statuses: Collection[IndexStatus] | None, after_id: str, limit: int
     ) -> list[StoredAgent]:
-        """Up to `limit` agents with one of these statuses (None: any), by id, above `after_id`."""
+        """Up to `limit` agents with one of these statuses (None: any), by id, above `after_id`.
+
+        A row that cannot be what the store has written has its `damage`, and hides no other one.
+        """

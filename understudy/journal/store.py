@@ -4,36 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
-from tenacity import AsyncRetrying, stop_after_delay
-
 from understudy._base.worker_threads import WorkerThreads
-from understudy.errors import StoreUnavailable
 from understudy.journal.agent_journal import AgentJournal
-from understudy.journal.codec import MAX_RECORD_BYTES, decode, encode
-from understudy.journal.committer import BACKOFF, WHILE_UNAVAILABLE, Change, Committer
+from understudy.journal.codec import MAX_RECORD_BYTES, encode
+from understudy.journal.committer import Change, Committer
 from understudy.journal.contracts import Backend, Batch, IndexStatus, Journal, Owned, StoredAgent
 from understudy.journal.lease import Lease
+from understudy.journal.store_reader import Loaded as Loaded
+from understudy.journal.store_reader import StoreReader
 from understudy.state.records import Record
 
 T = TypeVar("T")
 
 PATIENCE = 30.0
 """Seconds for which a database that cannot be reached is retried, before runs are cut off."""
-PAGE = 500
-"""Agents that one query of the index returns at most."""
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """The records of an agent above a number, or from its last snapshot on if that is higher."""
-
-    agent: StoredAgent
-    first_seq: int
-    records: tuple[Record, ...]
 
 
 class OwnedJournal(Journal, Protocol):
@@ -135,9 +122,7 @@ class DatabaseStore:
         # The term in which each agent was claimed that has no journal yet: the lease may end before
         # it has one (test_what_was_claimed_under_a_lease_that_ended_meanwhile_is_lost).
         self._terms: dict[str, int] = {}
-        # `run_in_executor` with a ThreadPoolExecutor(1) takes 1.10 to 1.17 times as long for a
-        # read, and the interpreter joins its thread at exit, so a read that hangs would hang it.
-        self._reader = WorkerThreads(1, name="understudy-reader")
+        self.reader = StoreReader(backend, patience=patience)
         self._opener = WorkerThreads(1, name="understudy-opener")
 
     @property
@@ -210,30 +195,15 @@ class DatabaseStore:
         )
 
     async def load(self, agent_id: str, after: int = 0) -> Loaded | None:
-        def load_and_decode() -> Loaded | None:
-            stored = self._backend.load(agent_id, after)
-            if stored is None:
-                return None
-            # In this thread: thousands of records would block the loop.
-            records = tuple(decode(record) for record in stored.records)
-            return Loaded(stored.agent, stored.first_seq, records)
-
-        loaded = await self._read(load_and_decode)
+        loaded = await self.reader.load(agent_id, after)
         # After an outage the read may be through before the heartbeat is.
         await self._lease.wait_until_settled(self._lease.term)
         return loaded
 
-    async def agents(
+    def agents(
         self, index_statuses: Collection[IndexStatus] | None = None
     ) -> AsyncIterator[StoredAgent]:
-        after = ""
-        while True:
-            page = await self._read(partial(self._backend.agents, index_statuses, after, PAGE))
-            for agent in page:
-                yield agent
-            if len(page) < PAGE:
-                return
-            after = page[-1].agent_id
+        return self.reader.agents(index_statuses)
 
     async def compact(self, owned: Owned, snapshot: Record, index_status: IndexStatus) -> Owned:
         batch = Batch(
@@ -256,28 +226,3 @@ class DatabaseStore:
             self._committer.put(change)
         self._committer.flush_now()
         return await change.future
-
-    async def _read(self, function: Callable[[], T]) -> T:
-        try:
-            return await self._reader.run(function)
-        except StoreUnavailable as error:
-            return await self._retry_read(function, error)
-
-    async def _retry_read(self, function: Callable[[], T], first: StoreUnavailable) -> T:
-        """The attempts after the first one, which has failed."""
-        failure: StoreUnavailable | None = first
-        retry = AsyncRetrying(
-            retry=WHILE_UNAVAILABLE,
-            wait=BACKOFF,
-            stop=stop_after_delay(self._patience),
-            reraise=True,
-        )
-
-        async def attempt() -> T:
-            nonlocal failure
-            if failure is not None:  # so that Tenacity waits before the next attempt
-                raised, failure = failure, None
-                raise raised
-            return await self._reader.run(function)
-
-        return await retry(attempt)

@@ -27,7 +27,7 @@ from pydantic_ai.messages import (
     repair_messages,
 )
 
-from understudy._base.json_values import is_storable_text, read_json, reason, shown
+from understudy._base.json_values import check_text, read_json, reason, shown
 from understudy.errors import UsageError
 from understudy.models.plain_messages import is_plain, kind_of_thinking
 
@@ -235,14 +235,12 @@ def _checked_input(given: object) -> UserInput:
     if isinstance(given, str):
         if not given.strip():
             raise UsageError("The input is empty: say what the agent is to do")
-        _check_text(given)
+        check_text(given, what="The input")
         return given
     if isinstance(given, Sequence) and not isinstance(given, (bytes, bytearray)):
         if not any(not isinstance(item, str) or item.strip() for item in given):
             raise UsageError("The input is empty: say what the agent is to do")
-        for item in given:
-            if isinstance(item, str):
-                _check_text(item)
+        check_text(given, what="The input")
         try:
             UserPromptPart(given)
         except ValueError as error:
@@ -251,14 +249,6 @@ def _checked_input(given: object) -> UserInput:
     raise UsageError(
         f"The input must be text, or a list of text, images and the like, got {given!r}"
     )
-
-
-def _check_text(text: str) -> None:
-    if not is_storable_text(text):
-        raise UsageError(
-            "The input is not valid Unicode, as it holds half of a surrogate pair: decode its "
-            'bytes with errors="replace"'
-        )
 
 
 def as_read_back(content: Any) -> Any:

@@ -18,6 +18,7 @@ from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.tools import Tool as SchemaTool
 from pydantic_core import PydanticSerializationError
 
+from understudy._base.json_values import check_text
 from understudy.errors import UsageError
 from understudy.models.requirements import OutputMode
 
@@ -89,6 +90,7 @@ class Output:
                 f"Agent {agent!r}: `output_type` must be a type that Pydantic can validate from "
                 f"JSON, such as a BaseModel, got {type!r} ({error})"
             ) from error
+        check_text(schema, what=f"Agent {agent!r}: the schema of `output_type` {type!r}")
         if mode is not None:
             self._form = _form_of(type, agent=agent)
             return

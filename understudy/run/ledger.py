@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Protocol, runtime_checkable
 
+from understudy._base.clock import Clock, SystemClock
 from understudy._base.event_loops import call_on
 from understudy.errors import JournalFailed
 from understudy.events import Event, events_of
@@ -14,7 +16,7 @@ from understudy.journal.codec import check_storable
 from understudy.journal.contracts import Journal
 from understudy.state.agent_state import AgentState
 from understudy.state.fold import apply
-from understudy.state.records import ChildRecord, Record, Snapshot
+from understudy.state.records import ChildRecord, Record, Snapshot, stamp
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +52,9 @@ class Ledger:
 
     __slots__ = (
         "_agent_path",
+        "_clock",
         "_count",
+        "_fenced",
         "_journal",
         "_journal_checks",
         "_listener",
@@ -60,11 +64,14 @@ class Ledger:
         "_state",
         "_unreported",
         "epoch",
+        "on_fence",
         "outlives_run",
     )
 
     epoch: int
     """The epoch that it writes under; 0 where no other host could write."""
+    on_fence: tuple[Callable[[], None], ...]
+    """Called right before it is fenced: they record what the next ledger must know."""
     outlives_run: bool | None
     """Whether an actor keeps it between runs: True while the agent is in memory, then False.
 
@@ -79,6 +86,7 @@ class Ledger:
         agent_path: tuple[str, ...] = (),
         listener: Listener | None = None,
         on_fact: FactListener | None = None,
+        clock: Clock | None = None,
         last_seq: int = 0,
         epoch: int = 0,
     ) -> None:
@@ -86,6 +94,7 @@ class Ledger:
         self._journal = journal
         self._owner_check = journal if isinstance(journal, _ChecksOwner) else None
         self._journal_checks = isinstance(journal, _ChecksRecords)
+        self._clock = clock or SystemClock()
         self._agent_path = agent_path
         self._listener = listener
         self._on_fact = on_fact
@@ -96,7 +105,9 @@ class Ledger:
         # them, with the number of the record. An empty deque would take 0.7 KB.
         self._unreported: list[tuple[int, Record | None, Event | None]] = []
         self._count = last_seq
+        self._fenced: JournalFailed | None = None
         self.epoch = epoch
+        self.on_fence = ()
         self.outlives_run = None
 
     @property
@@ -122,10 +133,27 @@ class Ledger:
     def open(self, *, fresh: bool) -> None:
         """Begin to write. Unless the state is fresh, the journal begins with a snapshot of it."""
         if self._journal is not None and not fresh:
-            self._append((Snapshot(state=self.state.to_dict()),))
+            snapshot = Snapshot(state=self.state.to_dict(), at=self._clock.now())
+            self._append((snapshot,))
+
+    def fence(self, error: JournalFailed) -> None:
+        """Raise this error from every later call: a ledger of a later epoch takes its place.
+
+        What is recorded by now becomes durable, and is reported. No other event is emitted.
+        """
+        for call in self.on_fence:
+            with suppress(JournalFailed):
+                call()
+        self._fenced, self._listener = error, None
+
+    def check_fence(self) -> None:
+        """Raise the error by which it was fenced, if it was."""
+        if self._fenced is not None:
+            raise self._fenced
 
     def check_owner(self) -> None:
-        """Raise `Fenced` where another host may own the agent by now."""
+        """Raise `Fenced` where another host, or a later ledger, may own the agent by now."""
+        self.check_fence()
         if self._owner_check is not None:
             self._owner_check.check_owner()
 
@@ -144,7 +172,13 @@ class Ledger:
             RecordRefused: if one of them cannot be stored; none is recorded then.
 
         """
+        if self._fenced is not None:
+            raise self._fenced
         journal = self._journal
+        if journal is not None or self._on_fact is not None:  # else nothing keeps a record
+            now = self._clock.now()
+            for record in records:
+                stamp(record, now)
         if not self._journal_checks:
             for record in records:
                 check_storable(record)
@@ -163,6 +197,7 @@ class Ledger:
 
     async def durable(self) -> None:
         """Wait until all facts recorded so far are durable, and report them."""
+        self.check_fence()
         # Race: other tasks (sibling calls, hooks) may record during the wait. Those records are not
         # durable when it ends, so the number up to which records are reported is read before it
         # (test_a_fact_recorded_while_others_become_durable_is_not_reported_with_them).

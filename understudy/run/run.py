@@ -145,6 +145,7 @@ class Run:
         children: ChildRunner | None = None,
         is_to_end_attempt: Callable[[], bool] | None = None,
         pause_requested: Callable[[], str | None] | None = None,
+        abandon_later: Callable[[], asyncio.Task[None]] | None = None,
         cancellation: tuple[CancellationSource, ...] = (),
     ) -> None:
         self.definition = definition
@@ -175,6 +176,12 @@ class Run:
         """Called before each step: True ends this attempt, and leaves the run open."""
         self.pause_requested = pause_requested
         """Called where `pause_when` is: a reason to pause that the runtime has now, or None."""
+        self.abandon_later = abandon_later
+        """Called where code of the attempt was cancelled and is waited for.
+
+        Unless the task that it returns is cancelled in time, the runtime gives the attempt up. None
+        where it runs in a task of the caller's, which waits as long as that code goes on.
+        """
         above = parent.cancellation if parent is not None else ()
         sources = (*above, *definition.cancellation, *cancellation)
         self.cancellation: tuple[CancellationSource, ...] = tuple(

@@ -20,6 +20,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from understudy._base.json_values import (
     NotJsonError,
     as_json,
+    check_text,
     checked_seconds,
     digest,
     read_json,
@@ -114,6 +115,8 @@ class Tool(Generic[R]):
         self.definition: ToolDefinition = schema.tool_def
         self.description = schema.description or ""
         self.parameters: dict[str, Any] = schema.tool_def.parameters_json_schema
+        told = (self.name, self.description, self.parameters)
+        check_text(told, what=f"Tool {self.name!r}: its name, description or schema")
         self.fingerprint = digest([self.name, self.parameters, version])
         functools.update_wrapper(self, function, updated=())
 

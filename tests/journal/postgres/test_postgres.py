@@ -972,6 +972,19 @@ def test_a_gap_in_the_records_is_told_as_damage(hosts: Hosts) -> None:
     assert texts(a, "y") == []
 
 
+def test_a_damaged_row_is_told_in_a_list_and_hides_no_other(hosts: Hosts) -> None:
+    """J16."""
+    a = hosts.open("a")
+    append(a, batch(claim(a), "one"))
+    append(a, batch(claim(a, "y"), "two"))
+    hosts.sql("UPDATE agents SET epoch = -1 WHERE agent_id = 'x'")
+    x, y = a.agents(None, "", 9)
+    assert isinstance(x.damage, StoreDamaged)
+    assert (x.agent_id, y.agent_id, y.damage) == ("x", "y", None)
+    with pytest.raises(StoreDamaged, match="'x'"):
+        a.load("x", 0)
+
+
 @pytest.mark.parametrize("name", ["a\0b", "\ud800", "ä" * 1001])
 def test_an_id_that_cannot_be_kept_concerns_nobody_else(hosts: Hosts, name: str) -> None:
     """J16."""

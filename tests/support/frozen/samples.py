@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
@@ -485,6 +485,12 @@ def archived() -> Iterator[r.Record]:
     yield r.StatusNoted(status="interrupted")
 
 
+def before_times() -> Iterator[r.Record]:
+    """Records without a time."""
+    yield from desk()
+    yield r.Snapshot(state=sample_state().to_dict())
+
+
 def resting() -> Iterator[r.Record]:
     """A run of records in which whatever may be left out is left out."""
     yield r.AgentCreated(values={})
@@ -526,15 +532,27 @@ def quarantined() -> Iterator[r.Record]:
     yield r.Quarantined(cause="killed three times")
 
 
+def _timed(made: Callable[[], Iterator[r.Record]]) -> Callable[[], Iterator[r.Record]]:
+    """The records as a ledger records them, each with its time."""
+
+    def timed() -> Iterator[r.Record]:
+        for number, record in enumerate(made()):
+            r.stamp(record, at(100 + number))
+            yield record
+
+    return timed
+
+
 ARCHIVED = "archived"
 """This agent's records begin with a snapshot, above a floor."""
 DELETED = "deleted"
 """Of this agent only the tombstone is left."""
 AGENTS = {
-    ARCHIVED: archived,
-    "desk": desk,
+    ARCHIVED: _timed(archived),
+    "before_times": before_times,
+    "desk": _timed(desk),
     "open": open_,
-    "panel": panel,
+    "panel": _timed(panel),
     "quarantined": quarantined,
     "queued": queued,
     "resting": resting,
@@ -597,6 +615,7 @@ def _run(**fields: Any) -> RunState:
         escalate=True,
         skip_summarization=True,
         halt=halt("run-1.0.1"),
+        at=at(39),
     )
     call = Call(
         "run-1.0.0",
@@ -656,8 +675,8 @@ def _run(**fields: Any) -> RunState:
         "usage": run_usage(),
         "once": {"Vip/greeting": {"sent": True}},
         "agent_id": "desk-7",
-        "signals": [r.Signalled(turn=2, signal=signal(), answer=True)],
-        "overrides": [r.Override(turn=2, source="Patience", prompt="go on, please")],
+        "signals": [r.Signalled(turn=2, signal=signal(), answer=True, at=at(37))],
+        "overrides": [r.Override(turn=2, source="Patience", prompt="go on, please", at=at(38))],
         "max_overrides": 2,
         "early_stop": 3,
         "tool_errors": 2,
@@ -693,7 +712,9 @@ def sample_errors() -> list[UnderstudyError]:
         e.WouldDeadlock(what="stop", remedy="call it from a thread"),
         e.RunError("not known here"),
         e.ModelFailed(failures=[{"model": "fake", "type": "ValueError", "message": "no"}]),
+        e.ModelRefused(failures=[{"model": "fake", "type": "RefusedReply", "message": "no"}]),
         e.StreamBroken(model="fake", cause="EOF"),
+        e.ReplyCut(max_tokens=256, output_tokens=250),
         e.RunLimitExceeded(max_runs=7),
         e.UntilToolNotCalled(tools=["finish"], success_required=True),
         e.MiddlewareError(middleware="Vip", hook="before_model", cause="ValueError: no"),

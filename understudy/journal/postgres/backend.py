@@ -132,6 +132,19 @@ class PostgresBackend:
             self.close()
             raise
 
+    def open_to_read(self) -> None:
+        from understudy.journal.postgres.schema import check_schema
+
+        self.close()
+        self._watchdog.start()
+        try:
+            _, reader, _ = self._connections
+            reader.connect()
+            check_schema(reader, self._schema)
+        except BaseException:
+            self.close()
+            raise
+
     def _become_host(self) -> float:
         """Insert a new host, the owner of later claims. Returns the seconds of its lease."""
         values = [self._host, self._lease]

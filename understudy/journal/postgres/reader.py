@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 
 from understudy.errors import StoreDamaged
 from understudy.journal.codec import EncodedRecord
-from understudy.journal.contracts import IndexStatus, StoredAgent, StoredRecords, stored_agent
+from understudy.journal.contracts import (
+    IndexStatus,
+    StoredAgent,
+    StoredRecords,
+    listed_agent,
+    stored_agent,
+)
 from understudy.journal.postgres import sql
 from understudy.journal.postgres.writer import Rows, is_storable_id
 
@@ -57,4 +63,4 @@ class PostgresReader:
         rows = self._connection.run_repeatable(
             lambda connection: connection.execute(sql.AGENTS, values).fetchall()
         )
-        return [stored_agent(row) for row in rows]
+        return [listed_agent(row) for row in rows]

@@ -6,10 +6,10 @@ import os
 import sqlite3
 from pathlib import Path
 
-from understudy.errors import StoreBroken, StoreDamaged
+from understudy.errors import SchemaVersionError, StoreBroken, StoreDamaged
 from understudy.journal.contracts import Durability
 from understudy.journal.sqlite.errors import read_only
-from understudy.journal.sqlite.schema import check_tables
+from understudy.journal.sqlite.schema import SCHEMA_VERSION, check_tables
 
 _PATIENCE = 0.05
 """Seconds that SQLite waits for a lock. After that the store retries."""
@@ -54,7 +54,7 @@ def connect_reader(path: str) -> sqlite3.Connection:
     """A connection that changes nothing, and makes no file.
 
     Raises:
-        SchemaVersionError: if a newer version of this library made the tables.
+        SchemaVersionError: if another version of this library made the tables.
         StoreBroken: if the file belongs to another program.
         StoreDamaged: if it is empty.
         sqlite3.Error: for all else that SQLite refuses.
@@ -68,8 +68,11 @@ def connect_reader(path: str) -> sqlite3.Connection:
         check_same_thread=False,
     )
     try:
-        if check_tables(connection) == 0:
+        version = check_tables(connection)
+        if version == 0:
             raise StoreDamaged(what=f"the SQLite file {path!r}", cause="it is empty")
+        if version != SCHEMA_VERSION:  # a runtime upgrades it; who reads changes nothing
+            raise SchemaVersionError(version=version, known=SCHEMA_VERSION, what="database")
     except BaseException:
         connection.close()
         raise

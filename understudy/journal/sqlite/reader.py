@@ -8,9 +8,15 @@ from collections.abc import Collection
 
 from understudy.errors import StoreDamaged
 from understudy.journal.codec import EncodedRecord
-from understudy.journal.contracts import IndexStatus, StoredAgent, StoredRecords, stored_agent
+from understudy.journal.contracts import (
+    IndexStatus,
+    StoredAgent,
+    StoredRecords,
+    listed_agent,
+    stored_agent,
+)
 from understudy.journal.sqlite.connection import connect_reader
-from understudy.journal.sqlite.errors import UNREADABLE, damaged, store_error
+from understudy.journal.sqlite.errors import UNREADABLE, damaged, is_undecodable, store_error
 from understudy.journal.sqlite.lock import SidecarLock
 from understudy.journal.sqlite.writer import SEQ_BITS
 
@@ -39,6 +45,16 @@ class SqliteReader:
         # connection that is in use crashes the process
         # (test_closing_while_another_thread_reads_disturbs_neither).
         self._busy = threading.Lock()
+
+    def connect(self) -> None:
+        """Connect now, and check the tables."""
+        with self._busy:
+            try:
+                self._connected()
+            except sqlite3.Error as error:
+                raise store_error(error, self._path) from error
+            except UNREADABLE as error:
+                raise damaged(error, self._path) from error
 
     def load(self, agent_id: str, after: int) -> StoredRecords | None:
         """See `Backend.load`."""
@@ -75,7 +91,18 @@ class SqliteReader:
         """See `Backend.agents`."""
         with self._busy:
             try:
-                return self._agents(self._connected(), index_statuses, after_id, limit)
+                connection = self._connected()
+                try:
+                    return self._agents(connection, index_statuses, after_id, limit)
+                except sqlite3.OperationalError as error:
+                    if not is_undecodable(error):
+                        raise
+                # A text of one row is not UTF-8: it is told with that row.
+                connection.text_factory = lambda text: text.decode(errors="surrogateescape")
+                try:
+                    return self._agents(connection, index_statuses, after_id, limit)
+                finally:
+                    connection.text_factory = str
             except sqlite3.Error as error:
                 raise store_error(error, self._path) from error
             except UNREADABLE as error:
@@ -92,13 +119,13 @@ class SqliteReader:
             rows = connection.execute(
                 f"{_AGENT} id > ? ORDER BY id LIMIT ?", (after_id, limit)
             ).fetchall()
-            return [stored_agent(row[1:]) for row in rows]
+            return [listed_agent(row[1:]) for row in rows]
         # One walk along the index for each status. For several at once SQLite would sort all agents
         # with them, again for every page.
         query = f"{_AGENT} standing = ? AND id > ? ORDER BY id LIMIT ?"
         with _Snapshot(connection):
             found = [
-                stored_agent(row[1:])
+                listed_agent(row[1:])
                 for index_status in set(index_statuses)
                 for row in connection.execute(query, (index_status.value, after_id, limit))
             ]

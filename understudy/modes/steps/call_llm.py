@@ -25,10 +25,12 @@ from tenacity import RetryError
 
 from understudy._base.causes import cause_of, message_of
 from understudy._base.event_loops import is_cancelled
+from understudy._base.json_values import check_text
 from understudy.errors import ModelFailed, ModelRefused, RunError, StreamBroken, UsageError
 from understudy.events import ReplyStarted
 from understudy.models.preparation import needs_preparation, prepared
 from understudy.models.reply_checks import EmptyReply, RefusedReply, check_finished, fault_of
+from understudy.models.reply_text import with_valid_text
 from understudy.modes.steps.check_stop import NO_ANSWER, stop_before
 from understudy.modes.steps.deltas import DeltaEmitter
 from understudy.modes.steps.model_request import parameters_of, tool_choice
@@ -105,6 +107,7 @@ async def _model_input(run: Run) -> ModelInput:
         replaced = await hook(run.threads, run, prompt)
         _check_returned(hook, replaced, ModelInput)
         if replaced is not None:
+            _check_instructions(hook, replaced.instructions)
             prompt = replaced
         elif prompt.messages is shown and kept is not run.state.messages:
             prompt = prompt.replace(messages=_visible_messages(run))  # by run.replace_history
@@ -130,6 +133,13 @@ def _check_returned(hook: Hook, returned: object, expected: type) -> None:
         raise HookFailed(hook.failure(error)) from error
 
 
+def _check_instructions(hook: Hook, instructions: str) -> None:
+    try:
+        check_text(instructions, what="the instructions that it returned")
+    except UsageError as error:
+        raise HookFailed(hook.failure(error)) from error
+
+
 # ------------------------------------------------------------------------------ the request
 
 
@@ -139,6 +149,8 @@ class _Answer:
     model: Model
     failed: RunError | None = None
     """It is kept, but it is no answer: the run ends by this error."""
+    seconds: float = 0.0
+    """How long a rejected one took."""
 
 
 async def _ask_models(run: Run, prompt: ModelInput) -> _Answer | ModelFailed:
@@ -148,8 +160,9 @@ async def _ask_models(run: Run, prompt: ModelInput) -> _Answer | ModelFailed:
     cost is recorded with the answer; without one, the last of them is recorded in its place.
     """
     parameters = parameters_of(run, prompt)
-    deltas = DeltaEmitter(run)
-    rejected = _Rejected(run)
+    deltas = DeltaEmitter(run) if run.streaming else None
+    ask = _ask if run.definition.retry is None else _ask_with_retry
+    rejected: list[_Answer] = []
     failures: list[dict[str, str]] = []
     cause: BaseException | None = None
     for model in run.models:
@@ -160,13 +173,16 @@ async def _ask_models(run: Run, prompt: ModelInput) -> _Answer | ModelFailed:
                 )
             )
         try:
-            answer, fault = await _judged(run, model, prompt, parameters, deltas)
+            since = run.clock.monotonic()
+            answer = await ask(run, model, prompt, parameters, deltas)
+            fault = _fault(run, answer)
             if isinstance(fault, EmptyReply):
-                rejected.add(answer, fault)
-                answer, fault = await _judged(run, model, prompt, parameters, deltas)
+                since = _reject(run, answer, since, rejected)
+                answer = await ask(run, model, prompt, parameters, deltas)
+                fault = _fault(run, answer)
             if fault is None:
-                return rejected.noted_on(answer)
-            rejected.add(answer, fault)
+                return _with_attempts(answer, rejected) if rejected else answer
+            _reject(run, answer, since, rejected)
             raise fault
         except (Exception, asyncio.CancelledError) as error:
             if isinstance(error, asyncio.CancelledError) and is_cancelled():
@@ -174,72 +190,57 @@ async def _ask_models(run: Run, prompt: ModelInput) -> _Answer | ModelFailed:
             cause = error
             named = {"model": model.model_name, "type": type(error).__name__}
             failures.append({**named, "message": message_of(error)})
-        if deltas.said_text:  # a person has read it: no other model says something else now
-            break
+        if deltas is not None and deltas.said_text:
+            break  # a person has read it: no other model says something else now
     refused = all(failure["type"] == RefusedReply.__name__ for failure in failures)
     failed = (ModelRefused if refused else ModelFailed)(failures=failures)
     failed.__cause__ = cause
-    return rejected.in_place_of_answer(failed, keep_parts=deltas.said_text)
+    if not rejected:
+        return failed
+    last = rejected.pop()
+    last.failed = failed
+    if deltas is None or not deltas.said_text:
+        last.response = replace(last.response, parts=[])
+    return _with_attempts(last, rejected)
 
 
-async def _judged(
-    run: Run,
-    model: Model,
-    prompt: ModelInput,
-    parameters: ModelRequestParameters,
-    deltas: DeltaEmitter,
-) -> tuple[_Answer, RefusedReply | EmptyReply | None]:
-    """The reply of this model, and why it is no answer."""
-    ask = _ask if run.definition.retry is None else _ask_with_retry
-    answer = await ask(run, model, prompt, parameters, deltas)
+def _fault(run: Run, answer: _Answer) -> RefusedReply | EmptyReply | None:
+    """Why the reply, whose text is valid from now on, is no answer."""
+    answer.response = with_valid_text(answer.response)
     if answer.failed is not None:
-        return answer, None
+        return None
     fault = fault_of(answer.response)
     if isinstance(fault, EmptyReply) and run.current.early_stop is not None:
-        fault = None  # it becomes a sentence that says so
-    return answer, fault
+        return None  # it becomes a sentence that says so
+    return fault
 
 
-class _Rejected:
-    """The replies of a model call that are no answers, oldest first."""
+def _reject(run: Run, answer: _Answer, since: float, rejected: list[_Answer]) -> float:
+    """Note the reply as one that is no answer. Returns the time by the clock."""
+    now = run.clock.monotonic()
+    answer.seconds = now - since
+    rejected.append(answer)
+    return now
 
-    __slots__ = ("_replies", "_run", "_since")
 
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._since = run.clock.monotonic()
-        self._replies: list[tuple[_Answer, ModelRequestAttempt]] = []
-
-    def add(self, answer: _Answer, fault: RefusedReply | EmptyReply) -> None:
-        response, now = answer.response, self._run.clock.monotonic()
-        attempt = ModelRequestAttempt(
-            model_name=answer.model.model_name,
-            provider_name=response.provider_name,
-            outcome="rejected",
-            error=cause_of(fault),
-            timestamp=response.timestamp,
-            duration=timedelta(seconds=now - self._since),
-            usage=response.usage,
+def _with_attempts(answer: _Answer, rejected: Sequence[_Answer]) -> _Answer:
+    """The answer, with the replies that were rejected as attempts before it."""
+    attempts = list(answer.response.failed_attempts or ())
+    for each in rejected:
+        attempts += each.response.failed_attempts or ()
+        attempts.append(
+            ModelRequestAttempt(
+                model_name=each.model.model_name,
+                provider_name=each.response.provider_name,
+                outcome="rejected",
+                error=cause_of(fault) if (fault := fault_of(each.response)) is not None else None,
+                timestamp=each.response.timestamp,
+                duration=timedelta(seconds=each.seconds),
+                usage=each.response.usage,
+            )
         )
-        self._replies.append((answer, attempt))
-        self._since = now
-
-    def noted_on(self, answer: _Answer) -> _Answer:
-        """The answer, with these as the attempts before it."""
-        if self._replies:
-            attempts = [*(answer.response.failed_attempts or ()), *(a for _, a in self._replies)]
-            answer.response = replace(answer.response, failed_attempts=attempts)
-        return answer
-
-    def in_place_of_answer(self, failed: ModelFailed, *, keep_parts: bool) -> _Answer | ModelFailed:
-        """The last of them, by which the run ends; the error alone where there are none."""
-        if not self._replies:
-            return failed
-        last, _ = self._replies.pop()
-        last.failed = failed
-        if not keep_parts:
-            last.response = replace(last.response, parts=[])
-        return self.noted_on(last)
+    answer.response = replace(answer.response, failed_attempts=attempts or None)
+    return answer
 
 
 async def _ask_with_retry(
@@ -247,7 +248,7 @@ async def _ask_with_retry(
     model: Model,
     prompt: ModelInput,
     parameters: ModelRequestParameters,
-    deltas: DeltaEmitter,
+    deltas: DeltaEmitter | None,
 ) -> _Answer:
     retry = run.definition.retry
     assert retry is not None, "only called with a retry policy"
@@ -263,27 +264,26 @@ async def _ask(
     model: Model,
     prompt: ModelInput,
     parameters: ModelRequestParameters,
-    deltas: DeltaEmitter,
+    deltas: DeltaEmitter | None,
 ) -> _Answer:
     kept = run.state.messages
     if prompt.messages is not kept:  # those of a hook: they were never prepared
         shown = prepared(model, list(prompt.messages), parameters, prompt.settings)
-        return await _request(run, model, shown, prompt, parameters, deltas)
+        return await _request(model, shown, prompt, parameters, deltas)
     with kept.borrowed() as messages:
         if needs_preparation(model, kept, prompt.settings):
             messages = prepared(model, messages, parameters, prompt.settings)
-        return await _request(run, model, messages, prompt, parameters, deltas)
+        return await _request(model, messages, prompt, parameters, deltas)
 
 
 async def _request(
-    run: Run,
     model: Model,
     messages: list[ModelMessage],
     prompt: ModelInput,
     parameters: ModelRequestParameters,
-    deltas: DeltaEmitter,
+    deltas: DeltaEmitter | None,
 ) -> _Answer:
-    if run.streaming:
+    if deltas is not None:
         return await _stream(model, messages, prompt, parameters, deltas)
     response = await model.request(messages, prompt.settings, parameters)
     check_finished(response, model, streamed=False)
@@ -302,8 +302,11 @@ async def _stream(
     try:
         async with model.request_stream(messages, prompt.settings, parameters) as stream:
             partial = stream
-            async for event in stream:
-                deltas.emit(event)
+            try:
+                async for event in stream:
+                    deltas.emit(event)
+            finally:
+                deltas.end()
             response = stream.get()
         check_finished(response, model, streamed=True)
     except (Exception, asyncio.CancelledError) as error:
@@ -333,7 +336,7 @@ async def _accept(run: Run, answer: _Answer) -> None:
             replaced = await hook(run.threads, run, response)
             _check_returned(hook, replaced, ModelResponse)
             if replaced is not None:
-                response = replaced
+                response = with_valid_text(replaced)
         if current.early_stop is not None:
             response = _without_calls(response, run.definition.output_tool)
         if not run.definition.hooks.streams_safely and run.streaming and response.text:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -22,10 +23,12 @@ from understudy.modes.steps.tool_arguments import (
     request_again,
 )
 from understudy.modes.steps.tool_results import (
+    LIMIT_PASSED,
     as_edited,
     cancelled_inside_result,
     failed_result,
     halt_result,
+    limit_text,
     make_part,
     questions_asked,
     result_of,
@@ -36,9 +39,10 @@ from understudy.run.child_calls import ChildSuspended, wait_for_children
 from understudy.run.hooks import Hook, HookFailed
 from understudy.run.run import AttemptEnded, Run
 from understudy.run.tool_call import ToolCall, make_context
-from understudy.state.records import Result, Settled, Started, Suspended
+from understudy.state.records import Once, Result, Settled, Started, Suspended
+from understudy.state.run_state import Call
 from understudy.stopping import StopAgent, StopSignal, StopSignals
-from understudy.tools import Retry, Tool, ToolFailed
+from understudy.tools import Retry, ToolFailed
 
 
 class _CallEnded(BaseException):
@@ -326,12 +330,13 @@ async def _body(run: Run, ready: ReadyCall) -> Any:
             if tool.is_async:
                 return await tool.function(*positional, **keywords)
             return await _call_function(run, ready, positional, keywords, entered)
-        async with asyncio.timeout(tool.timeout) as scope:
-            return await _call_function(run, ready, positional, keywords, entered)
+        with _given_up_after_limit(run, call, tool.timeout):
+            async with asyncio.timeout(tool.timeout) as scope:
+                return await _call_function(run, ready, positional, keywords, entered)
     except (Exception, BaseExceptionGroup) as error:
         if tool.timeout is not None and scope.expired():
             if tool.idempotent:
-                raise TimeoutError(_timeout_text(tool)) from None
+                raise TimeoutError(limit_text(tool, tool.timeout)) from None
             raise _TimedOut(entered=bool(entered)) from error
         if isinstance(error, BaseExceptionGroup):
             _uncancel_after_task_group(run)
@@ -339,6 +344,37 @@ async def _body(run: Run, ready: ReadyCall) -> Any:
         if signal is None:
             raise
         raise signal from error
+
+
+@contextlib.contextmanager
+def _given_up_after_limit(run: Run, call: Call, limit: float) -> Iterator[None]:
+    """Where the call goes on after its limit, a runtime gives the attempt up.
+
+    The next one finds that the limit passed: an idempotent call is not called once more.
+    """
+    if run.abandon_later is None:
+        yield
+        return
+    ending: asyncio.Task[None] | None = None
+    ledger = run.root.ledger
+
+    def limit_passed() -> None:
+        nonlocal ending
+        assert run.abandon_later is not None, "checked above"
+        ledger.on_fence += (record,)
+        ending = run.abandon_later()
+
+    def record() -> None:
+        run.ledger.record(Once(key=LIMIT_PASSED + call.key, value=limit))
+
+    timer = asyncio.get_running_loop().call_later(limit, limit_passed)
+    try:
+        yield
+    finally:
+        timer.cancel()
+        if ending is not None:
+            ending.cancel()
+            ledger.on_fence = tuple(each for each in ledger.on_fence if each is not record)
 
 
 def _control_signal(error: BaseException) -> BaseException | None:
@@ -371,10 +407,6 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
             yield from _leaves(inner)
     else:
         yield error
-
-
-def _timeout_text(tool: Tool[Any]) -> str:
-    return f"{tool.name!r} did not answer within its limit of {tool.timeout} seconds."
 
 
 async def _call_function(

@@ -22,7 +22,7 @@ from understudy.state.fold import IN_DOUBT
 from understudy.state.records import Result
 from understudy.state.run_state import Call
 from understudy.stopping import StopSignal
-from understudy.tools import ToolFailed
+from understudy.tools import Tool, ToolFailed
 from understudy.tools.result import ToolResult, content_holds_files, model_content
 
 EXPIRY = "expiry"
@@ -32,6 +32,10 @@ DOUBT_ANSWERS = (
     "This call was started and never answered. Find out what it did: respond(result) if it took "
     "effect, approve() if it did not and is to run now, reject() if it did not and must not run."
 )
+
+LIMIT_PASSED = "limit_passed/"
+"""And the key of a call: under it a run keeps that the call went on after its time limit."""
+LIMIT_REASON = "it did not answer within its limit of {limit} seconds"
 
 PartOutcome = Literal["success", "failed", "denied", "interrupted"]
 
@@ -99,6 +103,11 @@ def in_doubt_result(run: Run, call: Call, reason: str) -> Result | None:
     return Result(call_key=call.key, part=part, doubt=reason)
 
 
+def limit_text(tool: Tool[Any], limit: float) -> str:
+    """The error of an idempotent call whose time limit passed."""
+    return f"{tool.name!r} did not answer within its limit of {limit} seconds."
+
+
 def timed_out_result(run: Run, ready: ReadyCall, *, entered: bool) -> Result | None:
     """The result of a call whose time limit passed: in doubt if its body was entered.
 
@@ -109,9 +118,7 @@ def timed_out_result(run: Run, ready: ReadyCall, *, entered: bool) -> Result | N
     if not entered:
         text = f"{ready.tool.name!r} was not started within its limit of {limit} seconds: no thread"
         return failed_result(run, ready.call, text)
-    return in_doubt_result(
-        run, ready.call, f"it did not answer within its limit of {limit} seconds"
-    )
+    return in_doubt_result(run, ready.call, LIMIT_REASON.format(limit=limit))
 
 
 def stop_result(run: Run, call: Call, signal: StopSignal) -> Result:

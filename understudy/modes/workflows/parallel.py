@@ -8,7 +8,7 @@ from types import NoneType
 from typing import Any
 
 from understudy.errors import UsageError
-from understudy.modes.steps.execute_tools import caught
+from understudy.modes.steps.execute_tools import caught, end_tasks
 from understudy.modes.workflows.workflow import RunAgents, Workflow, failure, first_failure, key_of
 from understudy.outcomes import Failed, Interrupted, Outcome, Paused
 from understudy.run.run import AttemptEnded, Run
@@ -125,9 +125,7 @@ class _RunTogether(RunAgents):
         finally:
             # No task may go on behind the outcome, also where this one is cancelled
             # (test_cancelling_the_task_cancels_every_branch).
-            for task in tasks.values():
-                task.cancel()
-            await asyncio.gather(*tasks.values(), return_exceptions=True)
+            await end_tasks(run, tasks.values())
         if crash is not None:
             raise crash
         return _outcomes_of(tasks)
