@@ -34,6 +34,7 @@ from understudy import Agent, ScriptedModel
 from understudy import errors as e
 from understudy import middleware as all_middleware
 from understudy.actors import ActorDied
+from understudy.actors.activation import RunAbandoned
 from understudy.actors.run_driver import RunCrashed
 from understudy.errors import UnderstudyError
 from understudy.interrupts import Decision, DecisionRecord, DoubtfulCall, Request, Sticky
@@ -746,6 +747,7 @@ def sample_errors() -> list[UnderstudyError]:
         e.RecordRefused(kind="reply", why="too large"),
         ActorDied(actor_urn="urn:uuid:1", actor_class="Desk", cause="ValueError: no"),
         RunCrashed("desk"),
+        RunAbandoned(agent_id="desk", begun=True),
         Shutdown("enough"),
         NoSuchChild(child_id="a", known=["b"]),
         ChildNotRunning(child_id="a", status="stopped"),
