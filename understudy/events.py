@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from pydantic_ai.messages import ModelResponse
+from pydantic_ai.messages import (
+    ModelResponse,
+    NativeToolCallPart,
+    NativeToolReturnPart,
+    UserContent,
+)
 
 from understudy.interrupts import Request
 from understudy.state import records as r
@@ -15,6 +20,8 @@ __all__ = [
     "AgentEnded",
     "AttemptDiscarded",
     "Event",
+    "NativeToolCalled",
+    "NativeToolReturned",
     "ReplyEnded",
     "ReplyStarted",
     "RequestMade",
@@ -79,6 +86,33 @@ class ReplyEnded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NativeToolCalled:
+    """The accepted reply has a call of a native tool, which the provider has run already."""
+
+    agent_path: tuple[str, ...]
+    turn: int
+    tool_name: str
+    tool_call_id: str
+    arguments: Any
+    """As the provider gives them: a text, a mapping, or None."""
+    kind: Literal["native_tool_called"] = "native_tool_called"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NativeToolReturned:
+    """The accepted reply has the result of a native tool."""
+
+    agent_path: tuple[str, ...]
+    turn: int
+    tool_name: str
+    tool_call_id: str
+    outcome: str
+    content: Any
+    """As the provider gives it."""
+    kind: Literal["native_tool_returned"] = "native_tool_returned"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RequestMade:
     """A person is asked: the run needs a decision on `request`."""
 
@@ -121,6 +155,10 @@ class ToolEnded:
     outcome: ToolOutcome
     content: Any
     """The content for the model."""
+    metadata: Any = None
+    """What the tool gives the program beside it, as JSON: the `metadata` of a `ToolReturn`."""
+    user_content: str | Sequence[UserContent] | None = None
+    """What the tool gives the model beside it: the `content` of a `ToolReturn`."""
     kind: Literal["tool_ended"] = "tool_ended"
 
 
@@ -171,6 +209,8 @@ Event = (
     | TextDelta
     | ThinkingDelta
     | ReplyEnded
+    | NativeToolCalled
+    | NativeToolReturned
     | RequestMade
     | ToolStarted
     | ToolEmitted
@@ -179,10 +219,32 @@ Event = (
 )
 
 
+def _native_calls(record: r.Reply, agent_path: tuple[str, ...]) -> Iterator[Event]:
+    for part in record.response.parts:
+        if isinstance(part, NativeToolCallPart):
+            yield NativeToolCalled(
+                agent_path=agent_path,
+                turn=record.turn,
+                tool_name=part.tool_name,
+                tool_call_id=part.tool_call_id,
+                arguments=part.args,
+            )
+        elif isinstance(part, NativeToolReturnPart):
+            yield NativeToolReturned(
+                agent_path=agent_path,
+                turn=record.turn,
+                tool_name=part.tool_name,
+                tool_call_id=part.tool_call_id,
+                outcome=part.outcome,
+                content=part.content,
+            )
+
+
 def events_of(record: r.Record, agent_path: tuple[str, ...]) -> Iterator[Event]:
     """The events of a record. Live events and those of a replayed journal both come from here."""
     match record:
         case r.Reply():
+            yield from _native_calls(record, agent_path)
             yield ReplyEnded(agent_path=agent_path, turn=record.turn, response=record.response)
         case r.InterruptsChecked():
             answered = {decided.request_id for decided in record.decided}
@@ -206,6 +268,8 @@ def events_of(record: r.Record, agent_path: tuple[str, ...]) -> Iterator[Event]:
                 tool_name=record.part.tool_name,
                 outcome=cast("ToolOutcome", record.part.outcome),  # no call of ours is `retried`
                 content=record.part.content,
+                metadata=record.part.metadata,
+                user_content=None if record.user_prompt is None else record.user_prompt.content,
             )
         case r.Attempt(number=number, reply_lost=True):
             yield AttemptDiscarded(agent_path=agent_path, attempt=number - 1)

@@ -232,6 +232,9 @@ def _reply(record: r.Reply) -> dict[str, Any]:
         "turn": record.turn,
         "text": "".join(part.content for part in response.parts if part.part_kind == "text"),
         "calls": [part.tool_name for part in response.parts if part.part_kind == "tool-call"],
+        "native_calls": [
+            part.tool_name for part in response.parts if part.part_kind == "builtin-tool-call"
+        ],
         "input_tokens": response.usage.input_tokens,
         "output_tokens": response.usage.output_tokens,
         "finish_reason": response.finish_reason,
@@ -245,6 +248,7 @@ def _result(record: r.Result) -> dict[str, Any]:
     detail = {
         "outcome": part.outcome,
         "text": part.model_response_str(),
+        "metadata": part.metadata,
         "in_doubt": record.doubt,
         "given": record.value_is == "given",
     }

@@ -59,6 +59,8 @@ class ToolCallResult:
     is_error: bool
     value_lost: bool = False
     """The tool's own value is lost: it could not be stored, or the annotation changed since."""
+    metadata: Any = None
+    """The `metadata` of the `ToolReturn` that the tool returned, as JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import pytest
-from pydantic import AfterValidator, BaseModel
+from pydantic import AfterValidator, BaseModel, create_model
 from pydantic_ai.messages import (
     BinaryContent,
     FilePart,
@@ -42,6 +42,10 @@ from understudy.models import ScriptedRequest
 class Review(BaseModel):
     verdict: str
     score: int = 0
+
+
+OPEN: Any = {"x": ("Missing", ...)}
+"""A field of a type that there is not."""
 
 
 @tool
@@ -285,6 +289,7 @@ def test_the_value_of_a_finished_run_is_there_again_from_its_state() -> None:
         ({"output_key": ""}, ["output_key"]),
         ({"output_type": object()}, ["output_type"]),
         ({"output_type": lambda: 3}, ["output_type"]),
+        ({"output_type": create_model("Open", **OPEN)}, ["output_type", "Open"]),
         ({"include_contents": "some"}, ["include_contents", "'none'"]),
     ],
 )

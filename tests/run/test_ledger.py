@@ -11,6 +11,7 @@ import pytest
 from tests.support.loops import soon
 from understudy import Agent, AgentState, ScriptedModel, ToolContext, call, tool
 from understudy.errors import Fenced, JournalFailed, RecordRefused
+from understudy.events import TextDelta
 from understudy.journal import MemoryJournal
 from understudy.run.ledger import Ledger
 from understudy.state.records import Record, ValuesMerged
@@ -161,3 +162,31 @@ async def test_nothing_is_recorded_after_the_journal_has_failed_whoever_catches_
         await soon(agent.execute("go", journal=journal))
     assert ran == []
     assert len(model.requests) == 1
+
+
+async def test_an_event_without_a_record_waits_for_the_records_before_it() -> None:
+    journal, heard = SlowJournal(), list[object]()
+
+    def delta(n: int) -> TextDelta:
+        return TextDelta(agent_path=("a",), turn=0, attempt=1, n=n, text="x")
+
+    ledger = Ledger(
+        AgentState(),
+        journal,
+        listener=heard.append,
+        on_fact=lambda number, record: heard.append(number),
+    )
+    ledger.emit(delta(0))
+    assert heard == [delta(0)]
+    ledger.record(ValuesMerged(delta={"a": 1}, source="test"))
+    flushing = asyncio.ensure_future(ledger.durable())
+    await journal.asked.wait()
+    await asyncio.to_thread(ledger.emit, delta(1))
+    ledger.record(ValuesMerged(delta={"b": 2}, source="test"))
+    ledger.emit(delta(2))
+    assert heard == [delta(0)]
+    journal.may.set()
+    await flushing
+    assert heard == [delta(0), 1, delta(1)]
+    await ledger.durable()
+    assert heard == [delta(0), 1, delta(1), 2, delta(2)]

@@ -35,6 +35,7 @@ def whole(number: int, path: str, body: Mapping[str, Any], reply: Reply) -> dict
     if reply.thinking is not None:
         told = {"thinking": reply.thinking.text, "signature": reply.thinking.signature}
         content.append({"type": "thinking", **told})
+    content += _search(number, reply)
     if reply.whole_text:
         content.append({"type": "text", "text": reply.whole_text, "citations": None})
     for call in reply.calls:
@@ -53,6 +54,15 @@ def events(number: int, path: str, body: Mapping[str, Any], reply: Reply) -> Ite
         yield _start(index, block)
         yield _delta(index, {"type": "thinking_delta", "thinking": reply.thinking.text})
         yield _delta(index, {"type": "signature_delta", "signature": reply.thinking.signature})
+        yield _stop(index)
+        index += 1
+    for searched in _search(number, reply):
+        if searched["type"] == "server_tool_use":
+            yield _start(index, {**searched, "input": {}})
+            for bit in in_threes(json.dumps(searched["input"])):
+                yield _delta(index, {"type": "input_json_delta", "partial_json": bit})
+        else:
+            yield _start(index, searched)
         yield _stop(index)
         index += 1
     if reply.whole_text:
@@ -76,6 +86,26 @@ def events(number: int, path: str, body: Mapping[str, Any], reply: Reply) -> Ite
     told = {"type": "message_delta", "delta": ending, "usage": usage}
     yield WireEvent("end", told, "message_delta")
     yield WireEvent("end", {"type": "message_stop"}, "message_stop")
+
+
+def _search(number: int, reply: Reply) -> list[dict[str, Any]]:
+    """The call of the search, and what it found, which only Anthropic can read."""
+    search = reply.search
+    if search is None:
+        return []
+    id = f"srvtoolu_{number}"
+    found = {
+        "type": "web_search_result",
+        "url": search.url,
+        "title": search.title,
+        "encrypted_content": "EqgfCioIARgBIiQ3YTAwMjY1Mi1mZjM5LTQ1NGUtODgxNC1kNjNjNTk1ZWI3Y==",
+        "page_age": None,
+    }
+    used = {"id": id, "name": "web_search", "input": {"query": search.query}}
+    return [
+        {"type": "server_tool_use", **used},
+        {"type": "web_search_tool_result", "tool_use_id": id, "content": [found]},
+    ]
 
 
 def _start(index: int, block: Mapping[str, Any]) -> WireEvent:

@@ -35,7 +35,7 @@ def whole(number: int, path: str, body: Mapping[str, Any], reply: Reply) -> dict
     if reply.refusal is not None:
         return {**_head(number, path, reply), **_blocked(reply)}
     parts = [part for _, part in _parts(reply)]
-    return {**_head(number, path, reply), **_candidate(parts, reply.ended_by)}
+    return {**_head(number, path, reply), **_last_candidate(parts, reply)}
 
 
 def events(number: int, path: str, body: Mapping[str, Any], reply: Reply) -> Iterator[WireEvent]:
@@ -46,7 +46,7 @@ def events(number: int, path: str, body: Mapping[str, Any], reply: Reply) -> Ite
         return
     for kind, part in _parts(reply, pieces=True):
         yield WireEvent(kind, {**head, **_candidate([part], None)})
-    yield WireEvent("end", {**head, **_candidate([{"text": ""}], reply.ended_by)})
+    yield WireEvent("end", {**head, **_last_candidate([{"text": ""}], reply)})
 
 
 def _parts(reply: Reply, *, pieces: bool = False) -> Iterator[tuple[Kind, dict[str, Any]]]:
@@ -73,6 +73,18 @@ def _candidate(parts: list[dict[str, Any]], ended_by: str | None) -> dict[str, A
     if ended_by is not None:
         told["finishReason"] = FINISH[ended_by]
     return {"candidates": [told]}
+
+
+def _last_candidate(parts: list[dict[str, Any]], reply: Reply) -> dict[str, Any]:
+    """With what was searched for: Google says it beside the content, when all of that is told."""
+    told = _candidate(parts, reply.ended_by)
+    if reply.search is not None:
+        page = {"uri": reply.search.url, "title": reply.search.title}
+        told["candidates"][0]["groundingMetadata"] = {
+            "webSearchQueries": [reply.search.query],
+            "groundingChunks": [{"web": page}],
+        }
+    return told
 
 
 def _blocked(reply: Reply) -> dict[str, Any]:

@@ -48,6 +48,9 @@ def events(number: int, path: str, body: Mapping[str, Any], reply: Reply) -> Ite
                 yield event("arguments", "function_call_arguments.delta", **place, delta=bit)
             told = item["arguments"]
             yield event("arguments", "function_call_arguments.done", **place, arguments=told)
+        elif item["type"] == "web_search_call":
+            for state in ("in_progress", "searching", "completed"):
+                yield event("content", f"web_search_call.{state}", **place)
         elif item["type"] == "reasoning":
             part = item["summary"][0]
             at = {**place, "summary_index": 0}
@@ -87,6 +90,18 @@ def _items(number: int, reply: Reply) -> Iterator[tuple[dict[str, Any], dict[str
             "encrypted_content": reply.thinking.signature,
         }
         yield item, {**item, "summary": []}
+    if reply.search is not None:
+        item = {
+            "id": f"ws_{number}",
+            "type": "web_search_call",
+            "status": "completed",
+            "action": {
+                "type": "search",
+                "query": reply.search.query,
+                "sources": [{"type": "url", "url": reply.search.url}],
+            },
+        }
+        yield item, {**item, "status": "in_progress", "action": None}
     if reply.whole_text or reply.refusal is not None:
         part: dict[str, Any] = {"type": "refusal", "refusal": reply.refusal}
         if reply.refusal is None:

@@ -37,6 +37,15 @@ class Thinking:
 
 
 @dataclass(frozen=True, slots=True)
+class Search:
+    """A search of the web by the provider itself, and the page that it found."""
+
+    query: str
+    url: str = "https://example.com/kettles"
+    title: str = "Kettles"
+
+
+@dataclass(frozen=True, slots=True)
 class Tokens:
     """What a reply costs."""
 
@@ -65,6 +74,8 @@ class Reply:
     text: str | tuple[str, ...] = ""
     calls: tuple[WireCall, ...] = ()
     thinking: Thinking | None = None
+    search: Search | None = None
+    """Done before it spoke. OpenAI's chat completions say nothing of theirs."""
     refusal: str | None = None
     """Said instead of an answer, in the way that the provider has for it."""
     finish_reason: FinishReason | Natural | None = "natural"

@@ -102,6 +102,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         *,
         until_tool: UntilTool | None = None,
         until_tool_success: UntilTool | None = None,
+        force: bool = False,
         max_runs: int | None = None,
         deadline: float | None = None,
         early_stopping_prompt: str | None = None,
@@ -116,6 +117,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             input: the user's message.
             until_tool: end the run as soon as this tool has a result.
             until_tool_success: the same, but only for a result that is not an error.
+            force: make the model call the until tool, and no other one, in each of its replies.
             max_runs: the maximum number of model calls in this run; the agent's own by default.
             deadline: seconds after which the run is stopped, without the time that it waits for
                 people.
@@ -143,6 +145,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         choices = RunChoices(
             until_tool=until_tool,
             until_tool_success=until_tool_success,
+            force=force,
             max_runs=max_runs,
             deadline=deadline,
             early_stopping_prompt=early_stopping_prompt,

@@ -23,6 +23,7 @@ class RunChoices:
 
     until_tool: UntilTool | None = None
     until_tool_success: UntilTool | None = None
+    force: bool = False
     max_runs: int | None = None
     deadline: float | None = None
     early_stopping_prompt: str | None = None
@@ -40,6 +41,7 @@ class RunChoices:
             self.max_runs,
             self.deadline,
             self.early_stopping_prompt,
+            force=self.force,
         )
 
 

@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from contextlib import AsyncExitStack
 from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack, cast, overload
 
-from pydantic_ai.messages import ModelMessage
+from pydantic_ai.messages import ModelMessage, ToolReturn
 from pydantic_ai.models import Model
+from pydantic_ai.native_tools import AbstractNativeTool
 from pydantic_ai.settings import ModelSettings
 from tenacity import AsyncRetrying
 from typing_extensions import TypeForm
@@ -38,13 +39,14 @@ from understudy.journal import Journal
 from understudy.middleware.base import Middleware
 from understudy.middleware.human_in_the_loop import Rule
 from understudy.models.messages import UserInput
+from understudy.models.requirements import OutputMode, check_can_be_forced
 from understudy.modes import Mode, collapse_until_tool
 from understudy.outcomes import Outcome, OutcomeOf
 from understudy.run.cancellation import CancellationSource
 from understudy.run.definition import AgentDefinition, EarlyStopping, PauseWhen
 from understudy.run.instructions import Instructions
 from understudy.run.ledger import Ledger
-from understudy.run.until_tool import UntilTool, check_known, refuse_both
+from understudy.run.until_tool import UntilTool, check_force, check_known, refuse_both
 from understudy.state.agent_state import AgentState
 from understudy.state.records import Revoked, Settled
 from understudy.tools import ToolFunction, ToolResult
@@ -60,6 +62,7 @@ _TEXT: Any = None
 class RunLimits(TypedDict, total=False):
     """The options of a run that `extract` takes, too."""
 
+    force: bool
     max_runs: int | None
     deadline: float | None
     early_stopping_prompt: str | None
@@ -97,7 +100,7 @@ class Agent(Generic[DepsT_contra, OutputT_co]):
         description: what the agent is for, shown to agents that may delegate to it.
         max_runs: the maximum number of model calls in one run.
         early_stopping: what happens when one more is due: `"force"` fails the run; `"generate"`
-            lets the model answer once more, without tools, and completes it.
+            lets the model answer once more, without calling a tool, and completes it.
         early_stopping_prompt: the user message that asks for that last answer, also where a limit
             or a signal asks for it; by default one that says that a limit is reached.
         max_overrides: how many times in a row a stop signal of one guard may be overridden.
@@ -111,6 +114,11 @@ class Agent(Generic[DepsT_contra, OutputT_co]):
             not final, and an empty text is not stored.
         output_type: a type that the final text is parsed as, from JSON. The model gets the schema;
             an answer that does not fit goes back to it with the errors, which costs a model call.
+        output_mode: how the model is asked for it: `"native"` by its API, which then holds it to
+            the schema; `"tool"` by a tool `final_result`; `"prompted"` by a prompt, and its API's
+            JSON mode where there is one. None is by the instructions alone, which all models take.
+        native_tools: tools that the provider runs, such as `WebSearchTool()` of
+            `pydantic_ai.native_tools`. They have run when the reply comes: nobody approves them.
         include_contents: how much of the conversation before this run the model sees: all of it,
             or with `"none"` only the run's input and, in a workflow, the latest turn by another
             author.
@@ -144,6 +152,8 @@ class Agent(Generic[DepsT_contra, OutputT_co]):
         interrupt_on: Mapping[str, Rule] | None = None,
         output_key: str | None = None,
         output_type: TypeForm[OutputT_co] = _TEXT,
+        output_mode: OutputMode | None = None,
+        native_tools: Sequence[AbstractNativeTool] = (),
         include_contents: Literal["default", "none"] = "default",
         pause_when: PauseWhen | None = None,
         idle_timeout: float | Literal["runtime"] | None = "runtime",
@@ -167,6 +177,8 @@ class Agent(Generic[DepsT_contra, OutputT_co]):
             pause_when=pause_when,
             output_key=output_key,
             output_type=output_type,
+            output_mode=output_mode,
+            native_tools=native_tools,
             include_contents=include_contents,
             idle_timeout=idle_timeout,
         )
@@ -191,6 +203,7 @@ class Agent(Generic[DepsT_contra, OutputT_co]):
         state: AgentState | None = None,
         until_tool: UntilTool | None = None,
         until_tool_success: UntilTool | None = None,
+        force: bool = False,
         max_runs: int | None = None,
         deadline: float | None = None,
         early_stopping_prompt: str | None = None,
@@ -212,6 +225,7 @@ class Agent(Generic[DepsT_contra, OutputT_co]):
             state: the conversation so far; empty by default.
             until_tool: end the run as soon as this tool has a result.
             until_tool_success: the same, but only for a result that is not an error.
+            force: make the model call the until tool, and no other one, in each of its replies.
             max_runs: instead of the agent's own.
             deadline: seconds that the run may take, over all its resumes, without the waits for
                 people. Then it stops at once, also in the middle of a call.
@@ -230,7 +244,12 @@ class Agent(Generic[DepsT_contra, OutputT_co]):
 
         """
         run_options = self.run_options(
-            until_tool, until_tool_success, max_runs, deadline, early_stopping_prompt
+            until_tool,
+            until_tool_success,
+            max_runs,
+            deadline,
+            early_stopping_prompt,
+            force=force,
         )
         environment = RunEnvironment.of(
             deps=deps,
@@ -250,16 +269,18 @@ class Agent(Generic[DepsT_contra, OutputT_co]):
         max_runs: int | None = None,
         deadline: float | None = None,
         early_stopping_prompt: str | None = None,
+        *,
+        force: bool = False,
     ) -> RunOptions:
         """The options of a run, checked, with the until pair collapsed.
 
         Raises:
-            UsageError: for both until options, an unknown tool, an invalid limit, or `max_runs` of
-                a workflow.
+            UsageError: for both until options, an unknown tool, an invalid limit, `max_runs` of a
+                workflow, or `force` without an until tool or of a model that cannot be forced.
 
         """
         given = (until_tool, until_tool_success, max_runs, deadline, early_stopping_prompt)
-        if all(option is None for option in given):
+        if all(option is None for option in given) and force is False:
             return self._plain_options
         refuse_both(until_tool, until_tool_success)
         names, require_success = collapse_until_tool(until_tool, until_tool_success)
@@ -276,12 +297,16 @@ class Agent(Generic[DepsT_contra, OutputT_co]):
             )
         if names is not None:
             check_known(names, definition.tools, agent=self.name)
+        check_force(force, names, agent=self.name)
+        if force:
+            check_can_be_forced(self.runner.models, agent=self.name)
         check_prompt(early_stopping_prompt, agent=self.name)
         limit = definition.max_runs if max_runs is None else max_runs
         check_limits(limit, definition.early_stopping, agent=self.name)
         return RunOptions(
             until_tool=names,
             require_tool_success=require_success,
+            force=force,
             max_runs=limit,
             deadline=check_deadline(deadline),
             early_stopping_prompt=early_stopping_prompt,
@@ -396,6 +421,13 @@ class Agent(Generic[DepsT_contra, OutputT_co]):
 
         return streamed(begin)
 
+    @overload
+    async def extract(
+        self,
+        tool: Callable[..., Coroutine[Any, Any, ToolReturn[T]] | ToolReturn[T]],
+        input: UserInput,
+        **options: Unpack[ExtractOptions[DepsT_contra]],
+    ) -> T: ...
     @overload
     async def extract(
         self,

@@ -17,15 +17,21 @@ from tenacity import AsyncRetrying
 
 from understudy._base.causes import cause_of
 from understudy._base.json_values import check_text, checked_seconds
+from understudy.agent.model_options import check_models, known_models, output_tool_of
 from understudy.errors import UsageError
 from understudy.middleware.base import Middleware, Prepared, collect_hooks
 from understudy.middleware.cancellation import Cancellation
 from understudy.middleware.human_in_the_loop import HumanInTheLoop, Rule
 from understudy.models.output import Output
+from understudy.models.requirements import (
+    OutputMode,
+    check_can_be_forced,
+    checked_native_tools,
+)
 from understudy.modes import AgentExecution, Mode, collapse_until_tool
 from understudy.run.definition import AgentDefinition, ChildAgent
 from understudy.run.instructions import check_instructions
-from understudy.run.until_tool import check_known, refuse_both
+from understudy.run.until_tool import check_force, check_known, refuse_both
 from understudy.tools.function_tool import Tool, as_tool
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
@@ -40,6 +46,8 @@ def build_definition(
     interrupt_on: Mapping[str, Rule] | None,
     output_key: str | None = None,
     output_type: Any = None,
+    output_mode: OutputMode | None = None,
+    native_tools: object = (),
     include_contents: Any = "default",
     **options: Any,
 ) -> AgentDefinition:
@@ -62,8 +70,8 @@ def build_definition(
             f"{include_contents!r}"
         )
     output = None
-    if output_key is not None or output_type is not None:
-        output = Output(key=output_key, type=output_type, agent=agent)
+    if output_key is not None or output_type is not None or output_mode is not None:
+        output = Output(key=output_key, type=output_type, mode=output_mode, agent=agent)
     stack = _stack(middleware, interrupt_on, agent=agent)
     base = AgentDefinition(
         **{**options, "fallback_models": tuple(options["fallback_models"])},
@@ -77,6 +85,7 @@ def build_definition(
         ),
         mode=mode if mode is not None else AgentExecution(),
         output=output,
+        native_tools=checked_native_tools(native_tools, agent=agent),
         include_contents=include_contents,
         haltable=any(getattr(item, "halts", False) for item in stack),
     )
@@ -84,9 +93,14 @@ def build_definition(
     if not asks:
         _check_workflow(base)
     definition = _prepared(base, stack)
+    if (output_tool := output_tool_of(definition)) is not None:
+        owner = "output_mode='tool'"
+        tools = _merge_tools(definition.tools, [output_tool], agent=agent, owner=owner)
+        definition = replace(definition, tools=tools, output_tool=output_tool)
     if not asks:
         _check_workflow_hooks(definition)
     _check_output(definition)
+    check_models(definition, known_models(definition))
     if asks and definition.model is None:
         raise UsageError(
             f"Agent {agent!r}: `model` is None, and its mode ({definition.mode.name}) needs one: "
@@ -200,6 +214,7 @@ def _check_workflow(definition: AgentDefinition) -> None:
         "instructions": definition.instructions,
         "tools": definition.tools,
         "output_key or output_type": definition.output,
+        "native_tools": bool(definition.native_tools),
         "max_runs": definition.max_runs != AgentDefinition.max_runs,
         "early_stopping": definition.early_stopping != AgentDefinition.early_stopping,
         "early_stopping_prompt": definition.early_stopping_prompt is not None,
@@ -380,8 +395,10 @@ _CHILD_OPTIONS = (
     "early_stopping",
     "early_stopping_prompt",
     "max_overrides",
+    "native_tools",
     "until_tool",
     "until_tool_success",
+    "force",
 )
 
 
@@ -416,6 +433,7 @@ def _child(given: Any, parent: AgentDefinition) -> ChildAgent:
         early_stopping=given.get("early_stopping", "force"),
         early_stopping_prompt=given.get("early_stopping_prompt"),
         max_overrides=given.get("max_overrides", 3),
+        native_tools=given.get("native_tools", ()),
         fallback_models=parent.fallback_models if "model" not in given else (),
         model_settings=parent.model_settings,
         retry=parent.retry,
@@ -423,4 +441,10 @@ def _child(given: Any, parent: AgentDefinition) -> ChildAgent:
     )
     if names is not None:
         check_known(names, definition.tools, agent=definition.name)
-    return ChildAgent(definition=definition, until_tool=names, require_tool_success=require_success)
+    force = given.get("force", False)
+    check_force(force, names, agent=definition.name)
+    if force:
+        check_can_be_forced(known_models(definition), agent=definition.name)
+    return ChildAgent(
+        definition=definition, until_tool=names, require_tool_success=require_success, force=force
+    )

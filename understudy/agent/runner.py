@@ -203,6 +203,7 @@ class Runner:
                 message=message,
                 until_tool=options.until_tool,
                 require_tool_success=options.require_tool_success,
+                forced=options.force,
                 max_runs=options.max_runs,
                 early_stopping=definition.early_stopping,
                 fingerprint=self._fingerprint,
@@ -467,6 +468,8 @@ class RunOptions:
 
     until_tool: tuple[str, ...] | None = None
     require_tool_success: bool = False
+    force: bool = False
+    """The model must call the until tool."""
     max_runs: int = 50
     deadline: float | None = None
     early_stopping_prompt: str | None = None

@@ -19,6 +19,7 @@ from understudy._base.json_values import checked_json, is_time_span, storable_te
 from understudy.errors import UsageError
 from understudy.interrupts import DECISION_TYPES, DecisionType, Request, checked_allowed
 from understudy.middleware.base import Middleware
+from understudy.models.requirements import native_names
 from understudy.run.definition import AgentDefinition
 from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall
@@ -85,13 +86,21 @@ class HumanInTheLoop(Middleware):
 
     def check(self, definition: AgentDefinition) -> None:
         below = _tools_below(definition)
+        native = _native_tools_of(definition)
         for name in self._gates:
-            if name not in definition.tools and name not in below:
-                known = ", ".join(repr(tool) for tool in definition.tools) or "none"
+            if name in definition.tools or name in below:
+                continue
+            if name in native:
                 raise UsageError(
-                    f"HumanInTheLoop gates {name!r}, but agent {definition.name!r} has no such "
-                    f"tool; it has: {known}"
+                    f"HumanInTheLoop names {name!r}, a native tool: its provider runs it before "
+                    "the reply comes, so nobody can approve it. Leave it out of `native_tools`, or "
+                    "give the agent a tool of yours that does the same"
                 )
+            known = ", ".join(repr(tool) for tool in definition.tools) or "none"
+            raise UsageError(
+                f"HumanInTheLoop gates {name!r}, but agent {definition.name!r} has no such "
+                f"tool; it has: {known}"
+            )
 
     async def check_tool_calls(self, run: Run, calls: Sequence[ToolCall]) -> Sequence[Request]:
         requests = []
@@ -107,6 +116,14 @@ class HumanInTheLoop(Middleware):
                     )
                 )
         return requests
+
+
+def _native_tools_of(definition: AgentDefinition) -> frozenset[str]:
+    """The native tools of this agent and of all that it may run."""
+    names = native_names(definition.native_tools)
+    for child in definition.children.values():
+        names |= _native_tools_of(child.definition)
+    return names
 
 
 def _tools_below(definition: AgentDefinition) -> set[str]:

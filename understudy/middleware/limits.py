@@ -33,7 +33,7 @@ class Limits(Middleware):
             tools are done: `stop`, `length`, `content_filter`, `tool_call`, `error`.
         max_consecutive_tool_errors: results that are errors, without a success between them.
         on_limit: `"stop"` ends the run as `Stopped`. `"generate"` lets the model answer once more,
-            without tools, and ends it as `Completed(early_stopped=True)`; a run with an until tool
+            without a tool, and ends it as `Completed(early_stopped=True)`; a run with an until tool
             is stopped nevertheless.
 
     Raises:

@@ -30,7 +30,8 @@ class SubAgent(Middleware[DepsT_contra]):
     Args:
         agents: each an `Agent`, or a dict with `name`, `description` and any of `instructions`,
             `tools`, `middleware`, `model` (the parent's by default), `max_runs`, `early_stopping`,
-            `early_stopping_prompt`, `max_overrides`, `until_tool` or `until_tool_success`.
+            `early_stopping_prompt`, `max_overrides`, `native_tools`, `until_tool` or
+            `until_tool_success`, `force`.
         general_purpose: also offer an agent with the parent's model, tools and middleware, without
             its `SubAgent`.
         block_middleware: classes of the parent's middleware that the general-purpose agent does
@@ -111,6 +112,7 @@ class SubAgent(Middleware[DepsT_contra]):
             "description": "Does any task with the same tools, on its own.",
             "instructions": "You do one task, completely, and report what came of it.",
             "tools": list(definition.tools.values()),
+            "native_tools": definition.native_tools,
             "middleware": kept,
         }
 

@@ -8,11 +8,13 @@ from typing import Any, Literal, Protocol
 
 from pydantic import BaseModel
 from pydantic_ai.models import Model
+from pydantic_ai.native_tools import AbstractNativeTool
 from pydantic_ai.settings import ModelSettings
 from tenacity import AsyncRetrying
 
 from understudy._base.json_values import digest
 from understudy.models.output import Output
+from understudy.models.requirements import Requirements
 from understudy.run.cancellation import CancellationSource
 from understudy.run.hooks import Hooks
 from understudy.run.instructions import Instructions
@@ -65,6 +67,7 @@ class ChildAgent:
     definition: AgentDefinition
     until_tool: tuple[str, ...] | None = None
     require_tool_success: bool = False
+    force: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -103,6 +106,10 @@ class AgentDefinition:
     pause_when: PauseWhen | None = None
     output: Output | None = None
     """How the final text is parsed, and under which key it is stored; None for plain text."""
+    output_tool: Tool[Any] | None = None
+    """The one of `tools` by which the model gives its final answer; None for by text."""
+    native_tools: tuple[AbstractNativeTool, ...] = ()
+    """Tools that the provider runs."""
     include_contents: Literal["default", "none"] = "default"
     idle_timeout: float | Literal["runtime"] | None = "runtime"
     """Seconds after which a `Runtime` passivates the idle agent; None = never."""
@@ -127,6 +134,12 @@ class AgentDefinition:
         return f"{self.mode.name}({', '.join(names)})" if names else None
 
     @property
+    def requirements(self) -> Requirements:
+        """What its models must support."""
+        mode = self.output.mode if self.output is not None else None
+        return Requirements(mode, self.native_tools)
+
+    @property
     def fingerprint(self) -> str:
         """A digest of what a run depends on, recorded with each run so that a change shows."""
         return digest(
@@ -136,5 +149,6 @@ class AgentDefinition:
                 [type(m).__qualname__ for m in self.middleware],
                 list(self.mode.step_names),
                 *([self.workflow] if self.workflow is not None else ()),
+                *self.requirements.fingerprints,
             ]
         )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Protocol, runtime_checkable
 
 from understudy._base.clock import Clock, SystemClock
+from understudy._base.event_loops import call_on
 from understudy._base.json_values import shown
 from understudy.errors import JournalFailed, RecordRefused
 from understudy.events import Event, events_of
@@ -50,7 +52,10 @@ class Ledger:
 
     Without a journal, records are only folded into the state. With one, it waits until they are
     durable (see `durable`), and listeners are notified only then: nothing visible precedes its
-    commit (`test_nothing_is_visible_before_its_commit`).
+    commit (`test_nothing_is_visible_before_its_commit`). An event without a record is visible, too:
+    it waits for the records before it, so there is one order of both.
+
+    With a listener, it is created on the event loop that it is used on.
     """
 
     __slots__ = (
@@ -61,6 +66,7 @@ class Ledger:
         "_journal",
         "_journal_checks",
         "_listener",
+        "_loop",
         "_on_fact",
         "_owner_check",
         "_state",
@@ -102,8 +108,10 @@ class Ledger:
         self._on_fact = on_fact
         if on_fact is None and listener is not None:
             self._on_fact = self._emit_events
-        # Facts that `on_fact` was not called with yet. An empty deque would take 0.7 KB.
-        self._unreported: list[tuple[int, Record]] = []
+        self._loop = asyncio.get_running_loop() if listener is not None else None
+        # Records that `on_fact` was not called with yet, and the events that were emitted after
+        # them, with the number of the record. An empty deque would take 0.7 KB.
+        self._unreported: list[tuple[int, Record | None, Event | None]] = []
         self._count = last_seq
         # Raised by every later call. A tool or hook may catch it, but nothing is recorded after it
         # (test_nothing_is_recorded_after_the_journal_has_failed_whoever_catches_it).
@@ -209,7 +217,7 @@ class Ledger:
             return
         for record in records:
             self._count += 1
-            self._unreported.append((self._count, record))
+            self._unreported.append((self._count, record, None))
         if journal is None or not journal.has_unflushed:
             self.tell_until(self._count)
 
@@ -235,14 +243,32 @@ class Ledger:
             self.tell_until(count)
 
     def tell_until(self, seq: int) -> None:
-        """Report the records up to this number to `on_fact`: they are durable."""
+        """Report the records up to this number, which are durable, and the events after them."""
         unreported = self._unreported
         while unreported and unreported[0][0] <= seq:
-            assert self._on_fact is not None, "without a listener there is nothing to report"
-            self._on_fact(*unreported.pop(0))
+            number, record, event = unreported.pop(0)
+            if event is not None:
+                self._tell_listener(event)
+            elif record is not None:
+                assert self._on_fact is not None, "without a listener there is nothing to report"
+                self._on_fact(number, record)
 
     def emit(self, event: Event) -> None:
-        """Emit an event without a record. A listener that raises is removed; the run goes on."""
+        """Emit an event without a record, after those of all records so far. From any thread."""
+        if self._loop is not None:
+            call_on(self._loop, self._emit_in_order, event)
+
+    def _emit_in_order(self, event: Event) -> None:
+        # Race: the next turn begins while the results of this one are committed. What it emits
+        # would come before their events
+        # (test_a_subscription_gets_the_events_in_the_order_of_a_stream).
+        if self._unreported:
+            self._unreported.append((self._count, None, event))
+        else:
+            self._tell_listener(event)
+
+    def _tell_listener(self, event: Event) -> None:
+        """Call the listener. One that raises is removed; the run goes on."""
         if self._listener is not None:
             try:
                 self._listener(event)
@@ -252,7 +278,7 @@ class Ledger:
 
     def _emit_events(self, _seq: int, record: Record) -> None:
         for event in events_of(record, self._agent_path):
-            self.emit(event)
+            self._tell_listener(event)
 
     def _append(self, records: tuple[Record, ...]) -> None:
         assert self._journal is not None, "only called where there is a journal"

@@ -201,7 +201,9 @@ class Run(Generic[DepsT_co]):
         self._seconds_recorded_at = clock.monotonic()  # the pipeline begins right after
         self._loop = asyncio.get_running_loop()
         self._attempt_begun = False
-        self.tools: tuple[Tool, ...] = tuple(definition.tools.values())
+        self.tools: tuple[Tool, ...] = tuple(
+            tool for tool in definition.tools.values() if tool is not definition.output_tool
+        )
         self.parameters: tuple[ModelInput, ModelRequestParameters] | None = None
         """The last model request and its parameters, to reuse while these do not change."""
         self.live_values: dict[str, Any] = {}
@@ -324,7 +326,7 @@ class Run(Generic[DepsT_co]):
 
         Args:
             signal: why. Give it a `source`: signals with one source count as one guard.
-            answer: let the model answer once more, without tools, before the run ends, as
+            answer: let the model answer once more, without a tool, before the run ends, as
                 `early_stopping="generate"` does. Another signal without `answer` takes precedence.
 
         Raises:

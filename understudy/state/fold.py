@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, timezone
 from typing import Any
 
-from pydantic_ai.messages import ModelRequest, ToolReturnPart
+from pydantic_ai.messages import ModelRequest, ModelRequestPart, ToolReturnPart, UserPromptPart
 
 from understudy.errors import UsageError
 from understudy.interrupts import DecisionRecord, DoubtfulCall, Sticky
@@ -140,6 +140,7 @@ def _run_started(state: AgentState, record: r.RunStarted) -> None:
         agent=record.agent,
         until_tool=record.until_tool,
         require_tool_success=record.require_tool_success,
+        forced=record.forced,
         max_runs=record.max_runs,
         early_stopping=record.early_stopping,
         fingerprint=record.fingerprint,
@@ -381,7 +382,7 @@ def _settled(state: AgentState, record: r.Settled) -> None:
 def _propagated(state: AgentState, record: r.Propagated) -> None:
     run = open_run(state)
     turn = run.turn if run.turn is not None else open_turn(state)
-    parts = []
+    parts: list[ModelRequestPart] = []
     for call in turn.calls.values():
         assert call.result is not None, f"propagated without a result of {call.key}"
         parts.append(call.result.part)
@@ -394,7 +395,14 @@ def _propagated(state: AgentState, record: r.Propagated) -> None:
         if call.result.escalate:
             open_run(state).escalated = True
     turn.propagated = True
+    parts += _prompts(turn)
     state.messages = state.messages.appending(ModelRequest(parts=parts, timestamp=record.at))
+
+
+def _prompts(turn: Turn) -> list[UserPromptPart]:
+    """What the tools of the turn give the model beside their results."""
+    results = [call.result for call in turn.calls.values() if call.result is not None]
+    return [result.user_prompt for result in results if result.user_prompt is not None]
 
 
 def _turn_closed(state: AgentState, record: r.TurnClosed) -> None:
@@ -452,7 +460,9 @@ def _run_ended(state: AgentState, record: r.RunEnded) -> None:
     turn = run.turn
     if turn is not None:
         if turn.calls and not turn.propagated:
-            parts = [_closing_part(state, call, record) for call in turn.calls.values()]
+            parts: list[ModelRequestPart] = []
+            parts += [_closing_part(state, call, record) for call in turn.calls.values()]
+            parts += _prompts(turn)
             for call in turn.calls.values():
                 _end_children(state, call.key)
                 if call.result is not None and call.result.state is not None:

@@ -19,6 +19,7 @@ from understudy.models.messages import (
     StoredRequest,
     StoredResponse,
     StoredToolReturn,
+    StoredUserPrompt,
 )
 
 
@@ -158,6 +159,8 @@ class RunStarted:
     """`none`: the model gets only the run's messages and the latest turn of another author."""
     workflow: str | None = None
     """Of a workflow: the agents of its mode."""
+    forced: bool = False
+    """The model must call the until tool."""
     kind: Literal["run_started"] = "run_started"
 
 
@@ -214,7 +217,7 @@ class Signalled(Timed):
     turn: int
     signal: dict[str, Any]
     answer: bool = False
-    """The model may answer once more, without tools, before the run ends."""
+    """The model may answer once more, without calling a tool, before the run ends."""
     kind: Literal["signal"] = "signal"
 
 
@@ -231,7 +234,7 @@ class Override(Timed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlyStopBegun(Timed):
-    """The model has to answer now, without tools."""
+    """The model has to answer now, without calling a tool."""
 
     turn: int
     """The number of the turn with its answer."""
@@ -378,6 +381,8 @@ class Result(Timed):
     """The run ends with this turn, without another model call."""
     halt: Request | None = None
     """The request of a `Halt` that the tool raised."""
+    user_prompt: StoredUserPrompt | None = None
+    """What the tool gives the model beside its result, after the results of its turn."""
     kind: Literal["result"] = "result"
 
 

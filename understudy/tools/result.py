@@ -55,6 +55,12 @@ class ToolResult(Generic[ValueT_co]):
         return self.value is not _ABSENT
 
 
+def content_holds_files(content: Any) -> bool:
+    """Whether the content for the model has files, which it gets as they are."""
+    items = content if isinstance(content, list) else (content,)
+    return any(is_multi_modal_content(item) for item in items)
+
+
 def model_content(value: Any, jsonable: Any) -> Any:
     """The content for the model of a return value: text and files as they are, else `jsonable`."""
     if isinstance(value, (str, int, float, dict)) or value is None:

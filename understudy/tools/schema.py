@@ -12,6 +12,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from pydantic import ValidationError
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 from pydantic_ai.exceptions import UserError as SchemaError
+from pydantic_ai.messages import ToolReturn
 from pydantic_ai.tools import Tool as SchemaTool
 from pydantic_core import to_jsonable_python
 
@@ -84,9 +85,10 @@ def takes_context(name: str, signature: inspect.Signature, hints: Mapping[str, A
 
 def return_type(annotation: Any) -> Any:
     """The type of the value for the program."""
-    if get_origin(annotation) is ToolResult:
-        return get_args(annotation)[0]
-    return Any if annotation is ToolResult else annotation
+    for wrapper in (ToolResult, ToolReturn):
+        if get_origin(annotation) is wrapper:
+            return return_type(get_args(annotation)[0])
+    return Any if annotation is ToolResult or annotation is ToolReturn else annotation
 
 
 def schema_tool(

@@ -164,6 +164,12 @@ def returned(number: int, content: Any = "paid", **fields: Any) -> ToolReturnPar
     )
 
 
+def beside() -> UserPromptPart:
+    """What a tool gives the model beside its result."""
+    picture = BinaryContent.narrow_type(BinaryContent(b"\x89png", media_type="image/png"))
+    return UserPromptPart(["the receipt", picture], timestamp=at(4))
+
+
 def history() -> tuple[ModelRequest | ModelResponse, ...]:
     return (
         ModelRequest(
@@ -279,6 +285,7 @@ def started(run_id: str, agent: str, **fields: Any) -> r.RunStarted:
         "deadline": 90.5,
         "max_overrides": 2,
         "contents": "none",
+        "forced": True,
     }
     return r.RunStarted(**{**given, **fields})
 
@@ -401,6 +408,7 @@ def _results() -> Iterator[r.Record]:
         state={"paid": {"0": True}},
         escalate=True,
         skip_summarization=True,
+        user_prompt=beside(),
     )
     yield r.Result(call_key=key(1), part=returned(1, 3), value=None, value_is="lost")
     yield r.Result(call_key=key(2), part=returned(2, "never", outcome="denied"))
@@ -626,6 +634,7 @@ def _run(**fields: Any) -> RunState:
         escalate=True,
         skip_summarization=True,
         halt=halt("run-1.0.1"),
+        user_prompt=beside(),
         at=at(39),
     )
     call = Call(
@@ -665,6 +674,7 @@ def _run(**fields: Any) -> RunState:
         "agent": "desk",
         "until_tool": ("finish",),
         "require_tool_success": True,
+        "forced": True,
         "max_runs": 7,
         "early_stopping": "generate",
         "fingerprint": FINGERPRINT,

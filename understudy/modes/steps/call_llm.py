@@ -28,11 +28,12 @@ from understudy._base.event_loops import is_cancelled
 from understudy._base.json_values import check_text
 from understudy.errors import ModelFailed, ModelRefused, RunError, StreamBroken, UsageError
 from understudy.events import ReplyStarted
-from understudy.models.model_names import needs_preparation
+from understudy.models.preparation import needs_preparation, prepared
 from understudy.models.reply_checks import EmptyReply, RefusedReply, check_finished, fault_of
 from understudy.models.reply_text import with_valid_text
 from understudy.modes.steps.check_stop import NO_ANSWER, stop_before
 from understudy.modes.steps.deltas import DeltaEmitter
+from understudy.modes.steps.model_request import parameters_of, tool_choice
 from understudy.modes.steps.run_end import outcome_of
 from understudy.outcomes import Outcome
 from understudy.run.hooks import Hook, HookFailed
@@ -41,6 +42,7 @@ from understudy.run.model_input import ModelInput
 from understudy.run.run import Run
 from understudy.state.agent_state import QueuedMessage
 from understudy.state.records import Reply, UserMessage
+from understudy.tools import Tool
 
 
 async def call_llm(run: Run) -> Outcome | None:
@@ -85,7 +87,6 @@ def steering_messages(run: Run) -> list[QueuedMessage]:
 
 async def _model_input(run: Run) -> ModelInput:
     definition = run.definition
-    answering = run.current.early_stop is not None
     texts = []
     for instructions in definition.instructions:
         text = await render(instructions, run.state, agent=definition.name)
@@ -98,8 +99,9 @@ async def _model_input(run: Run) -> ModelInput:
     prompt = ModelInput(
         messages=shown,
         instructions="\n\n".join(texts),
-        tools=() if answering else run.tools,
+        tools=run.tools,
         settings=definition.model_settings,
+        native_tools=definition.native_tools,
     )
     for hook in definition.hooks.before_model:
         replaced = await hook(run.threads, run, prompt)
@@ -111,8 +113,9 @@ async def _model_input(run: Run) -> ModelInput:
             prompt = prompt.replace(messages=_visible_messages(run))  # by run.replace_history
             shown = prompt.messages
         kept = run.state.messages
-    if answering and prompt.tools:
-        prompt = prompt.replace(tools=())  # those that a hook added
+    choice = tool_choice(run, prompt)
+    if choice is not None:
+        prompt = prompt.replace(settings={**(prompt.settings or {}), "tool_choice": choice})
     return prompt
 
 
@@ -156,7 +159,7 @@ async def _ask_models(run: Run, prompt: ModelInput) -> _Answer | ModelFailed:
     A reply that is refused or empty is no answer. An empty one is asked for once more. What they
     cost is recorded with the answer; without one, the last of them is recorded in its place.
     """
-    parameters = _parameters(run, prompt)
+    parameters = parameters_of(run, prompt)
     deltas = DeltaEmitter(run) if run.streaming else None
     ask = _ask if run.definition.retry is None else _ask_with_retry
     rejected: list[_Answer] = []
@@ -240,17 +243,6 @@ def _with_attempts(answer: _Answer, rejected: Sequence[_Answer]) -> _Answer:
     return answer
 
 
-def _parameters(run: Run, prompt: ModelInput) -> ModelRequestParameters:
-    last = run.parameters
-    if last is not None:
-        sent, parameters = last
-        if sent.tools is prompt.tools and sent.instructions == prompt.instructions:
-            return parameters
-    parameters = prompt.parameters()
-    run.parameters = prompt, parameters
-    return parameters
-
-
 async def _ask_with_retry(
     run: Run,
     model: Model,
@@ -276,11 +268,11 @@ async def _ask(
 ) -> _Answer:
     kept = run.state.messages
     if prompt.messages is not kept:  # those of a hook: they were never prepared
-        shown = model.prepare_messages(list(prompt.messages), parameters)
+        shown = prepared(model, list(prompt.messages), parameters, prompt.settings)
         return await _request(model, shown, prompt, parameters, deltas)
     with kept.borrowed() as messages:
-        if not kept.plain or needs_preparation(model):
-            messages = model.prepare_messages(messages, parameters)
+        if needs_preparation(model, kept, prompt.settings):
+            messages = prepared(model, messages, parameters, prompt.settings)
         return await _request(model, messages, prompt, parameters, deltas)
 
 
@@ -346,7 +338,7 @@ async def _accept(run: Run, answer: _Answer) -> None:
             if replaced is not None:
                 response = with_valid_text(replaced)
         if current.early_stop is not None:
-            response = _without_calls(response)
+            response = _without_calls(response, run.definition.output_tool)
         if not run.definition.hooks.streams_safely and run.streaming and response.text:
             DeltaEmitter(run).emit_text(response.text)  # as after_model left it
     response = _with_usable_ids(run, response)
@@ -361,10 +353,16 @@ async def _accept(run: Run, answer: _Answer) -> None:
     run.in_model_call = False
 
 
-def _without_calls(response: ModelResponse) -> ModelResponse:
-    """The last reply of a run that stops early: without tool calls, and never without text."""
-    parts = [part for part in response.parts if not isinstance(part, ToolCallPart)]
-    if not (response.text or "").strip():
+def _without_calls(response: ModelResponse, output_tool: Tool[Any] | None) -> ModelResponse:
+    """The last reply of a run that stops early: without tool calls, and never without an answer."""
+    parts = [
+        part
+        for part in response.parts
+        if not isinstance(part, ToolCallPart)
+        or (output_tool is not None and part.tool_name == output_tool.name)
+    ]
+    answers = any(isinstance(part, ToolCallPart) for part in parts)
+    if not answers and not (response.text or "").strip():
         parts = [part for part in parts if not isinstance(part, TextPart)]
         parts.append(TextPart(NO_ANSWER))
     return replace(response, parts=parts)

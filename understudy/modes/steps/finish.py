@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -28,14 +29,16 @@ CUT = "Your reply was cut off at its length limit. Reply again, and keep it shor
 
 
 async def check_until_tool(run: Run) -> Outcome | None:
-    """End the run by the first result of an until tool, in call order.
+    """End the run by the first result of an until tool, in call order; or by the output tool.
 
     A denied call, or one that was not executed, has no result of the tool.
     """
     current = run.current
     turn = current.turn
-    if turn is None or current.until_tool is None or not turn.propagated:
+    if turn is None or not turn.propagated:
         return None
+    if current.until_tool is None:
+        return _end_by_output_tool(run, turn)
     counting = ("success",) if current.require_tool_success else ("success", "failed")
     for call in turn.calls.values():
         if call.part.tool_name not in current.until_tool or call.result is None:
@@ -46,6 +49,29 @@ async def check_until_tool(run: Run) -> Outcome | None:
                 text=turn.response.text or "",
                 tool_call=call.key,
                 tool_arguments=_arguments(run, call),
+            )
+            return _close(run, end)
+    return None
+
+
+def _end_by_output_tool(run: Run, turn: Turn) -> Outcome | None:
+    """End the run by the first valid answer that the model gave with the output tool."""
+    output, output_tool = run.definition.output, run.definition.output_tool
+    if output is None or output_tool is None:
+        return None
+    for call in turn.calls.values():
+        result = call.result
+        if call.part.tool_name != output_tool.name or result is None:
+            continue
+        if result.part.outcome == "success":
+            value = result.value if result.value_is == "separate" else result.part.content
+            end = End(
+                outcome="completed",
+                text=json.dumps(value, ensure_ascii=False),
+                output=value,
+                has_output=True,
+                output_key=output.key,
+                early_stopped=run.current.early_stop is not None,
             )
             return _close(run, end)
     return None
@@ -140,8 +166,8 @@ def _end_after(run: Run, turn: Turn, decision: ExecutionContinuation) -> End | N
         final = end.outcome == "completed" and bool(text) and not turn.calls
         return _with_output(run, end) if final else end
     if run.current.early_stop is not None:
-        end = End(outcome="completed", text=text, early_stopped=True)
-        return end if text == NO_ANSWER else _with_output(run, end)
+        end = End(outcome="completed", text=text if text.strip() else NO_ANSWER, early_stopped=True)
+        return end if end.text == NO_ANSWER else _with_output(run, end)
     return None
 
 

@@ -231,4 +231,5 @@ def _tool_result(
         value=value,
         is_error=failed,
         value_lost=lost,
+        metadata=result.part.metadata,
     )

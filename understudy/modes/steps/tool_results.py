@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import ValidationError
-from pydantic_ai.messages import ToolReturnPart
+from pydantic_ai.messages import ToolReturn, ToolReturnPart, UserPromptPart
 
 from understudy._base.json_values import as_json, checked_json, storable_text
 from understudy.errors import RecordRefused, UsageError
 from understudy.events import ToolOutcome
 from understudy.interrupts import Decision, Halt, Interrupt, Request
+from understudy.models.messages import as_read_back
 from understudy.modes.steps.check_stop import halt_request
 from understudy.modes.steps.tool_arguments import ReadyCall, as_tool_call, prepare, record_request
 from understudy.outcomes import Completed, Failed, Stopped, ToolCallResult
@@ -24,7 +25,7 @@ from understudy.state.records import Result
 from understudy.state.run_state import Call
 from understudy.stopping import StopSignal
 from understudy.tools import Tool, ToolFailed
-from understudy.tools.result import ToolResult, model_content
+from understudy.tools.result import ToolResult, content_holds_files, model_content
 
 EXPIRY = "expiry"
 """`Decision.by` of the rejection that an expired request counts as."""
@@ -39,11 +40,14 @@ LIMIT_PASSED = "limit_passed/"
 LIMIT_REASON = "it did not answer within its limit of {limit} seconds"
 
 
-def make_part(run: Run, call: Call, content: Any, outcome: ToolOutcome) -> ToolReturnPart:
+def make_part(
+    run: Run, call: Call, content: Any, outcome: ToolOutcome, *, metadata: Any = None
+) -> ToolReturnPart:
     return ToolReturnPart(
         tool_name=call.part.tool_name,
-        content=content,
+        content=content if isinstance(content, str) else as_read_back(content),
         tool_call_id=call.part.tool_call_id,
+        metadata=metadata,
         timestamp=run.clock.now(),
         outcome=outcome,
     )
@@ -198,13 +202,29 @@ def result_of(run: Run, ready: ReadyCall, returned: Any) -> Result:
     elif isinstance(returned, ToolCallResult) and returned.is_error:
         raise ToolFailed(f"an error of {returned.tool_name!r}: {returned.content}")
     call, tool = ready.call, ready.tool
-    content, value, delta, separate = returned, returned, None, False
+    content, delta, separate = returned, None, False
     escalate = skip_summarization = False
     if isinstance(returned, ToolResult):
         content, separate = returned.content, returned.has_value
-        value = returned.value if separate else content
         delta = returned.state
         escalate, skip_summarization = returned.escalate, returned.skip_summarization
+    metadata: Any = None
+    prompt: UserPromptPart | None = None
+    if isinstance(content, ToolReturn):
+        try:
+            metadata, prompt = as_json(content.metadata), _beside_result(run, content)
+        except ValueError as error:
+            text = (
+                f"{tool.name!r} ran, but what it returned beside its result (the `metadata` or "
+                f"`content` of a ToolReturn) cannot be kept: {error}. Do not call it again only "
+                "for its result."
+            )
+            return failed_result(run, call, text)
+        content = content.return_value
+    elif isinstance(content, list) and any(isinstance(item, ToolReturn) for item in content):
+        text = f"{tool.name!r} ran, but returned a list of ToolReturn: it must return a single one."
+        return failed_result(run, call, text)
+    value = returned.value if separate else content
     until = run.current.until_tool
     target = until is not None and tool.name in until
     value_is: Literal["content", "separate", "lost"] = "content"
@@ -243,13 +263,29 @@ def result_of(run: Run, ready: ReadyCall, returned: Any) -> Result:
         run.live_values[call.key] = value
     return Result(
         call_key=call.key,
-        part=make_part(run, call, as_edited(for_model, ready.edited), "success"),
+        part=make_part(run, call, as_edited(for_model, ready.edited), "success", metadata=metadata),
         value=stored if value_is == "separate" or ready.edited is not None else None,
         value_is="separate" if ready.edited is not None and value_is == "content" else value_is,
         state=changes,
         escalate=escalate,
         skip_summarization=skip_summarization,
+        user_prompt=prompt,
     )
+
+
+def _beside_result(run: Run, returned: ToolReturn[Any]) -> UserPromptPart | None:
+    """The content that goes to the model as a prompt of its own.
+
+    Raises:
+        ValueError: if it is none that a prompt can have.
+
+    """
+    if not returned.content:
+        return None
+    part = UserPromptPart(returned.content, timestamp=run.clock.now())
+    if not isinstance(part.content, str):
+        part.content = as_read_back(list(part.content))
+    return part
 
 
 def as_edited(content: Any, edited: dict[str, Any] | None) -> Any:
@@ -259,7 +295,10 @@ def as_edited(content: Any, edited: dict[str, Any] | None) -> Any:
     """
     if edited is None:
         return content
-    return {"run_with_arguments_changed_by_a_person": edited, "result": content}
+    note = {"run_with_arguments_changed_by_a_person": edited}
+    if content_holds_files(content):  # files are sent only from the top of a content
+        return [note, *(content if isinstance(content, list) else [content])]
+    return {**note, "result": content}
 
 
 def _checked_delta(run: Run, delta: Any) -> dict[str, Any]:
