@@ -16,7 +16,7 @@ from tests.support.agents import by_turn, interrupted
 from understudy import Agent, AgentState, UsageError, approve, call
 from understudy.errors import SchemaVersionError
 
-DATA = Path(__file__).parent.parent / "data" / "v4"
+DATA = Path(__file__).parent.parent / "data" / "v2"
 STATES: list[dict[str, Any]] = [
     json.loads((DATA / "state.json").read_text()),
     *json.loads((DATA / "folded.json").read_text()).values(),
