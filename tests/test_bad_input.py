@@ -17,8 +17,10 @@ from understudy import (
     Interrupted,
     NotInterrupted,
     Paused,
+    Runtime,
     ScriptedModel,
     UsageError,
+    WouldDeadlock,
     approve,
     call,
     tool,
@@ -300,16 +302,14 @@ def test_a_stream_takes_no_input_beside_decisions() -> None:
 
 
 @pytest.mark.parametrize("what", ["execute", "resume"])
-def test_the_sync_forms_inside_a_running_loop_say_what_to_await(what: str) -> None:
+async def test_the_sync_forms_on_the_loop_of_a_runtime_say_what_to_await(what: str) -> None:
+    """The agents of the runtime would stand still."""
     model = ScriptedModel(["done"])
     agent = Agent("a", model)
-
-    async def main() -> None:
-        given: Any = "go" if what == "execute" else AgentState()
-        getattr(agent, f"{what}_sync")(given)
-
-    with pytest.raises(UsageError, match=rf"{what}_sync.*await agent\.{what}\("):
-        asyncio.run(main())
+    given: Any = "go" if what == "execute" else AgentState()
+    async with Runtime():
+        with pytest.raises(WouldDeadlock, match=rf"{what}_sync.*await agent\.{what}\("):
+            getattr(agent, f"{what}_sync")(given)
     assert model.requests == []
 
 

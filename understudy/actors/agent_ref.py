@@ -31,7 +31,7 @@ from understudy.actors.messages import (
 from understudy.agent.runner import refuse_inside_run
 from understudy.errors import ForkedRuntime, NotExtracted, UsageError, WouldDeadlock
 from understudy.interrupts import Decision, DecisionRecord
-from understudy.loop_actors.future import Future, refuse_on_a_loop
+from understudy.loop_actors.future import Future, refuse_on_its_loop
 from understudy.loop_actors.monitor import Lifetime
 from understudy.models.messages import UserInput, user_message
 from understudy.outcomes import Completed, Outcome
@@ -112,7 +112,7 @@ class AgentRef(pykka.ActorRef[AgentActor]):
 
         """
         slot = self._slot
-        if slot.id in running_agents.get():
+        if slot.key in running_agents.get():
             raise WouldDeadlock(what="run", remedy=f"use send() from inside agent {slot.id!r}")
         if if_interrupted not in ("withdraw", "error"):
             raise UsageError(
@@ -126,7 +126,7 @@ class AgentRef(pykka.ActorRef[AgentActor]):
             deadline=deadline,
             early_stopping_prompt=early_stopping_prompt,
         )
-        future: Future[Outcome] = Future()
+        future: Future[Outcome] = self._future()
         request = RunRequest(
             message=user_message(input, at=slot.services.clock.now()),
             choices=choices,
@@ -158,13 +158,13 @@ class AgentRef(pykka.ActorRef[AgentActor]):
 
         """
         _check_message_id(message_id)
-        future: Future[str] = Future()
+        future: Future[str] = self._future()
         self._post(
             Send(
                 user_message(input, at=self._slot.services.clock.now()),
                 message_id or self._slot.services.new_id(),
                 steer,
-                self._slot.id in running_agents.get(),
+                self._slot.key in running_agents.get(),
                 future,
             )
         )
@@ -184,7 +184,7 @@ class AgentRef(pykka.ActorRef[AgentActor]):
 
         """
         refuse_inside_run()
-        future: Future[Outcome] = Future()
+        future: Future[Outcome] = self._future()
         self._post(Resume(decisions, future))
         return future
 
@@ -223,7 +223,7 @@ class AgentRef(pykka.ActorRef[AgentActor]):
         signal = StopSignal(
             StopReason.USER_REQUESTED, message, {} if context is None else context, source="cancel"
         )
-        future: Future[Outcome | None] = Future()
+        future: Future[Outcome | None] = self._future()
         self._post(Cancel(signal, future))
         return future
 
@@ -236,13 +236,13 @@ class AgentRef(pykka.ActorRef[AgentActor]):
         """
         if not isinstance(reason, str) or not reason:
             raise UsageError(f"`reason` must be text and not empty, got {reason!r}")
-        future: Future[None] = Future()
+        future: Future[None] = self._future()
         self._post(Pause(reason, future))
         return future
 
     def unpause(self) -> Future[None]:
         """Continue a paused run where it is."""
-        future: Future[None] = Future()
+        future: Future[None] = self._future()
         self._post(Unpause(future))
         return future
 
@@ -251,7 +251,7 @@ class AgentRef(pykka.ActorRef[AgentActor]):
 
         The future raises `NotInterrupted` if no run is quarantined.
         """
-        future: Future[Outcome] = Future()
+        future: Future[Outcome] = self._future()
         self._post(Retry(future))
         return future
 
@@ -260,7 +260,7 @@ class AgentRef(pykka.ActorRef[AgentActor]):
 
         For a caller that did not start the run: after `runtime.recover()`, or after `send`.
         """
-        future: Future[Outcome | None] = Future()
+        future: Future[Outcome | None] = self._future()
         self._post(WaitOutcome(future))
         return future
 
@@ -275,7 +275,7 @@ class AgentRef(pykka.ActorRef[AgentActor]):
             message: any object; it is not stored.
 
         """
-        future: Future[None] = Future()
+        future: Future[None] = self._future()
         self._post(Notify(middleware, message, future))
         return future
 
@@ -285,7 +285,7 @@ class AgentRef(pykka.ActorRef[AgentActor]):
         The events so far cannot be read afterwards: `events(after=0)` begins with a `Gap`. Waits
         until no run is under way.
         """
-        future: Future[None] = Future()
+        future: Future[None] = self._future()
         self._post(Compact(future))
         return future
 
@@ -329,7 +329,7 @@ class AgentRef(pykka.ActorRef[AgentActor]):
 
         The future raises `UsageError` if there is none.
         """
-        future: Future[None] = Future()
+        future: Future[None] = self._future()
         self._post(RecordFact(Revoked(tool_name=tool), future))
         return future
 
@@ -343,7 +343,7 @@ class AgentRef(pykka.ActorRef[AgentActor]):
             how: what was found out, for the record.
 
         """
-        future: Future[None] = Future()
+        future: Future[None] = self._future()
         self._post(RecordFact(Settled(call_key=call_key, how=how), future))
         return future
 
@@ -371,7 +371,7 @@ class AgentRef(pykka.ActorRef[AgentActor]):
 
         Raises:
             TimeoutError: if `timeout` passes.
-            WouldDeadlock: with `block` where an event loop runs, or inside the agent's own run.
+            WouldDeadlock: with `block` on the runtime's event loop, or inside the agent's own run.
 
         """
         future = self.run(message)
@@ -399,15 +399,15 @@ class AgentRef(pykka.ActorRef[AgentActor]):
             True if it was in memory; with `block=False` the future of that.
 
         Raises:
-            WouldDeadlock: with `block` inside the agent's own run, or where an event loop runs.
+            WouldDeadlock: with `block` inside the agent's own run, or on the runtime's event loop.
             TimeoutError: if `timeout` passes.
 
         """
         if block:
-            if self.id in running_agents.get():
+            if self._slot.key in running_agents.get():
                 raise WouldDeadlock(what="stop", remedy="use stop(block=False) inside its own run")
-            refuse_on_a_loop("stop", "await stop(block=False)")
-        future: Future[bool] = Future()
+            refuse_on_its_loop(self._slot.services.loop, "stop", "await stop(block=False)")
+        future: Future[bool] = self._future()
         if self.is_alive() and self._slot.status is not Status.PASSIVE:
             self._post(Passivate(future))
         else:
@@ -418,8 +418,11 @@ class AgentRef(pykka.ActorRef[AgentActor]):
         if self._slot.services.process != os.getpid():
             raise ForkedRuntime
 
+    def _future(self) -> Future[Any]:
+        return Future(self._slot.services.loop)
+
     def _query(self, what: Any) -> Future[Any]:
-        future: Future[Any] = Future()
+        future: Future[Any] = self._future()
         self._post(Query(future, what))
         return future
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from understudy.actors.activation import RunTaskResult
 from understudy.actors.agent_slot import AgentSlot, running_agents
+from understudy.actors.messages import AgentKey
 from understudy.outcomes import Outcome
 from understudy.run.run import AttemptEnded
 from understudy.stopping import StopSignal
@@ -17,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 def start_run_task(
-    slot: AgentSlot, coroutine: Coroutine[Any, Any, Outcome], callers: tuple[str, ...]
+    slot: AgentSlot, coroutine: Coroutine[Any, Any, Outcome], callers: tuple[AgentKey, ...]
 ) -> None:
     """Run the coroutine in a task. Its result is left in the activation for the actor to look at.
 
@@ -41,10 +42,10 @@ def start_run_task(
 
 
 async def _run(
-    slot: AgentSlot, coroutine: Coroutine[Any, Any, Outcome], callers: tuple[str, ...]
+    slot: AgentSlot, coroutine: Coroutine[Any, Any, Outcome], callers: tuple[AgentKey, ...]
 ) -> None:
     """Run to an outcome. Nothing is raised: a `SystemExit` in a task would end the loop."""
-    running_agents.set((*callers, slot.id))
+    running_agents.set((*callers, slot.key))
     try:
         result = RunTaskResult(outcome=await coroutine)
     except AttemptEnded:
