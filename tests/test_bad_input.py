@@ -316,12 +316,6 @@ async def test_the_sync_forms_on_the_loop_of_a_runtime_say_what_to_await(what: s
 # ------------------------------------------------------------------------- models
 
 
-@pytest.mark.parametrize("name", ["nonsense:model", "no-such-model"])
-def test_an_unknown_model_name_is_an_error_naming_it(name: str) -> None:
-    with pytest.raises(UsageError, match=f"'{name}' cannot be used: ."):
-        Agent("a", name).execute_sync("go")
-
-
 def test_an_unknown_fallback_is_an_error_before_the_model_is_asked() -> None:
     """R8: not only when the fallback is due."""
     model = ScriptedModel(["done"])

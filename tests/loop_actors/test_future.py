@@ -457,6 +457,15 @@ async def test_get_on_the_loop_that_settles_it_would_deadlock_unless_the_value_i
     assert issubclass(WouldDeadlock, UsageError)
 
 
+def test_what_its_value_would_have_says_to_wait_for_it_first() -> None:
+    for future in (Future(), settled("text"), settled("text").map(str)):
+        with pytest.raises(AttributeError, match=r"'text'.*`await` it, or call \.get\(\)"):
+            _ = future.text  # type: ignore[union-attr]  # a type checker says it, too
+        with pytest.raises(AttributeError, match=r"'_repr_html_'$"):
+            _ = future._repr_html_  # type: ignore[union-attr]  # what a notebook looks for
+        assert not hasattr(future, "__deepcopy__")
+
+
 def test_its_repr_says_how_it_stands() -> None:
     failed: Future[int] = Future()
     failed.set_exception((KeyError, KeyError(), None))

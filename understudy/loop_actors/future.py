@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable
 from types import TracebackType
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import pykka
 
@@ -74,6 +74,14 @@ class Future(pykka.Future[T]):
 
     def __repr__(self) -> str:
         return f"<understudy.Future: {('pending', 'value', 'exception')[self._state]}>"
+
+    if not TYPE_CHECKING:  # a type checker knows that a future is no value
+
+        def __getattr__(self, name: str) -> Any:
+            error = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if not name.startswith("_"):
+                error = f"{error}: its value comes later. `await` it, or call .get() on it, first"
+            raise AttributeError(error, name=name, obj=self)
 
     def done(self) -> bool:
         """True when `get` would return or raise without waiting."""
