@@ -498,10 +498,11 @@ async def test_the_body_of_async_with_raises_as_it_would_without() -> None:
         lambda ref: ref.extract("nothing", "x"),
         lambda ref: ref.proxy(),
         lambda ref: ref.events(after="1"),
+        lambda ref: ref.events(after=-1),
         lambda ref: ref.run("x", message_id=3),
         lambda ref: ref.send("x", message_id=3),
     ],
-    ids=range(19),
+    ids=range(20),
 )
 async def test_what_the_caller_does_wrong_is_raised_at_once_and_nothing_runs(
     wrong: Callable[[AgentRef], object],

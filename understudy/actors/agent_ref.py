@@ -316,12 +316,14 @@ class AgentRef(pykka.ActorRef[AgentActor]):
         when the runtime stops; call `close()` on the subscription to end it earlier.
 
         Raises:
-            UsageError: if `after` is not a number.
+            UsageError: if `after` is not a number from 0 on.
 
         """
         self._refuse_in_fork()
-        if not isinstance(after, int) or isinstance(after, bool):
-            raise UsageError(f"`after` must be the number of an event, got {after!r}")
+        if not isinstance(after, int) or isinstance(after, bool) or after < 0:
+            raise UsageError(
+                f"`after` must be the number of an event, or 0 for all of them, got {after!r}"
+            )
         return self._slot.subscribe(after)
 
     def revoke(self, tool: str) -> Future[None]:
