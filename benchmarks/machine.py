@@ -43,9 +43,12 @@ def machine_line() -> str:
         start = time.perf_counter()
         sum(i * i for i in range(10**6))
         times.append((time.perf_counter() - start) * 1e3)
+    load = "unknown"
+    if sys.platform != "win32":
+        load = f"{os.getloadavg()[0]:.1f}"
     return (
         f"{platform.python_implementation()} {platform.python_version()}, {platform.system()} "
-        f"{platform.machine()}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}, "
+        f"{platform.machine()}, {os.cpu_count()} CPUs, load {load}, "
         f"a loop of 10^6 multiplications {median(times):.0f} ms"
     )
 

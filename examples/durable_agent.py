@@ -20,6 +20,7 @@ from understudy.models import ScriptedRequest
 
 SECONDS = 60
 BANK = Path("durable_agent.bank")
+KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # on Windows any signal kills at once
 
 
 @tool
@@ -40,7 +41,7 @@ def refund(ctx: ToolContext, order_id: str, amount: float) -> str:
     BANK.write_text("\n".join(dict.fromkeys([*paid, ctx.call_key])))
     if ctx.deps["crash"]:
         print("  ... and now this process is killed", flush=True)
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), KILL)
     return f"refunded {amount:.2f} for order {order_id}"
 
 

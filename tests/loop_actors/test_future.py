@@ -417,13 +417,31 @@ def test_setting_a_future_that_a_closed_loop_awaited_does_nothing_else() -> None
 # On a loop
 
 
-async def test_get_on_a_running_loop_would_deadlock_unless_the_value_is_there() -> None:
+async def test_get_on_a_running_loop_waits_for_what_another_one_settles() -> None:
+    other = asyncio.new_event_loop()
+    future: Future[str] = Future(other)
+    derived = settled(1).join(future.map(str.upper))
+    for waiting in (future, derived):
+        with pytest.raises(pykka.Timeout):
+            waiting.get(timeout=0)
+    other.call_soon(future.set, "x")
+    join = in_thread(lambda: other.run_until_complete(wait_for(future)))
+    assert derived.get(timeout=30) == [1, "X"]
+    assert join() == "x"
+    other.close()
+
+
+async def test_get_on_the_loop_that_settles_it_would_deadlock_unless_the_value_is_there() -> None:
+    """That loop, or any, where it is not known which one that is."""
     pending: Future[int] = Future()
     hooked: Future[int] = Future()
     hooked.set_get_hook(lambda _timeout: 1)
     foreign: pykka.ThreadingFuture[int] = pykka.ThreadingFuture()
+    here: Future[int] = Future(asyncio.get_running_loop())
     for future in (
         pending,
+        here,
+        here.map(str),
         hooked,
         pending.map(str),
         settled(1).join(hooked),
@@ -437,6 +455,15 @@ async def test_get_on_a_running_loop_would_deadlock_unless_the_value_is_there() 
     assert settled(1).map(str).get() == "1"
     assert await hooked == hooked.get() == 1
     assert issubclass(WouldDeadlock, UsageError)
+
+
+def test_what_its_value_would_have_says_to_wait_for_it_first() -> None:
+    for future in (Future(), settled("text"), settled("text").map(str)):
+        with pytest.raises(AttributeError, match=r"'text'.*`await` it, or call \.get\(\)"):
+            _ = future.text  # type: ignore[union-attr]  # a type checker says it, too
+        with pytest.raises(AttributeError, match=r"'_repr_html_'$"):
+            _ = future._repr_html_  # type: ignore[union-attr]  # what a notebook looks for
+        assert not hasattr(future, "__deepcopy__")
 
 
 def test_its_repr_says_how_it_stands() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import threading
 from dataclasses import FrozenInstanceError
 from functools import partial
@@ -13,7 +14,15 @@ import pytest
 
 from tests.support.loop_actors import Actor, ended
 from tests.support.loops import own_tasks, until
-from understudy.actors import Down, Future, LoopActor, LoopActorRegistry, async_hook
+from understudy.actors import (
+    Down,
+    Future,
+    LoopActor,
+    LoopActorRegistry,
+    LoopThread,
+    async_hook,
+    loop_for_start,
+)
 from understudy.errors import WouldDeadlock
 
 
@@ -105,7 +114,7 @@ def test_an_ask_that_times_out_says_so_and_the_message_is_still_handled() -> Non
     assert notes == ["start", "slow", "stop"]
 
 
-async def test_to_block_on_a_running_loop_would_deadlock_and_sends_nothing() -> None:
+async def test_to_block_on_the_actors_own_loop_would_deadlock_and_sends_nothing() -> None:
     notes: list[Any] = []
     ref = Actor.start(notes)
     with pytest.raises(WouldDeadlock, match="await"):
@@ -119,6 +128,28 @@ async def test_to_block_on_a_running_loop_would_deadlock_and_sends_nothing() -> 
     await asyncio.sleep(0)
     assert notes == ["start"]
     assert await ref.stop(block=False) is True
+
+
+async def test_to_block_on_another_loop_waits_for_the_actors() -> None:
+    """As a notebook does, whose loop runs in each cell: the actor's own loop goes on."""
+    notes: list[Any] = []
+    context = contextvars.copy_context()
+    with_a_loop = LoopThread()
+    context.run(loop_for_start.set, with_a_loop.start())
+    ref = context.run(Actor.start, notes)
+    assert ref.ask("asked", timeout=30) == "asked"
+    ref.proxy().notes = notes
+    assert ref.proxy().notes.get(timeout=30) is notes
+    assert ref.ask("later", block=False).map(str.upper).get(timeout=30) == "LATER"
+
+    own = Actor.start()
+    with pytest.raises(WouldDeadlock):
+        LoopActorRegistry.stop_all()
+    assert ref.is_alive(), "none is stopped where one would block"
+    await own.stop(block=False)
+    assert LoopActorRegistry.stop_all(timeout=30) == [True]
+    assert notes == ["start", "asked", "later", "stop"]
+    with_a_loop.stop(30)
 
 
 def test_a_handler_that_would_block_its_own_loop_fails_at_once() -> None:

@@ -89,11 +89,26 @@ def test_without_drops_a_step() -> None:
     assert AgentExecution().without("check_pause").step_names == (*STEPS[:2], *STEPS[3:])
 
 
-def test_changing_a_mode_makes_a_new_one_of_the_same_name() -> None:
+def test_changing_a_mode_makes_a_new_one_of_the_same_name_that_prints_as_changed() -> None:
     mode = AgentExecution()
     changed = mode.without("check_pause").replacing("call_llm", look)
     assert mode.step_names == STEPS
-    assert repr(changed).startswith("AgentExecution(check_stop → look → check_interrupts")
+    assert repr(mode).startswith("AgentExecution(check_stop → call_llm → ")
+    assert changed.name == mode.name, "it is part of fingerprints that are stored"
+    assert repr(changed).startswith("changed AgentExecution(check_stop → look → check_interrupts")
+
+
+@pytest.mark.parametrize(
+    ("step", "told"),
+    [
+        (lambda run: None, "'<lambda>' is a plain one"),
+        (str.upper, "'upper' is a plain one"),
+        ("look", "got 'look'"),
+    ],
+)
+def test_a_step_that_is_not_async_is_named(step: Any, told: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(f"must be an async function, {told}")):
+        AgentExecution().inserting(after="call_llm", step=step)
 
 
 @pytest.mark.parametrize(

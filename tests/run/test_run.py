@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import pytest
@@ -575,3 +576,16 @@ def test_a_pause_comes_before_an_approval_of_the_same_reply() -> None:
     assert isinstance(
         agent.resume_sync(interrupted.state, interrupted.decide(approve())), Completed
     )
+
+
+async def test_an_outcome_that_is_taken_for_another_one_says_what_the_run_came_to() -> None:
+    failed = await Agent("a", ScriptedModel([OSError("no network")])).execute("go")
+    with pytest.raises(AttributeError, match=r"'Failed'.*'text'\. Failed after.*no network.*Match"):
+        _ = failed.text  # type: ignore[union-attr]  # a type checker says it, too
+    done = await Agent("a", ScriptedModel(["Done."])).execute("go")
+    with pytest.raises(AttributeError, match=r"'Completed'.*'requests'\. Completed after"):
+        _ = done.requests  # type: ignore[union-attr]
+    with pytest.raises(AttributeError, match=r"no attribute 'txet'$"):
+        _ = done.txet  # type: ignore[union-attr]
+    assert not hasattr(failed, "__dict__")
+    assert pickle.loads(pickle.dumps(done)) == done

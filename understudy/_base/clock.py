@@ -6,6 +6,7 @@ Replace it to simulate or repeat a run: `agent.execute(..., clock=my_clock, new_
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable
 from datetime import datetime, timezone
@@ -45,8 +46,8 @@ def new_random_id() -> str:
 
 def suspend_aware_seconds() -> float:
     """Seconds since some fixed point, including those for which the machine was suspended."""
-    return time.clock_gettime(_SUSPEND_AWARE)
-
-
-# Only Linux has this clock; elsewhere the monotonic one comes nearest.
-_SUSPEND_AWARE = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    if sys.platform == "win32":
+        return time.monotonic()  # it counts them there
+    if sys.platform == "linux":
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.clock_gettime(time.CLOCK_MONOTONIC)  # of macOS, which counts them

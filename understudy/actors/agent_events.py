@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import enum
 import os
 import threading
@@ -147,17 +148,25 @@ class EventLog:
         """Whether there is a subscription now: only then is a model's reply streamed."""
         return bool(self._subscriptions)
 
-    def subscribe(self, after: int, read: ReadEvents, *, keeps: object = None) -> Subscription:
+    def subscribe(
+        self,
+        after: int,
+        read: ReadEvents,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        keeps: object = None,
+    ) -> Subscription:
         """The events after number `after`, then those to come: no gap, no duplicate.
 
         Args:
             after: the number of the last event that the subscriber has.
             read: reads the earlier events from the store.
+            loop: the loop on which events are emitted.
             keeps: what the subscription keeps in memory, so that this log goes on emitting.
 
         """
         with self._lock:
-            subscription = Subscription(self, after, keeps)
+            subscription = Subscription(self, after, loop, keeps)
             if self._closed:
                 subscription._end()
             else:
@@ -187,8 +196,11 @@ class Subscription:
     It ends when the runtime stops. Call `close()` to end it earlier.
     """
 
-    def __init__(self, log: EventLog, after: int, keeps: object = None) -> None:
+    def __init__(
+        self, log: EventLog, after: int, loop: asyncio.AbstractEventLoop, keeps: object
+    ) -> None:
         self._log = log
+        self._loop = loop
         self._keeps = keeps
         self._process = os.getpid()
         self._after = after
@@ -241,7 +253,7 @@ class Subscription:
             if self._process != os.getpid():
                 raise ForkedRuntime
             if self._changed is None:
-                self._changed = Future()
+                self._changed = Future(self._loop)
             return self._changed
 
     def _stored_events_read(self, read: list[AgentEvent] | BaseException) -> None:

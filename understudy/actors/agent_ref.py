@@ -38,7 +38,7 @@ from understudy.agent.value_of_tool import refuse_until, value_of
 from understudy.errors import ForkedRuntime, UsageError, WouldDeadlock
 from understudy.history import HistoryPage, check_page
 from understudy.interrupts import Decision, DecisionRecord
-from understudy.loop_actors.future import Future, refuse_on_a_loop
+from understudy.loop_actors.future import Future, refuse_on_its_loop
 from understudy.loop_actors.monitor import Lifetime
 from understudy.models.messages import UserInput, user_message
 from understudy.outcomes import OutcomeOf
@@ -135,7 +135,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         """
         slot = self._slot
-        if slot.id in running_agents.get():
+        if slot.key in running_agents.get():
             raise WouldDeadlock(what="run", remedy=f"use send() from inside agent {slot.id!r}")
         if if_interrupted not in ("withdraw", "error"):
             raise UsageError(
@@ -150,7 +150,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             deadline=deadline,
             early_stopping_prompt=early_stopping_prompt,
         )
-        future: Future[OutcomeOf[OutputT_co]] = Future()
+        future: Future[OutcomeOf[OutputT_co]] = self._future()
         request = RunRequest(
             message=user_message(input, at=slot.services.clock.now()),
             choices=choices,
@@ -182,13 +182,13 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         """
         _check_message_id(message_id)
-        future: Future[str] = Future()
+        future: Future[str] = self._future()
         self._post(
             Send(
                 user_message(input, at=self._slot.services.clock.now()),
                 message_id or self._slot.services.new_id(),
                 steer,
-                self._slot.id in running_agents.get(),
+                self._slot.key in running_agents.get(),
                 future,
             )
         )
@@ -210,7 +210,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         """
         refuse_inside_run()
-        future: Future[OutcomeOf[OutputT_co]] = Future()
+        future: Future[OutcomeOf[OutputT_co]] = self._future()
         self._post(Resume(decisions, future))
         return future
 
@@ -273,7 +273,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         signal = StopSignal(
             StopReason.USER_REQUESTED, message, {} if context is None else context, source="cancel"
         )
-        future: Future[OutcomeOf[OutputT_co] | None] = Future()
+        future: Future[OutcomeOf[OutputT_co] | None] = self._future()
         self._post(Cancel(signal, future))
         return future
 
@@ -285,13 +285,13 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         """
         checked_text(reason, what="`reason`")
-        future: Future[None] = Future()
+        future: Future[None] = self._future()
         self._post(Pause(reason, future))
         return future
 
     def unpause(self) -> Future[None]:
         """Continue a paused run where it is."""
-        future: Future[None] = Future()
+        future: Future[None] = self._future()
         self._post(Unpause(future))
         return future
 
@@ -300,7 +300,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         The future raises `NotInterrupted` if no run is quarantined.
         """
-        future: Future[OutcomeOf[OutputT_co]] = Future()
+        future: Future[OutcomeOf[OutputT_co]] = self._future()
         self._post(Retry(future))
         return future
 
@@ -309,7 +309,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         For a caller that did not start the run: after `runtime.recover()`, or after `send`.
         """
-        future: Future[OutcomeOf[OutputT_co] | None] = Future()
+        future: Future[OutcomeOf[OutputT_co] | None] = self._future()
         self._post(WaitOutcome(future))
         return future
 
@@ -324,7 +324,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             message: any object; it is not stored.
 
         """
-        future: Future[None] = Future()
+        future: Future[None] = self._future()
         self._post(Notify(middleware, message, future))
         return future
 
@@ -334,7 +334,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         The events so far cannot be read afterwards: `events(after=0)` begins with a `Gap`. Waits
         until no run is under way.
         """
-        future: Future[None] = Future()
+        future: Future[None] = self._future()
         self._post(Compact(future))
         return future
 
@@ -365,12 +365,14 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         when the runtime stops; call `close()` on the subscription to end it earlier.
 
         Raises:
-            UsageError: if `after` is not a number.
+            UsageError: if `after` is not a number from 0 on.
 
         """
         self._refuse_in_fork()
-        if not isinstance(after, int) or isinstance(after, bool):
-            raise UsageError(f"`after` must be the number of an event, got {after!r}")
+        if not isinstance(after, int) or isinstance(after, bool) or after < 0:
+            raise UsageError(
+                f"`after` must be the number of an event, or 0 for all of them, got {after!r}"
+            )
         return self._slot.subscribe(after)
 
     def revoke(self, tool: str) -> Future[None]:
@@ -382,7 +384,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             tool: its name; for a tool of an agent inside this one, `agent/.../tool`.
 
         """
-        future: Future[None] = Future()
+        future: Future[None] = self._future()
         self._post(RecordFact(Revoked(tool_name=tool), future))
         return future
 
@@ -400,7 +402,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         """
         checked_text(how, what="`how`", may_be_empty=True)
-        future: Future[None] = Future()
+        future: Future[None] = self._future()
         self._post(RecordFact(Settled(call_key=call_key, how=how), future))
         return future
 
@@ -428,7 +430,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         Raises:
             TimeoutError: if `timeout` passes.
-            WouldDeadlock: with `block` where an event loop runs, or inside the agent's own run.
+            WouldDeadlock: with `block` on the runtime's event loop, or inside the agent's own run.
 
         """
         future = self.run(message)
@@ -456,15 +458,15 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             True if it was in memory; with `block=False` the future of that.
 
         Raises:
-            WouldDeadlock: with `block` inside the agent's own run, or where an event loop runs.
+            WouldDeadlock: with `block` inside the agent's own run, or on the runtime's event loop.
             TimeoutError: if `timeout` passes.
 
         """
         if block:
-            if self.id in running_agents.get():
+            if self._slot.key in running_agents.get():
                 raise WouldDeadlock(what="stop", remedy="use stop(block=False) inside its own run")
-            refuse_on_a_loop("stop", "await stop(block=False)")
-        future: Future[bool] = Future()
+            refuse_on_its_loop(self._slot.services.loop, "stop", "await stop(block=False)")
+        future: Future[bool] = self._future()
         if self.is_alive() and self._slot.status is not Status.PASSIVE:
             self._post(Passivate(future))
         else:
@@ -501,8 +503,11 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         if self._slot.services.process != os.getpid():
             raise ForkedRuntime
 
+    def _future(self) -> Future[Any]:
+        return Future(self._slot.services.loop)
+
     def _query(self, what: Any) -> Future[Any]:
-        future: Future[Any] = Future()
+        future: Future[Any] = self._future()
         self._post(Query(future, what))
         return future
 

@@ -25,7 +25,7 @@ from understudy.actors.agent_events import (
     StatusChanged,
     Subscription,
 )
-from understudy.actors.messages import AgentMessage, Expecting
+from understudy.actors.messages import AgentKey, AgentMessage, Expecting
 from understudy.actors.phase import NEXT_PHASES, Phase
 from understudy.actors.services import RuntimeServices
 from understudy.actors.stored_agents import stored_events, stored_history
@@ -43,10 +43,10 @@ from understudy.state.records import Record, StatusNoted
 logger: logging.Logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
-running_agents: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar(
+running_agents: contextvars.ContextVar[tuple[AgentKey, ...]] = contextvars.ContextVar(
     "running_agents", default=()
 )
-"""The ids of the agents in whose runs this code runs, outermost first."""
+"""The agents in whose runs this code runs, outermost first."""
 
 
 class AgentSlot:
@@ -110,6 +110,11 @@ class AgentSlot:
         what = f" of agent {self.agent.name!r}" if self.agent is not None else ""
         return f"<agent {self.id!r}{what}, {self.status.value}>"
 
+    @property
+    def key(self) -> AgentKey:
+        """Tells it from an agent of the same id in another runtime."""
+        return self.services, self.id
+
     # ------------------------------------------------------------------- from any thread
 
     def post(self, message: AgentMessage) -> None:
@@ -119,7 +124,7 @@ class AgentSlot:
 
     def subscribe(self, after: int) -> Subscription:
         """Its events after a number, then those to come."""
-        return self.log.subscribe(after, self._read_events, keeps=self)
+        return self.log.subscribe(after, self._read_events, loop=self.services.loop, keeps=self)
 
     def _read_events(self, after: int, on_read: OnEventsRead) -> None:
         async def read() -> None:

@@ -16,6 +16,9 @@ from understudy.run.until_tool import UntilTool
 from understudy.state.records import Revoked, Settled
 from understudy.stopping import StopSignal
 
+AgentKey = tuple[object, str]
+"""An agent of one of this process's runtimes: the runtime's services, and the agent's id."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunChoices:
@@ -58,8 +61,8 @@ class RunRequest:
     message_id: str | None
     """Given by the caller: a second request with the same id waits for the first one's run."""
     refuse_if_interrupted: bool = False
-    callers: tuple[str, ...] = ()
-    """The ids of the agents in whose runs this was requested. They wait for this run."""
+    callers: tuple[AgentKey, ...] = ()
+    """The agents in whose runs this was requested. They wait for this run."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from understudy._base.causes import cause_of
 from understudy.actors.activation import Activation, QueuedRun
 from understudy.actors.agent_events import Status
 from understudy.actors.agent_slot import AgentSlot
-from understudy.actors.messages import Cancel, Resume, RunRequest, Send
+from understudy.actors.messages import AgentKey, Cancel, Resume, RunRequest, Send
 from understudy.actors.phase import Phase
 from understudy.actors.replies import (
     answer_when_durable,
@@ -308,7 +308,7 @@ class RunDriver:
         parts = [part for queued in messages for part in queued.message.parts]
         ids = [queued.message_id for queued in messages]
         options = activation.agent.run_options()
-        callers: tuple[str, ...] = ()
+        callers: tuple[AgentKey, ...] = ()
         if queued_run is not None:
             request, options = queued_run.request, queued_run.options
             callers = request.callers
@@ -372,7 +372,7 @@ class RunDriver:
         self,
         phase: Phase,
         coroutine: Coroutine[Any, Any, Outcome],
-        callers: tuple[str, ...] = (),
+        callers: tuple[AgentKey, ...] = (),
     ) -> None:
         try:
             self._slot.set_status(Status.RUNNING)

@@ -10,6 +10,7 @@ from typing import Any
 from understudy._base.json_values import shown
 from understudy.actors.activation import Activation, RunTaskResult
 from understudy.actors.agent_slot import AgentSlot, running_agents
+from understudy.actors.messages import AgentKey
 from understudy.outcomes import Outcome
 from understudy.run.run import AttemptEnded
 from understudy.stopping import StopSignal
@@ -18,7 +19,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 def start_run_task(
-    slot: AgentSlot, coroutine: Coroutine[Any, Any, Outcome], callers: tuple[str, ...]
+    slot: AgentSlot, coroutine: Coroutine[Any, Any, Outcome], callers: tuple[AgentKey, ...]
 ) -> None:
     """Run the coroutine in a task. Its result is left in the activation for the actor to look at.
 
@@ -45,10 +46,10 @@ async def _run(
     slot: AgentSlot,
     activation: Activation,
     coroutine: Coroutine[Any, Any, Outcome],
-    callers: tuple[str, ...],
+    callers: tuple[AgentKey, ...],
 ) -> None:
     """Run to an outcome. Nothing is raised: a `SystemExit` in a task would end the loop."""
-    running_agents.set((*callers, slot.id))
+    running_agents.set((*callers, slot.key))
     try:
         result = RunTaskResult(outcome=await coroutine)
     except AttemptEnded:

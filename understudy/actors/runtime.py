@@ -27,7 +27,7 @@ from understudy.agent.agent import Agent
 from understudy.errors import ForkedRuntime, UsageError, WouldDeadlock
 from understudy.journal import Store
 from understudy.journal.opening import Durability, open_store
-from understudy.loop_actors.future import Future, refuse, refuse_on_a_loop
+from understudy.loop_actors.future import Future, refuse, refuse_on_its_loop
 from understudy.loop_actors.loop_thread import LoopThread
 from understudy.loop_actors.supervisor import SupervisorTree
 
@@ -190,9 +190,11 @@ class Runtime:
         Args:
             timeout: seconds for the steps in progress; then they are cut off, as by a crash.
 
+        Raises:
+            WouldDeadlock: inside a run of this runtime, or on its event loop.
+            UsageError: inside `async with`.
+
         """
-        if running_agents.get():
-            raise WouldDeadlock(what="stop", remedy="a run cannot stop the runtime it runs in")
         thread, loop = self._thread, self._loop
         if thread is None:
             if loop is not None:
@@ -203,11 +205,18 @@ class Runtime:
         if self._process != os.getpid():
             return  # the loop's thread is the parent's
         if loop is not None:
-            refuse_on_a_loop("stop", "call it from a thread")
-            seconds = self._stop_timeout if timeout is None else timeout
-            self._on(loop, self._close(seconds)).result()
-        self._end_thread(thread)
-        self._thread = None
+            if any(services is self._agent_host.services for services, _ in running_agents.get()):
+                raise WouldDeadlock(what="stop", remedy="a run cannot stop the runtime it runs in")
+            refuse_on_its_loop(loop, "stop", "call it from another thread")
+        try:
+            if loop is not None:
+                seconds = self._stop_timeout if timeout is None else timeout
+                self._on(loop, self._close(seconds)).result()
+        finally:
+            # Also where Ctrl-C interrupts the wait: what is left is cut off, and the store is
+            # closed (test_a_second_interrupt_cuts_off_what_the_first_waits_for).
+            self._end_thread(thread)
+            self._thread = None
 
     def _end_thread(self, thread: LoopThread) -> None:
         """End the loop. Code of the application that goes on keeps its thread, and is left to it.
@@ -407,7 +416,8 @@ class Runtime:
 
     def _call(self, function: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
         """Call it on the loop; the future resolves to what it returns or raises."""
-        future: Future[T] = Future()
+        loop = self._running_loop()
+        future: Future[T] = Future(loop)
 
         async def go() -> None:
             try:
@@ -424,7 +434,6 @@ class Runtime:
                 future.set(value)
 
         gone = UsageError("the runtime stopped before it answered")
-        loop = self._running_loop()
 
         def begin() -> None:
             self._agent_host.activator.start_task(go()).add_done_callback(

@@ -17,6 +17,7 @@ from typing_extensions import TypeForm
 
 from understudy._base.clock import Clock, NewId
 from understudy._base.json_values import checked_text
+from understudy._base.run_sync import run_sync
 from understudy._base.type_variables import DepsT, DepsT_contra, OutputT_co
 from understudy.agent.build_definition import (
     build_definition,
@@ -33,9 +34,10 @@ from understudy.agent.runner import (
 )
 from understudy.agent.streaming import streamed
 from understudy.agent.value_of_tool import refuse_until, value_of
-from understudy.errors import UsageError
+from understudy.errors import UsageError, WouldDeadlock
 from understudy.events import Event
 from understudy.journal import Journal
+from understudy.loop_actors.live_actors import has_actors
 from understudy.middleware.base import Middleware
 from understudy.middleware.human_in_the_loop import Rule
 from understudy.models.messages import UserInput
@@ -315,10 +317,15 @@ class Agent(Generic[DepsT_contra, OutputT_co]):
     def execute_sync(
         self, input: UserInput, **options: Unpack[ExecuteOptions[DepsT_contra]]
     ) -> OutcomeOf[OutputT_co]:
-        """`execute` for code without an event loop, with the same options.
+        """`execute` for code that cannot await, with the same options and errors.
+
+        It works in a notebook too: where an event loop runs in this thread, the run has a thread
+        and a loop of its own, with this context, and the loop here stands still until it ends.
+        Ctrl-C cancels the run.
 
         Raises:
-            UsageError: inside a running event loop: use `await agent.execute(...)` there.
+            WouldDeadlock: on the event loop of a `Runtime`, or of other actors, which would stand
+                still with it: use `await agent.execute(...)` there.
 
         """
         return self._sync(lambda: self.execute(input, **options), "execute")
@@ -376,10 +383,11 @@ class Agent(Generic[DepsT_contra, OutputT_co]):
         decisions: Decisions | None = None,
         **options: Unpack[EnvironmentOptions[DepsT_contra]],
     ) -> OutcomeOf[OutputT_co]:
-        """`resume` for code without an event loop, with the same options and errors.
+        """`resume` for code that cannot await, as `execute_sync` is `execute`.
 
         Raises:
-            UsageError: inside a running event loop: use `await agent.resume(...)` there.
+            WouldDeadlock: on the event loop of a `Runtime`, or of other actors: use
+                `await agent.resume(...)` there.
 
         """
         return self._sync(lambda: self.resume(state, decisions, **options), "resume")
@@ -538,13 +546,10 @@ class Agent(Generic[DepsT_contra, OutputT_co]):
                     await clients.enter_async_context(model)
                 return await start()
 
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return asyncio.run(go())
-        raise UsageError(
-            f"{what}_sync was called inside an event loop: await agent.{what}(...) there"
-        )
+        running = asyncio._get_running_loop()  # get_running_loop, but without an exception
+        if running is not None and has_actors(running):
+            raise WouldDeadlock(what=f"{what}_sync", remedy=f"await agent.{what}(...) instead")
+        return run_sync(go)
 
 
 def _both(

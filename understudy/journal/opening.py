@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from typing import Any
 
 from understudy.errors import UsageError
@@ -64,6 +65,11 @@ def open_reader(store: str | Store) -> StoreReader:
 
 
 def _sqlite(url: str, rest: str, durability: Durability) -> Any:
+    if sys.platform == "win32":
+        raise UsageError(
+            f"`store={url!r}` cannot be used on Windows: its lock needs flock. Use 'memory:', "
+            "'postgresql://user@host/database', or the Windows Subsystem for Linux"
+        )
     from understudy.journal.sqlite.backend import SqliteBackend
 
     path = rest.removeprefix("/")

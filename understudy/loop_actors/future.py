@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable
 from types import TracebackType
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import pykka
 
@@ -30,6 +30,9 @@ _PENDING, _VALUE, _ERROR = 0, 1, 2
 
 class Future(pykka.Future[T]):
     """A value that comes later: `.get(timeout=seconds)` in a thread, `await` on any event loop.
+
+    `.get()` also works in a thread whose event loop runs, such as a notebook's: that loop stands
+    still meanwhile. It is refused where the future would be settled on that very loop.
 
     Any number of threads and event loops may wait for the same future. Cancelling an `await` ends
     that wait alone: the computation of the value continues, and so do the other waits.
@@ -52,15 +55,33 @@ class Future(pykka.Future[T]):
     _waiters: dict[object, Callable[[], object]] | None = None
     _get_hook: Callable[[float | None], T] | None = None
     _claimed = False
+    _loop: asyncio.AbstractEventLoop | None = None
 
-    def __init__(self) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        """Make a pending future.
+
+        Args:
+            loop: the event loop on which it will be settled; None if that is not known. Then `get`
+                is refused on every running loop.
+
+        """
         # Not Pykka's __init__: it sets two attributes that are not used here. The lock is
         # re-entrant: a signal handler may run in the middle of `_settle` in the main thread, and
         # settle or read the same future.
         self._lock = threading.RLock()
+        if loop is not None:
+            self._loop = loop
 
     def __repr__(self) -> str:
         return f"<understudy.Future: {('pending', 'value', 'exception')[self._state]}>"
+
+    if not TYPE_CHECKING:  # a type checker knows that a future is no value
+
+        def __getattr__(self, name: str) -> Any:
+            error = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if not name.startswith("_"):
+                error = f"{error}: its value comes later. `await` it, or call .get() on it, first"
+            raise AttributeError(error, name=name, obj=self)
 
     def done(self) -> bool:
         """True when `get` would return or raise without waiting."""
@@ -75,7 +96,8 @@ class Future(pykka.Future[T]):
         Raises:
             TimeoutError: if `timeout` passes; the value may still come. It is also a
                 `pykka.Timeout`.
-            WouldDeadlock: at once, if the future is pending and an event loop runs in this thread.
+            WouldDeadlock: at once, if the future is pending and the event loop that has to settle
+                it runs in this thread.
 
         """
         if self._state == _PENDING:
@@ -185,7 +207,7 @@ class Future(pykka.Future[T]):
         """Return when it is settled, by this thread or by another one."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while self._state == _PENDING:
-            refuse_on_a_loop("get", "await it instead")
+            refuse_on_its_loop(self._loop, "get", "await it instead")
             if self._claim():
                 hook = cast("Callable[[float | None], T]", self._get_hook)
                 self._evaluate(hook, _remaining(deadline))
@@ -318,7 +340,7 @@ class _Derived(Future[T]):
             if self._claim():
                 self._evaluate(self._compute, values)
                 return
-            refuse_on_a_loop("get", "await it instead")
+            refuse_on_its_loop(None, "get", "await it instead")
             if not self._wait(_remaining(deadline)):
                 raise WaitTimeout(f"{timeout} seconds")
 
@@ -354,9 +376,13 @@ def refuse(future: Future[Any], error: BaseException) -> None:
     future._fail(error)
 
 
-def refuse_on_a_loop(what: str, remedy: str) -> None:
-    """Raise `WouldDeadlock` if an event loop runs in this thread."""
-    if asyncio._get_running_loop() is not None:  # get_running_loop, but without an exception
+def refuse_on_its_loop(loop: asyncio.AbstractEventLoop | None, what: str, remedy: str) -> None:
+    """Raise `WouldDeadlock` if `loop`, on which the answer is made, runs in this thread.
+
+    With None it is not known which loop that is: then every running loop may be it.
+    """
+    running = asyncio._get_running_loop()  # get_running_loop, but without an exception
+    if running is not None and (loop is None or loop is running):
         raise WouldDeadlock(what=what, remedy=remedy)
 
 

@@ -52,6 +52,12 @@ def unregister(actor: LiveActor, loop: asyncio.AbstractEventLoop) -> None:
         here.actors.discard(actor)
 
 
+def has_actors(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether an actor of this loop, such as a runtime's, has started and not ended."""
+    here = _by_loop.get(loop)
+    return here is not None and bool(here.actors)
+
+
 def watch_running_loop(loop: asyncio.AbstractEventLoop) -> None:
     """Have the actors of `loop`, which runs in this thread, ended when it shuts down.
 

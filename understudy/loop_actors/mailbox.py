@@ -37,13 +37,14 @@ class Mailbox:
     - The queue exists only while messages wait: an empty one takes 0.8 KB.
     """
 
-    __slots__ = ("_closed", "_context", "_lock", "_loop", "_owner", "_queue", "_scheduled")
+    __slots__ = ("_closed", "_context", "_lock", "_owner", "_queue", "_scheduled", "loop")
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._queue: deque[Envelope[Any]] | None = None
         self._owner: MailboxOwner | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
+        """The loop of its taker; None before `open_on`."""
         self._context: contextvars.Context | None = None
         self._scheduled = False
         self._closed = False
@@ -61,7 +62,7 @@ class Mailbox:
     ) -> None:
         """Schedule the owner's first drain on `loop`, in `context`; earlier puts wait for it."""
         with self._lock:
-            self._loop, self._owner, self._context = loop, owner, context
+            self.loop, self._owner, self._context = loop, owner, context
             self._scheduled = True
         self._schedule()
 
@@ -136,7 +137,7 @@ class Mailbox:
         self._context = None
 
     def _schedule(self) -> bool:
-        owner, loop = self._owner, self._loop
+        owner, loop = self._owner, self.loop
         if owner is None or loop is None:  # closed and released by another thread meanwhile
             return False
         if call_soon_on(loop, owner._drain, context=self._context):

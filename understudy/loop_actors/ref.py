@@ -8,7 +8,7 @@ import pykka
 from pykka._envelope import Envelope
 from pykka.messages import _ActorStop
 
-from understudy.loop_actors.future import Future, refuse_on_a_loop
+from understudy.loop_actors.future import Future, refuse_on_its_loop
 from understudy.loop_actors.mailbox import Mailbox
 from understudy.loop_actors.monitor import Lifetime, Watcher
 
@@ -56,13 +56,14 @@ class LoopActorRef(pykka.ActorRef[A]):
             timeout: seconds to wait; None waits for ever.
 
         Raises:
-            WouldDeadlock: if `block` is true where an event loop runs; nothing is sent.
+            WouldDeadlock: if `block` is true on the actor's own event loop; nothing is sent.
             TimeoutError: if `timeout` passes; the message may still be handled.
 
         """
         if block:
-            refuse_on_a_loop("ask", "await ask(message, block=False)")
+            refuse_on_its_loop(self.actor_inbox.loop, "ask", "await ask(message, block=False)")
         future = cast("Future[Any]", self.actor_class._create_future())
+        future._loop = self.actor_inbox.loop
         if not self.actor_inbox.offer(Envelope(message, reply_to=future)):
             future._fail(pykka.ActorDeadError(f"{self} not found"))
         return future.get(timeout=timeout) if block else future
@@ -81,13 +82,13 @@ class LoopActorRef(pykka.ActorRef[A]):
             `block=False` a future of this.
 
         Raises:
-            WouldDeadlock: if `block` is true where an event loop runs; nothing is sent.
+            WouldDeadlock: if `block` is true on the actor's own event loop; nothing is sent.
             TimeoutError: if `timeout` passes; the actor will still stop.
 
         """
         if block:
-            refuse_on_a_loop("stop", "await stop(block=False)")
-        future = _StopReply()
+            self._refuse_to_wait_for_stop()
+        future = _StopReply(self.actor_inbox.loop)
         if not self.actor_inbox.offer(Envelope(_ActorStop(), reply_to=future)):
             future._answer(False)
         return future.get(timeout=timeout) if block else future
@@ -103,7 +104,7 @@ class LoopActorRef(pykka.ActorRef[A]):
             A future of True once this is done; of False if the actor had ended before.
 
         """
-        future: Future[bool] = Future()
+        future: Future[bool] = Future(self.actor_inbox.loop)
         actor = self._actor_weakref()
         if actor is None:
             future.set(False)
@@ -118,6 +119,9 @@ class LoopActorRef(pykka.ActorRef[A]):
         if the actor has ended already. To monitor again before that changes nothing.
         """
         self.actor_stopped.watch(watcher, self)
+
+    def _refuse_to_wait_for_stop(self) -> None:
+        refuse_on_its_loop(self.actor_inbox.loop, "stop", "await stop(block=False)")
 
     def demonitor(self, watcher: Watcher) -> bool:
         """End a monitor. True: no `Down` will come; False: it came, or there was no monitor."""

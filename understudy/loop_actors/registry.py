@@ -100,12 +100,15 @@ class LoopActorRegistry:
             What `LoopActorRef.stop` returns for each of them.
 
         Raises:
-            WouldDeadlock: if `block` is true where an event loop runs; no actor is stopped.
+            WouldDeadlock: if `block` is true on the event loop of one of them; no actor is stopped.
             TimeoutError: if an actor takes longer than `timeout`; those started before it are
                 not asked to stop.
 
         """
-        stopped = [ref.stop(block=block, timeout=timeout) for ref in reversed(cls.get_all())]
+        refs = cls.get_all()[::-1]
+        for ref in refs if block else ():
+            ref._refuse_to_wait_for_stop()
+        stopped = [ref.stop(block=block, timeout=timeout) for ref in refs]
         return cast("list[bool] | list[Future[bool]]", stopped)
 
     @classmethod

@@ -39,6 +39,9 @@ Step = Callable[[Run[DepsT]], Awaitable[Outcome | None]]
 class Mode(Generic[DepsT_contra]):
     """Named steps in reading order. `repr(mode)` prints the pipeline.
 
+    Its steps never change: `inserting`, `replacing` and `without` return another mode, which prints
+    as "changed".
+
     Args:
         steps: async functions of the run; a step's name is its function's name.
         name: shown by `repr`; by default the name of the class.
@@ -48,6 +51,8 @@ class Mode(Generic[DepsT_contra]):
 
     """
 
+    _changed = False
+
     def __init__(self, steps: Iterable[Step[DepsT_contra]], *, name: str | None = None) -> None:
         self.steps: tuple[Step[DepsT_contra], ...] = tuple(steps)
         self._name = name or type(self).__name__
@@ -55,9 +60,8 @@ class Mode(Generic[DepsT_contra]):
             raise UsageError(f"Mode {self.name!r} has no steps: give at least one")
         for step in self.steps:
             if not _is_async(step):
-                raise UsageError(
-                    f"Mode {self.name!r}: a step must be an async function, got {step!r}"
-                )
+                plain = f"{_name_of(step)!r} is a plain one" if callable(step) else f"got {step!r}"
+                raise UsageError(f"Mode {self.name!r}: a step must be an async function, {plain}")
         names = self.step_names
         for name_ in names:
             if names.count(name_) > 1:
@@ -79,7 +83,8 @@ class Mode(Generic[DepsT_contra]):
         return tuple(_name_of(step) for step in self.steps)
 
     def __repr__(self) -> str:
-        return f"{self.name}({' → '.join(self.step_names)})"
+        changed = "changed " if self._changed else ""
+        return f"{changed}{self.name}({' → '.join(self.step_names)})"
 
     def replacing(self: Mode[DepsT], name: str, step: Step[DepsT]) -> Mode[DepsT]:
         """A mode with `step` in place of the step `name`."""
@@ -105,7 +110,9 @@ class Mode(Generic[DepsT_contra]):
         return self._with((*self.steps[:index], *self.steps[index + 1 :]))
 
     def _with(self, steps: tuple[Step[DepsT], ...]) -> Mode[DepsT]:
-        return Mode(steps, name=self.name)
+        mode = Mode(steps, name=self.name)
+        mode._changed = True
+        return mode
 
     def _index(self, name: str) -> int:
         names = self.step_names

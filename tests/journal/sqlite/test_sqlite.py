@@ -905,7 +905,7 @@ def test_an_sqlite_that_is_too_old_is_told(path: Path, monkeypatch: pytest.Monke
 # ------------------------------------------------------------------------------- options
 
 
-def synchronous(path: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> int:
+def told(path: Path, monkeypatch: pytest.MonkeyPatch, pragma: str, **options: Any) -> int:
     """What SQLite was told, asked on the writer's own connection."""
     made: list[sqlite3.Connection] = []
     connect = sqlite3.connect
@@ -918,7 +918,7 @@ def synchronous(path: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> 
     backend = SqliteBackend(str(path), host="here", **options)
     backend.open()
     backend.reconnect()
-    (level,) = made[-1].execute("PRAGMA synchronous").fetchone()
+    (level,) = made[-1].execute(f"PRAGMA {pragma}").fetchone()
     backend.close()
     return int(level)
 
@@ -927,13 +927,21 @@ def synchronous(path: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> 
 def test_durability_is_what_sqlite_calls_synchronous(
     path: Path, monkeypatch: pytest.MonkeyPatch, durability: Durability, level: int
 ) -> None:
-    assert synchronous(path, monkeypatch, durability=durability) == level
+    assert told(path, monkeypatch, "synchronous", durability=durability) == level
+
+
+@pytest.mark.parametrize(("durability", "full"), [("full", 1), ("normal", 0), ("off", 0)])
+def test_a_sync_reaches_the_disk_on_macos_too(
+    path: Path, monkeypatch: pytest.MonkeyPatch, durability: Durability, full: int
+) -> None:
+    """Its `fsync` stops at the cache of the disk; elsewhere this setting changes nothing."""
+    assert told(path, monkeypatch, "fullfsync", durability=durability) == full
 
 
 def test_a_power_cut_loses_nothing_unless_one_asks_for_it(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert synchronous(path, monkeypatch) == 2
+    assert told(path, monkeypatch, "synchronous") == 2
 
 
 def test_wrong_options_are_told_at_once(path: Path) -> None:

@@ -42,6 +42,8 @@ def connect_writer(
                 remedy="Put the file on a local disk that this user may write to.",
             )
         connection.execute(f"PRAGMA synchronous = {durability}")
+        # Only macOS heeds it: there `fsync` does not wait for the disk's own cache.
+        connection.execute(f"PRAGMA fullfsync = {durability == 'full'}")
         if max_pages is not None:
             connection.execute(f"PRAGMA max_page_count = {max_pages:d}")
     except BaseException:

@@ -24,8 +24,10 @@ from pathlib import Path
 
 from understudy.errors import StoreBroken, StoreInUse
 
-if sys.platform != "win32":
-    import fcntl
+if sys.platform == "win32":
+    raise ImportError("understudy.journal.sqlite needs flock, which Windows does not have")
+
+import fcntl
 
 _logger = logging.getLogger(__name__)
 _MAGIC = b"understudy 1 "
@@ -85,8 +87,6 @@ class SidecarLock:
         return _read(head)
 
     def _open_locked(self) -> int:
-        if sys.platform == "win32":
-            raise OSError(0, "this system has no flock: use a PostgreSQL store")
         while True:
             # Python opens it non-inheritable, so a program that is started does not keep the lock
             # (test_a_program_that_was_started_meanwhile_does_not_keep_the_lock).
@@ -115,7 +115,7 @@ class SidecarLock:
         line = f"{watermark.database} {watermark.mark:020d}\n"
         try:
             os.pwrite(self._file, _MAGIC + line.encode(), 0)
-            os.fsync(self._file)
+            _sync(self._file)
         except OSError as error:
             raise StoreBroken(
                 cause=f"{self.path!r} cannot be written: {error.strerror}",
@@ -170,7 +170,7 @@ class SidecarLock:
             return
         try:
             os.ftruncate(file, _HEAD)
-            os.fsync(file)
+            _sync(file)
         except OSError as error:
             _logger.warning("The sidecar %r cannot be synced: %s", self.path, error)
         os.close(file)
@@ -187,6 +187,13 @@ class SidecarLock:
             # (test_a_fork_leaves_the_store_of_the_parent_alone).
             os.close(self._file)
             self._file = None
+
+
+def _sync(file: int) -> None:
+    if sys.platform == "darwin":  # there `fsync` does not wait for the disk's own cache
+        fcntl.fcntl(file, fcntl.F_FULLFSYNC)
+    else:
+        os.fsync(file)
 
 
 def _read(head: bytes) -> Watermark | None:
@@ -211,5 +218,4 @@ def _abandon_all() -> None:
         lock.abandon_in_child()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_abandon_all)
+os.register_at_fork(after_in_child=_abandon_all)

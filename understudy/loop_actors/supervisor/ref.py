@@ -100,7 +100,7 @@ class SupervisorRef(LoopActorRef[Any]):
             ChildNotRunning: if the child is stopped, or is stopped before its restart.
 
         """
-        answer = ChildAnswer()
+        answer = ChildAnswer(self.actor_inbox.loop)
         message = ProxyCall(attr_path=("_child_when_running",), args=(id, answer), kwargs={})
         if not self.actor_inbox.offer(Envelope(message, reply_to=answer)):
             answer._fail(ActorDeadError(f"{self} not found"))

@@ -1,0 +1,86 @@
+"""Running a coroutine to its end from code that cannot await, also where an event loop runs."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import contextvars
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+def run_sync(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Await `work()` on an event loop of its own, and return what it returns.
+
+    Where no loop runs in this thread, that is done here. Where one runs, as in a notebook, it is
+    done in a thread of its own, with a copy of this context, and this thread waits: its loop stands
+    still meanwhile.
+
+    What interrupts the wait (`KeyboardInterrupt`) cancels the work and is raised when that has
+    ended. A second interrupt does not wait for it.
+    """
+    if asyncio._get_running_loop() is None:  # get_running_loop, but without an exception
+        return asyncio.run(work())
+    elsewhere = _InThread(work)
+    try:
+        elsewhere.start()
+        return elsewhere.result()
+    except BaseException:
+        elsewhere.cancel()
+        raise
+
+
+class _InThread(Generic[T]):
+    """A coroutine that a thread of its own runs to its end."""
+
+    def __init__(self, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        self._work = work
+        self._ended: concurrent.futures.Future[T] = concurrent.futures.Future()
+        self._task: asyncio.Task[Any] | None = None
+        self._cancelled = False
+        # A daemon: a second interrupt leaves it behind, and the process must be able to end.
+        self._thread = threading.Thread(
+            target=contextvars.copy_context().run,
+            args=(self._run,),
+            name="understudy-sync",
+            daemon=True,
+        )
+        self.start = self._thread.start
+
+    def result(self) -> T:
+        """Wait for what the coroutine returns or raises."""
+        return self._ended.result()
+
+    def cancel(self) -> None:
+        """Cancel the coroutine, if it has not ended, and wait until it has."""
+        self._cancelled = True
+        task = self._task
+        if task is not None and not self._ended.done():
+            loop = task.get_loop()
+            try:
+                loop.call_soon_threadsafe(task.cancel)
+            except RuntimeError:  # it has ended meanwhile, and its loop is closed
+                assert loop.is_closed()
+        with contextlib.suppress(RuntimeError):  # it was interrupted, or refused, in its start
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            with asyncio.Runner() as runner:
+                result = runner.run(self._main())
+        except BaseException as error:  # it is raised where the result is waited for
+            self._ended.set_exception(error)
+        else:
+            self._ended.set_result(result)
+
+    async def _main(self) -> T:
+        # The task before the flag, and `cancel` the other way round: one of them sees the other.
+        # A thread that was interrupted in its start does nothing.
+        self._task = asyncio.current_task()
+        if self._cancelled:
+            raise asyncio.CancelledError
+        return await self._work()
