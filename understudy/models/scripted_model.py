@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, M
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from pydantic_ai.messages import (
@@ -19,6 +20,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.native_tools import SUPPORTED_NATIVE_TOOLS, AbstractNativeTool
+from pydantic_ai.profiles import ModelProfile, merge_profile
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
 
@@ -96,13 +98,17 @@ class ScriptedModel(Model):
         name: str = "scripted",
         delta_size: int = 8,
     ) -> None:
-        super().__init__(profile={"supports_json_schema_output": True})
+        super().__init__()
         self._name = name
         self._answer_all = replies if callable(replies) else None
         self._replies: list[ScriptedReply] = [] if callable(replies) else list(replies)
         self._delta_size = delta_size
         self.requests: list[ScriptedRequest] = []
         """The requests so far, oldest first."""
+
+    @cached_property
+    def profile(self) -> ModelProfile:
+        return merge_profile(super().profile, {"supports_json_schema_output": True})
 
     @classmethod
     def supported_native_tools(cls) -> frozenset[type[AbstractNativeTool]]:
