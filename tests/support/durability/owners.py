@@ -30,6 +30,7 @@ from understudy import (
 )
 from understudy._base.clock import suspend_aware_seconds
 from understudy.errors import StoreUnavailable
+from understudy.journal import DatabaseStore
 from understudy.journal.lease import Lease
 from understudy.journal.sqlite.backend import SqliteBackend
 from understudy.middleware import Middleware
@@ -50,9 +51,13 @@ def _agent(*middleware: Middleware) -> Agent:
     return Agent("clerk", ScriptedModel(reply), tools=[book, publish], middleware=list(middleware))
 
 
-def _runtime(folder: Path, log: SideLog, point: Callable[[str], None], *more: Any) -> Runtime:
+def _runtime(
+    folder: Path, log: SideLog, point: Callable[[str], None], *more: Any, patience: float = 30.0
+) -> Runtime:
     stage = Stage(log, point)
-    store = f"sqlite:///{folder}/store.db"
+    store = DatabaseStore(
+        SqliteBackend(f"{folder}/store.db", host=str(os.getpid())), patience=patience
+    )
     return Runtime([_agent(*more)], store=store, deps_for=lambda _: stage)
 
 
@@ -217,7 +222,8 @@ def lapsed(folder: Path, *, broken: str | None = None) -> dict[str, Any]:
     log = SideLog(folder / "log", 0)
 
     async def main() -> None:
-        async with _runtime(folder, log, lambda _: None, _Suspended(suspend)) as runtime:
+        lapsing = _runtime(folder, log, lambda _: None, _Suspended(suspend), patience=0.5)
+        async with lapsing as runtime:
             try:
                 await runtime.spawn("clerk", id=ID).run("go")
             except UnderstudyError:

@@ -87,9 +87,10 @@ class Points:
 
     def _wait(self) -> None:
         time.sleep(self._hold)
+        if self._loop is None:
+            return  # no record was appended yet: there is nothing to show
         for _ in range(TURNS):
             turned = threading.Event()
-            assert self._loop is not None, "a record was appended on it"
             self._loop.call_soon_threadsafe(turned.set)
             turned.wait(TURN_SECONDS)
 
