@@ -28,6 +28,7 @@ from understudy import (
     Outcome,
     Paused,
     Quarantined,
+    Run,
     Runtime,
     ScriptedModel,
     Status,
@@ -40,7 +41,7 @@ from understudy import (
     tool,
 )
 from understudy.journal import Store
-from understudy.middleware import SubAgent
+from understudy.middleware import Middleware, SubAgent
 
 
 @pytest.fixture
@@ -366,6 +367,28 @@ async def test_a_quarantine_outlives_the_runtime_and_only_retry_ends_it(
     async with opened(place.store(), Agent("desk", by_turn("cured"))) as runtime:
         ref = runtime.get("t")
         assert completed(await soon(ref.retry())).text == "cured"
+
+
+async def test_a_quarantined_run_that_has_requests_shows_as_failed_after_a_restart(
+    place: Place, ran: list[str]
+) -> None:
+    """J10: one answer of two was given, and the run crashed by it again and again."""
+
+    class Sick(Middleware):
+        async def on_resume(self, run: Run, decisions: Any) -> None:
+            raise SystemExit("bang")
+
+    async with opened(place.store(), desk(ran, TWO, middleware=[Sick()])) as runtime:
+        ref = runtime.spawn("desk", "t")
+        asked = interrupted(await soon(ref.run("go")))
+        quarantined(await soon(ref.resume({asked.requests[0].id: approve()})))
+        assert ref.status() is Status.FAILED
+    async with opened(place.store(), desk(ran, TWO)) as runtime:
+        ref = runtime.get("t")
+        state = await soon(ref.state())
+        assert state.requests == asked.requests[1:]
+        assert ref.status() is Status.FAILED
+        assert ran == []
 
 
 # ------------------------------------------------------------------ what is not stored

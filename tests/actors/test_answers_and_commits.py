@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.agents import Held, by_turn, completed, interrupted
 from tests.support.held_commits import HeldCommits, turns
-from tests.support.loops import soon
+from tests.support.loops import soon, until
 from tests.support.places import SqlitePlace
 from understudy import (
     Agent,
@@ -722,3 +722,27 @@ async def test_an_actor_that_is_killed_while_it_reads_its_agent_leaves_it_to_the
             await turns()
         completed(await soon(outcome))
         assert woken == ["new"]
+
+
+async def test_who_waits_for_a_run_is_told_where_the_runtime_ends_while_its_agent_is_read_again(
+    sqlite: SqlitePlace,
+) -> None:
+    """A8: the run was halted, and its waiters wait on while the agent is passive."""
+    commits, held = HeldCommits(sqlite.backend()), Held(call("pay"))
+    async with AsyncExitStack() as stack:
+        ref = await Stage(commits, stack).open(model=ScriptedModel([held, "done"]))
+        outcome = ref.run("go")
+        await soon(held.entered.wait())
+        stopped = ref.stop(block=False)
+        held.release.set()
+        assert await soon(stopped)
+        assert not outcome.done()
+        with commits.held():
+            looking = ref.state()
+            await commits.reached()
+            leaving = asyncio.ensure_future(stack.aclose())
+            await until(lambda: outcome.done() and looking.done())
+        await soon(leaving)
+        for future in (outcome, looking):
+            with pytest.raises(pykka.ActorDeadError):
+                await soon(future)

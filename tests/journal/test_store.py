@@ -10,9 +10,10 @@ from typing import cast
 import pytest
 
 from understudy.errors import Fenced, StoreBroken
-from understudy.journal import DatabaseStore, IndexStatus, Owned
+from understudy.journal import DatabaseStore, IndexStatus, MemoryStore, Owned, OwnedJournal
 from understudy.journal.contracts import Backend
 from understudy.journal.sqlite import SqliteBackend
+from understudy.state.records import Once
 
 
 class ClaimsWhileTheLeaseEnds:
@@ -103,3 +104,26 @@ async def test_a_change_of_a_store_that_is_closed_is_refused_and_does_not_wait(
     async with asyncio.timeout(30):
         with pytest.raises(StoreBroken, match="closed"):
             await store.delete("t")
+
+
+async def test_who_claimed_an_agent_in_memory_before_writes_nothing_more() -> None:
+    """J6, J7: as in a database."""
+    store, record = MemoryStore(), Once(key="k", value="x")
+
+    async def claimed() -> OwnedJournal:
+        owned = await store.claim("a", "support")
+        assert owned is not None
+        return store.journal(
+            owned, index_status=lambda: IndexStatus.OPEN, on_durable=lambda _: None
+        )
+
+    first = await claimed()
+    first.append([record])
+    second = await claimed()
+    assert second.owned.epoch > first.owned.epoch
+    with pytest.raises(Fenced):
+        first.append([record])
+    second.append([record])
+    loaded = await store.load("a")
+    assert loaded is not None
+    assert len(loaded.records) == 2

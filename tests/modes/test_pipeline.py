@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
 import pytest
 from pydantic_ai.messages import ToolReturnPart
 
+from tests.support.cut_off import Crash, Disk
 from understudy import (
     Agent,
     Completed,
@@ -275,3 +277,27 @@ def test_a_step_that_is_called_twice_changes_nothing(name: str) -> None:
     assert [part.content for part in returns(outcome)] == ["noted x"]
     assert len(outcome.state.messages) == len(expected.state.messages)
     assert len(model.requests) == len(plain.requests)
+
+
+def test_the_end_that_a_step_decides_is_the_one_that_is_kept() -> None:
+    """The process ended after the turn was closed with another text."""
+
+    async def end_otherwise(run: Run) -> Outcome | None:
+        return run.completed("ended by a step") if run.current.closing is not None else None
+
+    def agent() -> Agent:
+        mode = AgentExecution().inserting(before="check_stop", step=end_otherwise)
+        return Agent("a", ScriptedModel(["the model's"]), mode=mode)
+
+    whole = Disk()
+    agent().execute_sync("go", journal=whole)
+    kinds = [json.loads(line)["kind"] for line in whole.lines]
+    cut = Disk(kinds.index("turn_closed") + 1)
+    with pytest.raises(Crash):
+        agent().execute_sync("go", journal=cut)
+    outcome = agent().resume_sync(cut.load())
+    assert isinstance(outcome, Completed)
+    assert outcome.text == "ended by a step"
+    assert outcome.state.run is not None
+    assert outcome.state.run.end is not None
+    assert outcome.state.run.end.text == "ended by a step"

@@ -309,7 +309,8 @@ class AgentSlot:
         """End the activation. All that was recorded is in the store."""
         self.enter(Phase.RELEASING)
         activation, self.activation = self.activation, None
-        self.detached_waiters = None
+        # Without an activation the agent was not read: who waited while it was passive waits on
+        # (test_who_waits_for_a_run_is_told_where_the_runtime_ends_while_its_agent_is_read_again).
         if activation is not None:
             activation.ledger.outlives_run = False
             self.detached_waiters = activation.detach_waiters()

@@ -47,7 +47,7 @@ MODULES: Mapping[str, Sequence[str]] = {
     "understudy/journal/committer.py": _JOURNAL,
     "understudy/journal/index_status.py": ("tests/journal/test_index_status.py",),
     "understudy/journal/lease.py": _JOURNAL,
-    "understudy/journal/memory.py": ("tests/actors/test_agent_keeping.py",),
+    "understudy/journal/memory.py": ("tests/journal/test_store.py", *_ACTORS),
     "understudy/journal/sqlite/backend.py": ("tests/journal",),
     "understudy/journal/sqlite/lock.py": ("tests/journal/sqlite",),
     "understudy/journal/sqlite/writer.py": ("tests/journal",),
