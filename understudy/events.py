@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Literal
 
 from pydantic_ai.messages import ModelResponse
@@ -17,7 +18,9 @@ __all__ = [
     "Event",
     "ReplyEnded",
     "ReplyStarted",
+    "RequestEscalated",
     "RequestMade",
+    "RequestReminder",
     "RunFinished",
     "TextDelta",
     "ThinkingDelta",
@@ -81,6 +84,29 @@ class RequestMade:
     agent_path: tuple[str, ...]
     request: Request
     kind: Literal["request_made"] = "request_made"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestReminder:
+    """A request is not answered yet: its person is reminded."""
+
+    agent_path: tuple[str, ...]
+    request_id: str
+    number: int
+    """The number of the reminder, from 1. Numbers that were due together are left out but one."""
+    at: datetime
+    kind: Literal["request_reminder"] = "request_reminder"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestEscalated:
+    """A request is not answered yet: somebody else is told."""
+
+    agent_path: tuple[str, ...]
+    request_id: str
+    audience: str
+    at: datetime
+    kind: Literal["request_escalated"] = "request_escalated"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +196,8 @@ Event = (
     | ThinkingDelta
     | ReplyEnded
     | RequestMade
+    | RequestReminder
+    | RequestEscalated
     | ToolStarted
     | ToolEmitted
     | ToolEnded
@@ -189,6 +217,20 @@ def events_of(record: r.Record, agent_path: tuple[str, ...]) -> Iterator[Event]:
                     yield RequestMade(agent_path=agent_path, request=request)
         case r.Requested():
             yield RequestMade(agent_path=agent_path, request=record.request)
+        case r.Reminded():
+            yield RequestReminder(
+                agent_path=agent_path,
+                request_id=record.request_id,
+                number=record.number,
+                at=record.at,
+            )
+        case r.Escalated():
+            yield RequestEscalated(
+                agent_path=agent_path,
+                request_id=record.request_id,
+                audience=record.audience,
+                at=record.at,
+            )
         case r.Started():
             yield ToolStarted(
                 agent_path=agent_path,

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from pydantic_ai.messages import ToolReturnPart
 
 from understudy._base.json_values import as_json, checked_json, storable_text
+from understudy._base.request_timing import EXPIRY
 from understudy.errors import RecordRefused, UsageError
 from understudy.interrupts import Decision, Halt, Interrupt, Request
 from understudy.modes.steps.check_stop import halt_request
@@ -23,9 +24,6 @@ from understudy.state.run_state import Call
 from understudy.stopping import StopSignal
 from understudy.tools import ToolFailed
 from understudy.tools.result import ToolResult, model_content
-
-EXPIRY = "expiry"
-"""`Decision.by` of the rejection that an expired request counts as."""
 
 DOUBT_ANSWERS = (
     "This call was started and never answered. Find out what it did: respond(result) if it took "
@@ -132,7 +130,12 @@ def questions_asked(run: Run, ready: ReadyCall, interrupts: Sequence[Interrupt])
     call = as_tool_call(run, unchanged if isinstance(unchanged, ReadyCall) else ready)
     try:
         requests = [
-            call.request(kind="interrupt", allowed=interrupt.allowed, payload=interrupt.payload)
+            call.request(
+                kind="interrupt",
+                allowed=interrupt.allowed,
+                payload=interrupt.payload,
+                timing=interrupt.timing,
+            )
             for interrupt in interrupts
         ]
     except UsageError as error:
