@@ -10,7 +10,7 @@ import pytest
 from tests.support.loops import soon
 from understudy import Agent, Runtime, ScriptedModel, call, tool
 from understudy.errors import Fenced
-from understudy.journal import IndexStatus, MemoryStore, Owned, OwnedJournal
+from understudy.journal import IndexEntry, MemoryStore, Owned, OwnedJournal
 
 
 class Lease:
@@ -52,10 +52,10 @@ class LeasedStore(MemoryStore):
         self,
         owned: Owned,
         *,
-        index_status: Callable[[], IndexStatus],
+        index_entry: Callable[[], IndexEntry],
         on_durable: Callable[[int], None],
     ) -> _LeasedJournal:
-        journal = super().journal(owned, index_status=index_status, on_durable=on_durable)
+        journal = super().journal(owned, index_entry=index_entry, on_durable=on_durable)
         return _LeasedJournal(journal, self._lease)
 
 

@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from understudy.errors import Fenced, StoreBroken
-from understudy.journal import DatabaseStore, IndexStatus, Owned
+from understudy.journal import DatabaseStore, IndexEntry, IndexStatus, Owned
 from understudy.journal.contracts import Backend
 from understudy.journal.sqlite import SqliteBackend
 
@@ -54,7 +54,7 @@ async def test_a_lease_that_ends_while_a_claim_is_under_way_takes_the_claim_with
             owned = await store.claim("t", "desk")
         assert owned is not None
         journal = store.journal(
-            owned, index_status=lambda: IndexStatus.REST, on_durable=lambda _: None
+            owned, index_entry=lambda: IndexEntry(IndexStatus.REST), on_durable=lambda _: None
         )
         with pytest.raises(Fenced):
             journal.check_owner()

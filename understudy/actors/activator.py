@@ -22,7 +22,6 @@ from understudy.actors.phase import Phase
 from understudy.actors.replies import as_exception, runtime_stopped
 from understudy.actors.services import RuntimeServices
 from understudy.errors import JournalFailed, UnderstudyError
-from understudy.journal import index_status_of
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.loop_actor import loop_for_start
 from understudy.loop_actors.ref import LoopActorRef
@@ -200,7 +199,7 @@ class Activator:
             try:
                 if activation.compact_futures:
                     snapshot = Snapshot(state=activation.state.to_dict())
-                    owned = await store.compact(owned, snapshot, index_status_of(activation.state))
+                    owned = await store.compact(owned, snapshot, activation.index_entry())
             finally:
                 await store.release(owned)
         except JournalFailed as error:  # given to the callers; the store has the agent anyway

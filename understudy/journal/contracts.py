@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from enum import Enum
-from typing import Any, Literal, Protocol, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, get_args, runtime_checkable
 
 from understudy.errors import Fenced, StoreConflict, StoreDamaged, UsageError
 from understudy.journal.codec import EncodedRecord
@@ -50,6 +51,14 @@ class IndexStatus(Enum):
     QUARANTINED = "quarantined"  # its run crashed too often in a row without progress
 
 
+class IndexEntry(NamedTuple):
+    """What the index of a store says about the state of an agent."""
+
+    status: IndexStatus
+    due: datetime | None = None
+    """When the agent has something to record by itself; see `AgentState.next_due`."""
+
+
 _INDEX_STATUSES = frozenset(status.value for status in IndexStatus)
 
 
@@ -80,6 +89,9 @@ class StoredAgent:
     index_status: IndexStatus
     host: str | None
     """The runtime that owns it now; None = it may be claimed."""
+    due: datetime | None = None
+    """When it has something to record by itself. None also where the index does not know that: see
+    `DueIndex.unindexed`."""
 
 
 def stored_agent(row: tuple[Any, ...]) -> StoredAgent:
@@ -89,8 +101,8 @@ def stored_agent(row: tuple[Any, ...]) -> StoredAgent:
         StoreDamaged: if they cannot be what a store has written.
 
     """
-    agent_id, agent, incarnation, epoch, last_seq, floor, index_status, host = row
-    numbers = (incarnation, epoch, last_seq, floor)
+    agent_id, agent, incarnation, epoch, last_seq, floor, index_status, host, due = row
+    numbers = (incarnation, epoch, last_seq, floor, 0 if due is None else due)
     texts = (agent_id, agent)
     if (
         index_status not in _INDEX_STATUSES
@@ -107,7 +119,17 @@ def stored_agent(row: tuple[Any, ...]) -> StoredAgent:
         floor=floor,
         index_status=IndexStatus(index_status),
         host=host,
+        due=None if due is None else _EPOCH + due * _MICROSECOND,
     )
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def due_number(due: datetime) -> int:
+    """A due time as a database keeps it: microseconds since 1970, in UTC."""
+    return max(0, (due - _EPOCH) // _MICROSECOND)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +152,13 @@ class Batch:
     """Of the first of `records`: one more than the newest that the store has."""
     records: tuple[EncodedRecord, ...]
     index_status: IndexStatus
+    due: datetime | None = None
+    """As of `IndexEntry`."""
+
+    @property
+    def due_number(self) -> int | None:
+        """The due time as a database keeps it."""
+        return None if self.due is None else due_number(self.due)
 
 
 Refusal: TypeAlias = Fenced | StoreConflict
@@ -273,3 +302,34 @@ class Backend(Protocol):
         self, index_statuses: Collection[IndexStatus] | None, after_id: str, limit: int
     ) -> list[StoredAgent]:
         """Up to `limit` agents with one of these statuses (None: any), by id, above `after_id`."""
+
+
+@runtime_checkable
+class DueIndex(Protocol):
+    """An optional part of a backend: its index finds the agents that are due.
+
+    It keeps the `due` of each batch, with the number of the newest record. An older version of this
+    library writes records without it: then the number is behind, and the due time is not known.
+    """
+
+    def due(
+        self, until: datetime, after: tuple[datetime, str] | None, limit: int
+    ) -> list[StoredAgent]:
+        """The reader's: agents that are due by a time, in order of due time and id.
+
+        Args:
+            until: the last due time that counts.
+            after: the due time and id of the last agent of the page before; None for the first.
+            limit: how many at most.
+
+        """
+
+    def unindexed(self, after_id: str, limit: int) -> list[StoredAgent]:
+        """The reader's: waiting agents whose due time is not known, by id, above `after_id`."""
+
+    def note_due(self, agent: StoredAgent, due: datetime | None) -> None:
+        """The writer's: set the due time of an agent, whoever owns it.
+
+        It follows from the records. So it is set only if no other record was added since, and
+        nothing happens otherwise.
+        """

@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Collection
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 from tenacity import AsyncRetrying, stop_after_delay
 
 from understudy._base.worker_threads import WorkerThreads
-from understudy.errors import StoreUnavailable
+from understudy.errors import StoreUnavailable, UnderstudyError
 from understudy.journal.agent_journal import AgentJournal
 from understudy.journal.codec import MAX_RECORD_BYTES, decode, encode
 from understudy.journal.committer import BACKOFF, WHILE_UNAVAILABLE, Change, Committer
-from understudy.journal.contracts import Backend, Batch, IndexStatus, Journal, Owned, StoredAgent
+from understudy.journal.contracts import (
+    Backend,
+    Batch,
+    DueIndex,
+    IndexEntry,
+    IndexStatus,
+    Journal,
+    Owned,
+    StoredAgent,
+)
+from understudy.journal.index_status import index_entry_of
 from understudy.journal.lease import Lease
+from understudy.state.fold import replay
 from understudy.state.records import Record
 
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 PATIENCE = 30.0
@@ -78,14 +92,14 @@ class Store(Protocol):
         self,
         owned: Owned,
         *,
-        index_status: Callable[[], IndexStatus],
+        index_entry: Callable[[], IndexEntry],
         on_durable: Callable[[int], None],
     ) -> OwnedJournal:
         """The journal in which the owner of an agent writes.
 
         Args:
             owned: the claim to write under.
-            index_status: gives the agent's present status, for the index.
+            index_entry: gives what the index says of the agent now.
             on_durable: called after each commit, with the number of the newest durable record.
 
         """
@@ -98,7 +112,7 @@ class Store(Protocol):
     ) -> AsyncIterator[StoredAgent]:
         """The agents with one of these statuses (None: any), by id."""
 
-    async def compact(self, owned: Owned, snapshot: Record, index_status: IndexStatus) -> Owned:
+    async def compact(self, owned: Owned, snapshot: Record, entry: IndexEntry) -> Owned:
         """Replace all records so far by a snapshot. Nothing else may be appended meanwhile.
 
         Returns:
@@ -108,6 +122,20 @@ class Store(Protocol):
 
     async def delete(self, agent_id: str) -> bool:
         """Delete an agent, but keep a tombstone. Returns whether there was such an agent."""
+
+
+@runtime_checkable
+class DueStore(Protocol):
+    """An optional part of a store: it finds the agents that are due.
+
+    Without it, a runtime knows when the agents are due that it has had in memory, and no others.
+    """
+
+    def due(self, until: datetime) -> AsyncIterator[StoredAgent]:
+        """The agents that are due by this time, by due time."""
+
+    async def index_dues(self) -> None:
+        """Find out when agents are due that an older version of this library has written."""
 
 
 class DatabaseStore:
@@ -196,7 +224,7 @@ class DatabaseStore:
         self,
         owned: Owned,
         *,
-        index_status: Callable[[], IndexStatus],
+        index_entry: Callable[[], IndexEntry],
         on_durable: Callable[[int], None],
     ) -> AgentJournal:
         return AgentJournal(
@@ -204,7 +232,7 @@ class DatabaseStore:
             self._lease,
             owned,
             term=self._terms.pop(owned.agent_id, self._lease.term),
-            index_status=index_status,
+            index_entry=index_entry,
             on_durable=on_durable,
             max_bytes=self._max_bytes,
         )
@@ -235,14 +263,55 @@ class DatabaseStore:
                 return
             after = page[-1].agent_id
 
-    async def compact(self, owned: Owned, snapshot: Record, index_status: IndexStatus) -> Owned:
+    async def due(self, until: datetime) -> AsyncIterator[StoredAgent]:
+        index = self._backend
+        if not isinstance(index, DueIndex):
+            return
+        after: tuple[datetime, str] | None = None
+        while True:
+            page = await self._read(partial(index.due, until, after, PAGE))
+            for agent in page:
+                yield agent
+            if len(page) < PAGE:
+                return
+            last = page[-1]
+            assert last.due is not None, "the index finds agents by their due times"
+            after = (last.due, last.agent_id)
+
+    async def index_dues(self) -> None:
+        index, after = self._backend, ""
+        if not isinstance(index, DueIndex):
+            return
+        while page := await self._read(partial(index.unindexed, after, PAGE)):
+            for agent in page:
+                await self._index_due(agent)
+            after = page[-1].agent_id
+
+    async def _index_due(self, agent: StoredAgent) -> None:
+        loaded = await self.load(agent.agent_id)
+        if loaded is None or loaded.agent.last_seq != agent.last_seq:
+            return  # its owner has written since, and has indexed it
+        try:
+            due = index_entry_of(replay(loaded.records)).due
+        except (UnderstudyError, LookupError, TypeError, ValueError, AssertionError) as error:
+            logger.error("agent %r cannot be read: %r", agent.agent_id, error)
+            return
+
+        def note(backend: Backend) -> None:
+            assert isinstance(backend, DueIndex), "checked before its agents were read"
+            backend.note_due(agent, due)
+
+        await self._change(note)
+
+    async def compact(self, owned: Owned, snapshot: Record, entry: IndexEntry) -> Owned:
         batch = Batch(
             agent_id=owned.agent_id,
             incarnation=owned.incarnation,
             epoch=owned.epoch,
             first_seq=owned.last_seq + 1,
             records=(encode(snapshot, max_bytes=self._max_bytes),),
-            index_status=index_status,
+            index_status=entry.status,
+            due=entry.due,
         )
         await self._change(lambda backend: backend.compact(batch), batch)
         return replace(owned, last_seq=batch.first_seq)

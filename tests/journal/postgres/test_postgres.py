@@ -828,7 +828,7 @@ def test_an_upgrade_that_fails_leaves_the_tables_as_they_were(
     monkeypatch.undo()
     claim(hosts.open("c"))
     claim(a, "y")
-    assert hosts.sql("SELECT version FROM schema_version") == [(1,)]
+    assert hosts.sql("SELECT version FROM schema_version") == [(len(postgres_sql.UPGRADES),)]
 
 
 # -------------------------------------------------------------------------------- errors

@@ -19,6 +19,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Collection, Sequence
+from datetime import datetime
 
 from understudy.errors import Fenced, StoreError, StoreUnavailable, UsageError
 from understudy.journal.contracts import (
@@ -228,6 +229,9 @@ class PostgresBackend:
     def delete(self, agent_id: str) -> bool:
         return self._writer.delete(agent_id)
 
+    def note_due(self, agent: StoredAgent, due: datetime | None) -> None:
+        self._writer.note_due(agent, due)
+
     def is_committed(self, batch: Batch) -> bool:
         return self._writer.is_committed(batch)
 
@@ -240,3 +244,11 @@ class PostgresBackend:
         self, index_statuses: Collection[IndexStatus] | None, after_id: str, limit: int
     ) -> list[StoredAgent]:
         return self._reader.agents(index_statuses, after_id, limit)
+
+    def due(
+        self, until: datetime, after: tuple[datetime, str] | None, limit: int
+    ) -> list[StoredAgent]:
+        return self._reader.due(until, after, limit)
+
+    def unindexed(self, after_id: str, limit: int) -> list[StoredAgent]:
+        return self._reader.unindexed(after_id, limit)

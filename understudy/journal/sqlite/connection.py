@@ -9,7 +9,7 @@ from pathlib import Path
 from understudy.errors import StoreBroken, StoreDamaged
 from understudy.journal.contracts import Durability
 from understudy.journal.sqlite.errors import read_only
-from understudy.journal.sqlite.schema import check_tables
+from understudy.journal.sqlite.schema import SCHEMA_VERSION, check_tables
 
 _PATIENCE = 0.05
 """Seconds that SQLite waits for a lock. After that the store retries."""
@@ -55,7 +55,7 @@ def connect_reader(path: str) -> sqlite3.Connection:
 
     Raises:
         SchemaVersionError: if a newer version of this library made the tables.
-        StoreBroken: if the file belongs to another program.
+        StoreBroken: if the file belongs to another program, or an older version made the tables.
         StoreDamaged: if it is empty.
         sqlite3.Error: for all else that SQLite refuses.
 
@@ -68,8 +68,14 @@ def connect_reader(path: str) -> sqlite3.Connection:
         check_same_thread=False,
     )
     try:
-        if check_tables(connection) == 0:
+        version = check_tables(connection)
+        if version == 0:
             raise StoreDamaged(what=f"the SQLite file {path!r}", cause="it is empty")
+        if version < SCHEMA_VERSION:
+            raise StoreBroken(
+                cause=f"the tables of {path!r} are of version {version}",
+                remedy="Open it once in a runtime of this version, which upgrades them.",
+            )
     except BaseException:
         connection.close()
         raise

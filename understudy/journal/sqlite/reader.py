@@ -5,10 +5,18 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Collection
+from datetime import datetime
+from typing import Any
 
 from understudy.errors import StoreDamaged
 from understudy.journal.codec import EncodedRecord
-from understudy.journal.contracts import IndexStatus, StoredAgent, StoredRecords, stored_agent
+from understudy.journal.contracts import (
+    IndexStatus,
+    StoredAgent,
+    StoredRecords,
+    due_number,
+    stored_agent,
+)
 from understudy.journal.sqlite.connection import connect_reader
 from understudy.journal.sqlite.errors import UNREADABLE, damaged, store_error
 from understudy.journal.sqlite.lock import SidecarLock
@@ -16,7 +24,8 @@ from understudy.journal.sqlite.writer import SEQ_BITS
 
 _AGENT = """
     SELECT no, id, agent, incarnation, epoch, last_seq, floor, standing,
-        (SELECT host FROM meta WHERE meta.tenure = agents.tenure)
+        (SELECT host FROM meta WHERE meta.tenure = agents.tenure),
+        CASE indexed_seq WHEN last_seq THEN due END
     FROM agents WHERE NOT deleted AND
 """
 _RECORDS = """
@@ -103,6 +112,32 @@ class SqliteReader:
                 for row in connection.execute(query, (index_status.value, after_id, limit))
             ]
         return sorted(found, key=lambda agent: agent.agent_id)[:limit]
+
+    def due(
+        self, until: datetime, after: tuple[datetime, str] | None, limit: int
+    ) -> list[StoredAgent]:
+        """See `DueIndex.due`."""
+        first = (-1, "") if after is None else (due_number(after[0]), after[1])
+        where = (
+            "due IS NOT NULL AND due <= ? AND (due, id) > (?, ?) AND indexed_seq = last_seq "
+            "ORDER BY due, id LIMIT ?"
+        )
+        return self._listed(where, (due_number(until), *first, limit))
+
+    def unindexed(self, after_id: str, limit: int) -> list[StoredAgent]:
+        """See `DueIndex.unindexed`."""
+        where = "standing = 'waits' AND id > ? AND indexed_seq <> last_seq ORDER BY id LIMIT ?"
+        return self._listed(where, (after_id, limit))
+
+    def _listed(self, where: str, values: tuple[Any, ...]) -> list[StoredAgent]:
+        with self._busy:
+            try:
+                rows = self._connected().execute(f"{_AGENT} {where}", values).fetchall()
+                return [stored_agent(row[1:]) for row in rows]
+            except sqlite3.Error as error:
+                raise store_error(error, self._path) from error
+            except UNREADABLE as error:
+                raise damaged(error, self._path) from error
 
     def _connected(self) -> sqlite3.Connection:
         self._lock.check_process()
