@@ -2,7 +2,7 @@
 
 import logging
 
-from understudy.actors import AgentRef, LoopActor, Runtime, Status, Supervisor
+from understudy.actors import AgentRef, LoopActor, Runtime, SimulatedClock, Status, Supervisor
 from understudy.agent.agent import Agent
 from understudy.errors import (
     DecisionError,
@@ -88,6 +88,7 @@ __all__ = [
     "RunLimitExceeded",
     "Runtime",
     "ScriptedModel",
+    "SimulatedClock",
     "Status",
     "StopAgent",
     "StopReason",

@@ -14,6 +14,7 @@ from understudy.actors.agent_events import (
 from understudy.actors.agent_host import AgentInfo, PendingRequest
 from understudy.actors.agent_ref import AgentRef
 from understudy.actors.runtime import Runtime, RuntimeStatus
+from understudy.actors.simulated_clock import SimulatedClock
 from understudy.actors.tree import AgentTree, NestedRun
 from understudy.loop_actors.errors import ActorDied
 from understudy.loop_actors.future import Future
@@ -72,6 +73,7 @@ __all__ = [
     "RuntimeStatus",
     "SelfRunsBounded",
     "Shutdown",
+    "SimulatedClock",
     "Sleep",
     "StartChild",
     "Status",

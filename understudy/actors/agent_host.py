@@ -7,6 +7,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from understudy._base.clock import Clock, NewId
@@ -16,6 +17,7 @@ from understudy.actors.activator import Activator
 from understudy.actors.agent_directory import Directory
 from understudy.actors.agent_events import LoopBlocked, Status
 from understudy.actors.agent_slot import AgentSlot
+from understudy.actors.dues import DueClock
 from understudy.actors.export import mark_restored
 from understudy.actors.loop_monitor import LoopMonitor
 from understudy.actors.messages import Passivate
@@ -31,6 +33,8 @@ from understudy.loop_actors.future import Future
 from understudy.loop_actors.monitor import Lifetime
 from understudy.loop_actors.supervisor import SupervisorTree
 from understudy.state.agent_state import AgentState
+from understudy.state.dues import due_of, notices_of
+from understudy.state.run_state import NO_NOTICES, Notices
 
 logger = logging.getLogger(__name__)
 
@@ -60,12 +64,20 @@ class PendingRequest:
 
     agent_id: str
     request: Request
+    reminders: int = 0
+    """How many of its reminders have come."""
+    escalated_to: tuple[str, ...] = ()
+    """Who else was told of it so far."""
+    next_due: datetime | None = None
+    """When its next reminder, its next escalation or its expiry is due; None if nothing is."""
 
 
 class AgentHost:
     """The agents of one runtime. `services` is what they use of it."""
 
     services: RuntimeServices[AgentSlot, Activation]
+    """Set when the runtime opens."""
+    dues: DueClock
     """Set when the runtime opens."""
 
     def __init__(
@@ -98,6 +110,7 @@ class AgentHost:
             check_inbox=self.activator.check_inbox,
             release=self.activator.release,
             ref_of=self.directory.ref_of,
+            tell_due=self._tell_due,
             loop=loop,
         )
 
@@ -110,12 +123,18 @@ class AgentHost:
         await services.store.open(self._lost_lease)
         try:
             await mark_restored(services.store, services.clock)
+            self.dues = DueClock(services, self.directory)
+            await self.dues.refresh()
         except BaseException:
             await services.store.close()
             raise
         self.activator.open()
+        self.dues.open()
         self._loop_monitor = LoopMonitor(loop, services.clock, self._loop_blocked)
         self._loop_monitor.start()
+
+    def _tell_due(self, agent_id: str, due: datetime | None, *, is_released: bool = False) -> None:
+        self.dues.tell(agent_id, due, is_released=is_released)
 
     def _loop_blocked(self, seconds: float, where: str) -> None:
         for slot in self.directory.slots():
@@ -126,6 +145,7 @@ class AgentHost:
         self.lifetime.set()
         if self._loop_monitor is not None:
             self._loop_monitor.stop()
+        self.dues.close()
         try:
             await self._passivate_all(timeout)
         finally:
@@ -226,4 +246,17 @@ class AgentHost:
 
 
 def _pending(id: str, state: AgentState) -> list[PendingRequest]:
-    return [PendingRequest(agent_id=id, request=request) for request in state.requests]
+    if not state.requests:
+        return []
+    told = notices_of(state)
+    return [_pending_request(id, r, told.get(r.id, NO_NOTICES)) for r in state.requests]
+
+
+def _pending_request(id: str, request: Request, notices: Notices) -> PendingRequest:
+    return PendingRequest(
+        agent_id=id,
+        request=request,
+        reminders=notices.reminders,
+        escalated_to=tuple(e.audience for e in request.escalations[: notices.escalations]),
+        next_due=due_of(request, notices),
+    )

@@ -252,6 +252,7 @@ class AgentSlot:
         activation, self.activation = self.activation, None
         self.detached_waiters = None
         if activation is not None:
+            self.services.tell_due(self.id, activation.state.next_due, is_released=True)
             activation.ledger.outlives_run = False
             self.detached_waiters = activation.detach_waiters()
         self.set_status(Status.PASSIVE)

@@ -163,6 +163,13 @@ class RecordFact:
     future: Future[None]
 
 
+@dataclass(frozen=True, slots=True)
+class CheckDue:
+    """Record what is due by now: reminders, escalations and expiries of requests."""
+
+    future: Future[None]
+
+
 AgentMessage = (
     RunRequest
     | Send
@@ -178,4 +185,5 @@ AgentMessage = (
     | Compact
     | Delete
     | RecordFact
+    | CheckDue
 )

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from understudy._base.clock import Clock, NewId, SystemClock, new_random_id
+from understudy._base.json_values import checked_seconds
 from understudy._base.worker_threads import WorkerThreads
 from understudy.actors.agent_directory import checked_id
 from understudy.actors.agent_events import Status
@@ -17,7 +18,7 @@ from understudy.actors.agent_host import AgentHost, AgentInfo, PendingRequest
 from understudy.actors.agent_ref import AgentRef
 from understudy.actors.agent_slot import running_agents
 from understudy.actors.export import export, import_
-from understudy.actors.recovery import recover
+from understudy.actors.recovery import Recovery, Sweep
 from understudy.agent.agent import Agent
 from understudy.errors import ForkedRuntime, UsageError, WouldDeadlock
 from understudy.journal import Store
@@ -29,6 +30,7 @@ from understudy.loop_actors.supervisor import SupervisorTree
 T = TypeVar("T")
 
 IDLE_TIMEOUT = 300.0
+SWEEP_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +59,9 @@ class Runtime:
         deps_for: gives `deps` to an agent by its id, where none were given to `spawn`. A plain
             function, called on the event loop, so it must not block.
         idle_timeout: seconds after which an idle agent is passivated; None = never.
+        sweep: seconds between two looks at the store for agents that nobody runs although they
+            have something to continue: their process ended, here or on another host. They are
+            continued as by `recover()`. The first look comes as long after the start. None = none.
         stop_timeout: seconds that steps in progress may take when the runtime stops; None = no
             limit.
         max_threads: the size of the pool in which plain tools and hooks run.
@@ -77,6 +82,7 @@ class Runtime:
         durability: Durability = "full",
         deps_for: Callable[[str], Any] | None = None,
         idle_timeout: float | None = IDLE_TIMEOUT,
+        sweep: float | None = SWEEP_SECONDS,
         max_threads: int = 64,
         stop_timeout: float | None = None,
         clock: Clock | None = None,
@@ -97,6 +103,7 @@ class Runtime:
             idle_timeout=idle_timeout,
             deps_for=deps_for,
         )
+        self._sweep_seconds = None if sweep is None else checked_seconds(sweep, what="`sweep`")
         self._stop_timeout = stop_timeout
         self._thread: LoopThread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -170,9 +177,13 @@ class Runtime:
     async def _open(self) -> None:
         loop = asyncio.get_running_loop()
         await self._agent_host.open(loop)
+        self._recovery = Recovery(self._agent_host)
+        self._sweep = Sweep(self._agent_host, self._recovery, self._sweep_seconds)
+        self._sweep.open()
         self._loop = loop
 
     async def _close(self, timeout: float | None) -> None:
+        self._sweep.close()
         try:
             await self._agent_host.close(timeout)
         finally:
@@ -244,7 +255,7 @@ class Runtime:
         """
         if not isinstance(at_once, int) or isinstance(at_once, bool) or at_once < 1:
             raise UsageError(f"`at_once` must be at least 1, got {at_once!r}")
-        return self._call(lambda: recover(self._agent_host, at_once))
+        return self._call(lambda: self._recovery.recover(at_once))
 
     def delete(self, id: str) -> Future[bool]:
         """Delete an agent and all its records; a run that is under way is cancelled first.

@@ -45,6 +45,18 @@ def due_of(request: Request, notices: Notices) -> datetime | None:
     return min(times, default=None)
 
 
+def notices_of(state: AgentState) -> dict[str, Notices]:
+    """By request id, what is recorded about the requests of this agent and of those it runs."""
+    turns = [inner.run.turn for inner in state.tree if inner.run is not None]
+    return {
+        request_id: notices
+        for turn in turns
+        if turn is not None
+        for call in turn.calls.values()
+        for request_id, notices in call.notices.items()
+    }
+
+
 def _request_dues(state: AgentState) -> Iterator[datetime]:
     for inner in state.tree:
         run = inner.run
