@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.agents import FakeClock, by_turn, completed, interrupted, results, until_status
 from tests.support.loops import soon
+from tests.support.postgres import Hosts
 from understudy import (
     Agent,
     AgentRef,
@@ -32,7 +33,10 @@ from understudy import (
     tool,
 )
 from understudy.errors import DecisionError
-from understudy.middleware import HumanInTheLoop, Middleware
+from understudy.journal import MemoryStore, index_entry_of, replay
+from understudy.journal.store import DatabaseStore
+from understudy.middleware import HumanInTheLoop, Middleware, SubAgent
+from understudy.modes import Parallel
 
 HOUR = 3600.0
 DAY = 24 * HOUR
@@ -59,7 +63,13 @@ class Shop:
         }
         gate = HumanInTheLoop({"refund": True}, **timing)
         model = by_turn(call("refund", {"order": "17"}), "Done.")
-        return Agent("desk", model, tools=[refund], middleware=[gate, *and_also])
+        return Agent(
+            "desk",
+            model,
+            description="about refunds",
+            tools=[refund],
+            middleware=[gate, *and_also],
+        )
 
 
 @pytest.fixture
@@ -326,3 +336,151 @@ async def test_the_agent_can_be_answered_while_it_is_reminded(
         with pytest.raises(NotInterrupted):
             await soon(ref.resume({pending.request.id: reject()}))
     assert shop.refunded == ["17"]
+
+
+# ------------------------------------------------------------------ agents inside an agent
+
+
+def nested(shop: Shop, **options: Any) -> Agent:
+    """An agent whose sub-agent refunds."""
+    inner = shop.agent(**options)
+    model = by_turn(call("task", {"task_name": "desk", "instructions": "go"}), "All done.")
+    middleware = [SubAgent(agents=[inner], general_purpose=False)]
+    return Agent("boss", model, middleware=middleware)
+
+
+@pytest.mark.parametrize("how", ["reject", "stop"])
+async def test_a_request_of_a_sub_agent_is_due_as_well(
+    shop: Shop, clock: SimulatedClock, store: str, how: str
+) -> None:
+    async with Runtime([nested(shop, on_expiry=how)], store=store, clock=clock) as runtime:
+        ref = runtime.spawn("boss", id="a")
+        interrupted(await soon(ref.run("go")))
+        await soon(ref.stop(block=False))
+        await soon(clock.advance(4.5 * HOUR))
+        (pending,) = await runtime.pending()
+        assert (pending.reminders, len(pending.escalated_to)) == (2, 1)
+        assert pending.request.agent_path == ("boss", "desk")
+        await soon(ref.stop(block=False))
+        await soon(clock.advance(DAY))
+        outcome = await outcome_of(ref)
+    assert shop.refunded == []
+    if how == "stop":
+        assert isinstance(outcome, Stopped)
+    else:
+        assert completed(outcome).text == "All done."
+
+
+@pytest.mark.parametrize("how", ["reject", "stop"])
+async def test_requests_of_the_agents_of_a_workflow_are_due_side_by_side(
+    shop: Shop, clock: SimulatedClock, how: str
+) -> None:
+    first = shop.agent(expires_after=5 * HOUR, on_expiry=how)
+    second = Agent(
+        "other",
+        by_turn(call("refund", {"order": "18"}), "Done, too."),
+        tools=list(first.definition.tools.values()),
+        middleware=[HumanInTheLoop({"refund": True}, remind_after=3 * HOUR)],
+    )
+    team = Agent("team", mode=Parallel([first, second]))
+    async with Runtime([team], clock=clock) as runtime:
+        ref = runtime.spawn("team", id="a")
+        interrupted(await soon(ref.run("go")))
+        await soon(clock.advance(4.5 * HOUR))
+        told = {p.request.agent_path[-1]: p.reminders for p in await runtime.pending()}
+        assert told == {"desk": 2, "other": 1}
+        await soon(clock.advance(HOUR))
+        if how == "stop":
+            assert isinstance(await outcome_of(ref), Stopped)
+            assert await runtime.pending() == []
+            return
+        await until_status(ref, Status.INTERRUPTED)
+        (pending,) = await runtime.pending()
+        assert pending.request.agent_path[-1] == "other"
+        completed(await soon(ref.resume({pending.request.id: approve()})))
+    assert shop.refunded == ["18"]
+
+
+# ------------------------------------------------------------------ crashes, and other hosts
+
+
+@pytest.mark.parametrize("how", ["reject", "stop"])
+async def test_every_prefix_of_the_records_comes_to_the_same_end(how: str) -> None:
+    """A host that goes away after any record, and another one that goes on days later."""
+    shop, clock, store = Shop(), SimulatedClock(), MemoryStore()
+    async with Runtime([shop.agent(on_expiry=how)], store=store, clock=clock) as runtime:
+        ref = await asked(runtime)
+        await soon(clock.advance(2 * DAY))
+        end = await outcome_of(ref)
+    loaded = await store.load("a")
+    assert loaded is not None
+    kinds = [record.kind for record in loaded.records]
+    assert (kinds.count("reminded"), kinds.count("escalated")) == (2, 1)
+    first = next(n for n, record in enumerate(loaded.records) if record.kind == "run_started")
+
+    for cut in range(first + 1, len(kinds) + 1):
+        left = MemoryStore()
+        owned = await left.claim("a", "desk")
+        assert owned is not None
+        left.journal(
+            owned,
+            index_entry=lambda cut=cut: index_entry_of(replay(loaded.records[:cut])),  # type: ignore[misc]
+            on_durable=lambda _: None,
+        ).append(loaded.records[:cut])
+        await left.release(owned)
+        again = SimulatedClock(clock.now())
+        async with Runtime([shop.agent(on_expiry=how)], store=left, clock=again) as runtime:
+            await soon(again.advance(1))
+            for ref in await runtime.recover():
+                await soon(ref.outcome())
+            await soon(again.advance(2 * DAY))
+            outcome = await outcome_of(runtime.get("a"))
+        records = await left.load("a")
+        assert records is not None
+        found = [record.kind for record in records.records]
+        assert type(outcome) is type(end), (cut, found)
+        assert outcome.explain() == end.explain()
+        assert [d.decision for d in outcome.state.decisions] == [
+            d.decision for d in end.state.decisions
+        ]
+        assert found.count("escalated") <= 1
+        assert found.count("reminded") <= 2
+    assert shop.refunded == []
+
+
+async def test_two_hosts_that_see_the_same_due_record_it_once(hosts: Hosts) -> None:
+    shop, clock, other = Shop(), SimulatedClock(), SimulatedClock()
+    here = DatabaseStore(hosts.new("here"))
+    async with Runtime([shop.agent()], store=here, clock=clock, sweep=None) as first:
+        ref = await asked(first)
+        await soon(ref.stop(block=False))
+        there = DatabaseStore(hosts.new("there"))
+        async with Runtime([shop.agent()], store=there, clock=other, sweep=None) as second:
+            await soon(asyncio.gather(clock.advance(1.5 * HOUR), other.advance(1.5 * HOUR)))
+            exported = await soon(second.export("a"))
+            kinds = [record["kind"] for record in exported["records"]]
+            assert kinds.count("reminded") == 1
+            owners = [info.host for info in await soon(first.agents())]
+            assert owners in (["here"], ["there"])
+    assert shop.refunded == []
+
+
+async def test_an_agent_that_cannot_be_told_is_tried_again_and_logged_once(
+    shop: Shop, clock: SimulatedClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    starts: list[str] = []
+
+    class Broken(Middleware):
+        async def on_start(self, actor: Any) -> None:
+            starts.append(actor.id)
+            if len(starts) == 2:
+                raise RuntimeError("not yet")
+
+    async with Runtime([shop.agent(and_also=[Broken()])], clock=clock) as runtime:
+        ref = await asked(runtime)
+        await soon(ref.stop(block=False))
+        await soon(clock.advance(2 * DAY))
+        assert "agent 'a' is due, and could not be told" in caplog.text
+        assert shop.refunded == []
+        await until_status(ref, Status.IDLE)
+    assert caplog.text.count("could not be told") == 1
