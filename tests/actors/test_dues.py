@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -484,3 +485,19 @@ async def test_an_agent_that_cannot_be_told_is_tried_again_and_logged_once(
         assert shop.refunded == []
         await until_status(ref, Status.IDLE)
     assert caplog.text.count("could not be told") == 1
+
+
+async def test_hosts_of_one_database_take_the_time_of_its_server(
+    shop: Shop, hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine whose clock is an hour behind is not late for what is due."""
+    slow = time.time
+    monkeypatch.setattr(time, "time", lambda: slow() - HOUR)
+    backend = hosts.new("slow")
+    async with Runtime([shop.agent()], store=DatabaseStore(backend)) as runtime:
+        assert 0.9 * HOUR < backend.time_offset < 1.1 * HOUR
+        ref = await asked(runtime)
+        (pending,) = await runtime.pending()
+        ahead = pending.request.created_at.timestamp() - slow()
+        assert 0.9 * HOUR < ahead < 1.1 * HOUR, "the machine's own clock is right in this test"
+        await soon(ref.resume({pending.request.id: reject()}))

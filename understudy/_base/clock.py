@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Protocol, runtime_checkable
 
 NewId = Callable[[], str]
@@ -57,6 +57,31 @@ class SystemClock:
 
     def monotonic(self) -> float:
         return time.monotonic()
+
+
+class SharedClock:
+    """The clock that the hosts of a store share: the machine's, corrected by an offset.
+
+    Args:
+        offset: gives the seconds by which the shared clock is ahead.
+
+    """
+
+    __slots__ = ("_offset",)
+
+    def __init__(self, offset: Callable[[], float]) -> None:
+        self._offset = offset
+
+    def now(self) -> datetime:
+        return datetime.now(timezone.utc) + timedelta(seconds=self._offset())
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+def wall_seconds() -> float:
+    """The seconds since 1970 by the machine's clock."""
+    return time.time()
 
 
 def new_random_id() -> str:

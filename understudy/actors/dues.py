@@ -74,6 +74,7 @@ class DueClock:
         self._working: asyncio.Task[None] | None = None
         self._on_done: list[Callable[[], None]] = []
         self._is_open = False
+        self._clock_fails = False
 
     # -------------------------------------------------------------------- life cycle
 
@@ -212,24 +213,30 @@ class DueClock:
             self._wait(at)
 
     def _wait(self, at: datetime) -> None:
-        try:
-            seconds = (at - self._services.clock.now()).total_seconds()
-        except Exception:  # the application's clock
-            logger.exception("the clock raised: it is looked at again")
-            seconds = RECHECK
+        now = self._now()
+        seconds = RECHECK if now is None else (at - now).total_seconds()
         timer = self._services.loop.call_later(min(max(seconds, 0.0), RECHECK), self._look)
         self._disarm = timer.cancel
 
     def _look(self) -> None:
         at, self._armed_at = self._armed_at, None
-        try:
-            has_come = at is not None and at <= self._services.clock.now()
-        except Exception:  # the application's clock
-            has_come = False
-        if has_come:
+        now = self._now()
+        if at is not None and now is not None and at <= now:
             self._begin()
         else:
             self._arm()
+
+    def _now(self) -> datetime | None:
+        """The time; None while the application's clock raises, which is logged once."""
+        try:
+            now = self._services.clock.now()
+        except Exception:
+            if not self._clock_fails:
+                logger.exception("the clock raised: nothing is due until it tells the time")
+            self._clock_fails = True
+            return None
+        self._clock_fails = False
+        return now
 
     def _on_time(self, done: Callable[[], None]) -> None:
         """The clock has reached the time; called in any thread."""
@@ -263,28 +270,24 @@ class DueClock:
 
     async def _work(self) -> None:
         try:
-            while self._is_open:
-                now = self._services.clock.now()
+            while self._is_open and (now := self._now()) is not None:
                 taken = self._take_due(now)
                 if taken:
-                    await asyncio.gather(*map(self._tell, taken))
+                    await asyncio.gather(*(self._tell(agent_id, now) for agent_id in taken))
                 elif self._read_until <= now:
                     self._read_until = _NEVER  # if this fails, the sweep reads it
                     await self.refresh()
                 else:
                     break
-        except Exception:  # of the application's clock
-            logger.exception("agents that are due could not be told")
         finally:
             self._working = None
             self._armed_at = None
             self._arm()
             self._call_done()
 
-    async def _tell(self, agent_id: str) -> None:
+    async def _tell(self, agent_id: str, now: datetime) -> None:
         """Tell one agent, and wait until it has recorded what it makes of it."""
         done: Future[None] = Future()
-        now = self._services.clock.now()
         failure: Exception | None = None
         self._telling.add(agent_id)
         try:

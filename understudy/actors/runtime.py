@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from understudy._base.clock import Clock, NewId, SystemClock, new_random_id
+from understudy._base.clock import Clock, NewId, SharedClock, SystemClock, new_random_id
 from understudy._base.json_values import checked_seconds
 from understudy._base.worker_threads import WorkerThreads
 from understudy.actors.agent_directory import checked_id
@@ -65,7 +65,8 @@ class Runtime:
         stop_timeout: seconds that steps in progress may take when the runtime stops; None = no
             limit.
         max_threads: the size of the pool in which plain tools and hooks run.
-        clock, new_id: the source of times and ids.
+        clock, new_id: the source of times and ids. By default times are those of the machine; where
+            hosts share a database, those of its server.
 
     Raises:
         UsageError: if an argument is wrong; it names the argument.
@@ -94,10 +95,11 @@ class Runtime:
             raise UsageError(
                 f"`idle_timeout` must be seconds above 0, or None, got {idle_timeout!r}"
             )
+        opened = open_store(store, durability=durability)
         self._agent_host = AgentHost(
             agents,
-            store=open_store(store, durability=durability),
-            clock=clock or SystemClock(),
+            store=opened,
+            clock=clock or _clock_of(opened),
             new_id=new_id or new_random_id,
             threads=WorkerThreads(max_threads),
             idle_timeout=idle_timeout,
@@ -356,3 +358,10 @@ class Runtime:
 
     def _on(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> Any:
         return asyncio.run_coroutine_threadsafe(work, loop)
+
+
+def _clock_of(store: Store) -> Clock:
+    """The clock of the database where hosts share one, so that they agree on what is due."""
+    if getattr(store, "time_offset", None) is None:
+        return SystemClock()
+    return SharedClock(lambda: getattr(store, "time_offset", None) or 0.0)

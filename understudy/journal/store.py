@@ -178,6 +178,12 @@ class DatabaseStore:
         """Whether this is an older copy of the store: what its agents did since then is unknown."""
         return bool(getattr(self._backend, "restored", False))
 
+    @property
+    def time_offset(self) -> float | None:
+        """Seconds by which the database's clock is ahead of this machine's; None = it has none."""
+        offset: float | None = getattr(self._backend, "time_offset", None)
+        return offset
+
     async def open(self, on_lost: Callable[[], None]) -> None:
         loop = asyncio.get_running_loop()
 

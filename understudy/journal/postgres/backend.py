@@ -21,6 +21,7 @@ import re
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
+from understudy._base.clock import wall_seconds
 from understudy.errors import Fenced, StoreError, StoreUnavailable, UsageError
 from understudy.journal.contracts import (
     Batch,
@@ -37,6 +38,10 @@ from understudy.journal.postgres.reader import PostgresReader
 from understudy.journal.postgres.writer import PostgresWriter
 
 _log = logging.getLogger(__name__)
+
+
+_PROMPT = 1.0
+"""Seconds in which the server must answer, for its time to be compared with ours."""
 
 
 class PostgresBackend:
@@ -92,6 +97,7 @@ class PostgresBackend:
         self._lease = lease
         self._schema = schema
         self._fenced = False
+        self.time_offset = 0.0
         self._connections = make_connections(
             url, host=host, schema=schema, durability=durability, lease=lease, patience=patience
         )
@@ -136,9 +142,11 @@ class PostgresBackend:
     def _become_host(self) -> float:
         """Insert a new host, the owner of later claims. Returns the seconds of its lease."""
         values = [self._host, self._lease]
-        ((host_id, seconds),) = self._heartbeat.run_repeatable(
+        before = wall_seconds()
+        ((host_id, seconds, there),) = self._heartbeat.run_repeatable(
             lambda connection: connection.execute(sql.INSERT_HOST, values).fetchall()
         )
+        self._measure(before, there)
         self._writer.host_id = host_id
         self._fenced = False
         return float(seconds)
@@ -178,7 +186,7 @@ class PostgresBackend:
             raise StoreUnavailable(cause="the store is not open")
         if self._fenced:
             return self._become_host()
-        values = [self._lease, host_id]
+        values, before = [self._lease, host_id], wall_seconds()
         rows = self._heartbeat.run_repeatable(
             lambda connection: connection.execute(sql.RENEW, values).fetchall()
         )
@@ -189,7 +197,15 @@ class PostgresBackend:
                 why=f"the lease of {self._host!r} ended ({self._lease:g} s without a renewal), "
                 "and another runtime took over since",
             )
-        return float(rows[0][0])
+        ((seconds, there),) = rows
+        self._measure(before, there)
+        return float(seconds)
+
+    def _measure(self, before: float, there: float) -> None:
+        """Compare the clocks, by an answer of the server to a question of the time `before`."""
+        after = wall_seconds()
+        if 0 <= after - before < _PROMPT:  # else nobody knows when the server looked
+            self.time_offset = there - (before + after) / 2
 
     def reconnect(self) -> None:
         """After `StoreUnavailable`: connect the writer again, as the same host.

@@ -72,7 +72,8 @@ SET_VERSION = "UPDATE schema_version SET version = %s"
 INSERT_HOST = """
 INSERT INTO hosts (name, lease_until)
 VALUES (%s, clock_timestamp() + make_interval(secs => %s))
-RETURNING id, extract(epoch FROM lease_until - clock_timestamp())::float8"""
+RETURNING id, extract(epoch FROM lease_until - clock_timestamp())::float8,
+    extract(epoch FROM clock_timestamp())::float8"""
 
 DELETE_OLD_HOSTS = "DELETE FROM hosts WHERE lease_until < clock_timestamp() - interval '1 day'"
 
@@ -81,7 +82,8 @@ DELETE_HOST = "DELETE FROM hosts WHERE id = %s"
 RENEW = """
 UPDATE hosts SET lease_until = clock_timestamp() + make_interval(secs => %s)
 WHERE id = %s AND lease_until > '-infinity'
-RETURNING extract(epoch FROM lease_until - clock_timestamp())::float8"""
+RETURNING extract(epoch FROM lease_until - clock_timestamp())::float8,
+    extract(epoch FROM clock_timestamp())::float8"""
 """Also after the lease has ended, unless another host has marked this one as expired
 (`EXPIRE_HOST`): each claim of an agent of this host does so first, so without the mark it still
 owns them all. That is how an owner continues after an outage that was longer than its lease
