@@ -18,7 +18,8 @@ from understudy.actors.agent_host import AgentHost, AgentInfo, PendingRequest
 from understudy.actors.agent_ref import AgentRef
 from understudy.actors.agent_slot import running_agents
 from understudy.actors.export import export, import_
-from understudy.actors.recovery import Recovery, Sweep
+from understudy.actors.recovery import recover
+from understudy.actors.sweep import Sweep
 from understudy.agent.agent import Agent
 from understudy.errors import ForkedRuntime, UsageError, WouldDeadlock
 from understudy.journal import Store
@@ -179,8 +180,7 @@ class Runtime:
     async def _open(self) -> None:
         loop = asyncio.get_running_loop()
         await self._agent_host.open(loop)
-        self._recovery = Recovery(self._agent_host)
-        self._sweep = Sweep(self._agent_host, self._recovery, self._sweep_seconds)
+        self._sweep = Sweep(self._agent_host, self._sweep_seconds)
         self._sweep.open()
         self._loop = loop
 
@@ -257,7 +257,7 @@ class Runtime:
         """
         if not isinstance(at_once, int) or isinstance(at_once, bool) or at_once < 1:
             raise UsageError(f"`at_once` must be at least 1, got {at_once!r}")
-        return self._call(lambda: self._recovery.recover(at_once))
+        return self._call(lambda: recover(self._agent_host, at_once))
 
     def delete(self, id: str) -> Future[bool]:
         """Delete an agent and all its records; a run that is under way is cancelled first.
