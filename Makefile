@@ -7,7 +7,7 @@ TESTS := $(BIN)/python -m pytest -n 2 --dist worksteal
 # What takes minutes is cut off by itself, later than a test is.
 LONG := --timeout 3600 -o faulthandler_timeout=3700
 
-.PHONY: demo test test-fast check bench bench-durable bench-actors chaos soak local clean
+.PHONY: demo test test-fast check bench bench-durable bench-actors chaos soak suspensions mutate local clean
 
 demo: $(VENV)/.ready  ## the support desk in the terminal
 	@if [ "$$MODEL" = "local" ]; then $(MAKE) --no-print-directory local; fi
@@ -40,6 +40,12 @@ soak: $(VENV)/.ready  ## 2,000 agents, random operations and faults; SOAK_SEED=n
 chaos: $(VENV)/.ready  ## kills at every point, power cuts, hosts that fight; CHAOS_SEED=n for another story
 	$(BIN)/python -m tests.support.durability.chaos --seed $${CHAOS_SEED:-1} --picture chaos.svg
 	CHAOS_SECONDS=60 $(BIN)/python -m pytest -s $(LONG) tests/durability/test_hosts.py
+
+suspensions: $(VENV)/.ready  ## 500 owners suspended past their lease on PostgreSQL; SUSPENSIONS_SEED=n for others
+	$(BIN)/python -m tests.support.durability.suspensions --seed $${SUSPENSIONS_SEED:-1} --logs suspensions
+
+mutate: $(VENV)/.ready  ## which changes of the code the tests see; MUTATE_SEED=n, MUTATE_COUNT=n
+	$(BIN)/python -m tests.support.mutation --seed $${MUTATE_SEED:-1} --count $${MUTATE_COUNT:-40}
 
 local: $(VENV)/.local  ## the real small model for MODEL=local (compiles for some minutes)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,6 +19,7 @@ from understudy import (
     NotInterrupted,
     Paused,
     ScriptedModel,
+    ToolContext,
     UsageError,
     approve,
     call,
@@ -26,6 +28,9 @@ from understudy import (
 from understudy.errors import MissingValue, SchemaVersionError
 from understudy.middleware import HumanInTheLoop, Middleware, Prepared
 from understudy.modes import Mode
+
+HALF = "half \ud800"
+"""Text that is not valid Unicode, as that of an undecodable file name."""
 
 
 def note(text: str) -> str:
@@ -98,6 +103,7 @@ class NotPlain(Middleware):
         ("max_runs", True, ["max_runs", "True"]),
         ("max_runs", None, ["max_runs", "None"]),
         ("early_stopping", "Generate", ["early_stopping", "'generate'", "'force'"]),
+        ("early_stopping_prompt", HALF, ["early_stopping_prompt", "valid Unicode"]),
         ("max_overrides", -1, ["max_overrides", "-1", "at least 0"]),
         ("max_overrides", True, ["max_overrides", "True", "at least 0"]),
         ("early_stopping", "never", ["early_stopping", "'never'", "'force'"]),
@@ -166,9 +172,46 @@ def test_a_tool_without_annotations_is_refused_naming_the_parameter() -> None:
             make(lookup)
 
 
+def many(*numbers: int) -> int:
+    return sum(numbers)
+
+
+async def keywords(first: int, **others: str) -> str:
+    return f"{first} {others}"
+
+
+def unannotated(*args, **kwargs):  # type: ignore[no-untyped-def]  # as of a bare decorator
+    return args, kwargs
+
+
+def contexts(*contexts: ToolContext) -> str:
+    return str(contexts)
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        (many, r"'many'.*\*numbers takes.*list\[int\]"),
+        (keywords, r"'keywords'.*\*\*others takes.*dict\[str, int\]"),
+        (functools.partial(keywords, 1), r"\*\*others takes.*dict\[str, int\]"),
+        (unannotated, r"'unannotated'.*\*args.*functools.wraps"),
+        (contexts, r"'contexts'.*\*contexts"),
+    ],
+    ids=["args", "kwargs", "partial", "wrapper", "contexts"],
+)
+def test_a_tool_that_takes_any_number_of_arguments_is_refused(function: Any, told: str) -> None:
+    """T8."""
+    for make in (tool, lambda f: Agent("a", ScriptedModel([]), tools=[f])):
+        with pytest.raises(UsageError, match=told):
+            make(function)
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [
+        ({"name": ""}, ["name", "not empty"]),
+        ({"name": 3}, ["name", "3"]),
+        ({"name": HALF}, ["name", "valid Unicode"]),
         ({"timeout": 0}, ["timeout", "above 0"]),
         ({"timeout": -1}, ["timeout", "-1"]),
         ({"timeout": "5"}, ["timeout", "'5'"]),
@@ -182,7 +225,8 @@ def test_a_tools_option_of_the_wrong_kind_is_refused(
     """R8."""
     with pytest.raises(UsageError) as raised:
         tool(**options)(note)
-    assert all(word in str(raised.value) for word in ["'note'", *told])
+    assert all(word in str(raised.value) for word in told)
+    assert "name" in options or "'note'" in str(raised.value)
 
 
 def test_an_async_tool_cannot_be_inline() -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.support.frozen.places import (
+    DATA,
     GENERATIONS,
     NEWEST,
     Place,
@@ -22,7 +23,7 @@ from tests.support.frozen.places import (
     SqlitePlace,
     frozen,
 )
-from tests.support.frozen.samples import DELETED, sample_errors, sample_names
+from tests.support.frozen.samples import DELETED, LOST_ATTEMPTS, sample_errors, sample_names
 from tests.support.frozen.walk import (
     differences,
     lost,
@@ -37,7 +38,7 @@ from understudy import AgentState, Runtime, StopReason, StopSignals, UnderstudyE
 from understudy.errors import error_from_dict
 from understudy.journal import DatabaseStore, IndexStatus, Loaded, StoredAgent, index_status_of
 from understudy.journal.codec import decode, encode
-from understudy.journal.contracts import Batch
+from understudy.journal.contracts import Batch, KeepsLostAttempts
 from understudy.state.fold import replay
 from understudy.state.records import Record, record_from_dict
 
@@ -224,6 +225,21 @@ def test_an_agent_that_was_deleted_begins_anew_above_its_last_epoch(
     assert owned is not None
     assert (owned.agent, owned.incarnation, owned.epoch) == ("another-definition", 2, 2)
     assert owned.last_seq == 0
+
+
+@every_generation
+def test_the_lost_attempts_of_a_store_are_read(generation: str, place: Made) -> None:
+    """A database that is older than these has none, and one for a single runtime keeps none."""
+    folded = frozen(generation, "folded.json")
+    backend = place(generation).backend
+    backend.open()
+    if isinstance(backend, KeepsLostAttempts):
+        kept = "lost_attempts" in (DATA / generation / "store.sql").read_text(encoding="utf-8")
+        for id, state in folded.items():
+            if state.get("run") is not None:
+                found = backend.lost_attempts(id, state["run"]["run_id"])
+                assert found == (set(LOST_ATTEMPTS) if kept else set()), NEVER
+    backend.close()
 
 
 @every_generation

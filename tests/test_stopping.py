@@ -14,12 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_ai.messages import ModelRequest, UserPromptPart
 
-from tests.support.agents import assert_valid_history, completed, reloaded, results
+from tests.support.agents import Held, assert_valid_history, completed, reloaded, results
 from tests.support.loops import never, soon
 from understudy import (
     Agent,
     Completed,
     Failed,
+    InMemoryCancellation,
     Interrupt,
     Interrupted,
     MiddlewareError,
@@ -40,7 +41,7 @@ from understudy import (
     call,
     tool,
 )
-from understudy.middleware import Limits, Middleware, Next, SubAgent
+from understudy.middleware import Cancellation, Limits, Middleware, Next, SubAgent
 from understudy.modes import AgentExecution
 from understudy.run.tool_call import ToolCall
 from understudy.stopping import ExecutionContinuation, StopAgent
@@ -197,6 +198,56 @@ def test_what_is_no_signal_is_refused_when_it_is_made(make: Callable[[], Any]) -
     """P2."""
     with pytest.raises(UsageError):
         make()
+
+
+def test_a_signal_that_is_not_valid_unicode_is_mended() -> None:
+    """P1: a stop must not get lost because of its wording."""
+    signal = StopSignal.error("no file \ud800", source="disk \udfff")
+    assert (signal.message, signal.source) == ("no file ?", "disk ?")
+    assert StopSignal.from_dict(json.loads(json.dumps(signal.to_dict()).encode())) == signal
+
+
+BAD_TEXT = "no file \ud800"
+
+
+class Answers:
+    def check(self, state: Any) -> str:
+        return BAD_TEXT
+
+
+@pytest.mark.parametrize("by", ["tool", "hook", "source", "switch", "ref"])
+async def test_a_stop_that_is_not_valid_unicode_stops(by: str) -> None:
+    """P1: wherever it comes from."""
+
+    @tool
+    def ends() -> str:
+        raise StopAgent(StopSignal.user_requested(BAD_TEXT))
+
+    class Signals(Middleware):
+        async def after_step(self, run: Run) -> None:
+            run.signal(StopSignal.user_requested(BAD_TEXT))
+
+    switch = InMemoryCancellation()
+    switch.cancel(BAD_TEXT)
+    given: dict[str, list[Any]] = {"source": [Answers()], "switch": [switch]}
+    sources = given.get(by, [])
+    held = Held(call("ends") if by == "tool" else call("look", {"x": 1}))
+    model = ScriptedModel([held, "went on"])
+    stack: list[Middleware] = [Signals()] if by == "hook" else []
+    stack += [Cancellation(*sources)] if sources else []
+    agent = Agent("a", model, tools=[ends, look], middleware=stack)
+    async with Runtime([agent]) as runtime:
+        ref = runtime.spawn("a")
+        run = ref.run("go")
+        if by == "ref":
+            await soon(held.entered.wait())
+            ref.cancel(BAD_TEXT)
+        held.release.set()
+        outcome = await soon(run)
+        assert isinstance(outcome, Stopped)
+        (signal,) = outcome.signals
+        assert signal.message == "no file ?"
+        assert reloaded(outcome.state) == outcome.state
 
 
 def test_what_json_has_no_number_for_is_none_at_once() -> None:
@@ -405,6 +456,30 @@ def test_a_signal_after_the_loop_of_the_run_has_ended_is_refused(loop_is: str, c
     loop.close()
 
 
+async def test_an_attempt_that_has_returned_its_outcome_takes_no_more_signals() -> None:
+    """P3: the run waits for a person, and its state is the caller's by now."""
+    runs: list[Run] = []
+
+    class Keeps(Middleware):
+        async def before_model(self, run: Run, request: Any) -> None:
+            runs.append(run)
+
+    agent = Agent(
+        "a",
+        ScriptedModel([call("look", {"x": 1}), "done"]),
+        tools=[look],
+        middleware=[Keeps()],
+        interrupt_on={"look": True},
+    )
+    asked = await agent.execute("go")
+    assert isinstance(asked, Interrupted)
+    with pytest.raises(UsageError, match="the run is over"):
+        runs[0].signal(SIGNAL)
+    with pytest.raises(UsageError, match="the run is over"):
+        runs[0].escalate()
+    completed(await agent.resume(asked.state, asked.decide(approve())))
+
+
 def test_a_continuation_after_a_final_reply_asks_the_model_again_with_a_user_message() -> None:
     """P3: providers want the user to speak before the model does again."""
 
@@ -418,6 +493,31 @@ def test_a_continuation_after_a_final_reply_asks_the_model_again_with_a_user_mes
     last = model.requests[1].messages[-1]
     assert isinstance(last, ModelRequest)
     assert [part.content for part in last.parts if isinstance(part, UserPromptPart)] == ["Go on."]
+
+
+@pytest.mark.parametrize("has_run", [False, True], ids=["before any run", "after a run"])
+@pytest.mark.parametrize(
+    "ask",
+    [lambda run: run.signal(SIGNAL), lambda run: run.request_continuation(), Run.escalate],
+    ids=["signal", "request_continuation", "escalate"],
+)
+async def test_a_message_to_a_middleware_stops_nothing_where_no_run_is_open(
+    ask: Callable[[Run], None], has_run: bool
+) -> None:
+    """P3: the hook is told."""
+
+    class Phone(Middleware):
+        async def on_message(self, run: Run, message: Any) -> None:
+            ask(run)
+
+    agent = Agent("a", ScriptedModel(["hello", "again"]), middleware=[Phone()])
+    async with Runtime([agent]) as runtime:
+        ref = runtime.spawn("a")
+        if has_run:
+            completed(await soon(ref.run("go")))
+        with pytest.raises(MiddlewareError, match="UsageError: the run is over"):
+            await soon(ref.notify("Phone", "come home"))
+        completed(await soon(ref.run("go")))
 
 
 async def test_a_message_to_a_middleware_during_a_model_call_stops_the_run_after_that_step() -> (

@@ -2,7 +2,15 @@
 
 import logging
 
-from understudy.actors import AgentRef, LoopActor, Runtime, SimulatedClock, Status, Supervisor
+from understudy.actors import (
+    AgentRef,
+    LoopActor,
+    Observer,
+    Runtime,
+    SimulatedClock,
+    Status,
+    Supervisor,
+)
 from understudy.agent.agent import Agent
 from understudy.errors import (
     DecisionError,
@@ -10,10 +18,12 @@ from understudy.errors import (
     JournalFailed,
     MiddlewareError,
     ModelFailed,
+    ModelRefused,
     NotExtracted,
     NotInterrupted,
     OwnedElsewhere,
     Quarantined,
+    ReplyCut,
     RunLimitExceeded,
     StoreError,
     StoreInUse,
@@ -41,6 +51,7 @@ from understudy.outcomes import (
     Failed,
     Interrupted,
     Outcome,
+    OutcomeOf,
     Paused,
     Stopped,
     ToolCallResult,
@@ -76,12 +87,16 @@ __all__ = [
     "LoopActor",
     "MiddlewareError",
     "ModelFailed",
+    "ModelRefused",
     "NotExtracted",
     "NotInterrupted",
+    "Observer",
     "Outcome",
+    "OutcomeOf",
     "OwnedElsewhere",
     "Paused",
     "Quarantined",
+    "ReplyCut",
     "Request",
     "Retry",
     "Run",

@@ -12,14 +12,16 @@
     │   └── WouldDeadlock         waiting here would block the event loop that has to answer
     ├── RunError                  why a run ended as `Failed`; a run never raises it
     │   ├── ModelFailed           the model and all of its fallbacks
+    │   │   └── ModelRefused      each of them refused to answer, or was filtered
     │   ├── StreamBroken          the model, in the middle of a reply
+    │   ├── ReplyCut              the length limit of the model's replies
     │   ├── RunLimitExceeded      the run's own limit
     │   ├── UntilToolNotCalled    the model, which stopped without calling the until tool
     │   ├── MiddlewareError       a middleware's hook
     │   ├── AgentFailed           an agent of a workflow
     │   ├── DefinitionChanged     the definition of a workflow changed during its run
     │   ├── NotHaltable           a tool raised `Halt` and no agent above it is haltable
-    │   ├── Quarantined           the run crashes at every attempt
+    │   ├── Quarantined           the run is cut off at every attempt
     │   └── StepFailed            a step of the pipeline
     ├── NotExtracted              `extract` ended without a value
     └── JournalFailed             the journal: a run does not continue without its records
@@ -53,6 +55,7 @@ __all__ = [
     "MiddlewareError",
     "MissingValue",
     "ModelFailed",
+    "ModelRefused",
     "NotExtracted",
     "NotHaltable",
     "NotInterrupted",
@@ -60,6 +63,7 @@ __all__ = [
     "OwnedElsewhere",
     "Quarantined",
     "RecordRefused",
+    "ReplyCut",
     "RunError",
     "RunLimitExceeded",
     "SchemaVersionError",
@@ -157,7 +161,10 @@ class SchemaVersionError(UsageError):
     def __init__(self, *, version: object, known: int, what: str = "state") -> None:
         super().__init__(
             f"This {what} has schema version {version!r}, but this understudy reads versions up to "
-            f"{known}: upgrade understudy, or read the {what} where it was written.",
+            f"{known}: upgrade understudy, or read the {what} where it was written."
+            if not isinstance(version, int) or version > known
+            else f"This {what} has schema version {version!r}, older than {known}: open it once by "
+            "a Runtime of this understudy, which upgrades it.",
             version=version,
             known=known,
             what=what,
@@ -226,14 +233,29 @@ class RunError(UnderstudyError):
 
 
 class ModelFailed(RunError):
-    """The model raised, and so did every fallback. The last cause is `__cause__`."""
+    """No model answered: each raised, refused, or gave an empty reply.
+
+    `__cause__` is the last of what they raised.
+    """
 
     failures: list[dict[str, str]]
-    """One for each model: its name as `model`, and the `type` and `message` of what it raised."""
+    """One for each model: its name as `model`, and the `type` and `message` of what it raised.
+
+    The type is `RefusedReply` or `EmptyReply` where it raised nothing. A long message, such as a
+    page of HTML, is here by its first lines; `__cause__` has it all.
+    """
 
     def __init__(self, *, failures: Sequence[Mapping[str, str]]) -> None:
         causes = "; ".join(f"{f['model']}: {f['type']}: {f['message']}" for f in failures)
-        super().__init__(f"No model answered: {causes}", failures=[dict(f) for f in failures])
+        super().__init__(f"{self._what}: {causes}", failures=[dict(f) for f in failures])
+
+    _what = "No model answered"
+
+
+class ModelRefused(ModelFailed):
+    """The model refused to answer, or a content filter stopped it; and so with every fallback."""
+
+    _what = "The model refused to answer"
 
 
 class StreamBroken(RunError):
@@ -247,6 +269,28 @@ class StreamBroken(RunError):
             f"The stream of {model!r} broke in the middle of a reply: {cause}",
             model=model,
             cause=cause,
+        )
+
+
+class ReplyCut(RunError):
+    """A reply was cut by its length limit, and so was the one before it, at the same length.
+
+    Asking for it again would cost the same once more.
+    """
+
+    max_tokens: int | None
+    """Of the agent's `model_settings`; None where the model's own limit holds."""
+    output_tokens: int
+    """The tokens of the reply, as the provider counts them; 0 where it does not."""
+
+    def __init__(self, *, max_tokens: int | None, output_tokens: int) -> None:
+        limit = "the model's own" if max_tokens is None else f"max_tokens={max_tokens}"
+        length = f" after {output_tokens} tokens" if output_tokens else ""
+        super().__init__(
+            f"The reply was cut by its length limit ({limit}){length}, as the one before it: raise "
+            "max_tokens in the model_settings, or ask for less at once.",
+            max_tokens=max_tokens,
+            output_tokens=output_tokens,
         )
 
 
@@ -356,7 +400,7 @@ class NotHaltable(RunError):
 
 
 class Quarantined(RunError):
-    """The run crashed several times in a row without progress.
+    """The run was cut off several times in a row without progress.
 
     It keeps its state, and only `ref.retry()` continues it.
     """
@@ -366,8 +410,8 @@ class Quarantined(RunError):
 
     def __init__(self, *, attempts: int, cause: str) -> None:
         super().__init__(
-            f"The run crashed {attempts} times in a row without progress, last by {cause}: remove "
-            "the cause, then call ref.retry()",
+            f"The run was cut off {attempts} times in a row without progress, last by {cause}: "
+            "remove the cause, then call ref.retry()",
             attempts=attempts,
             cause=cause,
         )
@@ -474,10 +518,11 @@ class OwnedElsewhere(StoreError):
 
 
 class Fenced(StoreError):
-    """Another runtime has taken this agent over, so this one may not write to it any more.
+    """The agent has a later epoch, so what runs under this one may not write to it any more.
 
-    It is an orderly end: the agent continues there. The next call to it here tries to
-    claim it again.
+    Another runtime has taken it over. That is an orderly end: the agent continues there, and the
+    next call to it here tries to claim it again. Or this runtime has abandoned the code that gets
+    this error, because it went on after its cancellation.
     """
 
     agent_id: str

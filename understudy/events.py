@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
-from pydantic_ai.messages import ModelResponse
+from pydantic_ai.messages import (
+    ModelResponse,
+    NativeToolCallPart,
+    NativeToolReturnPart,
+    UserContent,
+)
 
 from understudy.interrupts import Request
 from understudy.state import records as r
@@ -16,6 +21,8 @@ __all__ = [
     "AgentEnded",
     "AttemptDiscarded",
     "Event",
+    "NativeToolCalled",
+    "NativeToolReturned",
     "ReplyEnded",
     "ReplyStarted",
     "RequestEscalated",
@@ -26,9 +33,13 @@ __all__ = [
     "ThinkingDelta",
     "ToolEmitted",
     "ToolEnded",
+    "ToolOutcome",
     "ToolStarted",
     "events_of",
 ]
+
+ToolOutcome = Literal["success", "failed", "denied", "interrupted"]
+"""How a call ended: with its result, by an error, by a person, or not executed or in doubt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +86,33 @@ class ReplyEnded:
     turn: int
     response: ModelResponse
     kind: Literal["reply_ended"] = "reply_ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NativeToolCalled:
+    """The accepted reply has a call of a native tool, which the provider has run already."""
+
+    agent_path: tuple[str, ...]
+    turn: int
+    tool_name: str
+    tool_call_id: str
+    arguments: Any
+    """As the provider gives them: a text, a mapping, or None."""
+    kind: Literal["native_tool_called"] = "native_tool_called"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NativeToolReturned:
+    """The accepted reply has the result of a native tool."""
+
+    agent_path: tuple[str, ...]
+    turn: int
+    tool_name: str
+    tool_call_id: str
+    outcome: str
+    content: Any
+    """As the provider gives it."""
+    kind: Literal["native_tool_returned"] = "native_tool_returned"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,10 +178,13 @@ class ToolEnded:
     call_key: str
     tool_call_id: str
     tool_name: str
-    outcome: str
-    """`success`, `failed`, `denied` or `interrupted`."""
+    outcome: ToolOutcome
     content: Any
     """The content for the model."""
+    metadata: Any = None
+    """What the tool gives the program beside it, as JSON: the `metadata` of a `ToolReturn`."""
+    user_content: str | Sequence[UserContent] | None = None
+    """What the tool gives the model beside it: the `content` of a `ToolReturn`."""
     kind: Literal["tool_ended"] = "tool_ended"
 
 
@@ -181,8 +222,7 @@ class AgentEnded:
     """The round of the workflow, from 0."""
     index: int
     """The agent's index among the workflow's agents, from 0."""
-    outcome: str
-    """`completed`, `failed` or `stopped`."""
+    outcome: Literal["completed", "failed", "stopped"]
     escalated: bool
     """It ends the nearest loop around it."""
     kind: Literal["agent_ended"] = "agent_ended"
@@ -195,6 +235,8 @@ Event = (
     | TextDelta
     | ThinkingDelta
     | ReplyEnded
+    | NativeToolCalled
+    | NativeToolReturned
     | RequestMade
     | RequestReminder
     | RequestEscalated
@@ -205,10 +247,32 @@ Event = (
 )
 
 
+def _native_calls(record: r.Reply, agent_path: tuple[str, ...]) -> Iterator[Event]:
+    for part in record.response.parts:
+        if isinstance(part, NativeToolCallPart):
+            yield NativeToolCalled(
+                agent_path=agent_path,
+                turn=record.turn,
+                tool_name=part.tool_name,
+                tool_call_id=part.tool_call_id,
+                arguments=part.args,
+            )
+        elif isinstance(part, NativeToolReturnPart):
+            yield NativeToolReturned(
+                agent_path=agent_path,
+                turn=record.turn,
+                tool_name=part.tool_name,
+                tool_call_id=part.tool_call_id,
+                outcome=part.outcome,
+                content=part.content,
+            )
+
+
 def events_of(record: r.Record, agent_path: tuple[str, ...]) -> Iterator[Event]:
     """The events of a record. Live events and those of a replayed journal both come from here."""
     match record:
         case r.Reply():
+            yield from _native_calls(record, agent_path)
             yield ReplyEnded(agent_path=agent_path, turn=record.turn, response=record.response)
         case r.InterruptsChecked():
             answered = {decided.request_id for decided in record.decided}
@@ -244,8 +308,10 @@ def events_of(record: r.Record, agent_path: tuple[str, ...]) -> Iterator[Event]:
                 call_key=record.call_key,
                 tool_call_id=record.part.tool_call_id,
                 tool_name=record.part.tool_name,
-                outcome=record.part.outcome,
+                outcome=cast("ToolOutcome", record.part.outcome),  # no call of ours is `retried`
                 content=record.part.content,
+                metadata=record.part.metadata,
+                user_content=None if record.user_prompt is None else record.user_prompt.content,
             )
         case r.Attempt(number=number, reply_lost=True):
             yield AttemptDiscarded(agent_path=agent_path, attempt=number - 1)

@@ -238,14 +238,16 @@ class Interrupt(Exception):
     ) -> None:
         super().__init__(payload)
         self.payload = payload
-        self.timing = request_timing(
+        self.timing: RequestTiming = request_timing(
             "Interrupt",
             remind_after=remind_after,
             escalate_after=escalate_after,
             expires_after=expires_after,
             on_expiry=on_expiry,
         )
-        self.allowed = checked_allowed(allowed, what="Interrupt(allowed=...)")
+        self.allowed: tuple[DecisionType, ...] = checked_allowed(
+            allowed, what="Interrupt(allowed=...)"
+        )
         if "edit" in self.allowed:
             raise UsageError(
                 "Interrupt(allowed=...) cannot offer 'edit': a tool's own question is answered "

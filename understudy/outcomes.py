@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic
 
-from pydantic_ai.messages import ModelRequest
+from pydantic_ai.messages import FinishReason, ModelRequest, ModelResponse
 from pydantic_ai.usage import RunUsage
 
+from understudy._base.type_variables import OutputT, OutputT_co
 from understudy.errors import DecisionError, UnderstudyError
 from understudy.interrupts import Decision, Request, checked_decision
 from understudy.state.agent_state import AgentState
@@ -27,7 +28,16 @@ from understudy.state.run_state import RunState
 from understudy.state.workflow_progress import AgentResult, Progress
 from understudy.stopping import StopSignal, StopSignals
 
-__all__ = ["Completed", "Failed", "Interrupted", "Outcome", "Paused", "Stopped", "ToolCallResult"]
+__all__ = [
+    "Completed",
+    "Failed",
+    "Interrupted",
+    "Outcome",
+    "OutcomeOf",
+    "Paused",
+    "Stopped",
+    "ToolCallResult",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,17 +59,19 @@ class ToolCallResult:
     is_error: bool
     value_lost: bool = False
     """The tool's own value is lost: it could not be stored, or the annotation changed since."""
+    metadata: Any = None
+    """The `metadata` of the `ToolReturn` that the tool returned, as JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Completed:
+class Completed(Generic[OutputT_co]):
     """The run came to its end."""
 
     text: str
     """The model's final text; may be empty when an until tool ended the run."""
     tool_result: ToolCallResult | None = None
     """Of the until tool, where its result ended the run."""
-    output: Any = field(default=None, repr=False)
+    output: OutputT_co | None = field(default=None, repr=False)
     """The final text as a value of the agent's `output_type`; without such a type the text.
 
     None where the agent has an `output_type` and its run ended without a text that fits it: by an
@@ -74,11 +86,23 @@ class Completed:
     state: AgentState = field(repr=False)
     usage: RunUsage = field(repr=False)
 
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        """Why the last reply ended, by its provider; None where that does not say.
+
+        `stop` for a whole one, `length` for one that is cut by its length limit.
+        """
+        for message in reversed(self.state.messages):
+            if isinstance(message, ModelResponse):
+                return message.finish_reason
+        return None
+
     def explain(self) -> str:
         """In one sentence, why the run ended."""
         run = _run(self.state)
         if self.early_stopped:
-            return _sentence(self.state, "Completed early", f"{_limit(run)}, so the model answered")
+            why = f"{_limit(run)}, so the model answered{self._cut}"
+            return _sentence(self.state, "Completed early", why)
         if self.tool_result is not None:
             why = f"the tool {self.tool_result.tool_name!r} has its result"
         elif (signal := _unforced(run)) is not None:
@@ -89,7 +113,12 @@ class Completed:
             why = "a tool that it called ended it"
         else:
             why = "the model gave its final answer"
-        return _sentence(self.state, "Completed", why)
+        return _sentence(self.state, "Completed", f"{why}{self._cut}")
+
+    @property
+    def _cut(self) -> str:
+        cut = self.finish_reason == "length"
+        return " (the last reply is cut by its length limit)" if cut else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +218,10 @@ class Failed:
 
 
 Outcome = Completed | Interrupted | Paused | Stopped | Failed
+"""How a run ended, or why it waits; `isinstance(value, Outcome)` tells it from an event."""
+
+OutcomeOf = Completed[OutputT] | Interrupted | Paused | Stopped | Failed
+"""`OutcomeOf[Invoice]`: the outcome of an agent whose `output_type` is `Invoice`."""
 
 
 def _sentence(state: AgentState, how: str, why: str) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
-from understudy._base.json_values import checked_json
+from understudy._base.json_values import checked_json, storable_text
 from understudy.errors import UsageError
 
 __all__ = ["ExecutionContinuation", "StopAgent", "StopReason", "StopSignal", "StopSignals"]
@@ -74,7 +74,8 @@ class StopSignal:
     """A request to stop the run, for one reason and from one source.
 
     Each reason has a factory, such as `StopSignal.token_limit("900 of 800 used", used=900)`: its
-    keywords are the context.
+    keywords are the context. A message or source that is not valid Unicode is stored with a `?` for
+    each character that is not.
 
     Raises:
         UsageError: for an unknown reason, or a context that is not JSON-able.
@@ -96,6 +97,10 @@ class StopSignal:
         context = checked_json(self.context, what="StopSignal(context=...)")
         object.__setattr__(self, "reason", reason)
         object.__setattr__(self, "context", context)
+        # Mended, not refused: a stop must not get lost because of its wording.
+        object.__setattr__(self, "message", storable_text(self.message))
+        if self.source is not None:
+            object.__setattr__(self, "source", storable_text(self.source))
 
     @classmethod
     def error(cls, message: str = "", *, source: str | None = None, **context: Any) -> StopSignal:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.loops import soon
 from understudy import UsageError
 from understudy._base.worker_threads import WorkerThreads
 
@@ -306,3 +307,78 @@ def test_a_function_that_outlives_its_loop_harms_nothing() -> None:
 def test_there_must_be_a_thread(count: int) -> None:
     with pytest.raises(UsageError, match=rf"max_threads.*{count}"):
         WorkerThreads(max_threads=count)
+
+
+class NoThreads:
+    """No thread can be started while it is entered."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._monkeypatch = monkeypatch
+
+    def __enter__(self) -> None:
+        def refuse(_: threading.Thread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        self._monkeypatch.setattr(threading.Thread, "start", refuse)
+
+    def __exit__(self, *_: object) -> None:
+        self._monkeypatch.undo()
+
+
+async def test_a_thread_that_cannot_be_started_is_told_and_takes_no_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads = WorkerThreads(1)
+    called: list[str] = []
+    for _ in range(2):
+        with NoThreads(monkeypatch), pytest.raises(RuntimeError, match="can't start"):
+            await soon(threads.run(called.append, "refused"))
+    await soon(threads.run(called.append, "run"))
+    assert called == ["run"], "what was refused is not run later"
+
+
+async def test_a_function_waits_for_the_threads_that_there_are_where_no_other_can_be_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads = WorkerThreads(2)
+    entered, release = threading.Event(), threading.Event()
+
+    def hold() -> str:
+        entered.set()
+        release.wait(30)
+        return "held"
+
+    first = asyncio.ensure_future(threads.run(hold))
+    assert await asyncio.to_thread(entered.wait, 30)
+    with NoThreads(monkeypatch):
+        second = asyncio.ensure_future(threads.run(lambda: "second"))
+        await asyncio.sleep(0)
+        release.set()
+        assert (await soon(first), await soon(second)) == ("held", "second")
+
+
+async def test_who_waits_behind_an_abandoned_function_is_told_where_no_thread_can_be_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And the one that was cancelled is cancelled."""
+    threads = WorkerThreads(1)
+    entered, release = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        entered.set()
+        release.wait(30)
+
+    held = asyncio.ensure_future(threads.run(hold))
+    assert await asyncio.to_thread(entered.wait, 30)
+    behind = asyncio.ensure_future(threads.run(lambda: "behind"))
+    await asyncio.sleep(0)
+    try:
+        with NoThreads(monkeypatch):
+            held.cancel()
+            with pytest.raises(RuntimeError, match="can't start"):
+                await soon(behind)
+            with pytest.raises(asyncio.CancelledError):
+                await held
+    finally:
+        release.set()
+    assert await soon(threads.run(lambda: "later")) == "later"

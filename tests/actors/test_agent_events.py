@@ -12,12 +12,17 @@ import pytest
 
 from tests.support.agents import Held, completed
 from tests.support.loops import soon
+from tests.support.places import Place
 from understudy import (
     Agent,
     Completed,
+    Failed,
+    Interrupted,
+    Paused,
     Runtime,
     ScriptedModel,
     Status,
+    Stopped,
     ToolContext,
     WouldDeadlock,
     call,
@@ -38,6 +43,8 @@ from understudy.events import (
     ToolEnded,
     ToolStarted,
 )
+
+OUTCOMES = (Completed, Failed, Interrupted, Paused, Stopped)
 
 
 @tool
@@ -290,6 +297,36 @@ async def test_what_a_tool_emits_is_heard_and_not_kept() -> None:
         heard: list[Any] = [e for e in await read(live) if isinstance(e.event, ToolEmitted)]
         assert [event.seq for event in heard] == [None]
         assert not any(isinstance(e.event, ToolEmitted) for e in await read(ref.events()))
+
+
+async def test_a_subscription_gets_the_events_in_the_order_of_a_stream(place: Place) -> None:
+    """A6: an event without a record waits for the commit of what was recorded before it."""
+
+    @tool
+    async def loud(context: ToolContext, text: str) -> str:
+        context.emit(text)
+        return text
+
+    @tool
+    def loud_in_a_thread(context: ToolContext, text: str) -> str:
+        context.emit(text)
+        return text
+
+    def agent() -> Agent:
+        replies: list[Any] = [
+            ["I look", call("loud", {"text": "1"})],
+            call("loud_in_a_thread", {"text": "2"}),
+            "all done",
+        ]
+        return Agent("a", ScriptedModel(replies), tools=[loud, loud_in_a_thread])
+
+    streamed = [e.kind async for e in agent().stream("go") if not isinstance(e, OUTCOMES)]
+    async with Runtime([agent()], store=place.store()) as runtime:
+        ref = runtime.spawn("a")
+        subscription = ref.events()
+        await soon(ref.run("go"))
+        events = [event.event for event in await read(subscription)]
+    assert [e.kind for e in events if not isinstance(e, StatusChanged)] == streamed
 
 
 async def test_looking_at_an_agent_tells_nothing_of_a_run() -> None:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
 
-from tests.support.agents import Held, by_turn, completed, interrupted, results
+from tests.support.agents import (
+    Held,
+    by_turn,
+    completed,
+    interrupted,
+    results,
+)
 from tests.support.faulty import FaultyBackend
-from tests.support.loops import soon, until
+from tests.support.loops import never, soon, until
 from tests.support.places import SqlitePlace
 from tests.support.postgres import Hosts, Server
 from understudy import (
@@ -259,6 +266,84 @@ async def test_a_server_that_stays_away_is_told_and_the_agent_goes_on_when_it_is
         assert ran == ["slow", "slow"]
 
 
+CUT_OFF = 20
+"""Agents that one recovery continues."""
+
+
+async def test_a_recovery_in_whose_middle_the_server_stops_goes_on_when_it_is_back(
+    server_hosts: Hosts, postgres_server: Server
+) -> None:
+    """J10, J16: also those that had got further, and whose store was away for too long."""
+    cut_off, waiting, crashed = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    entered: list[str] = []
+
+    @tool(idempotent=True)
+    async def note(context: ToolContext, part: int) -> str:
+        if not cut_off.is_set():
+            entered.append(context.agent_id)
+            if len(entered) == CUT_OFF:
+                waiting.set()
+            await never()
+        if part == 2 and not crashed.is_set():
+            entered.append(context.agent_id)
+            if len(entered) == CUT_OFF + 8:
+                await asyncio.to_thread(postgres_server.crash)
+                crashed.set()
+            await crashed.wait()
+        return "noted"
+
+    turns = [call("note", {"part": 1}), call("note", {"part": 2}), "done"]
+    async with opened(host(server_hosts, "first"), desk(*turns, tools=[note])) as first:
+        for number in range(CUT_OFF):
+            first.spawn("desk", f"t{number}").run("go")
+        await soon(waiting.wait())
+    cut_off.set()
+    store = DatabaseStore(server_hosts.new("second", patience=0.1), patience=0.1)
+    async with opened(store, desk(*turns, tools=[note])) as second:
+        recovery = await soon(second.recover(at_once=4))
+        assert len(recovery) == CUT_OFF
+        try:
+            await soon(crashed.wait())
+            stranded = second.get(entered[CUT_OFF])
+            await until(lambda: stranded.status() is Status.PASSIVE)  # it is cut off
+        finally:
+            await asyncio.to_thread(postgres_server.start)
+        assert (await soon(recovery.settled)) is recovery
+        await until(lambda: all(ref.status() is Status.IDLE for ref in recovery))
+        assert (recovery.waiting, recovery.left) == ({}, {})
+        for ref in recovery:
+            outcome = await soon(ref.outcome())
+            assert outcome is not None
+            assert completed(outcome).text == "done"
+
+
+async def test_a_recovery_names_the_agents_that_another_runtime_has(hosts: Hosts) -> None:
+    """J6, J10."""
+    held = Held()
+
+    @tool
+    async def wait() -> str:
+        await held.wait()
+        return "waited"
+
+    agent = desk(call("wait"), "done", tools=[wait])
+    async with (
+        opened(host(hosts, "first"), agent) as first,
+        opened(host(hosts, "second"), agent) as second,
+    ):
+        run = first.spawn("desk", "t").run("go")
+        await soon(held.entered.wait())
+        recovery = await soon(second.recover())
+        assert recovery == []
+        assert {id: str(error) for id, error in recovery.left.items()} == {
+            "t": "Agent 't' is owned by 'first': send to it there, or wait until that runtime "
+            "stops or its lease ends"
+        }
+        assert await soon(recovery.settled) is recovery
+        held.release.set()
+        completed(await soon(run))
+
+
 AGENTS = 50
 
 
@@ -298,6 +383,25 @@ async def test_an_owner_goes_on_after_an_outage_that_is_longer_than_its_lease(
             outcomes = [completed(await run) for run in (*runs, *behind)]
     assert [doubts(outcome.state) for outcome in outcomes] == [0] * (AGENTS + 3)
     assert len(ran) == (AGENTS + 3) * 6
+
+
+async def test_a_loop_that_is_blocked_for_longer_than_the_lease_leaves_nothing_in_doubt(
+    sqlite: SqlitePlace, ran: list[str]
+) -> None:
+    """J8: the calls that are next wait for the renewal, which the blocked loop has held up."""
+
+    @tool
+    async def block() -> str:
+        time.sleep(0.15)  # noqa: ASYNC251  # the block itself
+        return "blocked"
+
+    backend = FaultyBackend(sqlite.backend())
+    backend.lease = 0.1
+    agent = desk([call("block"), call("pay"), call("pay")], "done", tools=[block, pay(ran)])
+    async with opened(DatabaseStore(backend), agent) as runtime:
+        outcome = completed(await soon(runtime.spawn("desk", "t").run("go")))
+    assert doubts(outcome.state) == 0
+    assert ran == ["pay", "pay"]
 
 
 class Away:

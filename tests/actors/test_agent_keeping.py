@@ -409,13 +409,14 @@ async def _outcome(ref: Any) -> Any:
     return await soon(ref.outcome())
 
 
+@pytest.mark.parametrize("idempotent", [False, True], ids=["once", "idempotent"])
 async def test_what_was_started_in_an_exported_agent_is_in_doubt_where_it_is_imported(
-    place: Place, ran: list[str]
+    place: Place, ran: list[str], idempotent: bool
 ) -> None:
     """J7: also an idempotent call may have been made, or be under way, elsewhere."""
     held = Held()
 
-    @tool
+    @tool(idempotent=idempotent)
     async def slow() -> str:
         ran.append("slow")
         await held.wait()
@@ -436,6 +437,38 @@ async def test_what_was_started_in_an_exported_agent_is_in_doubt_where_it_is_imp
             assert ran == ["slow"]
         held.release.set()
         assert completed(await soon(run)).text == "went on"
+
+
+async def test_a_doubt_that_a_person_was_asked_about_is_still_one_where_it_is_imported(
+    place: Place, ran: list[str]
+) -> None:
+    """J7, J5: it is asked about anew, and nothing runs again by itself."""
+    held = Held()
+
+    @tool(on_unknown="ask")
+    async def slow() -> str:
+        ran.append("slow")
+        await held.wait()
+        return "slow"
+
+    def agent() -> Agent:
+        return desk(ran, call("slow"), "went on", tools=[slow], interrupt_on={})
+
+    async with opened(place.store(), agent()) as first:
+        first.spawn("desk", "t").run("go")
+        await soon(held.entered.wait())
+        async with opened(place.after_crash(), agent()) as second:
+            ref = second.get("t")
+            asked = interrupted(await _outcome(ref))
+            assert [request.kind for request in asked.requests] == ["doubt"]
+            await soon(ref.state())
+            data = await soon(second.export("t"))
+        held.release.set()
+        async with opened(MemoryStore(), agent()) as elsewhere:
+            anew = interrupted(await _outcome(await soon(elsewhere.import_(data))))
+            assert [request.kind for request in anew.requests] == ["doubt"]
+            assert anew.requests[0].id != asked.requests[0].id
+            assert ran == ["slow"]
 
 
 @pytest.mark.parametrize("id", ["a/b", "", "nul\0", "\ud800", "x" * 501, 17])

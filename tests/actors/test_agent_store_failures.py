@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +21,34 @@ from tests.support.agents import (
     results,
 )
 from tests.support.faulty import Fault, FaultyBackend, unavailable
+from tests.support.held_commits import HeldCommits
 from tests.support.loops import soon
 from tests.support.places import SqlitePlace
 from understudy import (
     Agent,
     AgentRef,
     Completed,
+    Decision,
+    DecisionError,
     Failed,
+    Halt,
     Interrupted,
+    Outcome,
+    Run,
     Runtime,
     ScriptedModel,
     Status,
+    StopAgent,
+    Stopped,
+    StopReason,
+    StopSignal,
     StoreError,
     ToolContext,
     approve,
     call,
+    edit,
+    reject,
+    respond,
     tool,
 )
 from understudy.actors import AgentEvent, Gap
@@ -47,8 +60,9 @@ from understudy.errors import (
     UnknownAgent,
 )
 from understudy.journal import Store
-from understudy.journal.sqlite.backend import SqliteBackend
 from understudy.journal.store import DatabaseStore
+from understudy.middleware import Haltable, SubAgent
+from understudy.modes import Mode
 
 
 @pytest.fixture
@@ -230,6 +244,32 @@ async def test_a_status_that_could_not_be_kept_does_not_fail_the_next_message(
         assert ref.status() is Status.IDLE
 
 
+@pytest.mark.parametrize("method", ["claim", "compact", "delete", "release"])
+async def test_a_change_that_the_store_cannot_make_is_tried_again_or_told(
+    sqlite: SqlitePlace, method: str, ran: list[str]
+) -> None:
+    """J16: one that is away for a moment is waited for, one that is broken is not."""
+    backend = FaultyBackend(sqlite.backend())
+    backend.lease = 60.0  # else nothing need be released
+    async with opened(DatabaseStore(backend), desk(ran, "one", "two")) as runtime:
+        ref = runtime.spawn("desk", "t")
+        ask: dict[str, Callable[[], Awaitable[Any]]] = {
+            "claim": lambda: runtime.spawn("desk", "new").run("go"),
+            "compact": ref.compact,
+            "delete": lambda: runtime.delete("t"),
+            "release": ref.compact,  # it is passivated for that
+        }
+        assert isinstance(await soon(ref.run("go")), Completed)
+        backend.fail(method, fault=broken, times=100)
+        with pytest.raises(StoreBroken):
+            await soon(ask[method]())
+        assert backend.mend()
+        assert isinstance(await soon(ref.run("go")), Completed)
+        backend.fail(method)
+        await soon(ask[method]())
+        assert backend.mend()
+
+
 # --------------------------------------------------------------- unknown outcome (J16)
 
 
@@ -252,77 +292,37 @@ async def test_a_commit_whose_answer_was_lost_is_not_made_twice(
 
 
 async def test_nothing_is_visible_before_its_commit(sqlite: SqlitePlace, ran: list[str]) -> None:
-    """J16: no answer, no event, no request, no outcome, no tool."""
-    gate = _Gate()
-
-    backend = _Gated(sqlite.backend(), gate)
+    """J16: no answer, no event, no request, no export, no outcome, no tool."""
+    backend = HeldCommits(sqlite.backend())
     agent = desk(ran, call("pay"), "done", interrupt_on={"pay": True})
     async with opened(DatabaseStore(backend), agent) as runtime:
         ref = runtime.spawn("desk", "t")
         await soon(ref.state())
         subscription = ref.events()
-        gate.shut()
-        run = ref.run("go")
-        sent = ref.send("later")
-        await soon(gate.reached(asyncio.get_running_loop()))
-        assert not run.done()
-        assert not sent.done()
-        assert await soon(runtime.pending()) == []
-        looking = ref.state()
-        await soon(runtime.agents())
-        assert not looking.done()
-        told = [e.event for e in subscription._buffer if e.seq is not None]  # nothing yet
-        assert told == []
-        gate.open()
+        with backend.held():
+            run = ref.run("go")
+            sent = ref.send("later")
+            await backend.reached()
+            assert not run.done()
+            assert not sent.done()
+            assert await soon(runtime.pending()) == []
+            looking = ref.state()
+            assert (await soon(runtime.export("t")))["records"] == []
+            await soon(runtime.agents())
+            assert not looking.done()
+            told = [e.event for e in subscription._buffer if e.seq is not None]  # nothing yet
+            assert told == []
         asked = interrupted(await soon(run))
         await soon(sent)
         await soon(looking)
         assert len(await soon(runtime.pending())) == 1
 
-        gate.shut()
-        done = ref.resume(asked.decide(approve()))
-        await soon(gate.reached(asyncio.get_running_loop()))
-        assert ran == [], "the tool is not entered before its start is durable"
-        gate.open()
+        with backend.held():
+            done = ref.resume(asked.decide(approve()))
+            await backend.reached()
+            assert ran == [], "the tool is not entered before its start is durable"
         assert completed(await soon(done)).text == "done"
         assert len(ran) == 1
-
-
-class _Gate:
-    """Holds commits up."""
-
-    def __init__(self) -> None:
-        import threading
-
-        self._may = threading.Event()
-        self._may.set()
-        self._waits = threading.Event()
-
-    def shut(self) -> None:
-        self._waits.clear()
-        self._may.clear()
-
-    def open(self) -> None:
-        self._may.set()
-
-    async def reached(self, loop: asyncio.AbstractEventLoop) -> None:
-        await loop.run_in_executor(None, self._waits.wait, 30)
-
-    def pass_through(self) -> None:
-        if not self._may.is_set():
-            self._waits.set()
-            assert self._may.wait(30)
-
-
-class _Gated(FaultyBackend):
-    def __init__(self, backend: SqliteBackend, gate: _Gate) -> None:
-        super().__init__(backend)
-        self._gate = gate
-        self._given = backend
-
-    def commit(self) -> None:
-        self._gate.pass_through()
-        self._given.commit()
 
 
 # ------------------------------------------------------------------ what happens to files
@@ -418,6 +418,67 @@ async def test_a_damaged_agent_is_told_and_the_others_go_on(
         assert await soon(runtime.delete("bad")) is True
         with pytest.raises(UnknownAgent):
             await soon(runtime.get("bad").state())
+
+
+@pytest.mark.parametrize(
+    "damage",
+    ["epoch = -1", "floor = -5", "standing = 'rexx'", "agent = CAST(x'ff' AS TEXT)"],
+)
+async def test_an_agent_with_a_damaged_row_is_listed_as_such_and_the_others_as_ever(
+    sqlite: SqlitePlace, ran: list[str], caplog: pytest.LogCaptureFixture, damage: str
+) -> None:
+    """J16: nobody is left out in silence."""
+
+    def agent() -> Agent:
+        return desk(ran, call("pay"), "done", interrupt_on={"pay": True})
+
+    async with opened(sqlite.store(), agent()) as runtime:
+        for id in ("bad", "good"):
+            interrupted(await soon(runtime.spawn("desk", id).run("go")))
+    db = sqlite3.connect(sqlite.path)
+    db.execute(f"UPDATE agents SET {damage} WHERE id = 'bad'")
+    db.commit()
+    db.close()
+    async with opened(sqlite.store(), agent()) as runtime:
+        bad, good = await soon(runtime.agents())
+        assert isinstance(bad.damage, StoreDamaged)
+        assert "'bad'" in str(bad.damage)
+        assert (good.id, good.agent, good.damage) == ("good", "desk", None)
+        assert [p.agent_id for p in await soon(runtime.pending())] == ["good"]
+        if "standing" not in damage:  # by that column it is looked for
+            assert "agent 'bad' is left out" in caplog.text
+        with pytest.raises(StoreDamaged):
+            await soon(runtime.get("bad").state())
+
+
+async def test_a_damaged_row_keeps_no_other_agent_from_being_recovered(
+    sqlite: SqlitePlace, ran: list[str]
+) -> None:
+    """J16, J20."""
+    held = Held()
+
+    @tool(idempotent=True)
+    async def slow() -> str:
+        ran.append("slow")
+        if ran.count("slow") == 2:
+            held.entered.set()
+        await held.wait()
+        return "slow"
+
+    agent = desk(ran, call("slow"), "done", tools=[slow])
+    async with opened(sqlite.store(), agent) as runtime:
+        for id in ("bad", "good"):
+            runtime.spawn("desk", id).run("go")
+        await soon(held.entered.wait())
+    held.release.set()
+    db = sqlite3.connect(sqlite.path)
+    db.execute("UPDATE agents SET epoch = -1 WHERE id = 'bad'")
+    db.commit()
+    db.close()
+    async with opened(sqlite.store(), agent) as runtime:
+        (good,) = recovery = await soon(runtime.recover())
+        assert isinstance(await soon(good.outcome()), Completed)
+        assert [(id, type(error)) for id, error in recovery.left.items()] == [("bad", StoreDamaged)]
 
 
 async def test_a_file_that_is_no_database_or_cannot_be_written_is_told_when_the_runtime_begins(
@@ -552,9 +613,13 @@ async def test_a_reply_that_is_too_large_fails_the_run_and_the_agent_goes_on(
 
 
 async def test_an_end_that_is_too_large_to_be_recorded_fails_the_run(sqlite: SqlitePlace) -> None:
-    """J16: as with a model whose error says far too much."""
-    model = ScriptedModel([ValueError(BIG), "small"])
-    async with opened(small(sqlite), Agent("desk", model)) as runtime:
+    """J16: as with a step of one's own that ends a run with far too much text."""
+    texts = [BIG, "small"]
+
+    async def speak(run: Run) -> Outcome:
+        return run.completed(texts.pop(0))
+
+    async with opened(small(sqlite), Agent("desk", mode=Mode([speak]))) as runtime:
         ref = runtime.spawn("desk", "t")
         failed = await soon(ref.run("go"))
         assert isinstance(failed, Failed)
@@ -562,19 +627,88 @@ async def test_an_end_that_is_too_large_to_be_recorded_fails_the_run(sqlite: Sql
         assert completed(await soon(ref.run("again"))).text == "small"
 
 
-async def test_an_answer_that_is_too_large_leaves_the_requests_standing(
+@pytest.mark.parametrize("nested", [False, True], ids=["", "nested"])
+@pytest.mark.parametrize(
+    "decision",
+    [respond(BIG), edit({"note": BIG}), reject(BIG), approve(note=BIG)],
+    ids=lambda decision: decision.type,
+)
+async def test_a_decision_that_is_too_large_is_refused_and_leaves_all_requests_pending(
+    sqlite: SqlitePlace, ran: list[str], decision: Decision, nested: bool
+) -> None:
+    """J16, I5: also the one that was right, whichever comes first."""
+
+    @tool
+    async def note(note: str = "") -> str:
+        ran.append(note)
+        return "noted"
+
+    calls = [call("note"), call("note", {"note": "b"})]
+    model = ScriptedModel([calls, "done"])
+    agent = Agent("desk", model, tools=[note], interrupt_on={"note": True})
+    if nested:
+        task = call("task", {"task_name": "desk", "instructions": "go"})
+        below = SubAgent([agent], general_purpose=False)
+        agent = Agent("boss", ScriptedModel([task, "done"]), middleware=[below])
+    async with opened(small(sqlite), agent) as runtime:
+        ref = runtime.spawn(agent, "t")
+        asked = interrupted(await soon(ref.run("go")))
+        first, second = asked.requests
+        for given in ({first.id: approve(), second.id: decision}, {first.id: decision}):
+            with pytest.raises(DecisionError, match=r"cannot be kept.*at most") as raised:
+                await soon(ref.resume(given))
+            assert raised.value.request_id == list(given)[-1]
+            assert (await soon(ref.state())).requests == asked.requests
+            assert await soon(ref.decisions()) == []
+        right = asked.decide(approve(), edit({"note": "b2"}))
+        assert completed(await soon(ref.resume(right))).text == "done"
+        assert ran == ["", "b2"]
+
+
+async def test_an_answer_that_is_accepted_becomes_the_result_of_its_call(
     sqlite: SqlitePlace, ran: list[str]
 ) -> None:
-    """J16, I5."""
-    from understudy import respond
-
+    """J16, I5: what fits must fit into the result as well."""
     agent = desk(ran, call("pay"), "done", interrupt_on={"pay": True})
+    refused = 0
     async with opened(small(sqlite), agent) as runtime:
-        ref = runtime.spawn("desk", "t")
-        asked = interrupted(await soon(ref.run("go")))
-        with pytest.raises(RecordRefused):
-            await soon(ref.resume(asked.decide(respond(BIG))))
-        assert completed(await soon(ref.resume(asked.decide(approve())))).text == "done"
+        for size in range(3_000, 5_100, 50):
+            ref = runtime.spawn("desk", f"t{size}")
+            asked = interrupted(await soon(ref.run("go")))
+            try:
+                outcome = await soon(ref.resume(asked.decide(respond("y" * size))))
+            except DecisionError:
+                refused += 1
+                assert (await soon(ref.state())).requests
+            else:
+                assert isinstance(outcome, Completed), size
+    assert refused
+
+
+@pytest.mark.parametrize("raised", ["stop", "halt"])
+async def test_a_stop_and_a_halt_stand_whose_message_is_too_large(
+    sqlite: SqlitePlace, ran: list[str], raised: str
+) -> None:
+    """J16: the model is not told of an error instead, and does not go on."""
+
+    @tool
+    async def ends() -> str:
+        raise StopAgent(StopSignal.error(BIG, why=BIG)) if raised == "stop" else Halt(BIG)
+
+    model = ScriptedModel([call("ends"), "went on"])
+    agent = Agent("desk", model, tools=[ends], middleware=[Haltable()])
+    async with opened(small(sqlite), agent) as runtime:
+        outcome = await soon(runtime.spawn("desk", "t").run("go"))
+        assert len(model.requests) == 1
+        if raised == "stop":
+            assert isinstance(outcome, Stopped)
+            (signal,) = outcome.signals
+            assert signal.reason is StopReason.ERROR
+            assert "cannot be kept" in signal.message
+        else:
+            (request,) = interrupted(outcome).requests
+            assert request.kind == "halt"
+            assert "cannot be kept" in str(request.payload)
 
 
 async def test_an_agent_too_large_for_a_snapshot_is_not_compacted_and_goes_on(

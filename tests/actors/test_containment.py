@@ -11,21 +11,23 @@ from typing import Any
 import pykka
 import pytest
 
-from tests.support.agents import Held
+from tests.support.agents import Held, by_turn, completed
 from tests.support.loops import soon
 from understudy import (
     Agent,
+    AgentRef,
     Completed,
     Failed,
     Interrupted,
     Paused,
     Runtime,
     ScriptedModel,
+    ToolContext,
     call,
     respond,
     tool,
 )
-from understudy.errors import ForkedRuntime, UnknownAgent, UsageError
+from understudy.errors import ForkedRuntime, OtherAgent, UnknownAgent, UsageError
 from understudy.journal import Loaded, MemoryStore
 from understudy.middleware import Middleware
 
@@ -218,6 +220,84 @@ async def test_an_agent_that_is_spawned_while_a_call_of_its_id_is_refused_runs()
         store.held.release.set()
         assert isinstance(await soon(run), Completed)
         assert len((await soon(early)).messages) in (0, 2)
+
+
+def two_agents(seen: list[object]) -> list[Agent]:
+    @tool
+    def look(ctx: ToolContext) -> str:
+        seen.append(ctx.deps)
+        return "seen"
+
+    return [Agent(name, by_turn("hi", call("look"), f"{name} here"), tools=[look]) for name in "ab"]
+
+
+async def stored(store: MemoryStore, agents: list[Agent]) -> None:
+    """The store has an agent 'x' of the definition 'a'."""
+    async with Runtime(agents, store=store) as runtime:
+        await soon(runtime.spawn("a", "x").run("hello"))
+
+
+async def is_refused(ref: AgentRef) -> None:
+    with pytest.raises(OtherAgent, match="'x' is a 'a' already, not this 'b'"):
+        await soon(ref.run("go"))
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["asks at once", "asks later"])
+async def test_a_spawn_with_another_definition_while_the_agent_is_read_is_refused(
+    late: bool,
+) -> None:
+    """J6: the call that reads it, and the agent, are not disturbed; what the spawn gave is gone."""
+    seen: list[object] = []
+    agents = two_agents(seen)
+    store = HeldStore()
+    store.held.release.set()
+    await stored(store, agents)
+    store.held = Held()
+    async with Runtime(agents, store=store, idle_timeout=None) as runtime:
+        early = runtime.get("x").state()
+        await soon(store.held.entered.wait())
+        wrong = runtime.spawn("b", "x", deps="for b", values={"for": "b"})
+        first = None if late else wrong.run("go")
+        store.held.release.set()
+        assert (await soon(early)).values == {}
+        if first is not None:
+            with pytest.raises(OtherAgent, match="'x' is a 'a' already, not this 'b'"):
+                await soon(first)
+        await is_refused(wrong)
+        assert completed(await soon(runtime.get("x").run("go"))).text == "a here"
+        assert seen == [None]
+        await is_refused(wrong)
+        with pytest.raises(OtherAgent):
+            runtime.spawn("b", "x")
+        assert completed(await soon(runtime.spawn("a", "x").run("go"))).text == "done"
+
+
+async def test_a_call_is_not_refused_because_of_a_spawn_with_another_definition() -> None:
+    """The spawn comes right behind the call, before the agent is read."""
+    seen: list[object] = []
+    agents = two_agents(seen)
+    store = MemoryStore()
+    await stored(store, agents)
+    async with Runtime(agents, store=store) as runtime:
+        early = runtime.get("x").run("go")
+        wrong = runtime.spawn("b", "x", deps="for b")
+        refused = wrong.run("go")
+        assert completed(await soon(early)).text == "a here"
+        with pytest.raises(OtherAgent):
+            await soon(refused)
+        assert seen == [None]
+        await is_refused(wrong)
+
+
+async def test_a_refused_spawn_gives_its_deps_to_nobody() -> None:
+    seen: list[object] = []
+    agents = two_agents(seen)
+    store = MemoryStore()
+    await stored(store, agents)
+    async with Runtime(agents, store=store) as runtime:
+        await is_refused(runtime.spawn("b", "x", deps="for b"))
+        assert completed(await soon(runtime.get("x").run("go"))).text == "a here"
+        assert seen == [None]
 
 
 async def test_a_call_of_an_id_that_nobody_spawns_is_refused() -> None:

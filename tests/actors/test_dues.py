@@ -126,7 +126,10 @@ async def test_a_request_reminds_escalates_and_is_rejected_in_the_end(
         assert await runtime.pending() == []
         subscription.close()
         told = [e.event async for e in subscription]
+        found = {entry.what: entry for entry in (await ref.history()).entries}
 
+    assert found["reminded"].detail["number"] == 2
+    assert found["escalated"].who == "the head of sales"
     assert shop.refunded == []
     assert [part.outcome for part in results(outcome.state)] == ["denied"]
     (line,) = outcome.state.decisions

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -25,6 +26,7 @@ from understudy import (
     ScriptedModel,
     Status,
     ToolContext,
+    UntilToolNotCalled,
     UsageError,
     WouldDeadlock,
     call,
@@ -34,6 +36,9 @@ from understudy import (
 from understudy.actors import AgentInfo, AgentTree, Future
 from understudy.errors import ForkedRuntime
 from understudy.middleware import SubAgent
+
+HALF = "half \ud800"
+"""Text that is not valid Unicode."""
 
 
 def echo(name: str = "echo", **options: Any) -> Agent:
@@ -394,8 +399,14 @@ async def test_the_body_of_async_with_raises_as_it_would_without() -> None:
         lambda ref: ref.events(after="1"),
         lambda ref: ref.run("x", message_id=3),
         lambda ref: ref.send("x", message_id=3),
+        lambda ref: ref.run("x", message_id=HALF),
+        lambda ref: ref.send("x", message_id=HALF),
+        lambda ref: ref.run("x", early_stopping_prompt=HALF),
+        lambda ref: ref.pause(HALF),
+        lambda ref: ref.settle("x", how=HALF),
+        lambda ref: ref.settle("x", how=3),
     ],
-    ids=range(19),
+    ids=range(25),
 )
 async def test_what_the_caller_does_wrong_is_raised_at_once_and_nothing_runs(
     wrong: Callable[[AgentRef], object],
@@ -489,6 +500,36 @@ async def test_extract_brings_the_value_or_says_how_the_run_ended() -> None:
             await soon(ref.extract("answer", "And now?"))
 
 
+@pytest.mark.parametrize("given", ["name", "tool", "function", "several"])
+async def test_extract_of_a_ref_takes_and_says_what_that_of_the_agent_does(given: str) -> None:
+    """U7."""
+
+    def answer(number: int) -> int:
+        return number
+
+    target: Any = {"name": "answer", "tool": tool(answer), "function": answer}.get(given)
+    target = target if target is not None else ["answer", tool(answer)]
+    agent = Agent("counter", ScriptedModel(lambda _: "no number"), tools=[answer])
+    with pytest.raises(NotExtracted) as of_agent:
+        await agent.extract(target, "How many?")
+    async with Runtime([agent]) as runtime:
+        with pytest.raises(NotExtracted) as of_ref:
+            await soon(runtime.spawn("counter").extract(target, "How many?"))
+        with pytest.raises(UsageError, match="leave until_tool out"):
+            unchecked(runtime.spawn("counter")).extract(target, "x", until_tool="answer")
+    assert without_run_id(of_ref.value) == without_run_id(of_agent.value)
+    assert type(of_ref.value.__cause__) is type(of_agent.value.__cause__) is UntilToolNotCalled
+
+
+def without_run_id(error: Exception) -> str:
+    return re.sub(r"run_id='[^']*'", "", str(error))
+
+
+def unchecked(value: object) -> Any:
+    """The value, for a call that type checkers refuse as well."""
+    return value
+
+
 # --------------------------------------------------------------- looking at all of them
 
 
@@ -580,7 +621,7 @@ def test_a_runtime_of_the_parent_process_refuses_everything_in_a_forked_child() 
 
 
 _FEW_FILES = """
-import faulthandler, os, resource
+import faulthandler, gc, os, resource
 from understudy import Agent, Runtime, ScriptedModel
 
 faulthandler.dump_traceback_later(20, exit=True)
@@ -592,6 +633,7 @@ def run():
 run()  # all modules are loaded
 resource.setrlimit(resource.RLIMIT_NOFILE, (80, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 for free in range(5):
+    gc.collect()  # asyncio leaves the files of a loop that could not be made to the collector
     held = []
     try:
         while True:

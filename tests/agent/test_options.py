@@ -1,4 +1,4 @@
-"""The options of `Agent`'s methods: one list, whichever method takes them."""
+"""The options of `Agent`'s methods, and of its ref's: one list, whichever method takes them."""
 
 from __future__ import annotations
 
@@ -9,23 +9,34 @@ from typing import Any
 
 import pytest
 
-from understudy import Agent
-from understudy.agent.agent import ExecuteOptions
+from understudy import Agent, AgentRef
+from understudy._base.type_variables import DepsT, DepsT_contra
+from understudy.actors.agent_ref import RefExtractOptions
+from understudy.agent.agent import ExecuteOptions, ExtractOptions
 from understudy.agent.runner import EnvironmentOptions
+
+UNTIL = {"until_tool", "until_tool_success"}
 
 
 @pytest.mark.parametrize(
-    ("method", "options"),
-    [(Agent.execute, ExecuteOptions), (Agent.resume, EnvironmentOptions)],
-    ids=["execute", "resume"],
+    ("method", "options", "left_out"),
+    [
+        (Agent.execute, ExecuteOptions, set()),
+        (Agent.execute, ExtractOptions, UNTIL),
+        (Agent.resume, EnvironmentOptions, set()),
+        (AgentRef.run, RefExtractOptions, UNTIL),
+    ],
+    ids=["execute", "extract", "resume", "ref.extract"],
 )
-def test_the_options_of_the_sync_and_streaming_forms_are_those_of_the_async_one(
-    method: Callable[..., Any], options: type
+def test_the_options_of_the_other_forms_are_those_of_the_method(
+    method: Callable[..., Any], options: type, left_out: set[str]
 ) -> None:
     hints = typing.get_type_hints(method)
     named = {
         name: hints[name]
         for name, parameter in inspect.signature(method).parameters.items()
-        if parameter.kind is parameter.KEYWORD_ONLY
+        if parameter.kind is parameter.KEYWORD_ONLY and name not in left_out
     }
+    if named.get("deps") == DepsT_contra | None:
+        named["deps"] = DepsT | None  # of a method that takes them, and of a mapping
     assert named == typing.get_type_hints(options)

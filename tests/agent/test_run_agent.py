@@ -162,8 +162,7 @@ def test_a_child_of_the_agent_can_be_run_by_its_name() -> None:
 
     @tool
     async def work(ctx: ToolContext) -> str:
-        outcome = await ctx.run_agent("known", "do it")
-        return str(outcome.text)
+        return completed(await ctx.run_agent("known", "do it")).text
 
     sub = SubAgent(agents=[Agent("known", by_turn("by name"))], general_purpose=False)
     agent = Agent("boss", by_turn([call("work")]), tools=[work], middleware=[sub])
@@ -209,10 +208,10 @@ def test_a_tool_may_run_several_agents_at_once_and_wait_with_all_of_them(
         async def work(ctx: ToolContext) -> list[str]:
             if not grouped:
                 outcomes = await asyncio.gather(*(ctx.run_agent(w, "do it") for w in workers))
-                return [outcome.text for outcome in outcomes]
+                return [completed(outcome).text for outcome in outcomes]
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(ctx.run_agent(w, "do it")) for w in workers]
-            return [done.result().text for done in tasks]
+            return [completed(done.result()).text for done in tasks]
 
         return Agent("boss", by_turn([call("work")]), tools=[work])
 
@@ -378,7 +377,7 @@ def test_a_question_of_a_tool_is_answered_through_a_tool_that_runs_an_agent(cast
         outcome = await ctx.run_agent(worker, "do it")
         if not ctx.resumed:
             raise Interrupt("publish?")
-        return f"{outcome.text}, {ctx.resume_value}"
+        return f"{completed(outcome).text}, {ctx.resume_value}"
 
     agent = Agent("boss", by_turn([call("work")]), tools=[work])
     outcome = interrupted(agent.execute_sync("go"))
@@ -399,7 +398,7 @@ def test_a_tool_that_catches_everything_does_not_take_waiting_for_a_failure(cast
             outcome = await ctx.run_agent(worker, "do it")
         except Exception as error:
             return f"failed: {error}"
-        return str(outcome.text)
+        return completed(outcome).text
 
     agent = Agent("boss", by_turn([call("work")]), tools=[work])
     outcome = interrupted(agent.execute_sync("go"))
@@ -415,8 +414,7 @@ def test_an_agent_that_runs_itself_comes_to_an_end_soon() -> None:
     @tool
     async def again(ctx: ToolContext) -> str:
         paths.append(len(ctx.agent_path))
-        outcome = await ctx.run_agent(agent, "again")
-        return str(outcome.text)
+        return completed(await ctx.run_agent(agent, "again")).text
 
     agent = Agent("agent", by_turn([call("again")]), tools=[again])
     completed(agent.execute_sync("go"))

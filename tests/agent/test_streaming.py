@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, ClassVar
 
 import pytest
@@ -348,6 +349,26 @@ def test_a_stream_that_breaks_tells_the_text_so_far_once_and_then_the_failure() 
     again = AgentState.from_dict(outcome.state.to_dict()).messages[-1]
     assert isinstance(again, ModelResponse)
     assert (again.text, again.state) == ("some text", "interrupted")
+
+
+def test_a_stream_that_ends_before_the_reply_does_is_a_broken_one() -> None:
+    """R6: a provider that closes the connection early raises nothing."""
+
+    class Short(ScriptedModel):
+        @asynccontextmanager
+        async def request_stream(self, *args: Any, **options: Any) -> AsyncIterator[Any]:
+            async with super().request_stream(*args, **options) as response:
+                response.state = "incomplete"  # as OpenAI's does without its last event
+                yield response
+
+    model = Short([["some text", call("note", {"text": "x"})], "never said"])
+    _, outcome = stream(Agent("a", model, tools=[note]), "go")
+    assert isinstance(outcome, Failed)
+    assert isinstance(outcome.error, StreamBroken)
+    assert "it ended before the reply did" in str(outcome.error)
+    (reply,) = [m for m in outcome.state.messages if isinstance(m, ModelResponse)]
+    assert (reply.text, reply.state) == ("some text", "interrupted")
+    assert len(model.requests) == 1
 
 
 def test_a_broken_stream_keeps_the_turns_before_it_and_can_be_gone_on_with() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pydantic_ai.messages import ModelResponse
+from pydantic_ai.messages import BinaryContent, ModelResponse, ToolReturn
 
 from tests.support.cut_off import Crash, Disk, finished_calls, ids, told
 from understudy import (
@@ -37,7 +37,8 @@ from understudy import (
 )
 from understudy.models import ScriptedRequest
 
-TOOLS = ("note", "plain", "gated", "ask", "fail", "alone")
+TOOLS = ("note", "plain", "gated", "ask", "fail", "alone", "photo")
+PIXEL = BinaryContent(b"\x89PNG\r\n\x1a\n not a real picture", media_type="image/png")
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,11 @@ def make_agent(scenario: Scenario, ran: list[str]) -> Agent:
         ran_once(ctx)
         return x
 
+    @tool(idempotent=True)
+    async def photo(ctx: ToolContext, x: int) -> ToolReturn[list[str | BinaryContent]]:
+        ran_once(ctx)
+        return ToolReturn([f"picture {x}", PIXEL], content=["as seen", PIXEL], metadata={"x": x})
+
     def reply(request: ScriptedRequest) -> Any:
         turn = sum(isinstance(message, ModelResponse) for message in request.messages)
         if turn >= len(scenario.turns):
@@ -103,7 +109,7 @@ def make_agent(scenario: Scenario, ran: list[str]) -> Agent:
     return Agent(
         "crashing",
         ScriptedModel(reply),
-        tools=[note, plain, gated, ask, fail, alone],
+        tools=[note, plain, gated, ask, fail, alone, photo],
         interrupt_on={"gated": True},
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -49,7 +49,7 @@ class Story:
     limit: int | None = None
     on_limit: Any = "stop"
     max_runs: int = 4
-    early_stopping: str = "force"
+    early_stopping: Literal["force", "generate"] = "force"
     max_overrides: int = 1
 
 
@@ -301,3 +301,39 @@ def test_the_time_that_a_run_took_survives_a_crash() -> None:
         assert end.usage.requests in (3, 4), "a step that was cut off may be lost"
     assert spent == sorted(spent)
     assert set(spent) == {0, 1, 5, 6, 10, 11, 15}
+
+
+@tool(idempotent=True)
+async def note() -> str:
+    return "noted"
+
+
+@pytest.mark.parametrize("early_stopping", ["force", "generate"])
+def test_a_run_that_ends_within_its_limit_ends_so_wherever_it_is_cut(
+    early_stopping: Literal["force", "generate"],
+) -> None:
+    """R1, J1: the end that the last turn decided is not decided anew."""
+    disk = Disk()
+
+    def agent() -> Agent:
+        def reply(request: ScriptedRequest) -> Any:
+            return "in time" if len(request.messages) == 3 else call("note", {})
+
+        return Agent(
+            "a",
+            ScriptedModel(reply),
+            tools=[note],
+            max_runs=2,
+            early_stopping=early_stopping,
+        )
+
+    whole = agent().execute_sync("go", journal=disk)
+    assert isinstance(whole, Completed)
+    for limit in range(1, len(disk.lines)):
+        cut = Disk(limit)
+        with pytest.raises(Crash):
+            agent().execute_sync("go", journal=cut)
+        outcome = agent().resume_sync(cut.load())
+        assert isinstance(outcome, Completed), f"cut after record {limit}"
+        assert (outcome.text, outcome.early_stopped) == ("in time", False)
+        assert outcome.usage.requests == 2

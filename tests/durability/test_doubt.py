@@ -20,7 +20,8 @@ from tests.support.agents import (
     reloaded,
     results,
 )
-from tests.support.loops import never, soon
+from tests.support.held_commits import turns
+from tests.support.loops import never, soon, until
 from understudy import (
     Agent,
     AgentState,
@@ -785,6 +786,30 @@ def test_a_late_result_settles_a_doubt_that_is_to_be_asked_about(slow: Slow) -> 
     outcome = agent.execute_sync("go", journal=journal)
     end = completed(outcome)
     assert end.state.doubts == {}
+
+
+async def test_a_late_failure_of_an_abandoned_call_settles_nothing() -> None:
+    """J4: what it did is still not known; and nothing is raised on the loop."""
+    raised: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: raised.append(context))
+    let_go = threading.Event()
+
+    @tool(timeout=0.05)
+    def late() -> str:
+        let_go.wait(30)
+        raise ValueError("too late")
+
+    async def let_it_come(_: object) -> str:
+        let_go.set()
+        await until(lambda: runtime.status().abandoned_threads == 0)
+        await turns()
+        return "done"
+
+    agent = Agent("support", ScriptedModel([call("late"), let_it_come]), tools=[late])
+    async with Runtime([agent]) as runtime:
+        end = completed(await soon(runtime.spawn("support").run("go")))
+    assert len(end.state.doubts) == 1
+    assert raised == []
 
 
 # ------------------------------------------------------------------------ write-ahead (J3)

@@ -6,10 +6,13 @@ import asyncio
 import os
 import threading
 import time
+from dataclasses import asdict
 
 import pytest
 
+from tests.support.durability import suspensions
 from tests.support.durability.forks import Died, Forks
+from tests.support.durability.suspended import rounds_of
 from tests.support.postgres import Hosts, Server
 from understudy import Agent, Completed, Runtime, ScriptedModel, tool
 from understudy.journal import DatabaseStore
@@ -52,6 +55,29 @@ def test_hosts_that_do_not_look_at_epoch_and_lease_are_found_out(
         if found["violations"]:
             return
     raise AssertionError(f"{FIGHTS} fights without a rule, and nobody noticed")
+
+
+def test_an_owner_that_is_suspended_past_its_lease_enters_no_tool_and_writes_nothing(
+    forks: Forks, hosts: Hosts
+) -> None:
+    """J6, J7, J8: wherever it is stopped; the other host takes over in time."""
+    found = forks.play(
+        "suspended",
+        url=hosts.url,
+        schema=hosts.schema,
+        rounds=[asdict(round) for round in rounds_of(6, 1)],
+        lease=0.6,
+    )
+    assert found["violations"] == []
+    assert found["figures"]["takeovers"] > 0
+
+
+@pytest.mark.parametrize("broken", suspensions.CONTROLS)
+def test_rounds_of_suspended_owners_find_a_build_that_does_not_look(
+    forks: Forks, postgres_url: str, broken: str
+) -> None:
+    """The control of the test above."""
+    assert suspensions.found_out(forks, postgres_url, broken)
 
 
 def test_a_server_that_stops_in_the_middle_of_a_recovery_strands_nobody(

@@ -52,7 +52,7 @@ TOLD = {
         "carol: approve by boss: Completed(text='refunded 40.00 for order 19'",
         "ann is still running",
         "ann: Completed(text='12 kettles'",
-        "RuntimeStatus(agents=3, running=0, abandoned_threads=0)",
+        "RuntimeStatus(agents=3, running=0, abandoned_threads=0, abandoned_tasks=0)",
     ],
     "research_budget": [
         "From 2 searches: Kettles are older than Rome.",

@@ -732,6 +732,7 @@ def test_after_a_deletion_the_next_incarnation_begins_above_the_tombstone(
     assert again.epoch > owned.epoch
     agent = stored(backend)
     assert (agent.agent, agent.floor, agent.index_status) == ("sales", 0, REST)
+    assert agent.host == backend.host, "it has an owner again"
     append(backend, again, "new")
     assert texts(backend) == ["new"]
     assert loaded(backend).first_seq == 1

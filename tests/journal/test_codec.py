@@ -206,10 +206,10 @@ def test_the_parts_of_a_reply_may_be_any_sequence() -> None:
     assert decode(encode(record)) == record_from_dict(record_to_dict(record))
 
 
-def deep(levels: int) -> Any:
+def deep(levels: int, *, mappings: bool = False) -> Any:
     value: Any = 1
     for _ in range(levels):
-        value = [value]
+        value = {"in": value} if mappings else [value]
     return value
 
 
@@ -219,7 +219,9 @@ def ring() -> Any:
     return value
 
 
-@pytest.mark.parametrize("content", ["\ud800", deep(2000), ring(), object()])
+@pytest.mark.parametrize(
+    "content", ["\ud800", deep(2000), deep(2000, mappings=True), ring(), object()]
+)
 def test_a_result_that_is_no_json_is_refused(content: Any) -> None:
     """J16."""
     part = ToolReturnPart("t", content, tool_call_id="c", timestamp=NOW)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from typing import Any, cast
 
@@ -123,3 +124,35 @@ async def test_a_term_that_ends_between_two_reads_does_not_hold() -> None:
     await asyncio.to_thread(lease.end)
     assert not held
     assert lease.holds(1)
+
+
+async def test_a_lease_is_not_renewed_while_the_loop_hangs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """J8: other hosts get the agents of a runtime that does nothing, though it did before."""
+    database, renewals, beats = Database(), list[int](), list[bool]()
+    renewed, noticed = threading.Event(), threading.Event()
+    renew = database.renew
+
+    def counted() -> float:
+        renewals.append(1)
+        if len(renewals) > 2:
+            renewed.set()
+        return renew()
+
+    def warned(message: str, *_: object) -> None:
+        beats.append("hangs" in message)
+        if len(beats) == 3:
+            noticed.set()
+
+    database.renew = counted  # type: ignore[method-assign]  # to know how far it is
+    monkeypatch.setattr(logging.getLogger("understudy.journal.lease"), "warning", warned)
+    lease = Lease(cast("Backend", database), seconds=database.seconds)
+    await asyncio.to_thread(lease.begin, asyncio.get_running_loop(), lambda: None)
+    assert await asyncio.to_thread(renewed.wait, 10)
+    before = len(renewals)
+    hung = noticed.wait(10)  # in the loop's own thread: it hangs
+    assert hung
+    assert len(renewals) <= before + 1, "one may have been under way"
+    await asyncio.to_thread(lease.end)
+    assert all(beats)

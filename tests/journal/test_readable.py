@@ -340,8 +340,8 @@ async def test_an_input_that_is_not_valid_unicode_is_refused(text: Any) -> None:
 
 @pytest.mark.parametrize(
     "reply",
-    ["half \ud83d", call("ask", {"key": 10**5000}), call("ask", {"key": nested(160)})],
-    ids=["surrogate", "digits", "depth"],
+    [call("ask", {"key": 10**5000}), call("ask", {"key": nested(160)})],
+    ids=["digits", "depth"],
 )
 async def test_a_reply_that_no_store_could_keep_fails_its_run_alone(reply: Any) -> None:
     agent = Agent("desk", by_turn(reply), tools=[ask])

@@ -62,6 +62,38 @@ async def test_a_lease_that_ends_while_a_claim_is_under_way_takes_the_claim_with
         await store.close()
 
 
+class LostBeforeItIsKnown(ClaimsWhileTheLeaseEnds):
+    """A database that refuses a claim because the lease is lost, before the heartbeat knows."""
+
+    def renew(self) -> float:
+        self._renewals += 1
+        if self._renewals == 2:
+            assert self._claiming.wait(30)
+            raise Fenced(agent_id="*", why="the test says so")
+        return 60.0
+
+    def claim(self, agent_id: str, agent: str | None) -> Owned:
+        self._claiming.set()
+        if self._renewals < 3:
+            raise Fenced(agent_id=agent_id, why="the test says so")
+        return Owned(agent_id=agent_id, agent="desk", incarnation=1, epoch=1, last_seq=0)
+
+
+async def test_a_claim_that_finds_the_lease_lost_is_made_under_the_next_one() -> None:
+    """J6: nothing of an agent is lost that this host did not have."""
+    store = DatabaseStore(cast("Backend", LostBeforeItIsKnown()))
+    await store.open(lambda: None)
+    try:
+        async with asyncio.timeout(30):
+            owned = await store.claim("t", "desk")
+        assert owned is not None
+        store.journal(
+            owned, index_entry=lambda: IndexEntry(IndexStatus.REST), on_durable=lambda _: None
+        ).check_owner()
+    finally:
+        await store.close()
+
+
 async def test_a_change_of_a_store_that_is_closed_is_refused_and_does_not_wait(
     tmp_path: Path,
 ) -> None:

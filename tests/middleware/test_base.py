@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import inspect
+import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any, ClassVar
 
 import pytest
@@ -39,7 +41,9 @@ from understudy import (
     approve,
     call,
     respond,
+    tool,
 )
+from understudy.errors import Fenced
 from understudy.journal import MemoryJournal
 from understudy.middleware import Middleware, Next, Prepared
 from understudy.run.model_input import ModelInput
@@ -644,6 +648,42 @@ def test_two_middlewares_cannot_own_one_value() -> None:
         Agent("a", ScriptedModel([]), middleware=[Todos(), Others()])
 
 
+HALF = "half \ud800"
+"""Text that is not valid Unicode."""
+
+
+async def asks_for_it(run: Run, calls: Sequence[ToolCall]) -> Any:
+    return [calls[0].request(kind=HALF)]
+
+
+@pytest.mark.parametrize(
+    ("hook", "does", "told"),
+    [
+        ("before_step", lambda run: run.once(HALF, lambda: 1), "run.once: `key`"),
+        ("before_step", lambda run: run.once("", lambda: 1), "not empty"),
+        ("after_step", lambda run: run.request_continuation(prompt=HALF), "`prompt`"),
+        ("after_step", lambda run: run.request_continuation(source=HALF), "`source`"),
+        ("check_tool_calls", asks_for_it, r"request\(kind=...\)"),
+    ],
+    ids=["key", "no key", "prompt", "source", "kind"],
+)
+def test_text_of_a_hook_that_cannot_be_stored_is_its_failure(
+    hook: str, does: Any, told: str
+) -> None:
+    """J16, R4: the error names the hook, and what is wrong."""
+
+    async def act(self: Middleware, run: Run, *rest: Any) -> Any:
+        done = does(run, *rest)
+        return await done if inspect.isawaitable(done) else done
+
+    middleware = type("Mine", (Middleware,), {hook: act})
+    outcome = Agent("a", noting(), tools=[note], middleware=[middleware()]).execute_sync("go")
+    assert isinstance(outcome, Failed)
+    assert isinstance(outcome.error, MiddlewareError)
+    assert (outcome.error.hook, outcome.error.middleware) == (hook, "Mine")
+    assert re.search(f"UsageError: .*{told}", str(outcome.error))
+
+
 # ------------------------------------------------------------------------- wrap_tool_call
 
 
@@ -724,6 +764,70 @@ def test_an_error_of_the_wrappers_own_is_its_failure_even_beside_the_tools() -> 
     assert (outcome.error.hook, outcome.error.middleware) == ("wrap_tool_call", "Clumsy")
 
 
+async def _of(awaited: Awaitable[Any]) -> Any:
+    return await awaited
+
+
+class Recovers(Middleware):
+    """Makes a result of every exception, or tries once more."""
+
+    def __init__(self, *, again: bool = False, grouped: bool = False) -> None:
+        self.again, self.grouped = again, grouped
+
+    async def wrap_tool_call(self, run: Run, call: ToolCall, next: Next) -> Any:
+        try:
+            if self.grouped:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(_of(next(call)))
+            return await next(call)
+        except Exception:
+            return await next(call) if self.again else "recovered"
+
+
+@pytest.mark.parametrize("entered", [False, True], ids=["before the tool", "after the tool"])
+@pytest.mark.parametrize("options", [{}, {"again": True}, {"grouped": True}], ids=str)
+def test_a_wrapper_that_fails_inside_another_one_fails_the_run_whatever_that_one_does(
+    entered: bool, options: dict[str, bool]
+) -> None:
+    """DESIGN 4: only a tool's own error may be turned into a result."""
+    ran: list[int] = []
+
+    @tool(idempotent=True)
+    def act() -> str:
+        ran.append(1)
+        return "ran"
+
+    class Fails(Middleware):
+        async def wrap_tool_call(self, run: Run, call: ToolCall, next: Next) -> Any:
+            if entered:
+                await next(call)
+            raise Boom("inside")
+
+    stack = [Recovers(**options), Fails()]
+    outcome = Agent(
+        "a", ScriptedModel([call("act"), "done"]), tools=[act], middleware=stack
+    ).execute_sync("go")
+    assert isinstance(outcome, Failed)
+    assert isinstance(outcome.error, MiddlewareError)
+    assert (outcome.error.hook, outcome.error.middleware) == ("wrap_tool_call", "Fails")
+    assert len(ran) == entered
+    (part,) = returns(outcome)
+    assert part.outcome == "interrupted"
+    assert ("Not run" in str(part.content)) is not entered
+
+
+def test_a_store_that_fails_inside_a_call_is_no_error_that_a_wrapper_may_recover_from() -> None:
+    """J16: what the tool did is not known, and no result may be made of it."""
+
+    class Ended(MemoryJournal):
+        def check_owner(self) -> None:
+            raise Fenced(agent_id="a", why="the test says so")
+
+    agent = Agent("a", noting(), tools=[note], middleware=[Recovers()])
+    with pytest.raises(Fenced):
+        agent.execute_sync("go", journal=Ended())
+
+
 def test_a_wrapper_may_answer_for_the_tool() -> None:
     """DESIGN 4."""
     ran: list[int] = []
@@ -763,6 +867,65 @@ def test_a_wrapper_may_change_the_arguments_and_they_are_validated() -> None:
     )
     assert isinstance(outcome, Completed)
     assert [part.outcome for part in returns(outcome)] == ["failed"]
+
+
+def test_arguments_that_a_wrapper_changes_in_place_reach_the_tool() -> None:
+    """DESIGN 4: as those that it replaces do."""
+
+    class Changes(Middleware):
+        async def wrap_tool_call(self, run: Run, call: ToolCall, next: Next) -> Any:
+            call.arguments["text"] = "changed"
+            return await next(call)
+
+    agent = Agent("a", noting(), tools=[note], middleware=[Passes(), Changes(), Passes()])
+    assert [part.content for part in returns(agent.execute_sync("go"))] == ["noted changed"]
+
+
+ITSELF: dict[str, Any] = {}
+ITSELF["text"] = ITSELF
+UNFIT: dict[str, tuple[Any, str]] = {
+    "an object": ({"text": object()}, r"'text'.*<class 'object'>"),
+    "a cycle": (ITSELF, r"'text'.*contains itself"),
+    "half a surrogate pair": ({"text": "\ud800"}, r"'text'.*not valid Unicode"),
+    "a long integer": ({"text": 10**5000}, r"'text'.*4,300 digits"),
+    "a key that is no text": ({1: "x"}, r"key 1: keys must be strings"),
+    "no mapping": (["x"], r"must be a mapping, got \['x'\]"),
+    "no call": (None, r"next takes the call, .* got None"),
+}
+
+
+@pytest.mark.parametrize("in_place", [False, True], ids=["replaced", "in place"])
+@pytest.mark.parametrize(("given", "told"), UNFIT.values(), ids=UNFIT)
+def test_what_a_wrapper_must_not_pass_on_is_its_failure_and_the_tool_does_not_run(
+    given: Any, told: str, in_place: bool
+) -> None:
+    """DESIGN 4: the error names the middleware that did it, and the value."""
+    ran: list[str] = []
+
+    def act(text: str) -> str:
+        ran.append(text)
+        return text
+
+    class Clumsy(Middleware):
+        async def wrap_tool_call(self, run: Run, call: ToolCall, next: Next) -> Any:
+            if not isinstance(given, (dict, list)):
+                return await next(given)
+            if in_place and isinstance(given, dict):
+                call.arguments.clear()
+                call.arguments.update(given)
+                return await next(call)
+            unchecked: Any = given
+            return await next(dataclasses.replace(call, arguments=unchecked))
+
+    model = ScriptedModel([call("act", {"text": "x"}), "went on"])
+    stack = [Passes(), Clumsy(), Passes()]
+    outcome = Agent("a", model, tools=[act], middleware=stack).execute_sync("go")
+    assert isinstance(outcome, Failed)
+    assert isinstance(outcome.error, MiddlewareError)
+    assert (outcome.error.hook, outcome.error.middleware) == ("wrap_tool_call", "Clumsy")
+    assert re.search(told, str(outcome.error))
+    assert ran == []
+    assert not outcome.state.doubts
 
 
 # ------------------------------------------------------------------------- prepare

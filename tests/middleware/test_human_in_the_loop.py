@@ -663,19 +663,29 @@ def test_two_gates_that_edit_differently_run_nothing_unseen(stage: Stage, shop: 
 class Rewriting(Middleware):
     """Gives the tool other arguments than it was called with."""
 
-    def __init__(self, to: Any) -> None:
+    def __init__(self, to: Any, *, in_place: bool = False) -> None:
         self.to = to
+        self.in_place = in_place
 
     async def wrap_tool_call(self, run: Run, call: ToolCall, next: Next) -> Any:
-        return await next(call.replace({"to": self.to}))
+        if not self.in_place:
+            return await next(call.replace({"to": self.to}))
+        call.arguments["to"] = self.to
+        return await next(call)
 
 
-def test_arguments_changed_behind_the_approval_are_asked_again(stage: Stage, shop: Shop) -> None:
+@pytest.mark.parametrize("in_place", [False, True], ids=["replaced", "in place"])
+def test_arguments_changed_behind_the_approval_are_asked_again(
+    stage: Stage, shop: Shop, in_place: bool
+) -> None:
     """I12: compared at the innermost point, behind every middleware."""
     stage.cast(
         call("mail", {"to": "a"}),
         tools=shop.tools,
-        middleware=lambda: [HumanInTheLoop({"mail": True}), Rewriting("b")],
+        middleware=lambda: [
+            HumanInTheLoop({"mail": True}),
+            Rewriting("b", in_place=in_place),
+        ],
     )
     outcome = interrupted(stage.start())
     again = interrupted(stage.resume(outcome, outcome.decide(approve())))

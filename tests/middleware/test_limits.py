@@ -303,7 +303,7 @@ def test_a_limit_can_be_overridden_and_emits_again() -> None:
 
 
 def test_a_run_that_reached_its_limit_may_answer_once_more() -> None:
-    """P5, R1: without tools, and completed."""
+    """P5, R1: without a tool, and completed."""
     outcome, model = run_of([works(10), "what I have"], max_tokens=10, on_limit="generate")
     assert completed(outcome).text == "what I have"
     assert completed(outcome).early_stopped

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Callable, Mapping
 from itertools import count
@@ -138,7 +139,10 @@ def only(outcome: Outcome) -> Any:
 def test_the_task_tool_offers_the_agents_by_name_and_says_what_they_are_for() -> None:
     """S1."""
     model = ScriptedModel(["hello"])
-    agents = [child("searcher"), Agent("writer", by_turn(), description="writes {nicely}")]
+    agents: list[Any] = [
+        child("searcher"),
+        Agent("writer", by_turn(), description="writes {nicely}"),
+    ]
     Agent("boss", model, middleware=[SubAgent(agents=agents)]).execute_sync("go")
     (definition,) = model.requests[0].parameters.function_tools
     schema = definition.parameters_json_schema["properties"]
@@ -1049,7 +1053,7 @@ def test_a_tool_that_returns_an_error_of_the_agent_that_it_ran_has_failed(return
 
     @tool
     async def delegate(ctx: ToolContext) -> Any:
-        outcome = await ctx.run_agent("clerk", "go")
+        outcome = completed(await ctx.run_agent("clerk", "go"))
         return outcome if returned == "outcome" else outcome.tool_result
 
     parent = Agent(
@@ -1080,3 +1084,58 @@ def test_a_tool_may_return_the_outcome_of_the_agent_that_it_ran(works: bool) -> 
         assert part.outcome == "failed"
         assert "no network" in str(part.content)
         assert "'inner'" in str(part.content)
+
+
+def test_an_agent_whose_call_is_rejected_by_another_question_ends_with_its_hooks(ran: Ran) -> None:
+    """R4, I8: the tool asked beside the agent that it runs, and is not entered again."""
+    told: list[str] = []
+
+    class Tells(Middleware):
+        async def on_run_end(self, run: Any, outcome: Outcome) -> None:
+            told.append(f"{run.agent_path[-1]} {type(outcome).__name__}")
+
+    gate = {"danger": True}
+    model = by_turn(call("danger", {"x": 1}))
+    helper = Agent("helper", model, tools=[ran.danger], interrupt_on=gate, middleware=[Tells()])
+
+    @tool
+    async def delegate(ctx: ToolContext) -> str:
+        async def ask() -> None:
+            raise Interrupt("really?")
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(ctx.run_agent(helper, "go"))
+            group.create_task(ask())
+        return "not reached"
+
+    agent = Agent("boss", by_turn(call("delegate")), tools=[delegate], middleware=[Tells()])
+    outcome = interrupted(agent.execute_sync("go"))
+    kinds = {request.kind: request for request in outcome.requests}
+    assert set(kinds) == {"interrupt", "approval"}
+    answers = {kinds["interrupt"].id: reject("no"), kinds["approval"].id: approve()}
+    done = completed(agent.resume_sync(outcome.state, answers))
+    assert [part.outcome for part in results(done.state)] == ["denied"]
+    assert told == ["helper Stopped", "boss Completed"]
+    assert ran.log == []
+
+
+def test_no_other_agent_is_started_by_a_tool_whose_agent_waits_for_a_person(ran: Ran) -> None:
+    """S5: also where the tool catches whatever is raised, and goes on."""
+    gate = {"danger": True}
+    model, second = by_turn(call("danger", {"x": 1})), by_turn()
+    first = Agent("first", model, tools=[ran.danger], interrupt_on=gate)
+
+    @tool
+    async def delegate(ctx: ToolContext) -> str:
+        with contextlib.suppress(BaseException):
+            await ctx.run_agent(first, "go")
+        await ctx.run_agent(Agent("second", second), "go")
+        return "both are done"
+
+    agent = Agent("boss", by_turn(call("delegate")), tools=[delegate])
+    outcome = interrupted(agent.execute_sync("go"))
+    assert second.requests == []
+    done = completed(agent.resume_sync(outcome.state, outcome.decide(approve())))
+    assert [part.content for part in results(done.state)] == ["both are done"]
+    assert len(second.requests) == 1
+    assert ran.log == [("first", 1)]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import AfterValidator, BaseModel, create_model
 from pydantic_ai.messages import (
+    BinaryContent,
+    FilePart,
     ModelRequest,
     ModelResponse,
     TextPart,
@@ -39,6 +42,10 @@ from understudy.models import ScriptedRequest
 class Review(BaseModel):
     verdict: str
     score: int = 0
+
+
+OPEN: Any = {"x": ("Missing", ...)}
+"""A field of a type that there is not."""
 
 
 @tool
@@ -117,7 +124,9 @@ def test_a_tool_that_skips_the_summary_before_the_until_tool_fails_the_run() -> 
 
 
 def test_an_empty_final_text_puts_nothing() -> None:
-    agent = Agent("writer", ScriptedModel([""]), output_key="doc")
+    picture = FilePart(BinaryContent(b"\x89PNG", media_type="image/png"))
+    model = ScriptedModel([ModelResponse(parts=[picture])])
+    agent = Agent("writer", model, output_key="doc")
     outcome = completed(agent.execute_sync("write", state=AgentState(values={"doc": "good"})))
     assert outcome.state.values == {"doc": "good"}
 
@@ -194,6 +203,49 @@ def test_an_answer_that_does_not_fit_goes_back_to_the_model_with_the_error() -> 
     assert "verdict: Input should be a valid string" in told_by_users(model.requests[2])[-1]
 
 
+@pytest.mark.parametrize("error", [ValueError, KeyError])
+def test_whatever_a_validator_of_the_output_type_raises_the_answer_does_not_fit(
+    error: type[Exception],
+) -> None:
+    """W4: it fails no run."""
+
+    def check(number: int) -> int:
+        if number < 3:
+            raise error("far too small")
+        return number
+
+    model = ScriptedModel(["1", "3"])
+    agent = Agent("a", model, output_type=Annotated[int, AfterValidator(check)])
+    assert completed(agent.execute_sync("go")).output == 3
+    assert "far too small" in model.requests[1].prompt
+
+
+@pytest.mark.parametrize(
+    ("output_type", "text", "right"),
+    [
+        (float, "NaN", "1.5"),
+        (float, "1e999", "2"),
+        (float | None, "-Infinity", "null"),
+        (list[float], "[1, NaN]", "[1]"),
+        (dict[str, Any], '{"x": [1e999]}', '{"x": [1]}'),
+    ],
+)
+def test_an_answer_with_a_number_that_json_lacks_does_not_fit(
+    output_type: Any, text: str, right: str
+) -> None:
+    """W4: another process would read another value."""
+    model = ScriptedModel([text, right])
+    agent = Agent("a", model, output_type=output_type, output_key="said")
+    outcome = completed(agent.execute_sync("go"))
+    if output_type == dict[str, Any]:  # there it is None, as in any value that has no type
+        assert outcome.output == {"x": [None]}
+    else:
+        assert "must be finite" in model.requests[1].prompt
+        assert outcome.output == json.loads(right)
+    assert reloaded(outcome.state) == outcome.state
+    assert outcome.state.values["said"] == outcome.output
+
+
 def test_a_model_that_never_answers_as_asked_reaches_the_limit_of_the_run() -> None:
     """R1, W4."""
     agent = Agent("critic", ScriptedModel(["no"] * 9), output_type=Review, max_runs=3)
@@ -237,6 +289,7 @@ def test_the_value_of_a_finished_run_is_there_again_from_its_state() -> None:
         ({"output_key": ""}, ["output_key"]),
         ({"output_type": object()}, ["output_type"]),
         ({"output_type": lambda: 3}, ["output_type"]),
+        ({"output_type": create_model("Open", **OPEN)}, ["output_type", "Open"]),
         ({"include_contents": "some"}, ["include_contents", "'none'"]),
     ],
 )

@@ -111,7 +111,7 @@ def test_a_reply_may_be_a_whole_response_and_keeps_what_it_says(stream: bool) ->
     reply = ModelResponse(
         parts=[ThinkingPart("hm"), TextPart("done")],
         usage=RequestUsage(input_tokens=70, output_tokens=3),
-        finish_reason="content_filter",
+        finish_reason="length",
         model_name="a-real-one",
     )
     outcome = run(Agent("a", ScriptedModel([reply])), stream)
@@ -119,7 +119,7 @@ def test_a_reply_may_be_a_whole_response_and_keeps_what_it_says(stream: bool) ->
     said = outcome.state.messages[1]
     assert isinstance(said, ModelResponse)
     assert [part.part_kind for part in said.parts] == ["thinking", "text"]
-    assert said.finish_reason == "content_filter"
+    assert said.finish_reason == "length"
     assert said.model_name == "a-real-one"
     assert outcome.usage.input_tokens == 70
     assert outcome.usage.output_tokens == 3

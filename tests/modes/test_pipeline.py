@@ -231,3 +231,32 @@ def test_a_step_that_raises_fails_the_run_naming_the_step(before: str) -> None:
         "go on", state=outcome.state
     )
     assert isinstance(after, Completed)
+
+
+@pytest.mark.parametrize("name", [name for name in STEPS if name != "call_llm"])
+def test_a_step_that_finds_no_open_turn_does_nothing(name: str) -> None:
+    """A step looks before it acts: here the pipeline has none that asks the model."""
+    step = next(s for s in AgentExecution().steps if s.__name__ == name)
+    agent = Agent("a", ScriptedModel([]), tools=[note], mode=Mode([step, end_here]))
+    outcome = agent.execute_sync("go")
+    assert isinstance(outcome, Completed)
+    assert outcome.text == "ended by a step"
+    assert len(outcome.state.messages) == 1
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_step_that_is_called_twice_changes_nothing(name: str) -> None:
+    """The second time it finds nothing that is missing."""
+    step = next(s for s in AgentExecution().steps if s.__name__ == name)
+
+    async def once_more(run: Run) -> Outcome | None:
+        return await step(run)
+
+    mode = AgentExecution().inserting(after=name, step=once_more)
+    model, plain = noting(), noting()
+    outcome = Agent("a", model, tools=[note], mode=mode).execute_sync("go")
+    expected = Agent("a", plain, tools=[note]).execute_sync("go")
+    assert isinstance(outcome, Completed)
+    assert [part.content for part in returns(outcome)] == ["noted x"]
+    assert len(outcome.state.messages) == len(expected.state.messages)
+    assert len(model.requests) == len(plain.requests)

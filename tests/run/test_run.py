@@ -16,6 +16,7 @@ from pydantic_ai.messages import (
 )
 from tenacity import AsyncRetrying, stop_after_attempt, wait_none
 
+from tests.support.agents import reloaded
 from understudy import (
     Agent,
     AgentState,
@@ -534,6 +535,14 @@ def test_true_pauses_and_any_false_answer_goes_on() -> None:
         assert (
             type(Agent("a", ScriptedModel(["done"])).execute_sync("go", pause_when=ask)) is expected
         )
+
+
+def test_a_reason_that_is_not_valid_unicode_is_mended() -> None:
+    """R7, J16: it is a pause all the same."""
+    paused = Agent("a", ScriptedModel(["done"])).execute_sync("go", pause_when=lambda: "no \ud800")
+    assert isinstance(paused, Paused)
+    assert paused.reason == "no ?"
+    assert reloaded(paused.state).pause == "no ?"
 
 
 def test_a_final_reply_can_be_paused_at_too_and_is_not_asked_for_again() -> None:

@@ -1,16 +1,19 @@
-"""Runs that end by a tool: `until_tool`, `until_tool_success` and `extract` (U1-U7)."""
+"""Runs that end by a tool: `until_tool`, `until_tool_success` and `extract` (U1-U8)."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, PlainSerializer
 from pydantic_ai.messages import ToolReturnPart
 
+from tests.support.agents import completed, interrupted, reloaded
+from tests.support.loops import soon
 from understudy import (
     Agent,
     AgentState,
@@ -21,6 +24,7 @@ from understudy import (
     NotExtracted,
     Outcome,
     Run,
+    Runtime,
     ScriptedModel,
     ToolContext,
     ToolResult,
@@ -33,7 +37,7 @@ from understudy import (
     respond,
     tool,
 )
-from understudy.middleware import Middleware
+from understudy.middleware import Middleware, ModelInput, SubAgent
 from understudy.modes import collapse_until_tool
 
 
@@ -457,6 +461,72 @@ async def test_extract_returns_the_value_of_the_first_success() -> None:
         assert await agent.extract(given, "go") == Report(title="y")
 
 
+class Measured(BaseModel):
+    value: float
+
+
+NOT_FINITE: list[tuple[Any, Any]] = [
+    (float, math.nan),
+    (float, -math.inf),
+    (float | None, math.nan),
+    (Any, math.inf),
+    (list[float], [1.0, math.nan]),
+    (dict[str, Any], {"deep": [{"x": math.nan}]}),
+    (Measured, Measured(value=math.nan)),
+    (ToolResult[float], ToolResult("measured", value=math.nan)),
+]
+
+
+@pytest.mark.parametrize(("annotation", "value"), NOT_FINITE, ids=range(len(NOT_FINITE)))
+def test_a_value_with_a_number_that_json_lacks_is_an_error_of_an_until_tool(
+    annotation: Any, value: Any
+) -> None:
+    """U7: another process would read another value, or none."""
+
+    def measure() -> Any:
+        return value
+
+    measure.__annotations__["return"] = annotation
+    model = ScriptedModel([call("measure"), "I give up."])
+    agent = Agent("a", model, tools=[measure])
+    outcome = agent.execute_sync("go", until_tool=measure)
+    assert isinstance(outcome, Completed)
+    assert outcome.tool_result is not None
+    assert outcome.tool_result.is_error
+    assert "'measure' ran, but its return value cannot be kept" in outcome.tool_result.content
+    model.requests.clear()
+    outcome = agent.execute_sync("go", until_tool_success=measure)
+    assert isinstance(outcome, Failed)
+    assert len(model.requests) == 2
+    model.requests.clear()
+    outcome = agent.execute_sync("go")  # of no until tool: it is None, as it always was
+    assert [part.outcome for part in returns(outcome)] == ["success"]
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [
+        (float, 1.5),
+        (float | None, None),
+        (Annotated[float, PlainSerializer(str)], math.nan),
+        (dict[str, Any], {"nan": None}),
+    ],
+    ids=["finite", "none", "written as text", "none inside"],
+)
+def test_a_value_that_json_has_is_none_of_these(annotation: Any, value: Any) -> None:
+    """U7."""
+
+    def measure() -> Any:
+        return value
+
+    measure.__annotations__["return"] = annotation
+    model = ScriptedModel([call("measure")])
+    outcome = Agent("a", model, tools=[measure]).execute_sync("go", until_tool=measure)
+    assert isinstance(outcome, Completed)
+    assert outcome.tool_result is not None
+    assert outcome.tool_result.value is value
+
+
 async def test_extract_hands_a_none_value_back() -> None:
     """U7: None is a value as any other."""
 
@@ -487,4 +557,132 @@ async def test_extract_with_an_unknown_tool_is_an_error_before_any_model_call() 
     model = ScriptedModel(["done"])
     with pytest.raises(UsageError, match=r"'finsh'.*'finish'"):
         await Agent("a", model, tools=[finish]).extract("finsh", "go")
+    assert model.requests == []
+
+
+# ------------------------------------------------------------------------- U8
+
+
+def choices(model: ScriptedModel) -> list[Any]:
+    return [(request.settings or {}).get("tool_choice") for request in model.requests]
+
+
+@BOTH_WAYS
+def test_a_forced_tool_is_the_models_only_choice_in_each_reply(option: str) -> None:
+    """U8: all tools are sent nevertheless."""
+    wrong = [] if option == "until_tool" else [call("finish", {"headline": "x"})]
+    model = ScriptedModel([*wrong, call("finish", {"title": "y"})])
+    settings: Any = {"temperature": 0, "tool_choice": "auto"}
+    agent = Agent("a", model, tools=[finish, other], model_settings=settings)
+    result = ended_by(agent.execute_sync("go", **only(option, finish), force=True))
+    assert result.value == Report(title="y")
+    assert choices(model) == [["finish"]] * len(model.requests)
+    assert all(request.settings == {**settings, "tool_choice": ["finish"]}
+               for request in model.requests)  # fmt: skip
+    sent = [[t.name for t in request.parameters.function_tools] for request in model.requests]
+    assert sent == [["finish", "other"]] * len(model.requests)
+    assert model.requests[0].tools == ("finish",)
+
+
+def test_of_several_forced_tools_the_model_chooses_one() -> None:
+    model = ScriptedModel([call("other")])
+    agent = Agent("a", model, tools=[finish, other, broken])
+    ended_by(agent.execute_sync("go", until_tool=["other", "finish"], force=True))
+    assert choices(model) == [["finish", "other"]]
+
+
+def test_a_tool_that_a_hook_takes_away_is_not_forced() -> None:
+    """U8: the provider would refuse a choice of a tool that it is not sent."""
+
+    class Less(Middleware):
+        async def before_model(self, run: Run, request: ModelInput) -> ModelInput:
+            return request.replace(tools=tuple(t for t in request.tools if t.name != "finish"))
+
+    model = ScriptedModel(["no"])
+    agent = Agent("a", model, tools=[finish, other], middleware=[Less()])
+    assert isinstance(agent.execute_sync("go", until_tool="finish", force=True), Failed)
+    assert choices(model) == [None]
+
+
+def test_a_run_is_forced_to_its_end_where_it_is_resumed_too() -> None:
+    """U8: it is recorded with the run, and the next run is free."""
+
+    def agent(*replies: Any) -> tuple[Agent, ScriptedModel]:
+        model = ScriptedModel(replies)
+        return Agent("a", model, tools=[finish, broken], interrupt_on={"finish": True}), model
+
+    first, model = agent(call("finish", {"title": "x"}))
+    waiting = interrupted(first.execute_sync("go", until_tool_success="finish", force=True))
+    second, model = agent(call("finish", {"title": "y"}), "free")
+    again = second.resume_sync(reloaded(waiting.state), waiting.decide(reject("not x")))
+    assert choices(model) == [["finish"]]
+    ended = second.resume_sync(reloaded(again.state), interrupted(again).decide(approve()))
+    assert ended_by(ended).value == Report(title="y")
+    assert completed(second.execute_sync("and?", state=ended.state)).text == "free"
+    assert choices(model) == [["finish"], None]
+
+
+async def test_an_actor_and_extract_force_too() -> None:
+    model = ScriptedModel([call("finish", {"title": "x"})] * 3)
+    agent = Agent("a", model, tools=[finish])
+    assert await agent.extract(finish, "go", force=True) == Report(title="x")
+    async with Runtime([agent]) as runtime:
+        ref = runtime.spawn("a")
+        ended_by(await soon(ref.run("go", until_tool="finish", force=True)))
+        assert await soon(ref.extract("finish", "go", force=True)) == Report(title="x")
+    assert choices(model) == [["finish"]] * 3
+
+
+def test_a_child_may_be_forced() -> None:
+    """S2, U8."""
+    child = {
+        "name": "c",
+        "description": "",
+        "tools": [finish],
+        "until_tool": "finish",
+        "force": True,
+    }
+    task = call("task", {"task_name": "c", "instructions": "x"})
+    model = ScriptedModel([task, call("finish", {"title": "x"}), "done"])
+    parent = Agent("p", model, middleware=[SubAgent([child], general_purpose=False)])
+    completed(parent.execute_sync("go"))
+    assert choices(model) == [None, ["finish"], None]
+    with pytest.raises(UsageError, match="give until_tool"):
+        Agent("p", model, middleware=[SubAgent([{**child, "until_tool": None}])])
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"force": True}, "give until_tool or until_tool_success"),
+        ({"force": "finish", "until_tool": "finish"}, "`force` must be True or False"),
+    ],
+)
+async def test_what_cannot_be_forced_is_refused(options: dict[str, Any], told: str) -> None:
+    """R8, U8."""
+    model = ScriptedModel([])
+    agent = Agent("a", model, tools=[finish])
+    with pytest.raises(UsageError, match=told):
+        await agent.execute("go", **options)
+    async with Runtime([agent]) as runtime:
+        with pytest.raises(UsageError, match=told):
+            runtime.spawn("a").run("go", **options)
+    assert model.requests == []
+
+
+def test_a_model_that_cannot_be_forced_is_refused_before_any_model_call() -> None:
+    """R8, U8: by its profile."""
+
+    class Free(ScriptedModel):
+        @property
+        def profile(self) -> Any:
+            return {**super().profile, "supports_forced_tool_choice": False}
+
+    model = Free([], name="free")
+    for agent in (
+        Agent("a", model, tools=[finish]),
+        Agent("a", ScriptedModel([]), fallback_models=[model], tools=[finish]),
+    ):
+        with pytest.raises(UsageError, match=r"'free' cannot be made to call a tool"):
+            agent.execute_sync("go", until_tool="finish", force=True)
     assert model.requests == []

@@ -15,6 +15,7 @@ from understudy.state.records import Record, record_from_dict, record_to_dict
 __all__ = ["Crash", "Disk", "finished_calls", "ids", "told"]
 
 _NUMBERS = count()
+_TOLD = ("part_kind", "content", "tool_name", "args", "tool_call_id", "outcome", "metadata")
 
 
 class Crash(BaseException):
@@ -55,13 +56,7 @@ def told(outcome: Outcome) -> dict[str, Any]:
     assert isinstance(outcome, (Completed, Failed))
     messages = [
         [type(message).__name__]
-        + [
-            [
-                getattr(part, name, None)
-                for name in ("part_kind", "content", "tool_name", "args", "tool_call_id", "outcome")
-            ]
-            for part in message.parts
-        ]
+        + [[getattr(part, name, None) for name in _TOLD] for part in message.parts]
         for message in outcome.state.messages
     ]
     end: dict[str, Any] = {

@@ -361,7 +361,7 @@ def test_the_text_of_an_error_that_is_no_valid_unicode_reaches_the_model() -> No
 
     outcome = completed(agent_of(tool(work)).execute_sync("go"))
     (part,) = results(outcome.state)
-    assert part.content == "OSError: no file a?.txt"
+    assert part.content == "OSError: no file a\ufffd.txt"
     assert reloaded(outcome.state) == outcome.state
 
 

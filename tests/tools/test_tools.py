@@ -6,12 +6,13 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from pydantic import AfterValidator
 from pydantic_ai.messages import ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart
 
-from tests.support.agents import results
+from tests.support.agents import completed, results
 from tests.support.loops import own_tasks
 from understudy import (
     Agent,
@@ -295,6 +296,19 @@ def test_retry_tells_the_model_why_and_nothing_else() -> None:
     assert (second.outcome, second.content) == ("success", "found")
 
 
+def test_retry_without_a_reason_asks_to_try_again() -> None:
+    """T2."""
+
+    def lookup() -> str:
+        raise Retry
+
+    model = ScriptedModel([call("lookup"), "done"])
+    outcome = Agent("a", model, tools=[lookup]).execute_sync("go")
+    assert isinstance(outcome, Completed)
+    (part,) = returns(outcome)
+    assert (part.outcome, part.content) == ("failed", "Try again.")
+
+
 def test_a_tool_that_raises_leaves_its_siblings_alone() -> None:
     """T2."""
     model = ScriptedModel([[call("boom", {"kind": "x"}), call("add", {"a": 1})], "done"])
@@ -409,6 +423,42 @@ def test_the_context_tells_a_tool_of_its_call_and_is_not_in_the_schema() -> None
     assert list(offered.parameters_json_schema["properties"]) == ["word"]
 
 
+@pytest.mark.parametrize("error", [ValueError, KeyError, ZeroDivisionError])
+def test_whatever_a_validator_of_an_argument_raises_the_arguments_are_invalid(
+    error: type[Exception],
+) -> None:
+    """T2: it fails no run."""
+
+    def check(number: int) -> int:
+        raise error("far too odd")
+
+    def order(number: int) -> str:
+        raise AssertionError("it runs with invalid arguments")
+
+    order.__annotations__["number"] = Annotated[int, AfterValidator(check)]
+    outcome, _ = run_once(order, {"number": 1})
+    assert isinstance(outcome, Completed)
+    (part,) = returns(outcome)
+    assert part.outcome == "failed"
+    assert text(part).startswith("Invalid arguments for 'order':")
+    assert "far too odd" in text(part)
+
+
+def test_a_context_may_name_the_type_of_its_deps() -> None:
+    """T3: for type checkers; at run time it is a context as any other."""
+
+    def count(here: ToolContext[list[str]], word: str) -> ToolResult[int]:
+        return ToolResult("counted", value=here.deps.count(word))
+
+    model = ScriptedModel([call("count", {"word": "x"}), "done"])
+    agent = Agent[list[str], Any]("boss", model, tools=[count])
+    outcome = completed(agent.execute_sync("go", deps=["x", "x"], until_tool=count))
+    assert outcome.tool_result is not None
+    assert outcome.tool_result.value == 2
+    (offered,) = model.requests[0].parameters.function_tools
+    assert list(offered.parameters_json_schema["properties"]) == ["word"]
+
+
 def test_the_context_is_optional() -> None:
     """T3."""
     outcome, _ = run_once(add, {"a": 1})
@@ -421,15 +471,20 @@ def test_a_context_that_is_not_the_first_parameter_is_an_error() -> None:
     def late(word: str, here: ToolContext) -> str:
         return word
 
+    def typed(word: str, here: ToolContext[int]) -> str:
+        return word
+
     with pytest.raises(UsageError, match=r"'late'.*first parameter.*'here'"):
         tool(late)
+    with pytest.raises(UsageError, match=r"'typed'.*first parameter.*'here'"):
+        tool(typed)
 
 
 def test_the_model_cannot_shadow_the_context() -> None:
     """T3: not by an argument of its name, not by arguments named as its fields."""
     seen: list[Any] = []
 
-    def look(ctx: ToolContext, deps: str, state: str, tool_call_id: str, **more: str) -> str:
+    def look(ctx: ToolContext, deps: str, state: str, tool_call_id: str) -> str:
         seen.append((ctx, deps))
         return "ok"
 
@@ -443,13 +498,13 @@ def test_the_model_cannot_shadow_the_context() -> None:
     real = object()
     outcome = Agent("a", model, tools=[look]).execute_sync("go", deps=real)
     assert isinstance(outcome, Completed)
-    assert returns(outcome)[0].outcome == "success"
-    for ctx, deps in seen:
-        assert isinstance(ctx, ToolContext)
-        assert ctx.deps is real
-        assert isinstance(ctx.state, AgentState)
-        assert ctx.tool_call_id in ("c-1", "c-2")
-        assert deps == "mine"
+    assert [part.outcome for part in returns(outcome)] == ["success", "failed"]
+    ((ctx, deps),) = seen
+    assert isinstance(ctx, ToolContext)
+    assert ctx.deps is real
+    assert isinstance(ctx.state, AgentState)
+    assert ctx.tool_call_id == "c-1"
+    assert deps == "mine"
 
 
 def set_key(state: AgentState) -> None:

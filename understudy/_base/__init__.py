@@ -1,1 +1,1 @@
-"""What every layer may use: time, JSON values, worker threads and event loops."""
+"""What every layer may use: time, JSON values, worker threads, tasks and event loops."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, is_dataclass
 from math import isfinite
 from typing import Any, TypeGuard
 
@@ -48,6 +49,17 @@ def as_json(value: object) -> Any:
     return read_json(text)
 
 
+def lost_number(stored: object, plain: object) -> bool:
+    """Whether a NaN or an infinity in `plain` became None in `stored`, the JSON of the same."""
+    if isinstance(plain, float):
+        return stored is None and not isfinite(plain)
+    if isinstance(plain, dict) and isinstance(stored, dict):
+        return any(lost_number(stored[key], plain[key]) for key in plain.keys() & stored.keys())
+    if isinstance(plain, list) and isinstance(stored, list):
+        return any(map(lost_number, stored, plain))
+    return False
+
+
 def read_json(text: bytes, *, max_depth: int = MAX_DEPTH) -> Any:
     """The data of JSON that was just written.
 
@@ -79,8 +91,47 @@ def is_storable_text(text: str) -> bool:
 
 
 def storable_text(text: str) -> str:
-    """The text with a `?` for each character that UTF-8 cannot encode."""
-    return text if is_storable_text(text) else text.encode("utf-8", "replace").decode()
+    """The text with U+FFFD for each half of a surrogate pair, and with the pairs joined."""
+    if is_storable_text(text):
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def holds_invalid_text(value: object, *, depth: int = MAX_DEPTH) -> bool:
+    """Whether a text in it holds half of a surrogate pair.
+
+    Looks into mappings, lists, tuples and dataclasses, to this depth.
+    """
+    if isinstance(value, str):
+        return not is_storable_text(value)
+    inside: Iterable[object]
+    if isinstance(value, (list, tuple)):
+        inside = value
+    elif isinstance(value, (dict, Mapping)):  # asking for a Mapping alone takes 10 times as long
+        inside = (*value, *value.values())
+    elif is_dataclass(value):
+        inside = [getattr(value, field.name, None) for field in fields(value)]
+    else:
+        return False
+    if depth:
+        for item in inside:  # a generator takes twice as long
+            if holds_invalid_text(item, depth=depth - 1):
+                return True
+    return False
+
+
+def check_text(value: object, *, what: str) -> None:
+    """Check that all text in it is valid Unicode.
+
+    Raises:
+        UsageError: if it is not.
+
+    """
+    if holds_invalid_text(value):
+        raise UsageError(
+            f"{what} is not valid Unicode, as it holds half of a surrogate pair: decode its "
+            'bytes with errors="replace"'
+        )
 
 
 def shown(value: object) -> str:
@@ -90,6 +141,36 @@ def shown(value: object) -> str:
     except Exception:  # a long integer, deep data, or the object's own code
         return f"<{type(value).__name__}>"
     return text if len(text) <= 1000 else f"{text[:1000]}..."
+
+
+def text_of(error: BaseException) -> str:
+    """What an exception says, as text that can be stored, whatever its `__str__` returns or raises.
+
+    Everything that tells of an exception of other people's code goes through here: an error on the
+    way would take its place, and end what goes on after it.
+    """
+    try:
+        return storable_text(str(error))
+    except Exception:
+        return "(no text: its __str__ raised)"
+
+
+def checked_text(given: object, *, what: str, may_be_empty: bool = False) -> str:
+    """`given`, if it is text that can be stored.
+
+    Raises:
+        UsageError: for anything else, and for an empty text unless `may_be_empty`.
+
+    """
+    if not isinstance(given, str) or not (given or may_be_empty):
+        expected = "text" if may_be_empty else "text and not empty"
+        raise UsageError(f"{what} must be {expected}, got {shown(given)}")
+    if not is_storable_text(given):
+        raise UsageError(
+            f"{what} is not valid Unicode, as it holds half of a surrogate pair, got {given!r}: "
+            'decode its bytes with errors="replace"'
+        )
+    return given
 
 
 def nested_deeper(text: bytes, plain: object, levels: int) -> bool:
@@ -111,7 +192,7 @@ def nested_deeper(text: bytes, plain: object, levels: int) -> bool:
 
 def reason(error: Exception) -> str:
     """Why a value could not be written as JSON, by what Pydantic or the value's own code raised."""
-    text = str(error)
+    text = text_of(error)
     if "depth" in text or isinstance(error, RecursionError):
         return f"it is nested more than {MAX_DEPTH} levels deep"
     if "Circular" in text:

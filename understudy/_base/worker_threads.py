@@ -12,11 +12,13 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
+from understudy._base.json_values import shown
 from understudy.errors import UsageError
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 T = TypeVar("T")
 _IDLE_SECONDS = 10.0
 
@@ -82,8 +84,21 @@ class WorkerThreads:
             raise
 
     def _start_thread(self) -> None:
-        self._threads += 1
-        threading.Thread(target=self._work, name=self._name, daemon=True).start()
+        """Start one more. Where none can be started, jobs wait for the threads that there are.
+
+        Without any their callers get the error: nothing else would ever take them.
+        """
+        try:
+            threading.Thread(target=self._work, name=self._name, daemon=True).start()
+        except Exception as error:  # a limit of the system's, or no memory
+            if self._threads:
+                logger.warning("no further worker thread could be started: %s", error)
+                return
+            jobs, self._jobs = self._jobs, deque()
+            for job in jobs:
+                job.refuse(error)
+        else:
+            self._threads += 1
 
     def _abandon(self, job: _Job[T]) -> None:
         with self._lock:
@@ -151,6 +166,11 @@ class _Job(Generic[T]):
             # Shown by test_a_function_that_outlives_its_loop_harms_nothing.
             logger.warning("a plain function returned after its event loop was closed")
 
+    def refuse(self, error: Exception) -> None:
+        """No thread calls the function. Called on any loop, with the lock."""
+        with suppress(RuntimeError):  # the loop is closed, and with it the waiter
+            self.loop.call_soon_threadsafe(self._settle, None, error)
+
     def _settle(self, value: Any, error: BaseException | None) -> None:
         if self.done.done():
             return
@@ -158,11 +178,11 @@ class _Job(Generic[T]):
             self.done.set_result(value)
         elif isinstance(error, StopIteration):
             # A future refuses StopIteration: it would end the coroutine that awaits it.
-            self.done.set_exception(RuntimeError(f"the function raised {error!r}"))
+            self.done.set_exception(RuntimeError(f"the function raised {shown(error)}"))
         else:
             self.done.set_exception(error)
 
 
 def _log_late_error(done: asyncio.Future[Any]) -> None:
     if not done.cancelled() and (error := done.exception()) is not None:
-        logger.warning("an abandoned plain function raised %r", error)
+        logger.warning("an abandoned plain function raised %s", shown(error))

@@ -11,11 +11,14 @@ from understudy.actors.agent_events import (
     StatusChanged,
     Subscription,
 )
-from understudy.actors.agent_host import AgentInfo, PendingRequest
 from understudy.actors.agent_ref import AgentRef
+from understudy.actors.observer import Observer
+from understudy.actors.recovery import Recovery
 from understudy.actors.runtime import Runtime, RuntimeStatus
 from understudy.actors.simulated_clock import SimulatedClock
+from understudy.actors.stored_agents import AgentInfo, PendingRequest
 from understudy.actors.tree import AgentTree, NestedRun
+from understudy.history import HistoryEntry, HistoryPage
 from understudy.loop_actors.errors import ActorDied
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.loop_actor import LoopActor, async_hook, loop_for_start
@@ -59,6 +62,8 @@ __all__ = [
     "EventsDropped",
     "Future",
     "Gap",
+    "HistoryEntry",
+    "HistoryPage",
     "LoopActor",
     "LoopActorRef",
     "LoopActorRegistry",
@@ -66,7 +71,9 @@ __all__ = [
     "LoopThread",
     "NestedRun",
     "NoSuchChild",
+    "Observer",
     "PendingRequest",
+    "Recovery",
     "Restart",
     "RestartIntensityExceeded",
     "Runtime",

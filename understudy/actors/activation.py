@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from understudy.actors.messages import RunRequest
 from understudy.actors.services import RuntimeServices
 from understudy.agent.agent import Agent
 from understudy.agent.runner import RunOptions
-from understudy.errors import OtherAgent, StoreDamaged, UnderstudyError, UnknownAgent
+from understudy.errors import Fenced, OtherAgent, StoreDamaged, UnderstudyError, UnknownAgent
 from understudy.events import Event
-from understudy.journal import IndexEntry, Loaded, Owned, OwnedJournal, Store, index_entry_of
+from understudy.journal import (
+    IndexEntry,
+    Loaded,
+    LostAttempt,
+    Owned,
+    OwnedJournal,
+    Store,
+    index_entry_of,
+)
 from understudy.loop_actors.future import Future, refuse
 from understudy.outcomes import Outcome
 from understudy.run.ledger import FactListener, Ledger
@@ -21,6 +29,25 @@ from understudy.state.agent_state import AgentState
 from understudy.state.fold import replay
 from understudy.state.records import AgentCreated
 from understudy.stopping import StopSignal
+
+
+class RunAbandoned(Fenced):
+    """The runtime does not wait for a run task any longer, and gives up the epoch of its run.
+
+    The task was cancelled, and its code went on. What it does later is refused by this error.
+    """
+
+    begun: bool
+    """Whether the first record of its run was made."""
+
+    def __init__(self, *, agent_id: str, begun: bool) -> None:
+        UnderstudyError.__init__(
+            self,
+            f"The run task of agent {agent_id!r} is abandoned, because its code went on after it "
+            "was cancelled: nothing that it does is recorded any more",
+            agent_id=agent_id,
+            begun=begun,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +75,20 @@ class DetachedWaiters:
     outcome_futures: tuple[Future[Any], ...]
     queued_runs: list[QueuedRun]
     runs_by_message_id: dict[str, Future[Outcome]] | None
+    passivate_futures: tuple[Future[bool], ...] = ()
+    """These and those below only where the agent is activated again at once."""
+    compact_futures: tuple[Future[None], ...] = ()
+    delete_futures: tuple[Future[bool], ...] = ()
 
     @property
     def futures(self) -> list[Future[Any]]:
-        return [*self.outcome_futures, *(queued.request.future for queued in self.queued_runs)]
+        return [
+            *self.outcome_futures,
+            *(queued.request.future for queued in self.queued_runs),
+            *self.passivate_futures,
+            *self.compact_futures,
+            *self.delete_futures,
+        ]
 
 
 class Activation:
@@ -62,9 +99,13 @@ class Activation:
         "compact_futures",
         "delete_futures",
         "early_cancel",
+        "ending",
+        "is_given_up",
         "journal",
         "ledger",
-        "notify_tasks",
+        "lost_attempt",
+        "lost_attempts",
+        "notifying",
         "outcome_futures",
         "passivate_futures",
         "pause_reason",
@@ -79,9 +120,13 @@ class Activation:
     journal: OwnedJournal
 
     def __init__(self, agent: Agent) -> None:
-        self.agent = agent
+        self.agent: Agent = agent
         self.task: asyncio.Task[None] | None = None
-        """The run task, until it has ended."""
+        """The run task, until it has ended or is abandoned."""
+        self.ending: asyncio.Task[None] | None = None
+        """Waits for the end of the cancelled run task, and then abandons it."""
+        self.is_given_up = False
+        """Its run task is abandoned: the agent is activated again at once, in a new epoch."""
         self.result: RunTaskResult | None = None
         """Of a run task that has ended and that no actor has looked at yet."""
         self.queued_runs: list[QueuedRun] = []  # an empty deque takes 0.7 KB
@@ -95,13 +140,17 @@ class Activation:
         """Settled once the agent is passive and compacted."""
         self.delete_futures: tuple[Future[bool], ...] = ()
         """Settled once the agent is deleted."""
-        self.notify_tasks: tuple[asyncio.Task[None], ...] = ()
+        self.notifying: tuple[tuple[asyncio.Task[None], Future[None]], ...] = ()
         """Messages that middleware is handling. The agent is not passivated before they end."""
         self.pause_reason: str | None = None
         """Pauses the run after its next model reply."""
         self.early_cancel: StopSignal | None = None
         """A cancel that came before the first record of the run that it is for."""
-        self.self_started_runs = 0
+        self.lost_attempts: frozenset[int] = frozenset()
+        """The numbers of the open run's attempts that were cut off while their runtime lived."""
+        self.lost_attempt: LostAttempt | None = None
+        """The attempt here that was cut off because another runtime took over."""
+        self.self_started_runs: int = 0
         """How many runs in a row the agent has started by messages to itself."""
 
     @property
@@ -116,10 +165,23 @@ class Activation:
         """The records up to this number are durable: emit their events."""
         self.ledger.tell_until(seq)
 
+    def attempt_ended(self, error: BaseException | None) -> None:
+        """An attempt has ended by this error: remember it if another runtime has taken over."""
+        run = self.state.run  # in memory it may be over, and cut off for all others
+        own = isinstance(error, Fenced) and error.agent_id == self.journal.owned.agent_id
+        if own and run is not None:
+            self.lost_attempt = LostAttempt(run.run_id, run.attempts)
+
     @property
     def is_to_end_attempt(self) -> bool:
         """Whether the run task should end after the step in progress."""
         return bool(self.passivate_futures)
+
+    def cancellation_arrived(self) -> None:
+        """The cancellation has arrived in the run task: its code does not go on."""
+        ending, self.ending = self.ending, None
+        if ending is not None:
+            ending.cancel()
 
     def queue_run(self, request: RunRequest, options: RunOptions) -> None:
         """Start this run after those that are queued already."""
@@ -130,12 +192,24 @@ class Activation:
         self.outcome_futures = detached.outcome_futures
         self.queued_runs = detached.queued_runs
         self.runs_by_message_id = detached.runs_by_message_id
+        self.passivate_futures = detached.passivate_futures
+        self.compact_futures = detached.compact_futures
+        self.delete_futures = detached.delete_futures
 
     def detach_waiters(self) -> DetachedWaiters | None:
         """The waiters, for the next activation; None if there are none."""
-        if not self.outcome_futures and not self.queued_runs:
+        if not (self.outcome_futures or self.queued_runs or self.is_given_up):
             return None
-        return DetachedWaiters(self.outcome_futures, self.queued_runs, self.runs_by_message_id)
+        detached = DetachedWaiters(self.outcome_futures, self.queued_runs, self.runs_by_message_id)
+        if self.is_given_up:  # what was requested of this activation is done by the next one
+            detached = replace(
+                detached,
+                passivate_futures=self.passivate_futures,
+                compact_futures=self.compact_futures,
+                delete_futures=self.delete_futures,
+            )
+            self.passivate_futures = self.compact_futures = self.delete_futures = ()
+        return detached if detached.futures else None
 
     def take_waiters(self) -> list[Future[Any]]:
         """The futures of all waiters. The caller answers them."""
@@ -143,10 +217,17 @@ class Activation:
         self.outcome_futures, self.queued_runs = (), []
         return futures
 
+    def refuse_messages(self, error: BaseException) -> None:
+        """Give an error to the callers whose messages middleware is still handling."""
+        for _, future in self.notifying:
+            refuse(future, error)
+
     def answer_released(self, error: BaseException | None = None) -> None:
         """The agent is released, and compacted if that was requested; or not, for this error."""
         for future in self.passivate_futures:
             future.set(True)
+        if error is not None:
+            self.refuse_messages(error)
         for done in self.compact_futures:
             if error is None:
                 done.set(None)
@@ -202,10 +283,14 @@ async def activate(
         agent_path=(agent.name,),
         listener=listener,
         on_fact=on_fact,
+        clock=services.clock,
         last_seq=owned.last_seq,
         epoch=owned.epoch,
     )
     ledger.outlives_run = True
+    if state.run is not None and state.run.fruitless and not state.run.over:
+        lost = await services.store.lost_attempts(agent_id, state.run.run_id)
+        activation.lost_attempts = lost
     if owned.last_seq == 0 and values:
         ledger.record(AgentCreated(values=AgentState(values=values).stored_values()))
     return activation

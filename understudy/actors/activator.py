@@ -35,10 +35,8 @@ from understudy.loop_actors.supervisor import (
 from understudy.state.records import Snapshot
 from understudy.stopping import StopReason, StopSignal
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
-STOP_SECONDS = 5.0
-"""How long actors may take to stop once their run tasks are cancelled."""
 START_ATTEMPTS = 3
 
 
@@ -65,20 +63,25 @@ class Activator:
             loop_for_start.reset(token)
 
     async def close(self) -> None:
-        """Cancel every task and stop every actor."""
+        """Cancel every task and stop every actor. What goes on all the same is abandoned."""
         tasks: list[asyncio.Task[Any]] = [*self._tasks, *self.services.tasks]
         for slot in self._directory.slots():
             if slot.activation is not None and slot.activation.task is not None:
                 tasks.append(slot.activation.task)
         # A task that was created just now takes its first step: only then can it clean up.
         await asyncio.sleep(0)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        abandoned = self.services.abandoned
+        going_on = await abandoned.cancel([*tasks, *abandoned])
+        for slot in self._directory.slots():
+            if slot.activation is not None and slot.activation.task in going_on:
+                going_on.discard(slot.activation.task)
+                slot.abandon_run(slot.activation, slot.activation.task)
+        for task in going_on:
+            abandoned.add(task, f"the task {task.get_name()!r}")
         if self._supervisor is not None:
             stopped = self._supervisor.stop(block=False)
             try:
-                async with asyncio.timeout(STOP_SECONDS):
+                async with asyncio.timeout(abandoned.seconds):
                     await stopped
             except TimeoutError:
                 await self._supervisor.stop_now()
@@ -198,10 +201,11 @@ class Activator:
                 return
             try:
                 if activation.compact_futures:
-                    snapshot = Snapshot(state=activation.state.to_dict())
+                    now = self.services.clock.now()
+                    snapshot = Snapshot(state=activation.state.to_dict(), at=now)
                     owned = await store.compact(owned, snapshot, activation.index_entry())
             finally:
-                await store.release(owned)
+                await store.release(owned, activation.lost_attempt)
         except JournalFailed as error:  # given to the callers; the store has the agent anyway
             logger.warning("agent %r was not released: %s", owned.agent_id, error)
             failure = error

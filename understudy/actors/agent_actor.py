@@ -10,7 +10,7 @@ from typing import Any
 
 import pykka
 
-from understudy.actors.activation import Activation, activate
+from understudy.actors.activation import Activation, RunAbandoned, activate
 from understudy.actors.agent_slot import AgentSlot
 from understudy.actors.messages import (
     AgentMessage,
@@ -18,6 +18,7 @@ from understudy.actors.messages import (
     CheckDue,
     Compact,
     Delete,
+    Expecting,
     Notify,
     Passivate,
     Pause,
@@ -46,7 +47,7 @@ from understudy.loop_actors.future import Future, refuse
 from understudy.loop_actors.loop_actor import LoopActor
 from understudy.run.hooks import HookFailed
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 CHECK_INBOX = object()
 """The one message in the mailbox of an agent's actor: there is something in its slot to look at."""
@@ -73,7 +74,7 @@ class AgentActor(LoopActor):
         self.actor_ref.monitor(slot.actor_ended)
         if slot.activation is None:
             # In a task: the supervisor waits for `on_start`, and starts other agents meanwhile.
-            self._loading = self.loop.create_task(self._load(), name=f"activating {slot.id}")
+            self._loading = slot.start_task(self._load(), f"activating {slot.id}")
             self._loading.add_done_callback(self._loaded)
         else:
             self._with_store(self._take_over)
@@ -85,7 +86,7 @@ class AgentActor(LoopActor):
         elif self._slot.phase is not Phase.ACTIVATING:
             self._with_store(self._check_inbox)
         elif self._loading is not None and self._loading.done():
-            if self._loading.result():
+            if not self._loading.cancelled() and self._loading.result():
                 self._with_store(self._take_over)
             else:
                 self.stop()
@@ -107,12 +108,16 @@ class AgentActor(LoopActor):
             # Closes the race of the load with the end of this actor: the next one reads it anew.
             if self.actor_stopped.is_set():
                 return False
-            slot.agent, slot.activation = activation.agent, activation
+            slot.services.settle_definition(slot, activation.agent)
+            slot.activation = activation
             if slot.detached_waiters is not None:
                 activation.attach_waiters(slot.detached_waiters)
                 slot.detached_waiters = None
             for hook in activation.agent.definition.hooks.on_start:
                 await hook(slot.services.threads, slot.services.ref_of(slot))
+            # The hooks may have taken longer than the lease
+            # (test_an_agent_whose_lease_runs_out_while_it_is_activated_waits_as_well).
+            await activation.journal.wait_for_owner()
         except (asyncio.CancelledError, GeneratorExit):
             raise
         except BaseException as failure:  # given to all waiters; the next message tries again
@@ -121,9 +126,12 @@ class AgentActor(LoopActor):
             if not isinstance(error, UnderstudyError):
                 logger.exception("agent %r cannot be activated", slot.id)
             if not self.actor_stopped.is_set():
-                slot.refuse_all(error)
                 if isinstance(error, OtherAgent):
-                    slot.agent = slot.values = None  # the id is another agent's: `get` finds it
+                    slot.services.settle_definition(slot, None)
+                    slot.refuse_expecting(error)
+                    if slot.inbox:  # of callers who mean the agent that there is
+                        return await self._load()
+                slot.refuse_all(error)
             return False
         return True
 
@@ -167,6 +175,8 @@ class AgentActor(LoopActor):
         """Do it. A store that cannot record what comes of it is not a failure of the actor."""
         try:
             do()
+        except RunAbandoned as error:
+            self._activate_again(error)
         except JournalFailed as error:
             self._lose_store(error)
 
@@ -242,6 +252,12 @@ class AgentActor(LoopActor):
                 self._passivate_if_requested()
             case Delete():
                 self._delete(message)
+            case Expecting(expectation=expectation, message=expecting):
+                agent, wanted = self._activation.agent, expectation.agent
+                if agent is not wanted and not expectation.is_met:
+                    raise OtherAgent(agent_id=slot.id, agent=agent.name, wanted=wanted.name)
+                expectation.is_met = True
+                self._handle(expecting)
 
     # ------------------------------------------------------------------ passivating
 
@@ -272,19 +288,45 @@ class AgentActor(LoopActor):
         slot, activation = self._slot, self._activation
         slot.enter(Phase.PASSIVATING)
         activation.ledger.outlives_run = False
-        if not activation.ledger.has_unflushed and not activation.notify_tasks:
+        if not activation.ledger.has_unflushed and not activation.notifying:
             self.stop()
             return
 
         async def stop_when_durable() -> None:
             try:
-                await asyncio.gather(*activation.notify_tasks, return_exceptions=True)
-                await activation.ledger.durable()
-            except JournalFailed as error:
+                await self._end_messages(activation)
+                await activation.journal.durable()
+            except Exception as error:  # of a journal: a store of the application may raise any
                 logger.error("agent %r is passivated with records lost: %s", slot.id, error)
             self.actor_ref.stop(block=False)
 
-        slot.start_task(stop_when_durable())
+        slot.start_task(stop_when_durable(), f"passivating {slot.id}")
+
+    async def _end_messages(self, activation: Activation) -> None:
+        """Wait until middleware has handled its messages; not where nothing comes of them."""
+        slot, tasks = self._slot, [task for task, _ in activation.notifying]
+        if activation.delete_futures:
+            activation.refuse_messages(UnknownAgent(agent_id=slot.id))
+        elif activation.is_given_up:
+            activation.refuse_messages(RunAbandoned(agent_id=slot.id, begun=True))
+        else:
+            if tasks:
+                await asyncio.wait(tasks)
+            return
+        for task in await slot.services.abandoned.cancel(tasks):
+            slot.services.abandoned.add(task, f"a message to the middleware of agent {slot.id!r}")
+
+    def _activate_again(self, error: RunAbandoned) -> None:
+        """The run task is abandoned: passivate, and activate the agent at once in a new epoch.
+
+        Its callers go on waiting, and the next activation does what was requested of this one.
+        """
+        slot, activation = self._slot, self._activation
+        if not error.begun:
+            slot.refuse(error)  # there is no run whose outcome could be waited for
+        activation.is_given_up = True
+        slot.inbox.append(WaitOutcome(Future()))
+        self._passivate()
 
     def _lose_store(self, error: JournalFailed) -> None:
         """Passivate at once: what is in memory may be ahead of the store. Waiters get the error.
@@ -299,7 +341,8 @@ class AgentActor(LoopActor):
         slot.refuse_waiters(error)
         activation.journal.fence("its store failed")
         if activation.task is not None:
-            activation.task.cancel()  # nothing that it does can be recorded
+            activation.attempt_ended(error)
+            slot.cut_off()  # nothing that it does can be recorded
         slot.enter(Phase.PASSIVATING)
         self.stop()
 
@@ -324,7 +367,7 @@ class AgentActor(LoopActor):
         # looked at: its check stops the timer, but the timer may have fired in the same turn.
         if self._slot.phase is not Phase.IDLE or self._slot.inbox:
             return
-        if self._activation.notify_tasks:
+        if self._activation.notifying:
             self._start_idle_timer()
         else:
             self._passivate()

@@ -69,6 +69,8 @@ class Directory:
             if deps is not None:
                 slot.deps = deps
             self._slots[id] = slot  # until the store has it; deps are in no store
+            if slot.activation is None:
+                return AgentRef(slot, self._alive, definition)
             return self.ref_of(slot)
 
     def get(self, id: str) -> AgentRef:
@@ -86,8 +88,20 @@ class Directory:
             slot = self._slots.get(id)
             return slot if slot is not None else self._known.get(id)
 
+    def settle_definition(self, slot: AgentSlot, agent: Agent | None) -> None:
+        """The store names this definition for the agent; None: another one than was spawned.
+
+        What a spawn with another one has given is not for this agent.
+        """
+        # Race: this against a spawn in another thread
+        # (test_a_spawn_with_another_definition_while_the_agent_is_read_is_refused).
+        with self._lock:
+            if slot.agent is not agent:
+                slot.values = slot.deps = None
+            slot.agent = agent
+
     def ref_of(self, slot: AgentSlot) -> AgentRef:
-        """The ref of an agent; there is one at a time."""
+        """The ref of an agent; there is one at a time, and those of spawns."""
         with self._lock:
             ref = self._refs.get(slot.id)
             if ref is None or ref._slot is not slot:

@@ -8,6 +8,7 @@ import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Literal
 
 from understudy.errors import ForkedRuntime
@@ -88,6 +89,11 @@ class AgentEvent:
     None for events that are not stored: deltas, what tools emit, activation and passivation.
     """
     event: Event | AgentOnlyEvent
+    at: datetime | None = None
+    """When it was recorded, by the runtime's clock.
+
+    None for events that are not stored, and for those from before records had times.
+    """
 
 
 def agent_events_of(
@@ -97,14 +103,14 @@ def agent_events_of(
     if isinstance(record, StatusNoted):
         if record.runs is not None:
             bounded = SelfRunsBounded(runs=record.runs)
-            yield AgentEvent(agent_id=agent_id, seq=seq, event=bounded)
+            yield AgentEvent(agent_id=agent_id, seq=seq, event=bounded, at=record.at)
         changed = StatusChanged(status=Status(record.status))
-        yield AgentEvent(agent_id=agent_id, seq=seq, event=changed)
+        yield AgentEvent(agent_id=agent_id, seq=seq, event=changed, at=record.at)
     elif isinstance(record, Snapshot):
-        yield AgentEvent(agent_id=agent_id, seq=seq, event=Gap(floor=seq))
+        yield AgentEvent(agent_id=agent_id, seq=seq, event=Gap(floor=seq), at=record.at)
     else:
         for event in events_of(record, path):
-            yield AgentEvent(agent_id=agent_id, seq=seq, event=event)
+            yield AgentEvent(agent_id=agent_id, seq=seq, event=event, at=record.at)
 
 
 OnEventsRead = Callable[[list[AgentEvent] | BaseException], None]

@@ -6,16 +6,17 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from understudy._base.abandoned_tasks import AbandonedTasks
 from understudy._base.clock import Clock, NewId
 from understudy._base.worker_threads import WorkerThreads
-from understudy.actors.activation import Activation, folded
+from understudy.actors.activation import Activation
 from understudy.actors.activator import Activator
 from understudy.actors.agent_directory import Directory
-from understudy.actors.agent_events import LoopBlocked, Status
+from understudy.actors.agent_events import LoopBlocked
 from understudy.actors.agent_slot import AgentSlot
 from understudy.actors.dues import DueClock
 from understudy.actors.export import mark_restored
@@ -24,52 +25,21 @@ from understudy.actors.messages import Passivate
 from understudy.actors.phase import Phase
 from understudy.actors.replies import runtime_stopped
 from understudy.actors.services import RuntimeServices
+from understudy.actors.stored_agents import (
+    AgentInfo,
+    PendingRequest,
+    info_of,
+    pending_of,
+    stored_pending,
+)
 from understudy.actors.tree import agent_tree
 from understudy.agent.agent import Agent
-from understudy.errors import SchemaVersionError, StoreDamaged
-from understudy.interrupts import Request
 from understudy.journal import IndexStatus, Store, index_status_of
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.monitor import Lifetime
 from understudy.loop_actors.supervisor import SupervisorTree
-from understudy.state.agent_state import AgentState
-from understudy.state.dues import due_of, notices_of
-from understudy.state.run_state import NO_NOTICES, Notices
 
-logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentInfo:
-    """One agent, as `runtime.agents()` lists it."""
-
-    id: str
-    agent: str
-    """The name of its definition."""
-    status: Status
-    host: str | None = None
-    """The runtime that owns it, where the store is shared; None if it is in no runtime's memory."""
-    index_status: IndexStatus = IndexStatus.REST
-    """Its status in the store's index: what it waits for, also while it is passive."""
-
-    @property
-    def standing(self) -> IndexStatus:
-        """The earlier name of `index_status`."""
-        return self.index_status
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PendingRequest:
-    """A request of one of the store's agents that waits for a person."""
-
-    agent_id: str
-    request: Request
-    reminders: int = 0
-    """How many of its reminders have come."""
-    escalated_to: tuple[str, ...] = ()
-    """Who else was told of it so far."""
-    next_due: datetime | None = None
-    """When its next reminder, its next escalation or its expiry is due; None if nothing is."""
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class AgentHost:
@@ -88,13 +58,15 @@ class AgentHost:
         clock: Clock,
         new_id: NewId,
         threads: WorkerThreads,
+        abandoned: AbandonedTasks,
         idle_timeout: float | None,
         deps_for: Callable[[str], Any] | None,
     ) -> None:
-        self.lifetime = Lifetime()
-        self.directory = Directory(agents, self.lifetime)
-        self.activator = Activator(self.directory)
+        self.lifetime: Lifetime = Lifetime()
+        self.directory: Directory = Directory(agents, self.lifetime)
+        self.activator: Activator = Activator(self.directory)
         self.threads = threads
+        self.abandoned = abandoned
         self._loop_monitor: LoopMonitor | None = None
         self._make_services: Callable[
             [asyncio.AbstractEventLoop], RuntimeServices[AgentSlot, Activation]
@@ -103,12 +75,14 @@ class AgentHost:
             clock=clock,
             new_id=new_id,
             threads=threads,
+            abandoned=abandoned,
             store=store,
             idle_timeout=idle_timeout,
             deps_for=deps_for,
             definition=self.directory.named,
             check_inbox=self.activator.check_inbox,
             release=self.activator.release,
+            settle_definition=self.directory.settle_definition,
             ref_of=self.directory.ref_of,
             tell_due=self._tell_due,
             loop=loop,
@@ -182,7 +156,7 @@ class AgentHost:
             if activation is not None:
                 activation.journal.fence("this runtime's lease has ended")
                 if activation.task is not None:
-                    activation.task.cancel()
+                    slot.cut_off()
                 else:
                     self.activator.check_inbox_here(slot)
 
@@ -190,15 +164,9 @@ class AgentHost:
 
     async def agents(self) -> list[AgentInfo]:
         """As `Runtime.agents`."""
-        infos = {}
+        infos: dict[str, AgentInfo] = {}
         async for stored in self.services.store.agents():
-            infos[stored.agent_id] = AgentInfo(
-                id=stored.agent_id,
-                agent=stored.agent,
-                status=Status.PASSIVE,
-                host=stored.host,
-                index_status=stored.index_status,
-            )
+            infos[stored.agent_id] = info_of(stored)
         for slot in self.directory.slots():
             before = infos.get(slot.id)
             if slot.agent is not None:
@@ -208,12 +176,13 @@ class AgentHost:
                     status=slot.status,
                     host=before.host if before is not None else None,
                     index_status=before.index_status if before is not None else IndexStatus.REST,
+                    damage=before.damage if before is not None else None,
                 )
         return [infos[id] for id in sorted(infos)]
 
     async def pending(self) -> list[PendingRequest]:
         """As `Runtime.pending`. Of agents that are not in memory it reads the store."""
-        pending = []
+        pending: list[PendingRequest] = []
         seen = set()
         for slot in self.directory.slots():
             if slot.activation is None or slot.activation.ledger.has_unflushed:
@@ -222,41 +191,13 @@ class AgentHost:
             # A run that is cut off with a request is listed too: the person is asked anyway.
             is_suspended = not slot.phase.has_run_task
             if is_suspended or index_status_of(slot.state) is IndexStatus.WAITS:
-                pending += _pending(slot.id, slot.state)
-        async for stored in self.services.store.agents({IndexStatus.WAITS}):
-            if stored.agent_id not in seen:
-                state = await self._stored_state(stored.agent_id)
-                pending += _pending(stored.agent_id, state) if state is not None else []
+                pending += pending_of(slot.id, slot.state)
+        async for request in stored_pending(self.services.store, but=seen):
+            pending.append(request)
         return pending
-
-    async def _stored_state(self, id: str) -> AgentState | None:
-        """The state that the store has. An agent that cannot be read is logged and left out."""
-        try:
-            loaded = await self.services.store.load(id)
-            return folded(loaded) if loaded is not None else None
-        except (SchemaVersionError, StoreDamaged) as error:
-            logger.error("agent %r is left out: %s", id, error)
-            return None
 
     def tree(self) -> SupervisorTree:
         """As `Runtime.tree`."""
         tree = self.activator.tree()
         actors = (agent_tree(child, self.directory.find(child.id)) for child in tree.children)
         return replace(tree, children=tuple(actors))
-
-
-def _pending(id: str, state: AgentState) -> list[PendingRequest]:
-    if not state.requests:
-        return []
-    told = notices_of(state)
-    return [_pending_request(id, r, told.get(r.id, NO_NOTICES)) for r in state.requests]
-
-
-def _pending_request(id: str, request: Request, notices: Notices) -> PendingRequest:
-    return PendingRequest(
-        agent_id=id,
-        request=request,
-        reminders=notices.reminders,
-        escalated_to=tuple(e.audience for e in request.escalations[: notices.escalations]),
-        next_due=due_of(request, notices),
-    )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Generic, Literal, TypeVar, Unpack, overload
 
 import pykka
 
+from understudy._base.json_values import checked_text
+from understudy._base.type_variables import OutputT_co
 from understudy.actors.agent_actor import AgentActor
 from understudy.actors.agent_events import Status, Subscription
 from understudy.actors.agent_slot import AgentSlot, running_agents
@@ -15,6 +17,8 @@ from understudy.actors.messages import (
     AgentMessage,
     Cancel,
     Compact,
+    Expectation,
+    Expecting,
     Notify,
     Passivate,
     Pause,
@@ -28,32 +32,49 @@ from understudy.actors.messages import (
     Unpause,
     WaitOutcome,
 )
+from understudy.agent.agent import Agent, RunLimits
 from understudy.agent.runner import refuse_inside_run
-from understudy.errors import ForkedRuntime, NotExtracted, UsageError, WouldDeadlock
+from understudy.agent.value_of_tool import refuse_until, value_of
+from understudy.errors import ForkedRuntime, UsageError, WouldDeadlock
+from understudy.history import HistoryPage, check_page
 from understudy.interrupts import Decision, DecisionRecord
 from understudy.loop_actors.future import Future, refuse_on_a_loop
 from understudy.loop_actors.monitor import Lifetime
 from understudy.models.messages import UserInput, user_message
-from understudy.outcomes import Completed, Outcome
+from understudy.outcomes import OutcomeOf
 from understudy.run.until_tool import UntilTool
 from understudy.state.agent_state import AgentState
 from understudy.state.records import Revoked, Settled
 from understudy.stopping import StopReason, StopSignal
+from understudy.tools import ToolResult
+
+T = TypeVar("T")
 
 
-class AgentRef(pykka.ActorRef[AgentActor]):
+class RefExtractOptions(RunLimits, total=False):
+    """The options of `AgentRef.extract`."""
+
+    message_id: str | None
+    if_interrupted: Literal["withdraw", "error"]
+
+
+class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
     """An agent's address. Each call that answers returns a `Future`: `.get()` it or `await` it.
 
     It stays valid when the agent's actor is restarted and while the agent is passive: the next call
     activates it.
     """
 
-    def __init__(self, slot: AgentSlot, alive: Lifetime) -> None:
+    _expectation: Expectation | None = None
+
+    def __init__(self, slot: AgentSlot, alive: Lifetime, expected: Agent | None = None) -> None:
         # Not Pykka's __init__, which needs an actor: there may be none now.
         self._slot = slot
+        if expected is not None:
+            self._expectation = Expectation(expected)
         self.actor_class = AgentActor
-        self.actor_urn = f"urn:understudy:agent:{slot.id}"
-        self.actor_stopped = alive
+        self.actor_urn: str = f"urn:understudy:agent:{slot.id}"
+        self.actor_stopped: Lifetime = alive
 
     def __repr__(self) -> str:
         agent = self._slot.agent
@@ -81,12 +102,13 @@ class AgentRef(pykka.ActorRef[AgentActor]):
         *,
         until_tool: UntilTool | None = None,
         until_tool_success: UntilTool | None = None,
+        force: bool = False,
         max_runs: int | None = None,
         deadline: float | None = None,
         early_stopping_prompt: str | None = None,
         message_id: str | None = None,
         if_interrupted: Literal["withdraw", "error"] = "withdraw",
-    ) -> Future[Outcome]:
+    ) -> Future[OutcomeOf[OutputT_co]]:
         """Run the agent on a message; the future resolves to the outcome.
 
         While another run is under way this one is queued.
@@ -95,6 +117,7 @@ class AgentRef(pykka.ActorRef[AgentActor]):
             input: the user's message.
             until_tool: end the run as soon as this tool has a result.
             until_tool_success: the same, but only for a result that is not an error.
+            force: make the model call the until tool, and no other one, in each of its replies.
             max_runs: the maximum number of model calls in this run; the agent's own by default.
             deadline: seconds after which the run is stopped, without the time that it waits for
                 people.
@@ -122,11 +145,12 @@ class AgentRef(pykka.ActorRef[AgentActor]):
         choices = RunChoices(
             until_tool=until_tool,
             until_tool_success=until_tool_success,
+            force=force,
             max_runs=max_runs,
             deadline=deadline,
             early_stopping_prompt=early_stopping_prompt,
         )
-        future: Future[Outcome] = Future()
+        future: Future[OutcomeOf[OutputT_co]] = Future()
         request = RunRequest(
             message=user_message(input, at=slot.services.clock.now()),
             choices=choices,
@@ -170,7 +194,9 @@ class AgentRef(pykka.ActorRef[AgentActor]):
         )
         return future
 
-    def resume(self, decisions: Mapping[str, Decision | Mapping[str, Any]]) -> Future[Outcome]:
+    def resume(
+        self, decisions: Mapping[str, Decision | Mapping[str, Any]]
+    ) -> Future[OutcomeOf[OutputT_co]]:
         """Answer requests and continue the run; the future resolves to its outcome.
 
         The future raises `DecisionError` if a request is unknown or withdrawn, or a decision does
@@ -184,33 +210,57 @@ class AgentRef(pykka.ActorRef[AgentActor]):
 
         """
         refuse_inside_run()
-        future: Future[Outcome] = Future()
+        future: Future[OutcomeOf[OutputT_co]] = Future()
         self._post(Resume(decisions, future))
         return future
 
-    def extract(self, tool: UntilTool, input: UserInput, **options: Any) -> Future[Any]:
-        """Run until `tool` succeeds; the future resolves to the value that it returned.
+    @overload
+    def extract(
+        self,
+        tool: Callable[..., Coroutine[Any, Any, ToolResult[T]] | ToolResult[T]],
+        input: UserInput,
+        **options: Unpack[RefExtractOptions],
+    ) -> Future[T]: ...
+    @overload
+    def extract(
+        self,
+        tool: Callable[..., Coroutine[Any, Any, T]],
+        input: UserInput,
+        **options: Unpack[RefExtractOptions],
+    ) -> Future[T]: ...
+    @overload
+    def extract(
+        self, tool: Callable[..., T], input: UserInput, **options: Unpack[RefExtractOptions]
+    ) -> Future[T]: ...
+    @overload
+    def extract(
+        self,
+        tool: str | Sequence[str | Callable[..., Any]],
+        input: UserInput,
+        **options: Unpack[RefExtractOptions],
+    ) -> Future[Any]: ...
+    def extract(
+        self, tool: UntilTool, input: UserInput, **options: Unpack[RefExtractOptions]
+    ) -> Future[Any]:
+        """Run until `tool`, or one of several, succeeds; the future resolves to its return value.
 
-        Takes the options of `run`. The future raises `NotExtracted` if the run ends without it.
+        Takes the options of `run` but the two that say until which tool. The future raises
+        `NotExtracted` if the run ends in another way; the run's own error is its cause.
         """
+        refuse_until(tool, options)
         future = self.run(input, until_tool_success=tool, **options)
-
-        def value(outcome: Outcome) -> Any:
-            if isinstance(outcome, Completed) and outcome.tool_result is not None:
-                return outcome.tool_result.value
-            raise NotExtracted(tool=str(tool), outcome=repr(outcome))
-
-        return future.map(value)
+        return future.map(lambda outcome: value_of(tool, outcome))
 
     # -------------------------------------------------------------------- steering
 
     def cancel(
         self, message: str = "cancelled", *, context: Mapping[str, Any] | None = None
-    ) -> Future[Outcome | None]:
+    ) -> Future[OutcomeOf[OutputT_co] | None]:
         """Stop the current run at once.
 
         The future resolves to its outcome, or to None if there is no run. Finished calls are kept,
-        a call under way is in doubt, the others are marked as not run.
+        a call under way is in doubt, the others are marked as not run. Async code that goes on is
+        abandoned after the `cancel_timeout` of the runtime.
 
         Args:
             message: why; the message of the run's stop signal.
@@ -223,7 +273,7 @@ class AgentRef(pykka.ActorRef[AgentActor]):
         signal = StopSignal(
             StopReason.USER_REQUESTED, message, {} if context is None else context, source="cancel"
         )
-        future: Future[Outcome | None] = Future()
+        future: Future[OutcomeOf[OutputT_co] | None] = Future()
         self._post(Cancel(signal, future))
         return future
 
@@ -231,11 +281,10 @@ class AgentRef(pykka.ActorRef[AgentActor]):
         """Pause the run after its next model reply, before the tool calls in that reply.
 
         Raises:
-            UsageError: if `reason` is empty or not text.
+            UsageError: if `reason` is empty, not text, or not valid Unicode.
 
         """
-        if not isinstance(reason, str) or not reason:
-            raise UsageError(f"`reason` must be text and not empty, got {reason!r}")
+        checked_text(reason, what="`reason`")
         future: Future[None] = Future()
         self._post(Pause(reason, future))
         return future
@@ -246,21 +295,21 @@ class AgentRef(pykka.ActorRef[AgentActor]):
         self._post(Unpause(future))
         return future
 
-    def retry(self) -> Future[Outcome]:
+    def retry(self) -> Future[OutcomeOf[OutputT_co]]:
         """Release a quarantined run and continue it; the future resolves to its outcome.
 
         The future raises `NotInterrupted` if no run is quarantined.
         """
-        future: Future[Outcome] = Future()
+        future: Future[OutcomeOf[OutputT_co]] = Future()
         self._post(Retry(future))
         return future
 
-    def outcome(self) -> Future[Outcome | None]:
+    def outcome(self) -> Future[OutcomeOf[OutputT_co] | None]:
         """The outcome of the current run, or of the last one; None if there was none.
 
         For a caller that did not start the run: after `runtime.recover()`, or after `send`.
         """
-        future: Future[Outcome | None] = Future()
+        future: Future[OutcomeOf[OutputT_co] | None] = Future()
         self._post(WaitOutcome(future))
         return future
 
@@ -328,6 +377,10 @@ class AgentRef(pykka.ActorRef[AgentActor]):
         """Revoke the sticky decision about a tool, which was given with `always=True`.
 
         The future raises `UsageError` if there is none.
+
+        Args:
+            tool: its name; for a tool of an agent inside this one, `agent/.../tool`.
+
         """
         future: Future[None] = Future()
         self._post(RecordFact(Revoked(tool_name=tool), future))
@@ -339,10 +392,14 @@ class AgentRef(pykka.ActorRef[AgentActor]):
         The future raises `UsageError` if there is no such doubt.
 
         Args:
-            call_key: the call in doubt; `state.doubts` lists them.
+            call_key: the call in doubt; `state.doubts_in_tree` lists them.
             how: what was found out, for the record.
 
+        Raises:
+            UsageError: if `how` is not text, or not valid Unicode.
+
         """
+        checked_text(how, what="`how`", may_be_empty=True)
         future: Future[None] = Future()
         self._post(RecordFact(Settled(call_key=call_key, how=how), future))
         return future
@@ -414,6 +471,32 @@ class AgentRef(pykka.ActorRef[AgentActor]):
             future.set(False)
         return future.get(timeout=timeout) if block else future
 
+    def history(self, *, after: int = 0, limit: int = 100) -> Future[HistoryPage]:
+        """What happened to the agent, oldest first, from the store. The agent is not activated.
+
+        Unlike events, the entries are complete without what came before them, are JSON-able, and
+        have durations. The future raises `UnknownAgent` if there is no such agent.
+
+        Args:
+            after: the `next` of the page before; 0 for the first one.
+            limit: how many entries, from 1 on. Those of one record stay together, so a page may
+                have some more.
+
+        Raises:
+            UsageError: if `after` is below 0 or `limit` below 1.
+
+        """
+        check_page(after, limit)
+        self._refuse_unusable()
+        future: Future[HistoryPage] = Future()
+        self._slot.read_history(after, limit, future)
+        return future
+
+    def _refuse_unusable(self) -> None:
+        self._refuse_in_fork()
+        if not self.is_alive():
+            raise pykka.ActorDeadError(f"{self!r}: its runtime has stopped")
+
     def _refuse_in_fork(self) -> None:
         if self._slot.services.process != os.getpid():
             raise ForkedRuntime
@@ -424,12 +507,13 @@ class AgentRef(pykka.ActorRef[AgentActor]):
         return future
 
     def _post(self, message: AgentMessage) -> None:
-        self._refuse_in_fork()
-        if not self.is_alive():
-            raise pykka.ActorDeadError(f"{self!r}: its runtime has stopped")
+        self._refuse_unusable()
+        expectation = self._expectation
+        if expectation is not None and not expectation.is_met:
+            message = Expecting(expectation, message)
         self._slot.post(message)
 
 
 def _check_message_id(given: object) -> None:
-    if given is not None and (not isinstance(given, str) or not given):
-        raise UsageError(f"`message_id` must be text and not empty, got {given!r}")
+    if given is not None:
+        checked_text(given, what="`message_id`")

@@ -10,32 +10,38 @@ import asyncio
 import contextvars
 import logging
 from collections.abc import Coroutine, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
-from understudy.actors.activation import Activation, DetachedWaiters, RunTaskResult
+from understudy.actors.activation import (
+    Activation,
+    DetachedWaiters,
+    RunAbandoned,
+    RunTaskResult,
+)
 from understudy.actors.agent_events import (
-    AgentEvent,
     EventLog,
     OnEventsRead,
     Status,
     StatusChanged,
     Subscription,
-    agent_events_of,
 )
-from understudy.actors.messages import AgentMessage
+from understudy.actors.messages import AgentMessage, Expecting
 from understudy.actors.phase import NEXT_PHASES, Phase
 from understudy.actors.services import RuntimeServices
+from understudy.actors.stored_agents import stored_events, stored_history
 from understudy.agent.agent import Agent
 from understudy.agent.runner import RunEnvironment
-from understudy.errors import UnknownAgent
-from understudy.loop_actors.future import refuse
+from understudy.errors import JournalFailed, OtherAgent, UnknownAgent
+from understudy.history import HistoryPage
+from understudy.loop_actors.future import Future, refuse
 from understudy.loop_actors.monitor import Down
 from understudy.loop_actors.ref import LoopActorRef
 from understudy.outcomes import Outcome
 from understudy.state.agent_state import AgentState
-from understudy.state.records import Record, Snapshot, StatusNoted
+from understudy.state.records import Record, StatusNoted
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 running_agents: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar(
     "running_agents", default=()
@@ -78,18 +84,18 @@ class AgentSlot:
         deps: Any = None,
         values: Mapping[str, Any] | None = None,
     ) -> None:
-        self.id = id
-        self.agent = agent
+        self.id: str = id
+        self.agent: Agent | None = agent
         """Its definition; None until it is read from the store."""
-        self.services = services
-        self.deps = deps
-        self.values = values
+        self.services: RuntimeServices[AgentSlot, Activation] = services
+        self.deps: Any = deps
+        self.values: Mapping[str, Any] | None = values
         """The values that a new agent's state begins with."""
-        self.phase = Phase.PASSIVE
+        self.phase: Phase = Phase.PASSIVE
         """Changed by `enter` alone."""
         self.inbox: list[AgentMessage] = []  # an empty deque takes 0.7 KB
-        self.status = Status.PASSIVE
-        self.log = EventLog(id, services.lock)
+        self.status: Status = Status.PASSIVE
+        self.log: EventLog = EventLog(id, services.lock)
         self.activation: Activation | None = None
         self.detached_waiters: DetachedWaiters | None = None
         """Who goes on waiting while the agent is passive."""
@@ -118,7 +124,7 @@ class AgentSlot:
     def _read_events(self, after: int, on_read: OnEventsRead) -> None:
         async def read() -> None:
             try:
-                on_read(await self._stored_events(after))
+                on_read(await stored_events(self.services.store, self.id, after))
             except Exception as error:  # raised to the subscriber
                 on_read(error)
 
@@ -133,20 +139,16 @@ class AgentSlot:
         except RuntimeError:  # the runtime has stopped, and its loop is closed
             on_read([])
 
-    async def _stored_events(self, after: int) -> list[AgentEvent]:
-        loaded = await self.services.store.load(self.id, max(after, 0))
-        if loaded is None:
-            return []
-        path = (loaded.agent.agent,)
-        numbered = enumerate(loaded.records, loaded.first_seq)
-        is_known = after > 0 and loaded.agent.floor <= after
-        if is_known and loaded.records and isinstance(loaded.records[0], Snapshot):
-            next(numbered)  # the subscriber has read all that it stands for: no gap
-        return [
-            event
-            for seq, record in numbered
-            for event in agent_events_of(seq, record, self.id, path)
-        ]
+    def read_history(self, after: int, limit: int, future: Future[HistoryPage]) -> None:
+        """Resolve the future to the entries after a number, from the store."""
+
+        async def read() -> None:
+            try:
+                future.set(await stored_history(self.services.store, self.id, after, limit))
+            except Exception as error:  # raised to the caller
+                refuse(future, error)
+
+        self.services.loop.call_soon_threadsafe(lambda: self.start_task(read()))
 
     # ------------------------------------------------------------------- on the loop
 
@@ -221,18 +223,70 @@ class AgentSlot:
             is_to_end_attempt=lambda: activation.is_to_end_attempt,
             pause_requested=lambda: activation.pause_reason,
             threads=services.threads,
+            abandon_later=lambda: self._abandon_later(activation),
         )
 
-    def run_task_ended(self, result: RunTaskResult) -> None:
-        """The run task has ended: leave its result for an actor to look at."""
-        activation = self.current
+    def run_task_ended(self, activation: Activation, result: RunTaskResult) -> None:
+        """The run task has ended, or is abandoned: leave its result for an actor to look at."""
         activation.task = None
+        activation.cancellation_arrived()
         if self.phase is not Phase.PASSIVATING:
+            activation.attempt_ended(result.crash)
             activation.result = result
             self.enter(Phase.ENDED)
             self.services.check_inbox(self)
         elif self.actor_ref is None:
             self.release()  # the actor has stopped before its cancelled task had ended
+
+    def cut_off(self) -> None:
+        """Cancel the run task. If its code goes on, it is abandoned."""
+        activation = self.current
+        assert activation.task is not None, "only called while a run task is under way"
+        activation.task.cancel()
+        self.expect_end()
+
+    def expect_end(self) -> None:
+        """Abandon the run task unless it ends soon."""
+        activation = self.current
+        if activation.ending is None:
+            activation.ending = self._abandon_later(activation)
+
+    def _abandon_later(self, activation: Activation) -> asyncio.Task[None]:
+        """A task that abandons the run task when the time is over that it has to end.
+
+        Cancel it where the run task goes on as it should.
+        """
+        task = activation.task  # None where abandoned code calls this
+
+        async def abandon() -> None:
+            await asyncio.sleep(self.services.abandoned.seconds)
+            if task is not None:
+                self.abandon_run(activation, task)
+
+        return self.start_task(abandon(), f"waiting for the end of the run of {self.id}")
+
+    def abandon_run(self, activation: Activation, task: asyncio.Task[None]) -> None:
+        """Go on without the run task, as after a crash: nothing that it does is recorded any more.
+
+        The actor gives up the epoch of its run. The next activation has a ledger of its own, and
+        does what the records say: a run whose cancellation is recorded is stopped.
+        """
+        if activation.task is not task:
+            return  # it has ended
+        tools = ", ".join(repr(name) for name in _running_tools(activation.state))
+        what = f"the run of agent {self.id!r}" + (f", with the tool {tools}," if tools else "")
+        self.services.abandoned.add(task, what)
+        if not task.cancelling():
+            task.cancel()  # what was cancelled is a task inside
+        error: JournalFailed = RunAbandoned(
+            agent_id=self.id, begun=self.phase is not Phase.BEGINNING
+        )
+        activation.ledger.fence(error)
+        try:
+            activation.journal.check_owner()
+        except JournalFailed as lost:  # that is why it was cancelled
+            error = lost
+        self.run_task_ended(activation, RunTaskResult(crash=error))
 
     def actor_ended(self, down: Down) -> None:
         """The actor has ended: if it was stopped the agent is released, if not it is restarted."""
@@ -260,9 +314,9 @@ class AgentSlot:
             self.on_progress.set()
         self.services.release(self, activation)
 
-    def start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def start_task(self, work: Coroutine[Any, Any, T], name: str | None = None) -> asyncio.Task[T]:
         """Run something in a task of its own, which the runtime waits for when it stops."""
-        task = self.services.loop.create_task(work)
+        task = self.services.loop.create_task(work, name=name or f"answering for {self.id}")
         self.services.tasks.add(task)
         task.add_done_callback(self.services.tasks.discard)
         return task
@@ -293,6 +347,17 @@ class AgentSlot:
         for future in futures:
             refuse(future, error)
 
+    def refuse_expecting(self, error: OtherAgent) -> None:
+        """Give the error to the messages in the inbox that are for another definition."""
+        for message in list(self.inbox):
+            if (
+                isinstance(message, Expecting)
+                and not message.expectation.is_met
+                and message.expectation.agent.name == error.wanted
+            ):
+                self.inbox.remove(message)
+                refuse(message.future, error)
+
     def refuse_all(self, error: BaseException) -> None:
         """Give an error to all waiters, and to all messages in the inbox."""
         while self.inbox:  # the list stays: another thread may be about to append to it
@@ -312,3 +377,15 @@ class AgentSlot:
         self.refuse_waiters(UnknownAgent(agent_id=self.id))
         log, self.log = self.log, EventLog(self.id, self.services.lock)
         log.close()
+
+
+def _running_tools(state: AgentState) -> list[str]:
+    """The tools of the calls that are under way, in the whole tree of agents."""
+    turns = [inner.run.turn for inner in state.tree if inner.run is not None and not inner.run.over]
+    return [
+        call.part.tool_name
+        for turn in turns
+        if turn is not None
+        for call in turn.calls.values()
+        if call.running
+    ]

@@ -125,7 +125,8 @@ class DueClock:
         """Whether it can be told; an agent whose run is under way looks itself when that ends."""
         slot = self._directory.find(stored.agent_id)
         return (
-            self._directory.knows(stored.agent)
+            stored.damage is None
+            and self._directory.knows(stored.agent)
             and stored.agent_id not in self._tries
             and (slot is None or not slot.phase.has_run_task)
         )

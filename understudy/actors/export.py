@@ -8,32 +8,30 @@ from typing import Any
 
 from understudy._base.clock import Clock
 from understudy.actors.agent_directory import checked_id
+from understudy.actors.stored_agents import Readable, loaded_agent
 from understudy.errors import (
     JournalFailed,
     SchemaVersionError,
     StoreDamaged,
-    UnknownAgent,
     UsageError,
 )
 from understudy.journal import IndexStatus, Store, index_entry_of
 from understudy.state.fold import replay
 from understudy.state.records import Imported, Record, record_from_dict, record_to_dict
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 EXPORT_VERSION = 1
 
 
-async def export(store: Store, agent_id: str) -> dict[str, Any]:
+async def export(store: Readable, agent_id: str) -> dict[str, Any]:
     """All records of an agent, as JSON-able data.
 
     Raises:
         UnknownAgent: if there is no agent of this id.
 
     """
-    loaded = await store.load(agent_id)
-    if loaded is None:
-        raise UnknownAgent(agent_id=agent_id)
+    loaded = await loaded_agent(store, agent_id)
     return {
         "export_version": EXPORT_VERSION,
         "agent_id": agent_id,
@@ -79,11 +77,18 @@ async def mark_restored(store: Store, clock: Clock) -> None:
         return
     open_ones = {IndexStatus.OPEN, IndexStatus.SUSPECT, IndexStatus.WAITS, IndexStatus.QUARANTINED}
     async for stored in store.agents(open_ones):
+        if stored.damage is not None:
+            _log_unreadable(stored.agent_id, stored.damage)
+            continue
         marked = Imported(at=clock.now(), agent_id=stored.agent_id, incarnation=stored.incarnation)
         try:
             await _append(store, stored.agent_id, stored.agent, [marked])
         except (SchemaVersionError, StoreDamaged) as error:  # nothing can activate it, either
-            logger.error("agent %r of a restored store cannot be read: %s", stored.agent_id, error)
+            _log_unreadable(stored.agent_id, error)
+
+
+def _log_unreadable(agent_id: str, error: Exception) -> None:
+    logger.error("agent %r of a restored store cannot be read: %s", agent_id, error)
 
 
 async def _append(store: Store, agent_id: str, agent: str, records: list[Record]) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from understudy._base.clock import Clock
 from understudy._base.event_loops import call_soon_on
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 LIMIT = 1.0
 """Seconds without an iteration of the loop, after which it counts as blocked."""

@@ -23,6 +23,7 @@ class RunChoices:
 
     until_tool: UntilTool | None = None
     until_tool_success: UntilTool | None = None
+    force: bool = False
     max_runs: int | None = None
     deadline: float | None = None
     early_stopping_prompt: str | None = None
@@ -40,6 +41,7 @@ class RunChoices:
             self.max_runs,
             self.deadline,
             self.early_stopping_prompt,
+            force=self.force,
         )
 
 
@@ -170,6 +172,28 @@ class CheckDue:
     future: Future[None]
 
 
+@dataclass(slots=True)
+class Expectation:
+    """What a ref that a `spawn` made expects of the agent of its id."""
+
+    agent: Agent
+    """The definition. Whether the store has another one is known only once the agent is read."""
+    is_met: bool = False
+    """The agent had that definition: from now on the ref addresses the id, as any other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expecting:
+    """A message to the agent only if it has the definition that its ref was spawned with."""
+
+    expectation: Expectation
+    message: AgentMessage
+
+    @property
+    def future(self) -> Future[Any]:
+        return self.message.future
+
+
 AgentMessage = (
     RunRequest
     | Send
@@ -186,4 +210,5 @@ AgentMessage = (
     | Delete
     | RecordFact
     | CheckDue
+    | Expecting
 )

@@ -4,86 +4,195 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tenacity import (
+    AsyncRetrying,
+    RetryCallState,
+    retry_if_exception_type,
+    wait_random_exponential,
+)
 
 from understudy.actors.agent_host import AgentHost
 from understudy.actors.agent_ref import AgentRef
 from understudy.actors.messages import WaitOutcome
-from understudy.errors import OwnedElsewhere, StoreUnavailable
+from understudy.actors.replies import runtime_stopped
+from understudy.errors import Fenced, OwnedElsewhere, StoreUnavailable
 from understudy.journal import IndexStatus
 from understudy.loop_actors.future import Future
 from understudy.outcomes import Outcome
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
+
+WHILE_AWAY = retry_if_exception_type((StoreUnavailable, Fenced))
+"""Errors after which the store may have the agent for this runtime again."""
+BACKOFF = wait_random_exponential(multiplier=0.1, max=10)
+"""Seconds between two attempts at one agent; the store itself waits for its `patience` in each."""
 
 
-async def recover(agent_host: AgentHost, at_once: int) -> list[AgentRef]:
+class Recovery(list[AgentRef]):
+    """The agents that `Runtime.recover` continues, as a list of their refs; and what came of it.
+
+    It changes while the agents are continued in the background. Its properties are copies.
+    """
+
+    settled: Future[Recovery]
+    """Settles, with this object, once `waiting` is empty; at the latest when the runtime stops."""
+
+    def __init__(
+        self, refs: Sequence[AgentRef] = (), left: Mapping[str, Exception] | None = None
+    ) -> None:
+        super().__init__(refs)
+        self.settled = Future()
+        self._left = dict(left or {})
+        self._waiting: dict[str, Exception | None] = {ref.id: None for ref in refs}
+
+    @property
+    def waiting(self) -> dict[str, Exception | None]:
+        """The agents, by id, that have not got further yet, each with its last error, if any.
+
+        After an error of a store that is away they are tried again, by themselves.
+        """
+        return dict(self._waiting)
+
+    @property
+    def left(self) -> dict[str, Exception]:
+        """The agents, by id, that are to be continued and are not, each with the reason.
+
+        `OwnedElsewhere` for those that another runtime has. They are not tried again: call
+        `recover` once more when the reason is gone.
+        """
+        return dict(self._left)
+
+    def _failed(self, id: str, error: Exception) -> None:
+        """An attempt failed that is followed by another one."""
+        if id in self._waiting:
+            self._waiting[id] = error
+
+    def _settle(self, id: str, error: Exception | None = None) -> None:
+        """It is known what becomes of the agent: it has got further, or is left for this error."""
+        if id in self._waiting:
+            del self._waiting[id]
+            if error is not None:
+                self._left[id] = error
+
+    def _end(self) -> None:
+        for id in self.waiting:
+            self._settle(id, runtime_stopped(id))
+        self.settled.set(self)
+
+
+async def recover(agent_host: AgentHost, at_once: int) -> Recovery:
     """Continue every run that was cut off, and start what is queued; the refs of those agents.
 
     Only `at_once` agents run until each makes progress, so that one that crashes the process takes
     few others with it. Suspects, which were cut off before without progress, come last and one by
     one.
     """
-    wanted: dict[IndexStatus, list[AgentRef]] = {}
+    others: list[AgentRef] = []
+    suspects: list[AgentRef] = []
+    left: dict[str, Exception] = {}
     here = getattr(agent_host.services.store, "host", None)
     async for stored in agent_host.services.store.agents(
         {IndexStatus.OPEN, IndexStatus.QUEUED, IndexStatus.SUSPECT}
     ):
-        if stored.host not in (None, here):
-            continue  # another runtime owns it, and runs it
-        if stored.host is None or not agent_host.directory.is_active(stored.agent_id):
-            wanted.setdefault(stored.index_status, []).append(
-                agent_host.directory.get(stored.agent_id)
-            )
-    suspects = wanted.pop(IndexStatus.SUSPECT, [])
-    others = [ref for refs in wanted.values() for ref in refs]
-    agent_host.activator.start_task(_recover_all(others, suspects, at_once))
-    return [*others, *suspects]
+        if stored.damage is not None:
+            left[stored.agent_id] = stored.damage
+            logger.error("agent %r was not recovered: %s", stored.agent_id, stored.damage)
+        elif stored.host not in (None, here):
+            left[stored.agent_id] = OwnedElsewhere(agent_id=stored.agent_id, host=stored.host)
+        elif stored.host is None or not agent_host.directory.is_active(stored.agent_id):
+            ref = agent_host.directory.get(stored.agent_id)
+            (suspects if stored.index_status is IndexStatus.SUSPECT else others).append(ref)
+    recovery = Recovery([*others, *suspects], left)
+    agent_host.activator.start_task(
+        _Recovering(agent_host, recovery, at_once).run(others, suspects)
+    )
+    return recovery
 
 
 async def continue_one(agent_host: AgentHost, ref: AgentRef) -> None:
-    """Activate one agent, and wait until its run makes progress or ends."""
-    await _until_progress(ref)
+    """Continue one agent, and wait until its run makes progress or ends."""
+    await _Recovering(agent_host, Recovery([ref]), at_once=1).run([ref], [])
 
 
-async def _recover_all(others: list[AgentRef], suspects: list[AgentRef], at_once: int) -> None:
-    places = asyncio.Semaphore(at_once)
+class _Recovering:
+    """Continues agents in the background."""
 
-    async def recover_one(ref: AgentRef) -> None:
-        async with places:
-            await _until_progress(ref)
+    def __init__(self, agent_host: AgentHost, recovery: Recovery, at_once: int) -> None:
+        self._agent_host = agent_host
+        self._recovery = recovery
+        self._places = asyncio.Semaphore(at_once)
 
-    await asyncio.gather(*(recover_one(ref) for ref in others))
-    for ref in suspects:
-        await _until_progress(ref)
-
-
-async def _until_progress(ref: AgentRef) -> None:
-    """Activate it, and wait until its run makes progress or ends, also while the store is away."""
-    slot = ref._slot
-    while True:
-        progress = slot.on_progress = asyncio.Event()
-        outcome: Future[Outcome | None] = Future()
-        slot.post(WaitOutcome(outcome))
-        waiting = asyncio.ensure_future(_error_of(ref.id, outcome))
-        going = asyncio.ensure_future(progress.wait())
+    async def run(self, others: Sequence[AgentRef], suspects: Sequence[AgentRef]) -> None:
         try:
-            await asyncio.wait({waiting, going}, return_when=asyncio.FIRST_COMPLETED)
-            if not waiting.done() or not isinstance(waiting.result(), StoreUnavailable):
-                return
-            logger.warning("agent %r is not recovered yet: the store is away", ref.id)
+            for settled in [self._follow(ref) for ref in others]:
+                await settled.wait()
+            for ref in suspects:
+                await self._follow(ref).wait()
         finally:
-            slot.on_progress = None
-            going.cancel()
-            waiting.cancel()
+            self._recovery._end()
+
+    def _follow(self, ref: AgentRef) -> asyncio.Event:
+        """Continue the agent, in a task; the event is set once it is known what becomes of it."""
+        settled = asyncio.Event()
+        self._agent_host.activator.start_task(self._until_outcome(ref, settled))
+        return settled
+
+    async def _until_outcome(self, ref: AgentRef, settled: asyncio.Event) -> None:
+        """Continue the agent, again each time that the store was away, until its run has ended.
+
+        No caller waits for its run, who would have to be told that the store had cut it off.
+        """
+
+        def failed(state: RetryCallState) -> None:
+            assert state.outcome is not None, "called after an attempt"
+            error = state.outcome.exception()
+            assert isinstance(error, Exception), "by which it failed"
+            self._recovery._failed(ref.id, error)
+            logger.warning("agent %r is not recovered yet: %s", ref.id, error)
+
+        retry = AsyncRetrying(retry=WHILE_AWAY, wait=BACKOFF, before_sleep=failed)
+        try:
+            await retry(self._attempt, ref, settled)
+        except Exception as error:  # logged, and told: the others are recovered all the same
+            if isinstance(error, OwnedElsewhere):
+                logger.info("%s", error)
+            elif settled.is_set():
+                logger.warning("the run of agent %r, which was recovered, ended: %s", ref.id, error)
+            else:
+                logger.error("agent %r was not recovered: %s", ref.id, error)
+            self._recovery._settle(ref.id, error)
+        finally:
+            settled.set()
+
+    async def _attempt(self, ref: AgentRef, settled: asyncio.Event) -> None:
+        """Activate it and wait for its outcome; a place is taken until its run makes progress."""
+        slot = ref._slot
+        outcome: Future[Outcome | None] = Future()
+        ended = asyncio.ensure_future(_result(outcome))
+        try:
+            async with self._places:
+                progress = slot.on_progress = asyncio.Event()
+                slot.post(WaitOutcome(outcome))
+                going = asyncio.ensure_future(progress.wait())
+                try:
+                    await asyncio.wait({ended, going}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    going.cancel()
+                    if slot.on_progress is progress:
+                        slot.on_progress = None
+            # Race: an agent that its store has failed is released, which ends the wait for its
+            # progress, before `ended` has its error.
+            if not outcome.done():
+                self._recovery._settle(ref.id)
+                settled.set()
+            await ended
+            self._recovery._settle(ref.id)
+        finally:
+            ended.cancel()
 
 
-async def _error_of(agent_id: str, outcome: Future[Outcome | None]) -> BaseException | None:
-    try:
-        await outcome
-    except OwnedElsewhere as error:
-        logger.info("%s", error)
-        return error
-    except Exception as error:  # logged: the others are recovered all the same
-        logger.error("agent %r was not recovered: %s", agent_id, error)
-        return error
-    return None
+async def _result(outcome: Future[Any]) -> None:
+    await outcome

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import pykka
 
-from understudy._base.json_values import checked_json
+from understudy._base.json_values import checked_json, shown
 from understudy.actors.activation import Activation
 from understudy.actors.agent_events import Status
 from understudy.actors.agent_slot import AgentSlot
@@ -68,7 +68,7 @@ def as_exception(agent_id: str, error: BaseException) -> Exception:
     if isinstance(error, Exception):
         return error
     died = ActorDied(
-        actor_urn=f"urn:understudy:agent:{agent_id}", actor_class="AgentActor", cause=repr(error)
+        actor_urn=f"urn:understudy:agent:{agent_id}", actor_class="AgentActor", cause=shown(error)
     )
     died.__cause__ = error
     return died
@@ -126,11 +126,10 @@ def notify(slot: AgentSlot, message: Notify) -> None:
         await activation.ledger.durable()
 
     def ended(task: asyncio.Task[None]) -> None:
-        others = tuple(other for other in activation.notify_tasks if other is not task)
-        activation.notify_tasks = others
+        activation.notifying = tuple(pair for pair in activation.notifying if pair[0] is not task)
 
     task = answer_with(slot, message.future, call_hooks)
-    activation.notify_tasks += (task,)
+    activation.notifying += ((task, message.future),)
     task.add_done_callback(ended)
 
 
@@ -153,9 +152,9 @@ def check_known(agent_id: str, state: AgentState, fact: Revoked | Settled) -> No
     """
     known: dict[str, Any]
     if isinstance(fact, Revoked):
-        known, wanted, what = dict(state.sticky), fact.tool_name, "sticky decision for tool"
+        known, wanted, what = state.sticky_in_tree, fact.tool_name, "sticky decision for tool"
     else:
-        known, wanted, what = dict(state.doubts), fact.call_key, "doubt about call"
+        known, wanted, what = state.doubts_in_tree, fact.call_key, "doubt about call"
     if wanted not in known:
         there = ", ".join(map(repr, known)) or "none"
         raise UsageError(f"Agent {agent_id!r} has no {what} {wanted!r}; there are: {there}")

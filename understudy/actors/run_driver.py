@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic_ai.messages import ModelRequest
 
+from understudy._base.causes import cause_of
 from understudy.actors.activation import Activation, QueuedRun
 from understudy.actors.agent_events import Status
 from understudy.actors.agent_slot import AgentSlot
@@ -44,7 +45,7 @@ from understudy.state.records import CancelRequested, MessageQueued, Quarantined
 from understudy.state.run_state import RunState
 from understudy.stopping import StopSignal
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 MAX_SELF_STARTED_RUNS = 10
 """How many runs in a row an agent may start by messages to itself."""
@@ -52,6 +53,8 @@ RUN_STARTED_BYTES = 1024
 """The size of a run's first record without its message, rounded up."""
 MAX_ATTEMPTS_WITHOUT_PROGRESS = 3
 """How often a run may be cut off without getting further; then it is quarantined."""
+MAX_LOST_ATTEMPTS = 10
+"""How often, where lost leases count as well: a run may be what its hosts lose them by."""
 
 
 class RunCrashed(UnderstudyError):
@@ -151,13 +154,14 @@ class RunDriver:
         activation, phase = self._activation, self._slot.phase
         runner, state = activation.agent.runner, activation.state
         if self._open_run is None and not phase.has_run_task and not activation.queued_runs:
-            future.set(runner.ended(state) if state.run is not None else None)
+            ended = runner.ended(state) if state.run is not None else None
+            answer_when_durable(self._slot, future, ended)
             return
         if self._answer_if_quarantined(future):
             return
         suspended = None if phase.has_run_task else runner.suspended_outcome(state)
         if suspended is not None:
-            future.set(suspended)
+            answer_when_durable(self._slot, future, suspended)
             return
         activation.outcome_futures += (future,)
         if not phase.has_run_task:
@@ -199,7 +203,7 @@ class RunDriver:
         if self._answer_if_quarantined(resume.future):
             return
         if state.run.over:
-            resume.future.set(runner.ended(state))
+            answer_when_durable(slot, resume.future, runner.ended(state))
             return
         if slot.phase.has_run_task:
             if new:
@@ -221,6 +225,7 @@ class RunDriver:
             # tests: test_a_cancel_before_a_run_begins_over_a_standing_one_is_for_the_new_run
             activation.early_cancel = cancel.signal
             activation.outcome_futures += (cancel.future,)
+            slot.expect_end()  # the hooks of the run that it withdraws may go on for ever
             return
         run = self._open_run
         if run is None:
@@ -230,7 +235,7 @@ class RunDriver:
         signal = run.cancelled if run.cancelled is not None else cancel.signal.to_dict()
         activation.ledger.record(CancelRequested(signal=dict(signal)))
         if activation.task is not None:
-            activation.task.cancel()
+            slot.cut_off()
         else:
             self._stop_run(StopSignal.from_dict(signal))
         activation.outcome_futures += (cancel.future,)
@@ -372,6 +377,7 @@ class RunDriver:
         if self._slot.phase is Phase.BEGINNING:
             self._slot.enter(Phase.RUNNING)
         activation = self._activation
+        activation.cancellation_arrived()
         signal, activation.early_cancel = activation.early_cancel, None
         return signal
 
@@ -417,7 +423,7 @@ class RunDriver:
             self._stop_run(StopSignal.from_dict(run.cancelled))
         elif self._suspended_status() is not None and not self._activation.outcome_futures:
             return
-        elif run.fruitless >= MAX_ATTEMPTS_WITHOUT_PROGRESS:
+        elif self._is_fruitless(run):
             self._quarantine("the process went away")
         else:
             self.continue_run()
@@ -507,8 +513,8 @@ class RunDriver:
             self._refuse_run(crash)
         elif run.cancelled is not None:
             self.recover()  # cancelled before its first step
-        elif run.fruitless >= MAX_ATTEMPTS_WITHOUT_PROGRESS:
-            self._quarantine(f"{type(crash).__name__}: {crash}")
+        elif self._is_fruitless(run):
+            self._quarantine(cause_of(crash))
         elif activating:
             self.recover()
         else:
@@ -527,6 +533,17 @@ class RunDriver:
         slot.refuse(error)
         if activation.queued_runs:
             self.start_next()
+
+    def _is_fruitless(self, run: RunState) -> bool:
+        """Whether it was cut off too often since it last got further.
+
+        An attempt that another runtime cut off by taking over is no crash, if the runtime that lost
+        it lived to say so. Until that has said so, it counts.
+        """
+        first = run.attempts - run.fruitless
+        lost = sum(number > first for number in self._activation.lost_attempts)
+        crashes = run.fruitless - lost
+        return crashes >= MAX_ATTEMPTS_WITHOUT_PROGRESS or run.fruitless >= MAX_LOST_ATTEMPTS
 
     def _quarantine(self, cause: str) -> None:
         activation = self._activation

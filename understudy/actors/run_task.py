@@ -7,13 +7,14 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
-from understudy.actors.activation import RunTaskResult
+from understudy._base.json_values import shown
+from understudy.actors.activation import Activation, RunTaskResult
 from understudy.actors.agent_slot import AgentSlot, running_agents
 from understudy.outcomes import Outcome
 from understudy.run.run import AttemptEnded
 from understudy.stopping import StopSignal
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 def start_run_task(
@@ -32,16 +33,19 @@ def start_run_task(
         # tests: test_cancel_right_behind_going_on_ends_the_run
         if activation.task is task:
             coroutine.close()
-            slot.run_task_ended(RunTaskResult(crash=asyncio.CancelledError()))
+            slot.run_task_ended(activation, RunTaskResult(crash=asyncio.CancelledError()))
 
     activation.task = slot.services.loop.create_task(
-        _run(slot, coroutine, callers), name=f"agent {slot.id}"
+        _run(slot, activation, coroutine, callers), name=f"agent {slot.id}"
     )
     activation.task.add_done_callback(ended)
 
 
 async def _run(
-    slot: AgentSlot, coroutine: Coroutine[Any, Any, Outcome], callers: tuple[str, ...]
+    slot: AgentSlot,
+    activation: Activation,
+    coroutine: Coroutine[Any, Any, Outcome],
+    callers: tuple[str, ...],
 ) -> None:
     """Run to an outcome. Nothing is raised: a `SystemExit` in a task would end the loop."""
     running_agents.set((*callers, slot.id))
@@ -50,24 +54,32 @@ async def _run(
     except AttemptEnded:
         result = RunTaskResult()
     except asyncio.CancelledError as error:
-        result = await _cancelled(slot, error)
+        result = await _cancelled(slot, activation, error)
     except BaseException as error:
-        logger.warning("the run of agent %r crashed: %r", slot.id, error)
+        if activation.task is asyncio.current_task():  # else that it was abandoned is logged
+            logger.warning("the run of agent %r crashed: %s", slot.id, shown(error))
         result = RunTaskResult(crash=error)
-    slot.run_task_ended(result)
+    if activation.task is asyncio.current_task():  # else it was abandoned
+        slot.run_task_ended(activation, result)
 
 
-async def _cancelled(slot: AgentSlot, error: BaseException) -> RunTaskResult:
+async def _cancelled(
+    slot: AgentSlot, activation: Activation, error: BaseException
+) -> RunTaskResult:
     """A run is cancelled only if that is recorded; any other cancellation is a crash."""
-    activation = slot.current
+    activation.cancellation_arrived()
     task = asyncio.current_task()
     while task is not None and task.cancelling():
         task.uncancel()  # what cancels it from now on cuts off the hooks at the end of the run
     try:
-        activation.journal.check_owner()
+        activation.ledger.check_fence()
         run = activation.state.run
         if run is None or run.cancelled is None:
+            activation.journal.check_owner()
             return RunTaskResult(crash=error)
+        # The lease may have run out and be renewed: the cancellation waits for that, as everything
+        # that waits for the store does (test_a_cancel_while_the_lease_has_run_out_waits_as_well).
+        await activation.journal.wait_for_owner()
         runner = activation.agent.runner
         if run.over:  # its end was recorded before the cancellation came
             return RunTaskResult(outcome=runner.ended(activation.state))

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, overload
 
+from understudy._base.abandoned_tasks import AbandonedTasks
 from understudy._base.clock import Clock, NewId, SharedClock, SystemClock, new_random_id
-from understudy._base.json_values import checked_seconds
+from understudy._base.json_values import checked_seconds, shown
+from understudy._base.type_variables import DepsT, OutputT
 from understudy._base.worker_threads import WorkerThreads
 from understudy.actors.agent_directory import checked_id
 from understudy.actors.agent_events import Status
-from understudy.actors.agent_host import AgentHost, AgentInfo, PendingRequest
+from understudy.actors.agent_host import AgentHost
 from understudy.actors.agent_ref import AgentRef
 from understudy.actors.agent_slot import running_agents
 from understudy.actors.export import export, import_
-from understudy.actors.recovery import recover
+from understudy.actors.recovery import Recovery, recover
+from understudy.actors.stored_agents import AgentInfo, PendingRequest
 from understudy.actors.sweep import Sweep
 from understudy.agent.agent import Agent
 from understudy.errors import ForkedRuntime, UsageError, WouldDeadlock
@@ -28,10 +32,12 @@ from understudy.loop_actors.future import Future, refuse, refuse_on_a_loop
 from understudy.loop_actors.loop_thread import LoopThread
 from understudy.loop_actors.supervisor import SupervisorTree
 
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 IDLE_TIMEOUT = 300.0
 SWEEP_SECONDS = 30.0
+CANCEL_TIMEOUT = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +49,8 @@ class RuntimeStatus:
     running: int
     abandoned_threads: int
     """Threads of plain tools that still run though no call waits for them any more."""
+    abandoned_tasks: int
+    """Tasks of async code that still run though they were cancelled `cancel_timeout` ago."""
 
 
 class Runtime:
@@ -65,6 +73,9 @@ class Runtime:
             continued as by `recover()`. The first look comes as long after the start. None = none.
         stop_timeout: seconds that steps in progress may take when the runtime stops; None = no
             limit.
+        cancel_timeout: seconds that async code may take to end once it is cancelled: by `cancel`,
+            a deadline, `delete`, or the end of the runtime. Then it is abandoned, with a warning in
+            the log.
         max_threads: the size of the pool in which plain tools and hooks run.
         clock, new_id: the source of times and ids. By default times are those of the machine; where
             hosts share a database, those of its server.
@@ -76,6 +87,38 @@ class Runtime:
 
     """
 
+    @overload
+    def __init__(
+        self,
+        agents: Iterable[Agent] = (),
+        *,
+        store: str | Store = "memory:",
+        durability: Durability = "full",
+        deps_for: None = None,
+        idle_timeout: float | None = IDLE_TIMEOUT,
+        sweep: float | None = SWEEP_SECONDS,
+        max_threads: int = 64,
+        stop_timeout: float | None = None,
+        cancel_timeout: float = CANCEL_TIMEOUT,
+        clock: Clock | None = None,
+        new_id: NewId | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        agents: Iterable[Agent[DepsT, Any]] = (),
+        *,
+        store: str | Store = "memory:",
+        durability: Durability = "full",
+        deps_for: Callable[[str], DepsT | None],
+        idle_timeout: float | None = IDLE_TIMEOUT,
+        sweep: float | None = SWEEP_SECONDS,
+        max_threads: int = 64,
+        stop_timeout: float | None = None,
+        cancel_timeout: float = CANCEL_TIMEOUT,
+        clock: Clock | None = None,
+        new_id: NewId | None = None,
+    ) -> None: ...
     def __init__(
         self,
         agents: Iterable[Agent] = (),
@@ -87,6 +130,7 @@ class Runtime:
         sweep: float | None = SWEEP_SECONDS,
         max_threads: int = 64,
         stop_timeout: float | None = None,
+        cancel_timeout: float = CANCEL_TIMEOUT,
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None:
@@ -97,12 +141,14 @@ class Runtime:
                 f"`idle_timeout` must be seconds above 0, or None, got {idle_timeout!r}"
             )
         opened = open_store(store, durability=durability)
+        self._cancel_timeout = checked_seconds(cancel_timeout, what="`cancel_timeout`")
         self._agent_host = AgentHost(
             agents,
             store=opened,
             clock=clock or _clock_of(opened),
             new_id=new_id or new_random_id,
             threads=WorkerThreads(max_threads),
+            abandoned=AbandonedTasks(self._cancel_timeout),
             idle_timeout=idle_timeout,
             deps_for=deps_for,
         )
@@ -121,7 +167,7 @@ class Runtime:
         try:
             self._on(loop, self._open()).result()
         except BaseException:
-            self._thread.stop()
+            self._end_thread(self._thread)
             raise
         return self
 
@@ -150,6 +196,7 @@ class Runtime:
         """Passivate all agents, each after the step in progress is recorded, then end the loop.
 
         Calls that still wait get an `ActorDeadError`. Inside `async with` leave the block instead.
+        Async code that goes on after it was cancelled is abandoned.
 
         Args:
             timeout: seconds for the steps in progress; then they are cut off, as by a crash.
@@ -170,8 +217,21 @@ class Runtime:
             refuse_on_a_loop("stop", "call it from a thread")
             seconds = self._stop_timeout if timeout is None else timeout
             self._on(loop, self._close(seconds)).result()
-        thread.stop()
+        self._end_thread(thread)
         self._thread = None
+
+    def _end_thread(self, thread: LoopThread) -> None:
+        """End the loop. Code of the application that goes on keeps its thread, and is left to it.
+
+        The loop cancels its tasks, closes its generators and waits for what `asyncio.to_thread`
+        runs: each of them may go on for ever.
+        """
+        if not thread.stop(self._cancel_timeout):
+            logger.warning(
+                "the event loop of this runtime has not ended in %g s, and is left to its thread: "
+                "a task, an async generator or a function in asyncio.to_thread goes on in it",
+                self._cancel_timeout,
+            )
 
     def _refuse_twice(self) -> None:
         if self._loop is not None or self._agent_host.lifetime.is_set():
@@ -193,6 +253,24 @@ class Runtime:
 
     # ------------------------------------------------------------------- agents
 
+    @overload
+    def spawn(
+        self,
+        agent: Agent[DepsT, OutputT],
+        id: str | None = None,
+        *,
+        deps: DepsT | None = None,
+        values: Mapping[str, Any] | None = None,
+    ) -> AgentRef[OutputT]: ...
+    @overload
+    def spawn(
+        self,
+        agent: str,
+        id: str | None = None,
+        *,
+        deps: Any = None,
+        values: Mapping[str, Any] | None = None,
+    ) -> AgentRef: ...
     def spawn(
         self,
         agent: str | Agent,
@@ -212,7 +290,8 @@ class Runtime:
 
         Raises:
             UsageError: for an unknown name, a bad id, or the id of an agent with another
-                definition. Where only the store knows that, the first future of the ref raises it.
+                definition (`OtherAgent`). Where only the store knows that, the futures of the ref
+                raise it.
 
         """
         self._running_loop()
@@ -231,28 +310,38 @@ class Runtime:
         return self._agent_host.directory.get(id)
 
     def agents(self) -> Future[list[AgentInfo]]:
-        """All agents, in memory and in the store, sorted by id."""
+        """All agents, in memory and in the store, sorted by id.
+
+        One whose row in the index is damaged is listed with its `damage`.
+        """
         return self._call(self._agent_host.agents)
 
     def pending(self) -> Future[list[PendingRequest]]:
         """The requests of all agents that wait for a person, in memory or stored."""
         return self._call(self._agent_host.pending)
 
-    def recover(self, *, at_once: int = 32) -> Future[list[AgentRef]]:
+    def recover(self, *, at_once: int = 32) -> Future[Recovery]:
         """Continue every run that was cut off, and start what is queued.
 
         Agents that wait for a person are left alone: see `pending()`. Those that were cut off
         before without progress come last, one by one.
 
+        They are continued in the background, until the run of each has an outcome. Where the store
+        is away meanwhile they are tried again when it answers, after longer and longer pauses of at
+        most 10 seconds, until the runtime stops.
+
         Args:
             at_once: how many agents run at a time until each makes progress.
 
         Returns:
-            The future of their refs. It settles when it is known which agents are continued;
-            `await ref.outcome()` waits for a run.
+            The future of the list of their refs. It settles when it is known which agents these
+            are; `await ref.outcome()` waits for a run. The list also says which agents have not got
+            further yet (`waiting`), which are not continued here and why (`left`), and when all
+            that is known (`await recovery.settled`).
 
         Raises:
             UsageError: if `at_once` is not at least 1.
+            StoreUnavailable: by the future, if the list cannot be read. Nothing is continued then.
 
         """
         if not isinstance(at_once, int) or isinstance(at_once, bool) or at_once < 1:
@@ -316,6 +405,7 @@ class Runtime:
             agents=len(slots),
             running=sum(slot.status is Status.RUNNING for slot in slots),
             abandoned_threads=self._agent_host.threads.abandoned,
+            abandoned_tasks=len(self._agent_host.abandoned),
         )
 
     # -------------------------------------------------------------------- inside
@@ -341,7 +431,9 @@ class Runtime:
             except (asyncio.CancelledError, GeneratorExit):
                 raise
             except BaseException as error:  # a SystemExit would end the loop
-                refuse(future, error if isinstance(error, Exception) else RuntimeError(repr(error)))
+                refuse(
+                    future, error if isinstance(error, Exception) else RuntimeError(shown(error))
+                )
             else:
                 future.set(value)
 

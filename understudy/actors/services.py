@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
 
+from understudy._base.abandoned_tasks import AbandonedTasks
 from understudy._base.clock import Clock, NewId
 from understudy._base.worker_threads import WorkerThreads
 from understudy.agent.agent import Agent
@@ -38,6 +39,8 @@ class RuntimeServices(Generic[S, A]):
     clock: Clock
     new_id: NewId
     threads: WorkerThreads
+    abandoned: AbandonedTasks
+    """What was cancelled, and goes on."""
     store: Store
     idle_timeout: float | None
     """Seconds after which an idle agent is passivated; None = never."""
@@ -51,6 +54,8 @@ class RuntimeServices(Generic[S, A]):
 
     It gets the activation that ended; None where the agent could not be read.
     """
+    settle_definition: Callable[[S, Agent | None], None]
+    """Sets the definition of an agent to the one that the store names. See `Directory`."""
     ref_of: Callable[[S], Any]
     """The ref of an agent."""
     tell_due: TellDue

@@ -79,7 +79,11 @@ class Sweep:
         async for stored in services.store.agents(
             {IndexStatus.OPEN, IndexStatus.QUEUED, IndexStatus.SUSPECT}
         ):
-            if stored.host in (None, here) and directory.knows(stored.agent):
+            if (
+                stored.damage is None
+                and stored.host in (None, here)
+                and directory.knows(stored.agent)
+            ):
                 found[stored.agent_id] = stored.index_status
         self._tries = {id: tried for id, tried in self._tries.items() if id in found}
         wanted = {id: status for id, status in found.items() if self._is_to_be_tried(id)}

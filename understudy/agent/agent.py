@@ -6,14 +6,18 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import Any, Literal, TypeVar, Unpack, cast, overload
+from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack, cast, overload
 
-from pydantic_ai.messages import ModelMessage
+from pydantic_ai.messages import ModelMessage, ToolReturn
 from pydantic_ai.models import Model
+from pydantic_ai.native_tools import AbstractNativeTool
 from pydantic_ai.settings import ModelSettings
 from tenacity import AsyncRetrying
+from typing_extensions import TypeForm
 
 from understudy._base.clock import Clock, NewId
+from understudy._base.json_values import checked_text
+from understudy._base.type_variables import DepsT, DepsT_contra, OutputT_co
 from understudy.agent.build_definition import (
     build_definition,
     check_deadline,
@@ -28,40 +32,61 @@ from understudy.agent.runner import (
     RunOptions,
 )
 from understudy.agent.streaming import streamed
-from understudy.errors import NotExtracted, UsageError
+from understudy.agent.value_of_tool import refuse_until, value_of
+from understudy.errors import UsageError
 from understudy.events import Event
 from understudy.journal import Journal
 from understudy.middleware.base import Middleware
 from understudy.middleware.human_in_the_loop import Rule
 from understudy.models.messages import UserInput
+from understudy.models.requirements import OutputMode, check_can_be_forced
 from understudy.modes import Mode, collapse_until_tool
-from understudy.outcomes import Completed, Failed, Outcome
+from understudy.outcomes import Outcome, OutcomeOf
 from understudy.run.cancellation import CancellationSource
-from understudy.run.definition import PauseWhen
+from understudy.run.definition import AgentDefinition, EarlyStopping, PauseWhen
 from understudy.run.instructions import Instructions
 from understudy.run.ledger import Ledger
-from understudy.run.until_tool import UntilTool, check_known, refuse_both
+from understudy.run.until_tool import UntilTool, check_force, check_known, refuse_both
 from understudy.state.agent_state import AgentState
 from understudy.state.records import Revoked, Settled
-from understudy.tools import Tool, ToolResult
+from understudy.tools import ToolFunction, ToolResult
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class ExecuteOptions(EnvironmentOptions, total=False):
-    """The options of `execute`. A test compares its signature, and that of `resume`, with these."""
+_TEXT: Any = None
+"""The default of `output_type`. As an object of type `Any`: None by itself would be the type."""
 
-    state: AgentState | None
-    until_tool: UntilTool | None
-    until_tool_success: UntilTool | None
+
+class RunLimits(TypedDict, total=False):
+    """The options of a run that `extract` takes, too."""
+
+    force: bool
     max_runs: int | None
     deadline: float | None
     early_stopping_prompt: str | None
 
 
-class Agent:
+class ExtractOptions(EnvironmentOptions[DepsT], RunLimits, total=False):
+    """The options of `extract`."""
+
+    state: AgentState | None
+
+
+class ExecuteOptions(ExtractOptions[DepsT], total=False):
+    """The options of `execute`. A test compares its signature, and that of `resume`, with these."""
+
+    until_tool: UntilTool | None
+    until_tool_success: UntilTool | None
+
+
+class Agent(Generic[DepsT_contra, OutputT_co]):
     """An LLM agent: its definition, and the ways to run it.
+
+    Type checkers take what its `deps` must be from its tools and middleware, and the type of
+    `outcome.output` from `output_type`. `Agent[Db, Invoice]` says so itself; in a bare `Agent` both
+    are `Any`.
 
     Args:
         name: letters, digits, `_` and `-`.
@@ -75,7 +100,7 @@ class Agent:
         description: what the agent is for, shown to agents that may delegate to it.
         max_runs: the maximum number of model calls in one run.
         early_stopping: what happens when one more is due: `"force"` fails the run; `"generate"`
-            lets the model answer once more, without tools, and completes it.
+            lets the model answer once more, without calling a tool, and completes it.
         early_stopping_prompt: the user message that asks for that last answer, also where a limit
             or a signal asks for it; by default one that says that a limit is reached.
         max_overrides: how many times in a row a stop signal of one guard may be overridden.
@@ -89,6 +114,11 @@ class Agent:
             not final, and an empty text is not stored.
         output_type: a type that the final text is parsed as, from JSON. The model gets the schema;
             an answer that does not fit goes back to it with the errors, which costs a model call.
+        output_mode: how the model is asked for it: `"native"` by its API, which then holds it to
+            the schema; `"tool"` by a tool `final_result`; `"prompted"` by a prompt, and its API's
+            JSON mode where there is one. None is by the instructions alone, which all models take.
+        native_tools: tools that the provider runs, such as `WebSearchTool()` of
+            `pydantic_ai.native_tools`. They have run when the reply comes: nobody approves them.
         include_contents: how much of the conversation before this run the model sees: all of it,
             or with `"none"` only the run's input and, in a workflow, the latest turn by another
             author.
@@ -107,13 +137,13 @@ class Agent:
         name: str,
         model: str | Model | None = None,
         instructions: Instructions = "",
-        tools: Sequence[Any] = (),
-        middleware: Sequence[Middleware] = (),
-        mode: Mode | None = None,
+        tools: Sequence[ToolFunction[DepsT_contra]] | Sequence[object] | tuple[()] = (),
+        middleware: Sequence[Middleware[DepsT_contra]] | tuple[()] = (),
+        mode: Mode[DepsT_contra] | None = None,
         description: str = "",
         *,
         max_runs: int = 50,
-        early_stopping: str = "force",
+        early_stopping: EarlyStopping = "force",
         early_stopping_prompt: str | None = None,
         max_overrides: int = 3,
         fallback_models: Sequence[str | Model] = (),
@@ -121,12 +151,14 @@ class Agent:
         retry: AsyncRetrying | None = None,
         interrupt_on: Mapping[str, Rule] | None = None,
         output_key: str | None = None,
-        output_type: Any = None,
+        output_type: TypeForm[OutputT_co] = _TEXT,
+        output_mode: OutputMode | None = None,
+        native_tools: Sequence[AbstractNativeTool] = (),
         include_contents: Literal["default", "none"] = "default",
         pause_when: PauseWhen | None = None,
         idle_timeout: float | Literal["runtime"] | None = "runtime",
     ) -> None:
-        self.definition = build_definition(
+        self.definition: AgentDefinition = build_definition(
             name=name,
             model=model,
             description=description,
@@ -145,11 +177,13 @@ class Agent:
             pause_when=pause_when,
             output_key=output_key,
             output_type=output_type,
+            output_mode=output_mode,
+            native_tools=native_tools,
             include_contents=include_contents,
             idle_timeout=idle_timeout,
         )
         """The frozen description, including the middleware's instructions and tools."""
-        self.runner = Runner(self.definition)
+        self.runner: Runner = Runner(self.definition)
         self._plain_options = RunOptions(max_runs=self.definition.max_runs)
 
     @property
@@ -169,17 +203,18 @@ class Agent:
         state: AgentState | None = None,
         until_tool: UntilTool | None = None,
         until_tool_success: UntilTool | None = None,
+        force: bool = False,
         max_runs: int | None = None,
         deadline: float | None = None,
         early_stopping_prompt: str | None = None,
         cancellation: CancellationSource | Sequence[CancellationSource] | None = None,
-        deps: Any = None,
+        deps: DepsT_contra | None = None,
         pause_when: PauseWhen | None = None,
         clock: Clock | None = None,
         new_id: NewId | None = None,
         journal: Journal | None = None,
         on_event: Callable[[Event], None] | None = None,
-    ) -> Outcome:
+    ) -> OutcomeOf[OutputT_co]:
         """Run the agent on a message, to an outcome.
 
         A failure of the model or of a tool does not raise: it is part of the outcome. If a run is
@@ -190,6 +225,7 @@ class Agent:
             state: the conversation so far; empty by default.
             until_tool: end the run as soon as this tool has a result.
             until_tool_success: the same, but only for a result that is not an error.
+            force: make the model call the until tool, and no other one, in each of its replies.
             max_runs: instead of the agent's own.
             deadline: seconds that the run may take, over all its resumes, without the waits for
                 people. Then it stops at once, also in the middle of a call.
@@ -208,7 +244,12 @@ class Agent:
 
         """
         run_options = self.run_options(
-            until_tool, until_tool_success, max_runs, deadline, early_stopping_prompt
+            until_tool,
+            until_tool_success,
+            max_runs,
+            deadline,
+            early_stopping_prompt,
+            force=force,
         )
         environment = RunEnvironment.of(
             deps=deps,
@@ -228,16 +269,18 @@ class Agent:
         max_runs: int | None = None,
         deadline: float | None = None,
         early_stopping_prompt: str | None = None,
+        *,
+        force: bool = False,
     ) -> RunOptions:
         """The options of a run, checked, with the until pair collapsed.
 
         Raises:
-            UsageError: for both until options, an unknown tool, an invalid limit, or `max_runs` of
-                a workflow.
+            UsageError: for both until options, an unknown tool, an invalid limit, `max_runs` of a
+                workflow, or `force` without an until tool or of a model that cannot be forced.
 
         """
         given = (until_tool, until_tool_success, max_runs, deadline, early_stopping_prompt)
-        if all(option is None for option in given):
+        if all(option is None for option in given) and force is False:
             return self._plain_options
         refuse_both(until_tool, until_tool_success)
         names, require_success = collapse_until_tool(until_tool, until_tool_success)
@@ -254,18 +297,24 @@ class Agent:
             )
         if names is not None:
             check_known(names, definition.tools, agent=self.name)
+        check_force(force, names, agent=self.name)
+        if force:
+            check_can_be_forced(self.runner.models, agent=self.name)
         check_prompt(early_stopping_prompt, agent=self.name)
         limit = definition.max_runs if max_runs is None else max_runs
         check_limits(limit, definition.early_stopping, agent=self.name)
         return RunOptions(
             until_tool=names,
             require_tool_success=require_success,
+            force=force,
             max_runs=limit,
             deadline=check_deadline(deadline),
             early_stopping_prompt=early_stopping_prompt,
         )
 
-    def execute_sync(self, input: UserInput, **options: Unpack[ExecuteOptions]) -> Outcome:
+    def execute_sync(
+        self, input: UserInput, **options: Unpack[ExecuteOptions[DepsT_contra]]
+    ) -> OutcomeOf[OutputT_co]:
         """`execute` for code without an event loop, with the same options.
 
         Raises:
@@ -280,13 +329,13 @@ class Agent:
         decisions: Decisions | None = None,
         *,
         cancellation: CancellationSource | Sequence[CancellationSource] | None = None,
-        deps: Any = None,
+        deps: DepsT_contra | None = None,
         pause_when: PauseWhen | None = None,
         clock: Clock | None = None,
         new_id: NewId | None = None,
         journal: Journal | None = None,
         on_event: Callable[[Event], None] | None = None,
-    ) -> Outcome:
+    ) -> OutcomeOf[OutputT_co]:
         """Continue a run that was interrupted, paused, or cut off by a crash.
 
         A state is a value: two calls with the same one continue two copies of the run, and each
@@ -325,8 +374,8 @@ class Agent:
         self,
         state: AgentState,
         decisions: Decisions | None = None,
-        **options: Unpack[EnvironmentOptions],
-    ) -> Outcome:
+        **options: Unpack[EnvironmentOptions[DepsT_contra]],
+    ) -> OutcomeOf[OutputT_co]:
         """`resume` for code without an event loop, with the same options and errors.
 
         Raises:
@@ -340,8 +389,8 @@ class Agent:
         input: UserInput | None = None,
         *,
         decisions: Decisions | None = None,
-        **options: Unpack[ExecuteOptions],
-    ) -> AsyncIterator[Event | Outcome]:
+        **options: Unpack[ExecuteOptions[DepsT_contra]],
+    ) -> AsyncIterator[Event | OutcomeOf[OutputT_co]]:
         """Run the agent, and iterate over its events and, last, its outcome.
 
         With a `state` and no input it resumes, with `decisions` if there are some. Takes the
@@ -374,52 +423,70 @@ class Agent:
 
     @overload
     async def extract(
-        self, tool: Tool[ToolResult[T]], input: UserInput, **options: Unpack[ExecuteOptions]
-    ) -> T: ...
-    @overload
-    async def extract(
-        self, tool: Tool[T], input: UserInput, **options: Unpack[ExecuteOptions]
+        self,
+        tool: Callable[..., Coroutine[Any, Any, ToolReturn[T]] | ToolReturn[T]],
+        input: UserInput,
+        **options: Unpack[ExtractOptions[DepsT_contra]],
     ) -> T: ...
     @overload
     async def extract(
         self,
-        tool: str | Callable[..., Any],
+        tool: Callable[..., Coroutine[Any, Any, ToolResult[T]] | ToolResult[T]],
         input: UserInput,
-        **options: Unpack[ExecuteOptions],
+        **options: Unpack[ExtractOptions[DepsT_contra]],
+    ) -> T: ...
+    @overload
+    async def extract(
+        self,
+        tool: Callable[..., Coroutine[Any, Any, T]],
+        input: UserInput,
+        **options: Unpack[ExtractOptions[DepsT_contra]],
+    ) -> T: ...
+    @overload
+    async def extract(
+        self,
+        tool: Callable[..., T],
+        input: UserInput,
+        **options: Unpack[ExtractOptions[DepsT_contra]],
+    ) -> T: ...
+    @overload
+    async def extract(
+        self,
+        tool: str | Sequence[str | Callable[..., Any]],
+        input: UserInput,
+        **options: Unpack[ExtractOptions[DepsT_contra]],
     ) -> Any: ...
     async def extract(
         self,
-        tool: Tool[Any] | Callable[..., Any] | str,
+        tool: UntilTool,
         input: UserInput,
-        **options: Unpack[ExecuteOptions],
+        **options: Unpack[ExtractOptions[DepsT_contra]],
     ) -> Any:
-        """Run until `tool` succeeds, and return its return value.
+        """Run until `tool`, or one of several, succeeds, and return its return value.
+
+        Takes the options of `execute` but the two that say until which tool.
 
         Raises:
             UsageError: as `execute` does.
             NotExtracted: if the run ended in another way; the run's own error is its cause.
 
         """
-        for fixed in ("until_tool", "until_tool_success"):
-            if fixed in options:
-                raise UsageError(f"extract() runs until {tool!r} succeeds: leave {fixed} out")
-        options["until_tool_success"] = tool
-        outcome = await self.execute(input, **options)
-        if isinstance(outcome, Completed) and outcome.tool_result is not None:
-            return outcome.tool_result.value
-        name = collapse_until_tool(None, tool)[0]
-        error = NotExtracted(tool=", ".join(name or ()), outcome=repr(outcome))
-        raise error from (outcome.error if isinstance(outcome, Failed) else None)
+        refuse_until(tool, options)
+        return value_of(tool, await self.execute(input, **options, until_tool_success=tool))
 
     def revoke(self, state: AgentState, tool: str) -> AgentState:
         """The state without the decision that was made with `always=True` for this tool.
+
+        Args:
+            state: with the decision.
+            tool: its name; for a tool of an agent inside this one, `agent/.../tool`.
 
         Raises:
             UsageError: if there is none.
 
         """
-        if tool not in state.sticky:
-            known = ", ".join(map(repr, state.sticky)) or "none"
+        if tool not in (sticky := state.sticky_in_tree):
+            known = ", ".join(map(repr, sticky)) or "none"
             raise UsageError(f"No decision with always=True for {tool!r}; there are: {known}")
         ledger = Ledger(state.copied())
         ledger.record(Revoked(tool_name=tool))
@@ -429,7 +496,7 @@ class Agent:
         """The state without the doubt about this call, once it is known what it did.
 
         While a call is in doubt, each call of its tool needs a decision. The calls in doubt are in
-        `state.doubts`, by call key.
+        `state.doubts_in_tree`, by call key.
 
         Args:
             state: with the doubt.
@@ -437,11 +504,12 @@ class Agent:
             how: what was found out, for the record.
 
         Raises:
-            UsageError: if this call is not in doubt.
+            UsageError: if this call is not in doubt, or `how` is not text that can be stored.
 
         """
-        if call_key not in state.doubts:
-            known = ", ".join(map(repr, state.doubts)) or "none"
+        checked_text(how, what="`how`", may_be_empty=True)
+        if call_key not in (doubts := state.doubts_in_tree):
+            known = ", ".join(map(repr, doubts)) or "none"
             raise UsageError(f"Call {call_key!r} is not in doubt; in doubt are: {known}")
         ledger = Ledger(state.copied())
         ledger.record(Settled(call_key=call_key, how=how))

@@ -15,16 +15,23 @@ from pydantic import BaseModel
 from pydantic_ai.models import Model
 from tenacity import AsyncRetrying
 
-from understudy._base.json_values import checked_seconds
+from understudy._base.causes import cause_of
+from understudy._base.json_values import check_text, checked_seconds
+from understudy.agent.model_options import check_models, known_models, output_tool_of
 from understudy.errors import UsageError
 from understudy.middleware.base import Middleware, Prepared, collect_hooks
 from understudy.middleware.cancellation import Cancellation
 from understudy.middleware.human_in_the_loop import HumanInTheLoop, Rule
 from understudy.models.output import Output
+from understudy.models.requirements import (
+    OutputMode,
+    check_can_be_forced,
+    checked_native_tools,
+)
 from understudy.modes import AgentExecution, Mode, collapse_until_tool
 from understudy.run.definition import AgentDefinition, ChildAgent
 from understudy.run.instructions import check_instructions
-from understudy.run.until_tool import check_known, refuse_both
+from understudy.run.until_tool import check_force, check_known, refuse_both
 from understudy.tools.function_tool import Tool, as_tool
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
@@ -39,6 +46,8 @@ def build_definition(
     interrupt_on: Mapping[str, Rule] | None,
     output_key: str | None = None,
     output_type: Any = None,
+    output_mode: OutputMode | None = None,
+    native_tools: object = (),
     include_contents: Any = "default",
     **options: Any,
 ) -> AgentDefinition:
@@ -61,8 +70,8 @@ def build_definition(
             f"{include_contents!r}"
         )
     output = None
-    if output_key is not None or output_type is not None:
-        output = Output(key=output_key, type=output_type, agent=agent)
+    if output_key is not None or output_type is not None or output_mode is not None:
+        output = Output(key=output_key, type=output_type, mode=output_mode, agent=agent)
     stack = _stack(middleware, interrupt_on, agent=agent)
     base = AgentDefinition(
         **{**options, "fallback_models": tuple(options["fallback_models"])},
@@ -76,6 +85,7 @@ def build_definition(
         ),
         mode=mode if mode is not None else AgentExecution(),
         output=output,
+        native_tools=checked_native_tools(native_tools, agent=agent),
         include_contents=include_contents,
         haltable=any(getattr(item, "halts", False) for item in stack),
     )
@@ -83,9 +93,14 @@ def build_definition(
     if not asks:
         _check_workflow(base)
     definition = _prepared(base, stack)
+    if (output_tool := output_tool_of(definition)) is not None:
+        owner = "output_mode='tool'"
+        tools = _merge_tools(definition.tools, [output_tool], agent=agent, owner=owner)
+        definition = replace(definition, tools=tools, output_tool=output_tool)
     if not asks:
         _check_workflow_hooks(definition)
     _check_output(definition)
+    check_models(definition, known_models(definition))
     if asks and definition.model is None:
         raise UsageError(
             f"Agent {agent!r}: `model` is None, and its mode ({definition.mode.name}) needs one: "
@@ -131,9 +146,7 @@ def _named(item: Middleware, hook: str, *, agent: object) -> Iterator[None]:
         error.add_note(f"Raised by {where} of agent {agent!r}.")
         raise
     except Exception as error:
-        raise UsageError(
-            f"Agent {agent!r}: {where} raised {type(error).__name__}: {error}"
-        ) from error
+        raise UsageError(f"Agent {agent!r}: {where} raised {cause_of(error)}") from error
 
 
 def _check_options(
@@ -163,6 +176,7 @@ def _check_options(
             )
     if not isinstance(description, str):
         raise UsageError(f"Agent {name!r}: `description` must be a text, got {description!r}")
+    check_text(description, what=f"Agent {name!r}: the text of `description`")
     if retry is not None and not isinstance(retry, AsyncRetrying):
         raise UsageError(f"Agent {name!r}: `retry` must be a tenacity.AsyncRetrying, got {retry!r}")
     if mode is not None and not isinstance(mode, Mode):
@@ -174,6 +188,7 @@ def _check_options(
             f"Agent {name!r}: `model_settings` must be a dict, such as {{'temperature': 0}}, got "
             f"{model_settings!r}"
         )
+    check_text(model_settings, what=f"Agent {name!r}: a text in `model_settings`")
     if pause_when is not None and not callable(pause_when):
         raise UsageError(f"Agent {name!r}: `pause_when` must be a function, got {pause_when!r}")
     check_instructions(instructions, agent=name)
@@ -199,6 +214,7 @@ def _check_workflow(definition: AgentDefinition) -> None:
         "instructions": definition.instructions,
         "tools": definition.tools,
         "output_key or output_type": definition.output,
+        "native_tools": bool(definition.native_tools),
         "max_runs": definition.max_runs != AgentDefinition.max_runs,
         "early_stopping": definition.early_stopping != AgentDefinition.early_stopping,
         "early_stopping_prompt": definition.early_stopping_prompt is not None,
@@ -266,6 +282,7 @@ def check_prompt(prompt: object, *, agent: str) -> None:
         raise UsageError(
             f"Agent {agent!r}: `early_stopping_prompt` must be a non-empty text, got {prompt!r}"
         )
+    check_text(prompt, what=f"Agent {agent!r}: the text of `early_stopping_prompt`")
 
 
 def check_overrides(max_overrides: object, *, agent: str) -> None:
@@ -308,8 +325,8 @@ def _stack(
 
 
 def _merge_tools(
-    into: Mapping[str, Tool[Any]], tools: object, *, agent: str, owner: str
-) -> dict[str, Tool[Any]]:
+    into: Mapping[str, Tool], tools: object, *, agent: str, owner: str
+) -> dict[str, Tool]:
     if isinstance(tools, (str, Tool)) or not isinstance(tools, Sequence):
         raise UsageError(f"Agent {agent!r}: {owner} must be a list of functions, got {tools!r}")
     merged = dict(into)
@@ -350,10 +367,6 @@ def _prepared(definition: AgentDefinition, stack: Sequence[Middleware]) -> Agent
             added = item.prepare(definition)
         if not isinstance(added, Prepared):
             raise UsageError(f"{item.name}.prepare must return Prepared(...), got {added!r}")
-        check_instructions(added.instructions, agent=agent)
-        if added.instructions:
-            instructions.append(added.instructions)
-        tools = _merge_tools(tools, added.tools, agent=agent, owner=item.name)
         for given in added.agents:
             child = _child(given, definition)
             if child.definition.name in children:
@@ -361,6 +374,10 @@ def _prepared(definition: AgentDefinition, stack: Sequence[Middleware]) -> Agent
                     f"Agent {agent!r} has two children named {child.definition.name!r}: rename one"
                 )
             children[child.definition.name] = child
+        check_instructions(added.instructions, agent=agent)  # they may describe the children
+        if added.instructions:
+            instructions.append(added.instructions)
+        tools = _merge_tools(tools, added.tools, agent=agent, owner=item.name)
     gates = tuple(item for item in stack if isinstance(item, HumanInTheLoop))
     return replace(
         definition, instructions=tuple(instructions), tools=tools, children=children, gates=gates
@@ -378,8 +395,10 @@ _CHILD_OPTIONS = (
     "early_stopping",
     "early_stopping_prompt",
     "max_overrides",
+    "native_tools",
     "until_tool",
     "until_tool_success",
+    "force",
 )
 
 
@@ -414,6 +433,7 @@ def _child(given: Any, parent: AgentDefinition) -> ChildAgent:
         early_stopping=given.get("early_stopping", "force"),
         early_stopping_prompt=given.get("early_stopping_prompt"),
         max_overrides=given.get("max_overrides", 3),
+        native_tools=given.get("native_tools", ()),
         fallback_models=parent.fallback_models if "model" not in given else (),
         model_settings=parent.model_settings,
         retry=parent.retry,
@@ -421,4 +441,10 @@ def _child(given: Any, parent: AgentDefinition) -> ChildAgent:
     )
     if names is not None:
         check_known(names, definition.tools, agent=definition.name)
-    return ChildAgent(definition=definition, until_tool=names, require_tool_success=require_success)
+    force = given.get("force", False)
+    check_force(force, names, agent=definition.name)
+    if force:
+        check_can_be_forced(known_models(definition), agent=definition.name)
+    return ChildAgent(
+        definition=definition, until_tool=names, require_tool_success=require_success, force=force
+    )

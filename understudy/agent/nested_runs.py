@@ -10,13 +10,16 @@ from pydantic import ValidationError
 from pydantic_ai.messages import ModelRequest
 from pydantic_ai.models import Model
 
+from understudy._base.causes import cause_of
+from understudy.agent.model_options import check_models
 from understudy.errors import UsageError
 from understudy.models import resolve_model
 from understudy.models.model_names import refresh_client
+from understudy.models.requirements import check_can_be_forced, native_names
 from understudy.modes.pipeline import run_pipeline
 from understudy.modes.steps.run_end import call_end_hooks, outcome_of
 from understudy.outcomes import Outcome
-from understudy.run.definition import AgentDefinition, ChildAgent, PauseWhen
+from understudy.run.definition import AgentDefinition, ChildAgent, Gate, PauseWhen
 from understudy.run.ledger import ChildLedger
 from understudy.run.run import Run
 from understudy.state.agent_state import AgentState
@@ -42,6 +45,9 @@ class NestedRuns:
         agent_id = f"{parent.agent_id}/{definition.name if shares else key}"
         state = ledger.state
         if state.run is None:
+            _check_gates(definition, (*parent.definition.gates, *parent.gates))
+            if child.force:
+                check_can_be_forced(models, agent=definition.name)
             values = seeds_of(definition, parent.state)
             if not shares:  # a copy: changes do not reach the parent
                 values = {**AgentState(values=parent.state.values).values, **values}
@@ -53,6 +59,7 @@ class NestedRuns:
                     message=message,
                     until_tool=child.until_tool,
                     require_tool_success=child.require_tool_success,
+                    forced=child.force,
                     max_runs=definition.max_runs,
                     early_stopping=definition.early_stopping,
                     fingerprint=definition.fingerprint,
@@ -111,6 +118,7 @@ class NestedRuns:
             streaming=lambda: parent.streaming,
             is_to_end_attempt=parent.is_to_end_attempt,
             pause_requested=parent.pause_requested,
+            abandon_later=parent.abandon_later,
             parent=parent,
             children=self,
         )
@@ -143,10 +151,27 @@ class NestedRuns:
         return known
 
 
+def _check_gates(definition: AgentDefinition, gates: tuple[Gate, ...]) -> None:
+    """Raise a `UsageError` if a gate above the agent names a native tool of it."""
+    for name in native_names(definition.native_tools) - set(definition.tools):
+        if any(gate.covers(name) for gate in gates):
+            raise UsageError(
+                f"A gate applies to {name!r}, a native tool of agent {definition.name!r}: its "
+                "provider runs it, so nobody can approve it"
+            )
+
+
 def models_of(definition: AgentDefinition) -> tuple[Model, ...]:
-    """The agent's model, then its fallbacks; names are looked up."""
+    """The agent's model, then its fallbacks; names are looked up.
+
+    Raises:
+        UsageError: if a name cannot be used, or a model lacks what the agent needs.
+
+    """
     given = (definition.model, *definition.fallback_models)
-    return tuple(resolve_model(model) for model in given if model is not None)
+    models = tuple(resolve_model(model) for model in given if model is not None)
+    check_models(definition, models)
+    return models
 
 
 def _pause_when(parent: Run) -> PauseWhen | None:
@@ -179,9 +204,8 @@ def seeds_of(definition: AgentDefinition, state: AgentState) -> dict[str, Any]:
         held = {key: state.values[key] for key in schema.model_fields if key in state.values}
         try:
             whole = schema.model_validate(held).model_dump(mode="json")
-        except ValidationError as error:
-            raise UsageError(
-                f"The state's values do not fit what {owner} keeps: {error}"
-            ) from error
+        except Exception as error:  # also whatever a validator of it raises
+            why = str(error) if isinstance(error, ValidationError) else cause_of(error)
+            raise UsageError(f"The state's values do not fit what {owner} keeps: {why}") from error
         seeds.update({key: value for key, value in whole.items() if key not in held})
     return seeds

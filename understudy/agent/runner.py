@@ -5,9 +5,10 @@ Both are the same operation: add the new records, then run the pipeline.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypedDict, Unpack
+from typing import Any, Generic, TypedDict, Unpack
 
 from pydantic_ai.messages import ModelRequest
 from pydantic_ai.models import Model
@@ -15,9 +16,10 @@ from pydantic_ai.models import Model
 from understudy._base.clock import Clock, NewId, SystemClock, new_random_id
 from understudy._base.json_values import checked_json
 from understudy._base.request_timing import EXPIRY
+from understudy._base.type_variables import DepsT
 from understudy._base.worker_threads import WorkerThreads
 from understudy.agent.nested_runs import NestedRuns, models_of, seeds_of
-from understudy.errors import DecisionError, NotInterrupted, UsageError
+from understudy.errors import DecisionError, NotInterrupted, RecordRefused, UsageError
 from understudy.events import Event
 from understudy.interrupts import Decision, Request, checked_decision
 from understudy.journal import Journal
@@ -49,15 +51,18 @@ from understudy.tools import InvalidArguments
 Decisions = Mapping[str, Decision | Mapping[str, Any]]
 """Decisions, or their plain form such as `{"type": "approve"}`, by request id."""
 
+RESULT_BYTES = 1024
+"""The size of a call's result without the value that a person gives for it, rounded up."""
+
 WITHDRAWN = withdrawn_by("a new message took the place of the run")
 
 _THREADS = WorkerThreads()
 
 
-class EnvironmentOptions(TypedDict, total=False):
+class EnvironmentOptions(TypedDict, Generic[DepsT], total=False):
     """The options that `Agent.execute` and `Agent.resume` have in common; none is stored."""
 
-    deps: Any
+    deps: DepsT | None
     pause_when: PauseWhen | None
     clock: Clock | None
     new_id: NewId | None
@@ -85,6 +90,8 @@ class RunEnvironment:
     """Called before each step: True ends this attempt, and leaves the run open."""
     pause_requested: Callable[[], str | None] | None = None
     """Called after each reply: a reason pauses the run."""
+    abandon_later: Callable[[], asyncio.Task[None]] | None = None
+    """As `Run.abandon_later`; None without a runtime."""
     threads: WorkerThreads | None = None
     """Where plain tools and hooks run; by default a pool that the whole process shares."""
     cancellation: tuple[CancellationSource, ...] = ()
@@ -197,6 +204,7 @@ class Runner:
                 message=message,
                 until_tool=options.until_tool,
                 require_tool_success=options.require_tool_success,
+                forced=options.force,
                 max_runs=options.max_runs,
                 early_stopping=definition.early_stopping,
                 fingerprint=self._fingerprint,
@@ -260,14 +268,15 @@ class Runner:
         for model in self.models:
             refresh_client(model)
         run = self._run(ledger, environment)
-        await run.durable()
         current = run.current
         for given, value, what in (
             (current.deps_given, environment.deps, "deps"),
             (current.pause_when_given, environment.pause_when, "pause_when"),
         ):
             if given and value is None:  # it must not continue without
-                return replace(run.paused(f"needs {what}"), state=run.state.copied())
+                paused = replace(run.paused(f"needs {what}"), state=run.state.copied())
+                await run.durable()  # else the pipeline waits, for the next attempt's record
+                return paused
         return await run_pipeline(run, self._definition.mode)
 
     def ended(self, state: AgentState) -> Outcome:
@@ -304,13 +313,20 @@ class Runner:
         outcome = run.stopped(StopSignals((signal,)))
         await call_end_hooks(run, outcome, final=True)
         ledger.record(RunEnded(end=end_of(run, outcome), at=environment.clock.now()))
+        ended = self.ended(ledger.state)  # before the wait, as in `run_pipeline`
         await ledger.durable()
-        return self.ended(ledger.state)
+        return ended
 
     def _ledger(self, state: AgentState, environment: RunEnvironment, *, fresh: bool) -> Ledger:
         path = (self._definition.name,)
         own = state if fresh else state.copied()  # the caller's state must not change
-        ledger = Ledger(own, environment.journal, agent_path=path, listener=environment.emit)
+        ledger = Ledger(
+            own,
+            environment.journal,
+            agent_path=path,
+            listener=environment.emit,
+            clock=environment.clock,
+        )
         ledger.open(fresh=fresh)
         return ledger
 
@@ -336,6 +352,7 @@ class Runner:
             streaming=environment.streaming or (lambda: environment.emit is not None),
             is_to_end_attempt=environment.is_to_end_attempt,
             pause_requested=environment.pause_requested,
+            abandon_later=environment.abandon_later,
             cancellation=environment.cancellation,
             children=self._children,
         )
@@ -460,6 +477,8 @@ class RunOptions:
 
     until_tool: tuple[str, ...] | None = None
     require_tool_success: bool = False
+    force: bool = False
+    """The model must call the until tool."""
     max_runs: int = 50
     deadline: float | None = None
     early_stopping_prompt: str | None = None
@@ -476,19 +495,39 @@ def refuse_inside_run() -> None:
 
 
 def decide(ledger: Ledger, decisions: Mapping[str, Decision], clock: Clock) -> None:
-    """Record decisions that were checked, each in the ledger of the agent that requested it."""
-    now = clock.now()
+    """Record decisions that were checked, each in the ledger of the agent that requested it.
+
+    Raises:
+        DecisionError: if one is too large to be kept; none is recorded then.
+
+    """
+    places: list[tuple[Ledger, Request]] = []
     root = ledger.state.run
     if root is not None and root.halt is not None and root.halt.id in decisions:
-        ledger.record(Decided(request_id=root.halt.id, decision=decisions[root.halt.id], at=now))
-        return
-    for place in list(ledger_tree(ledger)):
-        run = place.state.run
-        turn = run.turn if run is not None and not run.over else None
-        for request in turn.pending_requests if turn is not None else ():
-            if request.id in decisions:
-                decision = decisions[request.id]
-                place.record(Decided(request_id=request.id, decision=decision, at=now))
+        places.append((ledger, root.halt))
+    else:
+        for place in ledger_tree(ledger):
+            run = place.state.run
+            turn = run.turn if run is not None and not run.over else None
+            for request in turn.pending_requests if turn is not None else ():
+                if request.id in decisions:
+                    places.append((place, request))
+    now = clock.now()
+    records = []
+    for place, request in places:
+        record = Decided(request_id=request.id, decision=decisions[request.id], at=now)
+        try:
+            # What is accepted must fit into the call's result as well.
+            place.check(record, spare=RESULT_BYTES if record.decision.type == "respond" else 0)
+        except RecordRefused as refused:
+            raise DecisionError(
+                f"Request {request.id!r} ({request.tool_name}): the decision cannot be kept: "
+                f"{refused}",
+                request_id=request.id,
+            ) from refused
+        records.append((place, record))
+    for place, record in records:
+        place.record(record)
 
 
 def unpause(ledger: Ledger) -> None:
@@ -510,10 +549,7 @@ def _checked_state(given: object) -> AgentState:
 
 
 def withdraw(ledger: Ledger, clock: Clock) -> None:
-    """Record that the open run, if there is one, ends because of a new message."""
-    state = ledger.state
-    if state.run is None or state.run.over:
-        return
+    """Record that the open run ends because of a new message."""
     for place in list(ledger_tree(ledger)):
         run = place.state.run
         turn = run.turn if run is not None and not run.over else None

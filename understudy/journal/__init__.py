@@ -1,6 +1,13 @@
 """Append-only stores of agents' records."""
 
-from understudy.journal.contracts import IndexEntry, IndexStatus, Journal, Owned, StoredAgent
+from understudy.journal.contracts import (
+    IndexEntry,
+    IndexStatus,
+    Journal,
+    LostAttempt,
+    Owned,
+    StoredAgent,
+)
 from understudy.journal.index_status import (
     index_entry_of,
     index_status_of,
@@ -23,6 +30,7 @@ __all__ = [
     "IndexStatus",
     "Journal",
     "Loaded",
+    "LostAttempt",
     "MemoryJournal",
     "MemoryStore",
     "Owned",

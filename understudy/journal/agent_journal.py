@@ -64,7 +64,7 @@ class AgentJournal:
         on_durable: Callable[[int], None],
         max_bytes: int = MAX_RECORD_BYTES,
     ) -> None:
-        self.loop = asyncio.get_running_loop()
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self._committer = committer
         self._lease = lease
         self._term = term
@@ -136,6 +136,19 @@ class AgentJournal:
             raise self._failure
         if not self._lease.holds(self._term):
             raise Fenced(agent_id=self._owned.agent_id, why="this runtime's lease has ended")
+
+    async def wait_for_owner(self) -> None:
+        """Wait while the lease has run out and may still be renewed.
+
+        On return this runtime is the owner, until the next `await`.
+
+        Raises:
+            Fenced: if it is lost, or not renewed for as long as the store is waited for.
+
+        """
+        if self._failure is None and not self._lease.holds(self._term):
+            await self._lease.wait_until_settled(self._term)
+        self.check_owner()
 
     def fence(self, why: str) -> None:
         """Write no more: the lease is lost. Its waiters get `Fenced`."""

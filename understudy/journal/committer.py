@@ -27,7 +27,7 @@ from tenacity.nap import sleep_using_event
 from understudy.errors import StoreBroken, StoreError, StoreUnavailable
 from understudy.journal.contracts import Backend, Batch
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 WHILE_UNAVAILABLE = retry_if_exception_type(StoreUnavailable)
@@ -73,7 +73,7 @@ class Change(Generic[T]):
         function: Callable[[Backend], T],
         batch: Batch | None = None,
     ) -> None:
-        self.loop = asyncio.get_running_loop()
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.future: asyncio.Future[T] = self.loop.create_future()
         self._function = function
         self._batch = batch

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta, timezone
 from enum import Enum
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, get_args, runtime_checkable
 
+from understudy._base.json_values import is_storable_text, storable_text
 from understudy.errors import Fenced, StoreConflict, StoreDamaged, UsageError
 from understudy.journal.codec import EncodedRecord
 from understudy.state.records import Record
@@ -92,6 +93,8 @@ class StoredAgent:
     due: datetime | None = None
     """When it has something to record by itself. None also where the index does not know that: see
     `DueIndex.unindexed`."""
+    damage: StoreDamaged | None = None
+    """Why its row in the index cannot be what a store has written: then its id alone is sure."""
 
 
 def stored_agent(row: tuple[Any, ...]) -> StoredAgent:
@@ -102,12 +105,13 @@ def stored_agent(row: tuple[Any, ...]) -> StoredAgent:
 
     """
     agent_id, agent, incarnation, epoch, last_seq, floor, index_status, host, due = row
-    numbers = (incarnation, epoch, last_seq, floor, 0 if due is None else due)
+    numbers = (incarnation, epoch, last_seq, floor)
     texts = (agent_id, agent)
     if (
         index_status not in _INDEX_STATUSES
         or not all(isinstance(number, int) and 0 <= number < 1 << 63 for number in numbers)
-        or not all(isinstance(text, str) for text in texts)
+        or not all(isinstance(text, str) and is_storable_text(text) for text in texts)
+        or (due is not None and _due_of(due) is None)
     ):
         raise StoreDamaged(what=f"agent {agent_id!r}", cause=f"its row in the index is {row!r}")
     return StoredAgent(
@@ -119,7 +123,7 @@ def stored_agent(row: tuple[Any, ...]) -> StoredAgent:
         floor=floor,
         index_status=IndexStatus(index_status),
         host=host,
-        due=None if due is None else _EPOCH + due * _MICROSECOND,
+        due=_due_of(due),
     )
 
 
@@ -130,6 +134,43 @@ _MICROSECOND = timedelta(microseconds=1)
 def due_number(due: datetime) -> int:
     """A due time as a database keeps it: microseconds since 1970, in UTC."""
     return max(0, (due - _EPOCH) // _MICROSECOND)
+
+
+_LATEST = due_number(datetime.max.replace(tzinfo=timezone.utc))
+
+
+def _due_of(number: object) -> datetime | None:
+    """The due time that a database keeps; None also where it cannot be one."""
+    if not isinstance(number, int) or not 0 <= number <= _LATEST:
+        return None
+    return _EPOCH + number * _MICROSECOND
+
+
+def listed_agent(row: tuple[Any, ...]) -> StoredAgent:
+    """The agent of a row, for a list: one damaged row is told as such, and hides no other.
+
+    Raises:
+        StoreDamaged: if the row does not even have an id.
+
+    """
+    try:
+        return stored_agent(row)
+    except StoreDamaged as damage:
+        agent_id, agent, *_, due = row
+        if not isinstance(agent_id, str):
+            raise
+        return StoredAgent(
+            agent_id=storable_text(agent_id),
+            agent=storable_text(agent) if isinstance(agent, str) else "",
+            incarnation=0,
+            epoch=0,
+            last_seq=0,
+            floor=0,
+            index_status=IndexStatus.REST,
+            host=None,
+            due=_due_of(due),  # an index of dues goes on behind it
+            damage=damage,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,8 +202,30 @@ class Batch:
         return None if self.due is None else due_number(self.due)
 
 
+@dataclass(frozen=True, slots=True)
+class LostAttempt:
+    """An attempt at a run that ended because another host took over, while its own host lived."""
+
+    run_id: str
+    number: int
+
+
 Refusal: TypeAlias = Fenced | StoreConflict
 """Why a batch was not added."""
+
+
+@runtime_checkable
+class OpensToRead(Protocol):
+    """An optional part of a backend: it can be read while another process has it open."""
+
+    def open_to_read(self) -> None:
+        """Connect the reader alone: take no lock, change nothing. `close` disconnects.
+
+        Raises:
+            StoreUnavailable, StoreBroken, StoreDamaged: if it cannot be read.
+            SchemaVersionError: if another version of this library made the tables.
+
+        """
 
 
 class Backend(Protocol):
@@ -301,7 +364,10 @@ class Backend(Protocol):
     def agents(
         self, index_statuses: Collection[IndexStatus] | None, after_id: str, limit: int
     ) -> list[StoredAgent]:
-        """Up to `limit` agents with one of these statuses (None: any), by id, above `after_id`."""
+        """Up to `limit` agents with one of these statuses (None: any), by id, above `after_id`.
+
+        A row that cannot be what the store has written has its `damage`, and hides no other one.
+        """
 
 
 @runtime_checkable
@@ -316,6 +382,8 @@ class DueIndex(Protocol):
         self, until: datetime, after: tuple[datetime, str] | None, limit: int
     ) -> list[StoredAgent]:
         """The reader's: agents that are due by a time, in order of due time and id.
+
+        A damaged row is listed as by `agents`, with its due time.
 
         Args:
             until: the last due time that counts.
@@ -333,3 +401,18 @@ class DueIndex(Protocol):
         It follows from the records. So it is set only if no other record was added since, and
         nothing happens otherwise.
         """
+
+
+@runtime_checkable
+class KeepsLostAttempts(Protocol):
+    """An optional part of a backend that hosts share: it keeps which attempts were no crash.
+
+    Whoever takes over cannot see whether the owner died or only lost its lease. The owner itself
+    can say so when it is fenced, but not in the journal, where it must not write any more.
+    """
+
+    def note_lost_attempt(self, agent_id: str, lost: LostAttempt) -> None:
+        """Keep it, beside those of the same run. A writer's change, by any host."""
+
+    def lost_attempts(self, agent_id: str, run_id: str) -> frozenset[int]:
+        """The numbers of those of this run. Called by the reader's thread."""

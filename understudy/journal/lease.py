@@ -21,7 +21,7 @@ from understudy._base.clock import suspend_aware_seconds
 from understudy.errors import Fenced, StoreError
 from understudy.journal.contracts import Backend
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 MARGIN = 0.2
 """Share of the lease, at its end, in which this runtime does not act as the owner any more."""
@@ -86,9 +86,20 @@ class Lease:
         On return the lease holds again, or is lost, or ends, or `patience` is over: `holds` says
         which. On the loop that `begin` got.
         """
+        await self._wait_until(lambda: self.holds(term) or term != self._term)
+
+    async def wait_for_next(self, term: int) -> None:
+        """Wait until the lease of that term is lost here as well, and the next one holds.
+
+        For whoever learns from the database that it is lost, before the heartbeat does. As
+        `wait_until_settled`.
+        """
+        await self._wait_until(lambda: term != self._term and self.holds(self._term))
+
+    async def _wait_until(self, condition: Callable[[], bool]) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(self._patience):
-                while not self._is_settled(term):
+                while not condition() and not self._stop.is_set():
                     # Race: this against the heartbeat, which wakes all waiters by a callback on
                     # this loop: the callback of a renewal that the line above did not see comes
                     # after the waiter is in the list.
@@ -96,9 +107,6 @@ class Lease:
                     self._waiters.append(settled)
                     self._beat.set()
                     await settled
-
-    def _is_settled(self, term: int) -> bool:
-        return self.holds(term) or term != self._term or self._stop.is_set()
 
     def _wake_waiters(self) -> None:
         waiters, self._waiters = self._waiters, []

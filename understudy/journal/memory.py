@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from understudy.errors import Fenced, StoreConflict
-from understudy.journal.contracts import IndexEntry, IndexStatus, Owned, StoredAgent
+from understudy.journal.contracts import IndexEntry, IndexStatus, LostAttempt, Owned, StoredAgent
 from understudy.journal.store import Loaded
 from understudy.state.records import Record
 
@@ -84,11 +84,14 @@ class MemoryStore:
             last_seq=kept.last_seq,
         )
 
-    async def release(self, owned: Owned) -> None:
+    async def release(self, owned: Owned, lost: LostAttempt | None = None) -> None:
         kept = self._kept[owned.agent_id]
         if kept.live_entry is not None:
             kept.entry, kept.live_entry = kept.live_entry(), None
             self._note_due(owned.agent_id, kept.entry.due)
+
+    async def lost_attempts(self, agent_id: str, run_id: str) -> frozenset[int]:
+        return frozenset()
 
     def journal(
         self,
@@ -197,6 +200,9 @@ class MemoryAgentJournal:
         return
 
     def check_owner(self) -> None:
+        return
+
+    async def wait_for_owner(self) -> None:
         return
 
     def fence(self, why: str) -> None:

@@ -11,6 +11,7 @@ from understudy.journal.contracts import Durability as Durability
 from understudy.journal.contracts import check_durability
 from understudy.journal.memory import MemoryStore
 from understudy.journal.store import DatabaseStore, Store
+from understudy.journal.store_reader import StoreReader
 
 _METHODS = ("open", "close", "claim", "release", "journal", "load", "agents", "compact", "delete")
 
@@ -44,6 +45,22 @@ def open_store(store: str | Store, *, durability: Durability = "full") -> Store:
         "`store` must be 'memory:', 'sqlite:///path' or 'postgresql://user@host/database', got "
         f"{_without_login(store)!r}"
     )
+
+
+def open_reader(store: str | Store) -> StoreReader:
+    """What reads the store of this name, beside the runtimes that use it. It connects to nothing.
+
+    Raises:
+        UsageError: for a name that is none of a store that two processes can have.
+
+    """
+    found = open_store(store)
+    if not isinstance(found, DatabaseStore):
+        raise UsageError(
+            "a store that is read from outside is a database, 'sqlite:///path' or "
+            f"'postgresql://user@host/database', got {store!r}"
+        )
+    return found.reader
 
 
 def _sqlite(url: str, rest: str, durability: Durability) -> Any:

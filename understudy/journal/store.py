@@ -5,18 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Protocol, TypeVar, runtime_checkable
 
-from tenacity import AsyncRetrying, stop_after_delay
-
 from understudy._base.worker_threads import WorkerThreads
-from understudy.errors import StoreUnavailable, UnderstudyError
+from understudy.errors import Fenced, StoreUnavailable, UnderstudyError
 from understudy.journal.agent_journal import AgentJournal
-from understudy.journal.codec import MAX_RECORD_BYTES, decode, encode
-from understudy.journal.committer import BACKOFF, WHILE_UNAVAILABLE, Change, Committer
+from understudy.journal.codec import MAX_RECORD_BYTES, encode
+from understudy.journal.committer import Change, Committer
 from understudy.journal.contracts import (
     Backend,
     Batch,
@@ -24,30 +22,23 @@ from understudy.journal.contracts import (
     IndexEntry,
     IndexStatus,
     Journal,
+    KeepsLostAttempts,
+    LostAttempt,
     Owned,
     StoredAgent,
 )
 from understudy.journal.index_status import index_entry_of
 from understudy.journal.lease import Lease
+from understudy.journal.store_reader import PAGE, StoreReader
+from understudy.journal.store_reader import Loaded as Loaded
 from understudy.state.fold import replay
 from understudy.state.records import Record
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 PATIENCE = 30.0
 """Seconds for which a database that cannot be reached is retried, before runs are cut off."""
-PAGE = 500
-"""Agents that one query of the index returns at most."""
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """The records of an agent above a number, or from its last snapshot on if that is higher."""
-
-    agent: StoredAgent
-    first_seq: int
-    records: tuple[Record, ...]
 
 
 class OwnedJournal(Journal, Protocol):
@@ -59,6 +50,9 @@ class OwnedJournal(Journal, Protocol):
 
     def check_owner(self) -> None:
         """Raise `Fenced` if another runtime may own the agent by now."""
+
+    async def wait_for_owner(self) -> None:
+        """Wait while the lease has run out and may still be renewed; then as `check_owner`."""
 
     def fence(self, why: str) -> None:
         """Write no more: the lease is lost. Every later call raises `Fenced`."""
@@ -85,8 +79,17 @@ class Store(Protocol):
     async def claim(self, agent_id: str, agent: str | None) -> Owned | None:
         """As `Backend.claim`."""
 
-    async def release(self, owned: Owned) -> None:
-        """As `Backend.release`, if other runtimes can use this store."""
+    async def release(self, owned: Owned, lost: LostAttempt | None = None) -> None:
+        """As `Backend.release`, if other runtimes can use this store.
+
+        Args:
+            owned: the claim to give up.
+            lost: the attempt that another runtime cut off by taking over, if one did.
+
+        """
+
+    async def lost_attempts(self, agent_id: str, run_id: str) -> frozenset[int]:
+        """The numbers of this run's attempts that were cut off so."""
 
     def journal(
         self,
@@ -163,9 +166,7 @@ class DatabaseStore:
         # The term in which each agent was claimed that has no journal yet: the lease may end before
         # it has one (test_what_was_claimed_under_a_lease_that_ended_meanwhile_is_lost).
         self._terms: dict[str, int] = {}
-        # `run_in_executor` with a ThreadPoolExecutor(1) takes 1.10 to 1.17 times as long for a
-        # read, and the interpreter joins its thread at exit, so a read that hangs would hang it.
-        self._reader = WorkerThreads(1, name="understudy-reader")
+        self.reader = StoreReader(backend, patience=patience)
         self._opener = WorkerThreads(1, name="understudy-opener")
 
     @property
@@ -214,17 +215,38 @@ class DatabaseStore:
         # while the claim is under way takes the claim with it
         # (test_a_lease_that_ends_while_a_claim_is_under_way_takes_the_claim_with_it).
         term = self._lease.term
-        owned = await self._change(lambda backend: backend.claim(agent_id, agent))
+        try:
+            owned = await self._change(lambda backend: backend.claim(agent_id, agent))
+        except Fenced:
+            # The lease was lost, of other agents. Before the heartbeat knows that and begins the
+            # next one, every claim would be refused
+            # (test_a_claim_that_finds_the_lease_lost_is_made_under_the_next_one).
+            await self._lease.wait_for_next(term)
+            if self._lease.term == term:
+                raise  # not in time, or the store is closed
+            return await self.claim(agent_id, agent)
         if owned is not None:
             self._terms[agent_id] = term
         # The lease holds in the database, but the heartbeat may not have its answer yet.
         await self._lease.wait_until_settled(term)
         return owned
 
-    async def release(self, owned: Owned) -> None:
+    async def release(self, owned: Owned, lost: LostAttempt | None = None) -> None:
         self._terms.pop(owned.agent_id, None)
+
+        def release(backend: Backend) -> None:
+            backend.release(owned)
+            if lost is not None and isinstance(backend, KeepsLostAttempts):
+                backend.note_lost_attempt(owned.agent_id, lost)
+
         if self._lease.is_shared:  # else no other runtime can claim it
-            await self._change(lambda backend: backend.release(owned))
+            await self._change(release)
+
+    async def lost_attempts(self, agent_id: str, run_id: str) -> frozenset[int]:
+        backend = self._backend
+        if not self._lease.is_shared or not isinstance(backend, KeepsLostAttempts):
+            return frozenset()
+        return await self.reader.read(partial(backend.lost_attempts, agent_id, run_id))
 
     def journal(
         self,
@@ -244,30 +266,15 @@ class DatabaseStore:
         )
 
     async def load(self, agent_id: str, after: int = 0) -> Loaded | None:
-        def load_and_decode() -> Loaded | None:
-            stored = self._backend.load(agent_id, after)
-            if stored is None:
-                return None
-            # In this thread: thousands of records would block the loop.
-            records = tuple(decode(record) for record in stored.records)
-            return Loaded(stored.agent, stored.first_seq, records)
-
-        loaded = await self._read(load_and_decode)
+        loaded = await self.reader.load(agent_id, after)
         # After an outage the read may be through before the heartbeat is.
         await self._lease.wait_until_settled(self._lease.term)
         return loaded
 
-    async def agents(
+    def agents(
         self, index_statuses: Collection[IndexStatus] | None = None
     ) -> AsyncIterator[StoredAgent]:
-        after = ""
-        while True:
-            page = await self._read(partial(self._backend.agents, index_statuses, after, PAGE))
-            for agent in page:
-                yield agent
-            if len(page) < PAGE:
-                return
-            after = page[-1].agent_id
+        return self.reader.agents(index_statuses)
 
     async def due(self, until: datetime) -> AsyncIterator[StoredAgent]:
         index = self._backend
@@ -275,7 +282,7 @@ class DatabaseStore:
             return
         after: tuple[datetime, str] | None = None
         while True:
-            page = await self._read(partial(index.due, until, after, PAGE))
+            page = await self.reader.read(partial(index.due, until, after, PAGE))
             for agent in page:
                 yield agent
             if len(page) < PAGE:
@@ -288,17 +295,21 @@ class DatabaseStore:
         index, after = self._backend, ""
         if not isinstance(index, DueIndex):
             return
-        while page := await self._read(partial(index.unindexed, after, PAGE)):
+        while page := await self.reader.read(partial(index.unindexed, after, PAGE)):
             for agent in page:
                 await self._index_due(agent)
             after = page[-1].agent_id
 
     async def _index_due(self, agent: StoredAgent) -> None:
-        loaded = await self.load(agent.agent_id)
-        if loaded is None or loaded.agent.last_seq != agent.last_seq:
-            return  # its owner has written since, and has indexed it
         try:
+            if agent.damage is not None:
+                raise agent.damage
+            loaded = await self.load(agent.agent_id)
+            if loaded is None or loaded.agent.last_seq != agent.last_seq:
+                return  # its owner has written since, and has indexed it
             due = index_entry_of(replay(loaded.records)).due
+        except StoreUnavailable:
+            raise
         except (UnderstudyError, LookupError, TypeError, ValueError, AssertionError) as error:
             logger.error("agent %r cannot be read: %r", agent.agent_id, error)
             return
@@ -331,28 +342,3 @@ class DatabaseStore:
             self._committer.put(change)
         self._committer.flush_now()
         return await change.future
-
-    async def _read(self, function: Callable[[], T]) -> T:
-        try:
-            return await self._reader.run(function)
-        except StoreUnavailable as error:
-            return await self._retry_read(function, error)
-
-    async def _retry_read(self, function: Callable[[], T], first: StoreUnavailable) -> T:
-        """The attempts after the first one, which has failed."""
-        failure: StoreUnavailable | None = first
-        retry = AsyncRetrying(
-            retry=WHILE_UNAVAILABLE,
-            wait=BACKOFF,
-            stop=stop_after_delay(self._patience),
-            reraise=True,
-        )
-
-        async def attempt() -> T:
-            nonlocal failure
-            if failure is not None:  # so that Tenacity waits before the next attempt
-                raised, failure = failure, None
-                raise raised
-            return await self._reader.run(function)
-
-        return await retry(attempt)

@@ -27,8 +27,8 @@ from understudy.loop_actors.monitor import Lifetime
 from understudy.loop_actors.ref import LoopActorRef
 from understudy.loop_actors.registry import LoopActorRegistry
 
-logger = logging.getLogger(__name__)
-pykka_logger = logging.getLogger("pykka")  # for what Pykka logs of its actors, too
+logger: logging.Logger = logging.getLogger(__name__)
+pykka_logger: logging.Logger = logging.getLogger("pykka")  # for what Pykka logs of its actors, too
 
 P = ParamSpec("P")
 
@@ -119,7 +119,7 @@ class LoopActor(pykka.Actor):
 
     def __init__(self, *_args: Any, **_kwargs: Any) -> None:
         # Not Pykka's __init__: it makes a threading.Event (1.2 KB) and a plain ActorRef.
-        self.actor_urn = uuid.uuid4().urn
+        self.actor_urn: str = uuid.uuid4().urn
         self.actor_inbox = self._create_actor_inbox()
         self.actor_stopped = Lifetime()
         self._actor_ref = LoopActorRef(self)

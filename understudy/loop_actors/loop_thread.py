@@ -57,6 +57,8 @@ class LoopThread:
 
         Called on the loop itself it requests this and returns at once. It may be called twice.
 
+        A task that goes on after it was cancelled keeps the loop, and its thread, until it ends.
+
         Args:
             timeout: seconds to wait for the thread; None waits for ever.
 

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import pykka
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 # One lock for all actors saves memory: it is taken seldom in the life of an actor, and held for a
 # few assignments. Re-entrant, for a finalizer may stop an actor while its thread holds the lock.

@@ -11,7 +11,7 @@ import pykka
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.ref import LoopActorRef
 
-pykka_logger = logging.getLogger("pykka")
+pykka_logger: logging.Logger = logging.getLogger("pykka")
 
 A = TypeVar("A", bound=pykka.Actor)
 

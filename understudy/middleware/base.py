@@ -6,10 +6,11 @@ import difflib
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 from pydantic import BaseModel
 
+from understudy._base.type_variables import DepsT_contra
 from understudy.errors import UsageError
 from understudy.interrupts import Decision, Request
 from understudy.outcomes import Outcome
@@ -37,7 +38,7 @@ class Prepared:
     """Agents that its tools may run: each an `Agent`, or a dict of options for one."""
 
 
-class Middleware:
+class Middleware(Generic[DepsT_contra]):
     """One concern of an agent, wrapped around its model and tool calls.
 
     Override what you need, async or plain (plain hooks run in worker threads). Hooks are called in
@@ -48,6 +49,8 @@ class Middleware:
     Class attributes to override: `state_schema` (a Pydantic model of the values that it adds to
     `state.values`), `stream_safe` (text deltas may be emitted before `after_model`), `keeps_time`
     (it reads `run.seconds`, so they are recorded).
+
+    `class Audit(Middleware[Db])` is for agents whose `deps` are a `Db`: its hooks get a `Run[Db]`.
     """
 
     state_schema: ClassVar[type[BaseModel] | None] = None
@@ -77,7 +80,7 @@ class Middleware:
 
         """
 
-    async def on_message(self, run: Run, message: Any) -> Mapping[str, Any] | None:
+    async def on_message(self, run: Run[DepsT_contra], message: Any) -> Mapping[str, Any] | None:
         """The application, or this middleware itself, called `ref.notify(name, message)`.
 
         It may come during a run, or while there is none: read `run.state` and `run.deps`.
@@ -88,29 +91,33 @@ class Middleware:
         """
         return None
 
-    async def on_run_start(self, run: Run) -> None:
+    async def on_run_start(self, run: Run[DepsT_contra]) -> None:
         """A run begins."""
 
-    async def before_step(self, run: Run) -> None:
+    async def before_step(self, run: Run[DepsT_contra]) -> None:
         """A step (a model call and its tools) is about to begin: the place for `run.signal`."""
 
-    async def after_step(self, run: Run) -> None:
+    async def after_step(self, run: Run[DepsT_contra]) -> None:
         """A step is done: its reply and results are in the state. What follows is decided next.
 
         Not called if the run ends by its until tool.
         """
 
-    async def before_model(self, run: Run, request: ModelInput) -> ModelInput | None:
+    async def before_model(self, run: Run[DepsT_contra], request: ModelInput) -> ModelInput | None:
         """Before a request to the model; return another `ModelInput` to send that instead."""
 
-    async def after_model(self, run: Run, reply: ModelResponse) -> ModelResponse | None:
+    async def after_model(
+        self, run: Run[DepsT_contra], reply: ModelResponse
+    ) -> ModelResponse | None:
         """After a reply of the model; return another reply to record that instead."""
 
-    async def check_tool_calls(self, run: Run, calls: Sequence[ToolCall]) -> Sequence[Request]:
+    async def check_tool_calls(
+        self, run: Run[DepsT_contra], calls: Sequence[ToolCall]
+    ) -> Sequence[Request]:
         """The requests about those calls that need a decision, each made by `call.request(...)`."""
         return ()
 
-    async def wrap_tool_call(self, run: Run, call: ToolCall, next: Next) -> Any:
+    async def wrap_tool_call(self, run: Run[DepsT_contra], call: ToolCall, next: Next) -> Any:
         """Around a tool's body. Must be async.
 
         Args:
@@ -125,10 +132,10 @@ class Middleware:
         """
         return await next(call)
 
-    async def on_resume(self, run: Run, decisions: dict[str, Decision]) -> None:
+    async def on_resume(self, run: Run[DepsT_contra], decisions: dict[str, Decision]) -> None:
         """Decisions were made, and are recorded. Called before the run continues."""
 
-    async def on_run_end(self, run: Run, outcome: Outcome) -> None:
+    async def on_run_end(self, run: Run[DepsT_contra], outcome: Outcome) -> None:
         """The run has ended, with whatever outcome. Not called if it is interrupted or paused.
 
         Also called for a run that ended before `on_run_start`; one that a new message withdraws,

@@ -27,4 +27,4 @@ class Cancellation(Middleware):
     def __init__(self, *sources: CancellationSource) -> None:
         if not sources:
             raise UsageError("Cancellation(...) needs at least one source")
-        self.sources = as_sources(sources)
+        self.sources: tuple[CancellationSource, ...] = as_sources(sources)

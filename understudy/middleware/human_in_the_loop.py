@@ -14,17 +14,19 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
-from understudy._base.json_values import checked_json
+from understudy._base.causes import cause_of
+from understudy._base.json_values import checked_json, storable_text
 from understudy._base.request_timing import NO_TIMING, OnExpiry, RequestTiming, request_timing
 from understudy.errors import UsageError
 from understudy.interrupts import DECISION_TYPES, DecisionType, Request, checked_allowed
 from understudy.middleware.base import Middleware
+from understudy.models.requirements import native_names
 from understudy.run.definition import AgentDefinition
 from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall
 from understudy.tools import ToolContext
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 When = Callable[[dict[str, Any], ToolContext], Any]
 Display = Callable[[dict[str, Any], ToolContext], Any]
@@ -92,13 +94,21 @@ class HumanInTheLoop(Middleware):
 
     def check(self, definition: AgentDefinition) -> None:
         below = _tools_below(definition)
+        native = _native_tools_of(definition)
         for name in self._gates:
-            if name not in definition.tools and name not in below:
-                known = ", ".join(repr(tool) for tool in definition.tools) or "none"
+            if name in definition.tools or name in below:
+                continue
+            if name in native:
                 raise UsageError(
-                    f"HumanInTheLoop gates {name!r}, but agent {definition.name!r} has no such "
-                    f"tool; it has: {known}"
+                    f"HumanInTheLoop names {name!r}, a native tool: its provider runs it before "
+                    "the reply comes, so nobody can approve it. Leave it out of `native_tools`, or "
+                    "give the agent a tool of yours that does the same"
                 )
+            known = ", ".join(repr(tool) for tool in definition.tools) or "none"
+            raise UsageError(
+                f"HumanInTheLoop gates {name!r}, but agent {definition.name!r} has no such "
+                f"tool; it has: {known}"
+            )
 
     async def check_tool_calls(self, run: Run, calls: Sequence[ToolCall]) -> Sequence[Request]:
         requests = []
@@ -114,6 +124,14 @@ class HumanInTheLoop(Middleware):
                     )
                 )
         return requests
+
+
+def _native_tools_of(definition: AgentDefinition) -> frozenset[str]:
+    """The native tools of this agent and of all that it may run."""
+    names = native_names(definition.native_tools)
+    for child in definition.children.values():
+        names |= _native_tools_of(child.definition)
+    return names
 
 
 def _tools_below(definition: AgentDefinition) -> set[str]:
@@ -172,7 +190,7 @@ async def _displayed(gate: _Gate, call: ToolCall) -> str | dict[str, Any] | None
         shown = await shown if inspect.isawaitable(shown) else shown
         if isinstance(shown, dict):
             return checked_json(shown, what="display()")
+        return storable_text(shown if isinstance(shown, str) else str(shown))
     except Exception as error:
         logger.exception("display() of the gate on %r raised", call.tool_name)
-        return f"(display() raised {type(error).__name__}: {error})"
-    return shown if isinstance(shown, str) else str(shown)
+        return f"(display() raised {cause_of(error)})"

@@ -33,7 +33,7 @@ class Limits(Middleware):
             tools are done: `stop`, `length`, `content_filter`, `tool_call`, `error`.
         max_consecutive_tool_errors: results that are errors, without a success between them.
         on_limit: `"stop"` ends the run as `Stopped`. `"generate"` lets the model answer once more,
-            without tools, and ends it as `Completed(early_stopped=True)`; a run with an until tool
+            without a tool, and ends it as `Completed(early_stopped=True)`; a run with an until tool
             is stopped nevertheless.
 
     Raises:
@@ -61,7 +61,7 @@ class Limits(Middleware):
         if on_limit not in ("stop", "generate"):
             raise UsageError(f"Limits: `on_limit` must be 'stop' or 'generate', got {on_limit!r}")
         self._answer = on_limit == "generate"
-        self.keeps_time = max_seconds is not None
+        self.keeps_time: bool = max_seconds is not None
 
     async def before_step(self, run: Run) -> None:
         for signal in self._reached(run):

@@ -8,26 +8,30 @@ its children are listed with those of the parent.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from understudy._base.type_variables import DepsT_contra
 from understudy.errors import UnderstudyError, UsageError
 from understudy.middleware.base import Middleware, Prepared
-from understudy.outcomes import Outcome
 from understudy.run.child_calls import result_of_agent
 from understudy.run.definition import AgentDefinition
 from understudy.tools import Tool, ToolContext, ToolFailed
+
+if TYPE_CHECKING:
+    from understudy.agent.agent import Agent
 
 GENERAL_PURPOSE = "general-purpose"
 _TOOL = "task"
 
 
-class SubAgent(Middleware):
+class SubAgent(Middleware[DepsT_contra]):
     """Gives the model a `task` tool that runs other agents.
 
     Args:
         agents: each an `Agent`, or a dict with `name`, `description` and any of `instructions`,
             `tools`, `middleware`, `model` (the parent's by default), `max_runs`, `early_stopping`,
-            `early_stopping_prompt`, `max_overrides`, `until_tool` or `until_tool_success`.
+            `early_stopping_prompt`, `max_overrides`, `native_tools`, `until_tool` or
+            `until_tool_success`, `force`.
         general_purpose: also offer an agent with the parent's model, tools and middleware, without
             its `SubAgent`.
         block_middleware: classes of the parent's middleware that the general-purpose agent does
@@ -41,10 +45,10 @@ class SubAgent(Middleware):
 
     def __init__(
         self,
-        agents: Sequence[Any] = (),
+        agents: Sequence[Agent[DepsT_contra, Any] | Mapping[str, Any]] | tuple[()] = (),
         *,
         general_purpose: bool = True,
-        block_middleware: Sequence[type[Middleware]] = (),
+        block_middleware: Sequence[type[Middleware[Any]]] = (),
         max_depth: int = 5,
     ) -> None:
         if isinstance(agents, (str, Mapping)) or not isinstance(agents, Sequence):
@@ -78,7 +82,7 @@ class SubAgent(Middleware):
         self._max_depth = max_depth
 
     def prepare(self, definition: AgentDefinition) -> Prepared:
-        agents = [*self._agents]
+        agents: list[Any] = [*self._agents]
         if self._general_purpose:
             agents.append(self._general(definition))
         offered = {_name_of(agent): _description_of(agent) for agent in agents}
@@ -108,10 +112,11 @@ class SubAgent(Middleware):
             "description": "Does any task with the same tools, on its own.",
             "instructions": "You do one task, completely, and report what came of it.",
             "tools": list(definition.tools.values()),
+            "native_tools": definition.native_tools,
             "middleware": kept,
         }
 
-    def _tool(self, names: tuple[str, ...]) -> Tool[Any]:
+    def _tool(self, names: tuple[str, ...]) -> Tool:
         max_depth = self._max_depth
 
         async def task(ctx: ToolContext, task_name: str, instructions: str) -> Any:
@@ -120,7 +125,7 @@ class SubAgent(Middleware):
                     f"task {task_name!r} was not started: agents nest at most {max_depth} deep"
                 )
             try:
-                outcome: Outcome = await ctx.run_agent(task_name, instructions, max_depth=max_depth)
+                outcome = await ctx.run_agent(task_name, instructions, max_depth=max_depth)
             except UnderstudyError as error:  # the child could not begin
                 raise ToolFailed(f"task {task_name!r} failed: {error}") from error
             return result_of_agent(outcome, what=f"task {task_name!r}")

@@ -4,6 +4,21 @@ An agent takes any model of Pydantic AI, by its name or as an object. `ScriptedM
 """
 
 from understudy.models.model_names import resolve_model
-from understudy.models.scripted_model import ScriptedModel, ScriptedRequest, ScriptExhausted, call
+from understudy.models.scripted_model import (
+    ScriptedModel,
+    ScriptedPiece,
+    ScriptedReply,
+    ScriptedRequest,
+    ScriptExhausted,
+    call,
+)
 
-__all__ = ["ScriptExhausted", "ScriptedModel", "ScriptedRequest", "call", "resolve_model"]
+__all__ = [
+    "ScriptExhausted",
+    "ScriptedModel",
+    "ScriptedPiece",
+    "ScriptedReply",
+    "ScriptedRequest",
+    "call",
+    "resolve_model",
+]

@@ -7,52 +7,52 @@ never see each other's messages.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Annotated, Any, cast, overload
+from typing import Annotated, Any, ClassVar, cast, overload
 
 from pydantic import PlainSerializer, PlainValidator
 from pydantic_ai.messages import (
+    BinaryContent,
     ModelMessage,
     ModelMessagesTypeAdapter,
     ModelRequest,
     ModelResponse,
-    SystemPromptPart,
-    TextPart,
     ThinkingPart,
     ToolCallPart,
     ToolReturnPart,
     UserContent,
     UserPromptPart,
-    is_multi_modal_content,
     repair_messages,
 )
 
-from understudy._base.json_values import is_storable_text, read_json, reason, shown
+from understudy._base.json_values import check_text, read_json, reason, shown
 from understudy.errors import UsageError
+from understudy.models.plain_messages import is_plain, kind_of_thinking
 
 UserInput = str | Sequence[UserContent]
 """What a user may send: text, or a list of text, images, documents and the like."""
 
 MESSAGES_DEPTH = 140
 """How deep the data of messages may be nested; a record has some levels around them."""
-_ALWAYS_PLAIN = frozenset({TextPart, ThinkingPart, ToolCallPart})
-_NO_FILES = frozenset({str, int, float, bool, dict, type(None)})
-"""Types of content that hold no files, and that most tools return."""
 _UNSET_BUT_REQUIRED = {"instruction-delta": ("content", "id")}
 """By the kind of part, fields that may be None and have no default; otherwise only `content`."""
 
 
 class _Log:
-    """What views share: the messages, and the tool call ids that occur in them."""
+    """What views share: the messages, and what is known of them."""
 
-    __slots__ = ("borrows", "call_ids", "items")
+    __slots__ = ("borrows", "call_ids", "items", "kinds_of_thinking", "plain")
 
     def __init__(self, items: list[ModelMessage]) -> None:
-        self.items = items
-        self.borrows = 0
+        self.items: list[ModelMessage] = items
+        self.borrows: int = 0
         """The number of model calls that read the list now: meanwhile nothing is appended to it."""
+        self.plain = 0
+        """So many messages, from the first one on, are known to be plain."""
+        self.kinds_of_thinking: dict[Hashable, tuple[ModelResponse, ThinkingPart]] = {}
+        """Of each kind of thinking in the plain messages, one part and its message."""
         self.call_ids: set[str] = set()
         for message in items:
             self.note_call_ids(message)
@@ -63,23 +63,38 @@ class _Log:
                 if isinstance(part, ToolCallPart):
                     self.call_ids.add(part.tool_call_id)
 
+    def is_plain(self, length: int) -> bool:
+        """Whether the messages up to this number are plain. Looks at each of them once."""
+        for index in range(self.plain, length):
+            message = self.items[index]
+            if not is_plain(message, self.items[index - 1] if index else None):
+                return False
+            self.plain = index + 1
+            if isinstance(message, ModelResponse):
+                for part in message.parts:
+                    if isinstance(part, ThinkingPart) and part.content:
+                        self.kinds_of_thinking[kind_of_thinking(message, part)] = message, part
+        return True
+
 
 class Messages(Sequence[ModelMessage]):
     """A read-only view of a conversation."""
 
-    __slots__ = ("_length", "_log", "plain")
-
-    plain: bool
-    """Whether any model can be sent these messages without its `prepare_messages`.
-
-    That walks the whole history. Text and tool calls do not need it; files, system prompts in the
-    middle and the like do.
-    """
+    __slots__ = ("_length", "_log")
 
     def __init__(self, messages: Iterable[ModelMessage] = ()) -> None:
         self._log = _Log(list(messages))
         self._length = len(self._log.items)
-        self.plain = all(_is_plain(m, first=i == 0) for i, m in enumerate(self._log.items))
+
+    @property
+    def plain(self) -> bool:
+        """Whether each of these messages is sent as it is: see `plain_messages.is_plain`."""
+        return self._log.is_plain(self._length)
+
+    @property
+    def kinds_of_thinking(self) -> Collection[tuple[ModelResponse, ThinkingPart]]:
+        """Of each kind of thinking in plain messages, one part with its message."""
+        return self._log.kinds_of_thinking.values()
 
     def __len__(self) -> int:
         return self._length
@@ -106,7 +121,7 @@ class Messages(Sequence[ModelMessage]):
             return NotImplemented
         return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
 
-    __hash__ = None  # type: ignore[assignment]  # a view compares by content, as a list does
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # a view compares by content, as a list does
 
     def __repr__(self) -> str:
         return f"Messages({self[:]!r})"
@@ -116,13 +131,11 @@ class Messages(Sequence[ModelMessage]):
         log = self._log
         if len(log.items) != self._length or log.borrows:
             log = _Log(log.items[: self._length])
-        plain = self.plain
         for message in messages:
             log.items.append(message)
             log.note_call_ids(message)
-            plain = plain and _is_plain(message, first=self._length == 0)
         view = Messages.__new__(Messages)
-        view._log, view._length, view.plain = log, len(log.items), plain
+        view._log, view._length = log, len(log.items)
         return view
 
     def has_call_id(self, tool_call_id: str) -> bool:
@@ -174,28 +187,6 @@ class _Borrowed:
             )
 
 
-def _is_plain(message: ModelMessage, *, first: bool) -> bool:
-    for part in message.parts:
-        if type(part) in _ALWAYS_PLAIN:
-            continue
-        if isinstance(part, (UserPromptPart, ToolReturnPart)):
-            content = part.content
-            if isinstance(content, str) or not _holds_files(content):
-                continue
-            return False
-        if not (first and isinstance(part, SystemPromptPart)):
-            return False
-    return True
-
-
-def _holds_files(content: Any) -> bool:
-    if type(content) in _NO_FILES:
-        return False
-    if isinstance(content, (list, tuple)):
-        return any(not isinstance(item, str) and is_multi_modal_content(item) for item in content)
-    return is_multi_modal_content(content)
-
-
 def normalised(messages: Iterable[ModelMessage]) -> list[ModelMessage]:
     """An imported history, made valid for any provider.
 
@@ -244,30 +235,44 @@ def _checked_input(given: object) -> UserInput:
     if isinstance(given, str):
         if not given.strip():
             raise UsageError("The input is empty: say what the agent is to do")
-        _check_text(given)
+        check_text(given, what="The input")
         return given
     if isinstance(given, Sequence) and not isinstance(given, (bytes, bytearray)):
         if not any(not isinstance(item, str) or item.strip() for item in given):
             raise UsageError("The input is empty: say what the agent is to do")
-        for item in given:
-            if isinstance(item, str):
-                _check_text(item)
+        check_text(given, what="The input")
         try:
             UserPromptPart(given)
         except ValueError as error:
             raise UsageError(f"The input cannot be sent: {error}") from error
-        return list(given)
+        return cast("UserInput", as_read_back(list(given)))
     raise UsageError(
         f"The input must be text, or a list of text, images and the like, got {given!r}"
     )
 
 
-def _check_text(text: str) -> None:
-    if not is_storable_text(text):
-        raise UsageError(
-            "The input is not valid Unicode, as it holds half of a surrogate pair: decode its "
-            'bytes with errors="replace"'
-        )
+def as_read_back(content: Any) -> Any:
+    """The content of a result or prompt as it is after it was stored: the same before that.
+
+    Pydantic AI reads a picture back as a `BinaryImage`, and an item of a result that has the form
+    of a stored file as that file.
+    """
+    items = content if isinstance(content, list) else (content,)
+    if not any(
+        type(item) is BinaryContent or (type(item) is dict and item.get("kind") == "binary")
+        for item in items
+    ):
+        return content
+    read = [_file_read_back(item) for item in items]
+    return read if isinstance(content, list) else read[0]
+
+
+def _file_read_back(item: Any) -> Any:
+    if type(item) is BinaryContent:
+        return BinaryContent.narrow_type(item)
+    if type(item) is not dict or item.get("kind") != "binary":
+        return item
+    return _load_part(_dump_part(ToolReturnPart("", item, tool_call_id=""))).content
 
 
 def messages_to_dicts(messages: Iterable[ModelMessage]) -> list[dict[str, Any]]:
@@ -308,7 +313,7 @@ def _load_part(data: Any) -> Any:
     return messages_from_dicts([{"kind": "request", "parts": [data]}])[0].parts[0]
 
 
-def _dump_part(part: ToolReturnPart) -> dict[str, Any]:
+def _dump_part(part: ToolReturnPart | UserPromptPart) -> dict[str, Any]:
     dumped = messages_to_dicts([ModelRequest(parts=[part])])[0]["parts"][0]
     return cast("dict[str, Any]", dumped)
 
@@ -317,6 +322,6 @@ _load, _dump = PlainValidator(_load_message), PlainSerializer(_dump_message)
 StoredRequest = Annotated[ModelRequest, _load, _dump]
 StoredResponse = Annotated[ModelResponse, _load, _dump]
 StoredMessage = Annotated[ModelMessage, _load, _dump]
-StoredToolReturn = Annotated[
-    ToolReturnPart, PlainValidator(_load_part), PlainSerializer(_dump_part)
-]
+_load_one, _dump_one = PlainValidator(_load_part), PlainSerializer(_dump_part)
+StoredToolReturn = Annotated[ToolReturnPart, _load_one, _dump_one]
+StoredUserPrompt = Annotated[UserPromptPart, _load_one, _dump_one]

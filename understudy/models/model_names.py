@@ -30,16 +30,3 @@ def refresh_client(model: Model) -> None:
     `tests/test_contracts.py` fails when it changes.
     """
     model._refresh_http_client()
-
-
-def needs_preparation(model: Model) -> bool:
-    """Whether this model's `prepare_messages` changes even plain messages.
-
-    It does where the model limits the length of tool call ids, or may read special tokens in
-    content. Preparing walks the whole history, so it is skipped for other models.
-    """
-    profile = model.profile
-    return bool(
-        profile.get("may_tokenize_special_tokens_in_content", False)
-        or profile.get("tool_call_id_length")
-    )

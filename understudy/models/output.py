@@ -1,20 +1,38 @@
-"""An agent's final text as a value of a type, and its key in the agent's values."""
+"""An agent's final answer as a value of a type, and its key in the agent's values."""
 
 from __future__ import annotations
 
 import inspect
 import json
 import re
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import TypeAdapter, ValidationError
-from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError
+from pydantic.errors import (
+    PydanticInvalidForJsonSchema,
+    PydanticSchemaGenerationError,
+    PydanticUserError,
+)
+from pydantic_ai.exceptions import UserError
+from pydantic_ai.output import OutputObjectDefinition
+from pydantic_ai.tools import Tool as SchemaTool
 from pydantic_core import PydanticSerializationError
 
+from understudy._base.causes import cause_of
+from understudy._base.json_values import (
+    NotJsonError,
+    as_json,
+    check_text,
+    lost_number,
+    text_of,
+)
 from understudy.errors import UsageError
+from understudy.models.requirements import OutputMode
 
 _FENCED = re.compile(r"\s*```(?:json)?\s*\n(.*?)\n?\s*```\s*", re.DOTALL | re.IGNORECASE)
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+OUTPUT_TOOL = "final_result"
+"""The name of the tool by which a model gives its answer, with `output_mode="tool"`."""
 
 
 class InvalidOutput(Exception):
@@ -22,20 +40,24 @@ class InvalidOutput(Exception):
 
 
 class Output:
-    """How the final text of an agent's run is read, and where it is put.
+    """How the final answer of an agent's run is asked for and read, and where it is put.
 
     Args:
         key: of `state.values`, where the text or its value is put; None for nowhere.
         type: of the value, which Pydantic validates from the text as JSON. None and `str` take the
             text as it is.
+        mode: how the model is asked for such a value; None for by the instructions alone.
         agent: the agent's name, for errors.
 
     Raises:
-        UsageError: for a key that `{key}` cannot read, or a type without a JSON schema.
+        UsageError: for a key that `{key}` cannot read, a type without a JSON schema, or a mode that
+            there is not.
 
     """
 
-    def __init__(self, *, key: str | None, type: Any, agent: str) -> None:
+    def __init__(
+        self, *, key: str | None, type: Any, mode: OutputMode | None = None, agent: str
+    ) -> None:
         if key is not None and (not isinstance(key, str) or not _KEY.fullmatch(key)):
             raise UsageError(
                 f"Agent {agent!r}: `output_key` must be a name that {{key}} can read, made of "
@@ -43,10 +65,21 @@ class Output:
             )
         self.key = key
         self.type = type
+        self.mode = mode
         self._adapter: TypeAdapter[Any] | None = None
-        self.instructions = ""
+        self.instructions: str = ""
         """The instructions that describe the type, after all others; empty for text."""
+        if mode is not None and mode not in get_args(OutputMode):
+            raise UsageError(
+                f"Agent {agent!r}: `output_mode` must be 'tool', 'native' or 'prompted', got "
+                f"{mode!r}"
+            )
         if type is None or type is str:
+            if mode is not None:
+                raise UsageError(
+                    f"Agent {agent!r}: output_mode={mode!r} asks for a value of `output_type`: "
+                    "give a type other than str"
+                )
             return
         try:
             if inspect.isroutine(type):
@@ -56,6 +89,7 @@ class Output:
         except (
             PydanticSchemaGenerationError,
             PydanticInvalidForJsonSchema,
+            PydanticUserError,
             TypeError,
             NameError,
         ) as error:
@@ -63,6 +97,10 @@ class Output:
                 f"Agent {agent!r}: `output_type` must be a type that Pydantic can validate from "
                 f"JSON, such as a BaseModel, got {type!r} ({error})"
             ) from error
+        check_text(schema, what=f"Agent {agent!r}: the schema of `output_type` {type!r}")
+        if mode is not None:
+            self._form = _form_of(type, agent=agent)
+            return
         self.instructions = (
             "Your final answer is JSON that fits this schema, and nothing else, no Markdown "
             f"around it:\n{json.dumps(schema, ensure_ascii=False)}"
@@ -84,13 +122,34 @@ class Output:
         if adapter is None:
             return text
         fenced = _FENCED.fullmatch(text)
+        answer = fenced.group(1) if fenced else text
         try:
-            value = adapter.validate_json(fenced.group(1) if fenced else text)
-            return adapter.dump_python(value, mode="json")
+            if self.mode is None:
+                value = adapter.validate_json(answer)
+            else:
+                value = self._form.function_schema.validator.validate_json(answer)[_ANSWER]
+            plain = adapter.dump_python(value, mode="json")
+            stored = as_json(plain)
         except ValidationError as error:
-            raise InvalidOutput(_error_text(error)) from error
-        except PydanticSerializationError as error:
-            raise InvalidOutput(str(error)) from error
+            where = f"call the tool {OUTPUT_TOOL!r} with it\n" if self.mode == "tool" else ""
+            raise InvalidOutput(where + _error_text(error)) from error
+        except (PydanticSerializationError, NotJsonError) as error:
+            raise InvalidOutput(text_of(error)) from error
+        except Exception as error:  # of a validator of the type's own
+            raise InvalidOutput(f"answer: a validator raised {cause_of(error)}") from error
+        if lost_number(stored, plain):
+            raise InvalidOutput("answer: Numbers must be finite: NaN and infinity cannot be kept")
+        return stored
+
+    def object_definition(self) -> OutputObjectDefinition:
+        """The form of the answer for a model that is asked for it by its API or in a prompt."""
+        schema = dict(self._form.function_schema.json_schema)
+        if "$ref" in schema:  # of a type that holds itself: providers want the object at the top
+            name = str(schema.pop("$ref")).rpartition("/")[2]
+            schema = {**schema["$defs"][name], **schema}
+        description = schema.pop("description", None) or self._form.description
+        name = str(schema.get("title") or OUTPUT_TOOL)
+        return OutputObjectDefinition(json_schema=schema, name=name, description=description)
 
     def load(self, data: Any) -> Any:
         """The value from the JSON that `read` returned.
@@ -100,6 +159,23 @@ class Output:
 
         """
         return data if self._adapter is None else self._adapter.validate_python(data)
+
+
+_ANSWER = "response"
+"""The name of the value where its type is no object, which the top of an answer must be."""
+
+
+def _form_of(type: Any, *, agent: str) -> SchemaTool[Any]:
+    """The answer as the arguments of a tool, which Pydantic AI generates the schema of."""
+
+    def answer(response: Any) -> None:
+        raise AssertionError("the placeholder for the form of an answer was called")
+
+    answer.__annotations__ = {_ANSWER: type}
+    try:
+        return SchemaTool(answer, takes_ctx=False, name=OUTPUT_TOOL)
+    except (UserError, PydanticSchemaGenerationError) as error:
+        raise UsageError(f"Agent {agent!r}: `output_type`: {error}") from error
 
 
 def _error_text(error: ValidationError) -> str:

@@ -18,6 +18,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
+from pydantic_ai.native_tools import SUPPORTED_NATIVE_TOOLS, AbstractNativeTool
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
 
@@ -47,7 +48,8 @@ class ScriptedRequest:
     messages: tuple[ModelMessage, ...]
     instructions: str
     tools: tuple[str, ...]
-    """The names of the tools that were offered."""
+    """The names of the tools that it may call: none where `settings` say so by their `tool_choice`,
+    though all are in `parameters`."""
     settings: ModelSettings | None
     parameters: ModelRequestParameters = field(repr=False)
 
@@ -65,10 +67,13 @@ class ScriptExhausted(Exception):
     """The model got more requests than its script has replies."""
 
 
-_Piece = str | ScriptedCall | BaseException
-_Reply = (
-    _Piece | Sequence[_Piece] | ModelResponse | BaseException | Callable[[ScriptedRequest], Any]
+ScriptedPiece = str | ScriptedCall | BaseException
+"""A part of a scripted reply: text, a tool call, or an exception that breaks a stream there."""
+
+ScriptedReply = (
+    ScriptedPiece | Sequence[ScriptedPiece] | ModelResponse | Callable[[ScriptedRequest], Any]
 )
+"""One reply of a script; the function, plain or async, returns any of the others."""
 
 
 class ScriptedModel(Model):
@@ -86,18 +91,22 @@ class ScriptedModel(Model):
 
     def __init__(
         self,
-        replies: Iterable[_Reply] | Callable[[ScriptedRequest], Any],
+        replies: Iterable[ScriptedReply] | Callable[[ScriptedRequest], Any],
         *,
         name: str = "scripted",
         delta_size: int = 8,
     ) -> None:
-        super().__init__()
+        super().__init__(profile={"supports_json_schema_output": True})
         self._name = name
         self._answer_all = replies if callable(replies) else None
-        self._replies: list[_Reply] = [] if callable(replies) else list(replies)
+        self._replies: list[ScriptedReply] = [] if callable(replies) else list(replies)
         self._delta_size = delta_size
         self.requests: list[ScriptedRequest] = []
         """The requests so far, oldest first."""
+
+    @classmethod
+    def supported_native_tools(cls) -> frozenset[type[AbstractNativeTool]]:
+        return SUPPORTED_NATIVE_TOOLS
 
     @property
     def model_name(self) -> str:
@@ -140,7 +149,7 @@ class ScriptedModel(Model):
         request = ScriptedRequest(
             messages=tuple(messages),
             instructions="\n\n".join(p.content for p in parameters.instruction_parts or ()),
-            tools=tuple(tool.name for tool in parameters.function_tools),
+            tools=_callable_tools(parameters, settings),
             settings=settings,
             parameters=parameters,
         )
@@ -188,6 +197,16 @@ class ScriptedModel(Model):
             model_name=self._name,
         )
         return response, error
+
+
+def _callable_tools(
+    parameters: ModelRequestParameters, settings: ModelSettings | None
+) -> tuple[str, ...]:
+    choice = (settings or {}).get("tool_choice")
+    functions = [] if choice == "none" else [tool.name for tool in parameters.function_tools]
+    outputs = [tool.name for tool in parameters.output_tools]
+    names = (*functions, *outputs)
+    return tuple(name for name in names if not isinstance(choice, list) or name in choice)
 
 
 @dataclass

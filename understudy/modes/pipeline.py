@@ -11,8 +11,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from copy import deepcopy
 from dataclasses import replace
+from typing import Any, Generic
 
+from understudy._base.causes import cause_of
 from understudy._base.event_loops import is_cancelled
+from understudy._base.type_variables import DepsT, DepsT_contra
 from understudy.errors import JournalFailed, RecordRefused, StepFailed, UnderstudyError, UsageError
 from understudy.modes.steps.check_stop import (
     check_sources,
@@ -30,10 +33,11 @@ from understudy.state.records import Attempt, HooksRan, Once, RunEnded
 from understudy.stopping import StopSignal, StopSignals
 
 OUTCOMES = (Completed, Interrupted, Paused, Stopped, Failed)
-Step = Callable[[Run], Awaitable[Outcome | None]]
+Step = Callable[[Run[DepsT]], Awaitable[Outcome | None]]
+"""An async function of the run."""
 
 
-class Mode:
+class Mode(Generic[DepsT_contra]):
     """Named steps in reading order. `repr(mode)` prints the pipeline.
 
     Args:
@@ -45,8 +49,8 @@ class Mode:
 
     """
 
-    def __init__(self, steps: Iterable[Step], *, name: str | None = None) -> None:
-        self.steps = tuple(steps)
+    def __init__(self, steps: Iterable[Step[DepsT_contra]], *, name: str | None = None) -> None:
+        self.steps: tuple[Step[DepsT_contra], ...] = tuple(steps)
         self._name = name or type(self).__name__
         if not self.steps:
             raise UsageError(f"Mode {self.name!r} has no steps: give at least one")
@@ -78,24 +82,30 @@ class Mode:
     def __repr__(self) -> str:
         return f"{self.name}({' → '.join(self.step_names)})"
 
-    def replacing(self, name: str, step: Step) -> Mode:
+    def replacing(self: Mode[DepsT], name: str, step: Step[DepsT]) -> Mode[DepsT]:
         """A mode with `step` in place of the step `name`."""
         index = self._index(name)
         return self._with((*self.steps[:index], step, *self.steps[index + 1 :]))
 
-    def inserting(self, *, step: Step, after: str | None = None, before: str | None = None) -> Mode:
+    def inserting(
+        self: Mode[DepsT],
+        *,
+        step: Step[DepsT],
+        after: str | None = None,
+        before: str | None = None,
+    ) -> Mode[DepsT]:
         """A mode with `step` directly after, or directly before, the step of that name."""
         if (after is None) is (before is None):
             raise UsageError("inserting(step=...) takes exactly one of after= and before=")
         index = self._index(after) + 1 if after is not None else self._index(before or "")
         return self._with((*self.steps[:index], step, *self.steps[index:]))
 
-    def without(self, name: str) -> Mode:
+    def without(self, name: str) -> Mode[DepsT_contra]:
         """A mode without the step `name`."""
         index = self._index(name)
         return self._with((*self.steps[:index], *self.steps[index + 1 :]))
 
-    def _with(self, steps: tuple[Step, ...]) -> Mode:
+    def _with(self, steps: tuple[Step[DepsT], ...]) -> Mode[DepsT]:
         return Mode(steps, name=self.name)
 
     def _index(self, name: str) -> int:
@@ -111,7 +121,7 @@ def _is_async(step: object) -> bool:
     )
 
 
-def _name_of(step: Step) -> str:
+def _name_of(step: Step[Any]) -> str:
     return getattr(step, "__name__", type(step).__name__)
 
 
@@ -250,7 +260,7 @@ async def _call_on_resume(run: Run) -> None:
 def _step_error(step: Step, error: BaseException) -> UnderstudyError:
     if isinstance(error, UnderstudyError):
         return error
-    failure = StepFailed(step=_name_of(step), cause=f"{type(error).__name__}: {error}")
+    failure = StepFailed(step=_name_of(step), cause=cause_of(error))
     failure.__cause__ = error
     return failure
 
@@ -265,9 +275,11 @@ async def _finish(run: Run, outcome: Outcome) -> Outcome:
         run.keep_time()
     if isinstance(outcome, (Completed, Stopped, Failed)):
         outcome = await _end(run, outcome)
-    await run.durable()
-    run.closed = True  # from here on `_accepts_late_result` and `Run.signal` refuse
+    # The state before the wait: what others record meanwhile is in a later commit
+    # (test_an_outcome_tells_nothing_that_was_recorded_while_it_waited).
     state = run.state.copied()
+    run.closed = True  # from here on `_accepts_late_result` and `Run.signal` refuse
+    await run.durable()
     return replace(outcome, state=state, usage=state.usage)
 
 

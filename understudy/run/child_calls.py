@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from understudy._base.causes import cause_of
 from understudy.errors import UsageError
-from understudy.models.messages import user_message
+from understudy.models.messages import UserInput, user_message
 from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Paused, Stopped
 from understudy.run.definition import AgentDefinition, ChildAgent
 from understudy.run.run import AttemptEnded, Run, RunningChildren
@@ -22,7 +23,9 @@ class ChildSuspended(BaseException):
     """
 
 
-def make_run_agent(run: Run, call: Call) -> Callable[[Any, Any, int], Coroutine[Any, Any, Outcome]]:
+def make_run_agent(
+    run: Run, call: Call
+) -> Callable[[Any, UserInput, int], Coroutine[Any, Any, Completed | Failed | Stopped]]:
     """The function behind `ctx.run_agent` of this call.
 
     The n-th agent of a call has the same key each time that the call runs. So a call that runs
@@ -30,7 +33,9 @@ def make_run_agent(run: Run, call: Call) -> Callable[[Any, Any, int], Coroutine[
     """
     count = 0
 
-    async def run_agent(agent: Any, input: Any, max_depth: int) -> Outcome:
+    async def run_agent(
+        agent: Any, input: UserInput, max_depth: int
+    ) -> Completed | Failed | Stopped:
         nonlocal count
         child = _child(run, agent)
         key = call.key if count == 0 else f"{call.key}+{count}"
@@ -71,6 +76,8 @@ def result_of_agent(outcome: Outcome, *, what: str) -> Any:
 
     """
     match outcome:
+        case Completed(tool_result=None, text=text, finish_reason="length"):
+            return f"{text}\n[{what} was cut off here by its length limit]"
         case Completed(tool_result=None, text=text):
             return text
         case Completed(tool_result=result) if result is not None and not result.is_error:
@@ -78,7 +85,7 @@ def result_of_agent(outcome: Outcome, *, what: str) -> Any:
         case Completed(tool_result=result) if result is not None:
             raise ToolFailed(f"{what} ended by an error of {result.tool_name!r}: {result.content}")
         case Failed(error=error):
-            raise ToolFailed(f"{what} failed: {type(error).__name__}: {error}")
+            raise ToolFailed(f"{what} failed: {cause_of(error)}")
         case Stopped():
             raise ToolFailed(f"{what} was not finished. {outcome.explain()}")
         case _:

@@ -8,15 +8,20 @@ from typing import Any, Literal, Protocol
 
 from pydantic import BaseModel
 from pydantic_ai.models import Model
+from pydantic_ai.native_tools import AbstractNativeTool
 from pydantic_ai.settings import ModelSettings
 from tenacity import AsyncRetrying
 
 from understudy._base.json_values import digest
 from understudy.models.output import Output
+from understudy.models.requirements import Requirements
 from understudy.run.cancellation import CancellationSource
 from understudy.run.hooks import Hooks
 from understudy.run.instructions import Instructions
 from understudy.tools import Tool
+
+EarlyStopping = Literal["force", "generate"]
+"""What happens when a run is at its maximum of model calls: it fails, or answers once more."""
 
 PauseWhen = Callable[[], bool | str | Awaitable[bool | str | None] | None]
 """Called after each model reply: True, or a reason, pauses the run."""
@@ -62,6 +67,7 @@ class ChildAgent:
     definition: AgentDefinition
     until_tool: tuple[str, ...] | None = None
     require_tool_success: bool = False
+    force: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -77,7 +83,7 @@ class AgentDefinition:
     description: str = ""
     instructions: tuple[Instructions, ...] = ()
     """The agent's own, then each middleware's in stack order."""
-    tools: Mapping[str, Tool[Any]] = field(default_factory=dict)
+    tools: Mapping[str, Tool] = field(default_factory=dict)
     middleware: tuple[Any, ...] = ()
     gates: tuple[Gate, ...] = ()
     """Those of the middleware that request approvals."""
@@ -90,7 +96,7 @@ class AgentDefinition:
     """The `state_schema` of each middleware that has one, by the middleware's name."""
     mode: Pipeline
     max_runs: int = 50
-    early_stopping: str = "force"
+    early_stopping: EarlyStopping = "force"
     early_stopping_prompt: str | None = None
     """The user message that asks for the last answer; None for the default."""
     max_overrides: int = 3
@@ -100,6 +106,10 @@ class AgentDefinition:
     pause_when: PauseWhen | None = None
     output: Output | None = None
     """How the final text is parsed, and under which key it is stored; None for plain text."""
+    output_tool: Tool[Any] | None = None
+    """The one of `tools` by which the model gives its final answer; None for by text."""
+    native_tools: tuple[AbstractNativeTool, ...] = ()
+    """Tools that the provider runs."""
     include_contents: Literal["default", "none"] = "default"
     idle_timeout: float | Literal["runtime"] | None = "runtime"
     """Seconds after which a `Runtime` passivates the idle agent; None = never."""
@@ -124,6 +134,12 @@ class AgentDefinition:
         return f"{self.mode.name}({', '.join(names)})" if names else None
 
     @property
+    def requirements(self) -> Requirements:
+        """What its models must support."""
+        mode = self.output.mode if self.output is not None else None
+        return Requirements(mode, self.native_tools)
+
+    @property
     def fingerprint(self) -> str:
         """A digest of what a run depends on, recorded with each run so that a change shows."""
         return digest(
@@ -133,5 +149,6 @@ class AgentDefinition:
                 [type(m).__qualname__ for m in self.middleware],
                 list(self.mode.step_names),
                 *([self.workflow] if self.workflow is not None else ()),
+                *self.requirements.fingerprints,
             ]
         )

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from understudy._base.causes import cause_of
 from understudy._base.event_loops import is_cancelled
 from understudy._base.worker_threads import WorkerThreads
 from understudy.errors import JournalFailed, MiddlewareError
@@ -60,9 +61,7 @@ class Hook:
 
     def failure(self, error: BaseException) -> MiddlewareError:
         """The error to report when this hook raised `error`."""
-        failure = MiddlewareError(
-            middleware=self.middleware, hook=self.name, cause=f"{type(error).__name__}: {error}"
-        )
+        failure = MiddlewareError(middleware=self.middleware, hook=self.name, cause=cause_of(error))
         failure.__cause__ = error
         return failure
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from understudy._base.json_values import check_text
 from understudy.errors import MissingValue, UsageError
 from understudy.state.agent_state import AgentState
 
@@ -29,6 +30,7 @@ def check_instructions(given: object, *, agent: str) -> None:
             f"Agent {agent!r}: `instructions` must be a text or a function of the state, got "
             f"{given!r}"
         )
+    check_text(given, what=f"Agent {agent!r}: the text of `instructions`")
     for match in _TOKEN.finditer(given):
         if match.group() in ("{", "}"):
             raise UsageError(
@@ -42,11 +44,14 @@ async def render(given: Instructions, state: AgentState, *, agent: str) -> str:
 
     Raises:
         MissingValue: if the text reads a key that is not in the values.
+        UsageError: if what a function returned is not valid Unicode.
 
     """
     if callable(given):
-        text = given(state)
-        return await text if inspect.isawaitable(text) else text
+        made = given(state)
+        text = await made if inspect.isawaitable(made) else made
+        check_text(text, what=f"Agent {agent!r}: what the function of `instructions` returned")
+        return text
     if "{" not in given and "}" not in given:
         return given
     return _TOKEN.sub(lambda match: _replaced(match, state.values, agent), given)

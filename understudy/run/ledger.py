@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Protocol, runtime_checkable
 
-from understudy.errors import JournalFailed
+from understudy._base.clock import Clock, SystemClock
+from understudy._base.event_loops import call_on
+from understudy._base.json_values import shown
+from understudy.errors import JournalFailed, RecordRefused
 from understudy.events import Event, events_of
 from understudy.journal.codec import check_storable
 from understudy.journal.contracts import Journal
 from understudy.state.agent_state import AgentState
 from understudy.state.fold import apply
-from understudy.state.records import ChildRecord, Record, Snapshot
+from understudy.state.records import ChildRecord, Record, Snapshot, stamp
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 Listener = Callable[[Event], None]
 FactListener = Callable[[int, Record], None]
@@ -29,6 +34,13 @@ class _ChecksOwner(Protocol):
 
 
 @runtime_checkable
+class _WaitsForOwner(Protocol):
+    """An optional part of a journal: its lease may run out and be renewed."""
+
+    async def wait_for_owner(self) -> None: ...
+
+
+@runtime_checkable
 class _ChecksRecords(Protocol):
     """An optional part of a journal: it refuses some records, because of their size say."""
 
@@ -40,25 +52,34 @@ class Ledger:
 
     Without a journal, records are only folded into the state. With one, it waits until they are
     durable (see `durable`), and listeners are notified only then: nothing visible precedes its
-    commit (`test_nothing_is_visible_before_its_commit`).
+    commit (`test_nothing_is_visible_before_its_commit`). An event without a record is visible, too:
+    it waits for the records before it, so there is one order of both.
+
+    With a listener, it is created on the event loop that it is used on.
     """
 
     __slots__ = (
         "_agent_path",
+        "_clock",
         "_count",
+        "_failure",
         "_journal",
         "_journal_checks",
         "_listener",
+        "_loop",
         "_on_fact",
         "_owner_check",
         "_state",
         "_unreported",
         "epoch",
+        "on_fence",
         "outlives_run",
     )
 
     epoch: int
     """The epoch that it writes under; 0 where no other host could write."""
+    on_fence: tuple[Callable[[], None], ...]
+    """Called right before it is fenced: they record what the next ledger must know."""
     outlives_run: bool | None
     """Whether an actor keeps it between runs: True while the agent is in memory, then False.
 
@@ -73,6 +94,7 @@ class Ledger:
         agent_path: tuple[str, ...] = (),
         listener: Listener | None = None,
         on_fact: FactListener | None = None,
+        clock: Clock | None = None,
         last_seq: int = 0,
         epoch: int = 0,
     ) -> None:
@@ -80,15 +102,22 @@ class Ledger:
         self._journal = journal
         self._owner_check = journal if isinstance(journal, _ChecksOwner) else None
         self._journal_checks = isinstance(journal, _ChecksRecords)
+        self._clock = clock or SystemClock()
         self._agent_path = agent_path
         self._listener = listener
         self._on_fact = on_fact
         if on_fact is None and listener is not None:
             self._on_fact = self._emit_events
-        # Facts that `on_fact` was not called with yet. An empty deque would take 0.7 KB.
-        self._unreported: list[tuple[int, Record]] = []
+        self._loop = asyncio.get_running_loop() if listener is not None else None
+        # Records that `on_fact` was not called with yet, and the events that were emitted after
+        # them, with the number of the record. An empty deque would take 0.7 KB.
+        self._unreported: list[tuple[int, Record | None, Event | None]] = []
         self._count = last_seq
+        # Raised by every later call. A tool or hook may catch it, but nothing is recorded after it
+        # (test_nothing_is_recorded_after_the_journal_has_failed_whoever_catches_it).
+        self._failure: JournalFailed | None = None
         self.epoch = epoch
+        self.on_fence = ()
         self.outlives_run = None
 
     @property
@@ -114,12 +143,44 @@ class Ledger:
     def open(self, *, fresh: bool) -> None:
         """Begin to write. Unless the state is fresh, the journal begins with a snapshot of it."""
         if self._journal is not None and not fresh:
-            self._append((Snapshot(state=self.state.to_dict()),))
+            snapshot = Snapshot(state=self.state.to_dict(), at=self._clock.now())
+            self._append((snapshot,))
+
+    def fence(self, error: JournalFailed) -> None:
+        """Raise this error from every later call: a ledger of a later epoch takes its place.
+
+        What is recorded by now becomes durable, and is reported. No other event is emitted.
+        """
+        for call in self.on_fence:
+            with suppress(JournalFailed):
+                call()
+        self._failure, self._listener = error, None
+
+    def check_fence(self) -> None:
+        """Raise the error by which it was fenced, or by which its journal failed, if it did."""
+        if self._failure is not None:
+            raise self._failure
 
     def check_owner(self) -> None:
-        """Raise `Fenced` where another host may own the agent by now."""
+        """Raise `Fenced` where another host, or a later ledger, may own the agent by now."""
+        self.check_fence()
         if self._owner_check is not None:
-            self._owner_check.check_owner()
+            try:
+                self._owner_check.check_owner()
+            except JournalFailed as error:
+                if not isinstance(self._journal, _WaitsForOwner):
+                    self._failure = error
+                raise
+
+    async def wait_for_owner(self) -> None:
+        """Wait while the lease has run out and may still be renewed; then as `check_owner`."""
+        if isinstance(self._journal, _WaitsForOwner):
+            try:
+                await self._journal.wait_for_owner()
+            except JournalFailed as error:
+                self._failure = error
+                raise
+        self.check_owner()
 
     def check(self, record: Record, *, spare: int = 0) -> None:
         """Raise `RecordRefused` if the journal could not keep it with `spare` bytes added."""
@@ -134,9 +195,16 @@ class Ledger:
 
         Raises:
             RecordRefused: if one of them cannot be stored; none is recorded then.
+            JournalFailed: if the journal fails, or failed before.
 
         """
+        if self._failure is not None:
+            raise self._failure
         journal = self._journal
+        if journal is not None or self._on_fact is not None:  # else nothing keeps a record
+            now = self._clock.now()
+            for record in records:
+                stamp(record, now)
         if not self._journal_checks:
             for record in records:
                 check_storable(record)
@@ -149,12 +217,14 @@ class Ledger:
             return
         for record in records:
             self._count += 1
-            self._unreported.append((self._count, record))
+            self._unreported.append((self._count, record, None))
         if journal is None or not journal.has_unflushed:
             self.tell_until(self._count)
 
     async def durable(self) -> None:
         """Wait until all facts recorded so far are durable, and report them."""
+        if self._failure is not None:
+            raise self._failure
         # Race: other tasks (sibling calls, hooks) may record during the wait. Those records are not
         # durable when it ends, so the number up to which records are reported is read before it
         # (test_a_fact_recorded_while_others_become_durable_is_not_reported_with_them).
@@ -162,22 +232,43 @@ class Ledger:
         if journal is not None and journal.has_unflushed:
             try:
                 await journal.durable()
-            except JournalFailed:
+            except JournalFailed as error:
+                self._failure = error
                 raise
             except Exception as error:
-                raise JournalFailed(f"The journal could not keep a record: {error!r}") from error
+                what = f"The journal could not keep a record: {shown(error)}"
+                self._failure = JournalFailed(what)
+                raise self._failure from error
         if self._unreported:
             self.tell_until(count)
 
     def tell_until(self, seq: int) -> None:
-        """Report the records up to this number to `on_fact`: they are durable."""
+        """Report the records up to this number, which are durable, and the events after them."""
         unreported = self._unreported
         while unreported and unreported[0][0] <= seq:
-            assert self._on_fact is not None, "without a listener there is nothing to report"
-            self._on_fact(*unreported.pop(0))
+            number, record, event = unreported.pop(0)
+            if event is not None:
+                self._tell_listener(event)
+            elif record is not None:
+                assert self._on_fact is not None, "without a listener there is nothing to report"
+                self._on_fact(number, record)
 
     def emit(self, event: Event) -> None:
-        """Emit an event without a record. A listener that raises is removed; the run goes on."""
+        """Emit an event without a record, after those of all records so far. From any thread."""
+        if self._loop is not None:
+            call_on(self._loop, self._emit_in_order, event)
+
+    def _emit_in_order(self, event: Event) -> None:
+        # Race: the next turn begins while the results of this one are committed. What it emits
+        # would come before their events
+        # (test_a_subscription_gets_the_events_in_the_order_of_a_stream).
+        if self._unreported:
+            self._unreported.append((self._count, None, event))
+        else:
+            self._tell_listener(event)
+
+    def _tell_listener(self, event: Event) -> None:
+        """Call the listener. One that raises is removed; the run goes on."""
         if self._listener is not None:
             try:
                 self._listener(event)
@@ -187,16 +278,20 @@ class Ledger:
 
     def _emit_events(self, _seq: int, record: Record) -> None:
         for event in events_of(record, self._agent_path):
-            self.emit(event)
+            self._tell_listener(event)
 
     def _append(self, records: tuple[Record, ...]) -> None:
         assert self._journal is not None, "only called where there is a journal"
         try:
             self._journal.append(records)
-        except JournalFailed:
+        except RecordRefused:
+            raise
+        except JournalFailed as error:
+            self._failure = error
             raise
         except Exception as error:
-            raise JournalFailed(f"The journal refused a record: {error!r}") from error
+            self._failure = JournalFailed(f"The journal refused a record: {shown(error)}")
+            raise self._failure from error
 
 
 class ChildLedger(Ledger):
@@ -231,12 +326,20 @@ class ChildLedger(Ledger):
             *(ChildRecord(child=self._child, name=self._name, record=record) for record in records)
         )
 
+    def check(self, record: Record, *, spare: int = 0) -> None:
+        self._parent.check(
+            ChildRecord(child=self._child, name=self._name, record=record), spare=spare
+        )
+
     @property
     def has_unflushed(self) -> bool:
         return self._parent.has_unflushed
 
     def check_owner(self) -> None:
         self._parent.check_owner()
+
+    async def wait_for_owner(self) -> None:
+        await self._parent.wait_for_owner()
 
     async def durable(self) -> None:
         await self._parent.durable()

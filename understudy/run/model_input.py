@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic_ai.messages import InstructionPart, ModelMessage
 from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.native_tools import AbstractNativeTool
 from pydantic_ai.settings import ModelSettings
 
 from understudy.tools import Tool
@@ -19,8 +20,10 @@ class ModelInput:
 
     messages: Sequence[ModelMessage]
     instructions: str
-    tools: tuple[Tool[Any], ...]
+    tools: tuple[Tool, ...]
     settings: ModelSettings | None
+    native_tools: tuple[AbstractNativeTool, ...] = ()
+    """Tools that the provider runs."""
 
     def replace(self, **changes: Any) -> ModelInput:
         """A copy with some fields changed."""
@@ -30,5 +33,7 @@ class ModelInput:
         """The tools and instructions in the form that Pydantic AI's models take."""
         parts = [InstructionPart(content=self.instructions)] if self.instructions else []
         return ModelRequestParameters(
-            function_tools=[tool.definition for tool in self.tools], instruction_parts=parts
+            function_tools=[tool.definition for tool in self.tools],
+            native_tools=list(self.native_tools),
+            instruction_parts=parts,
         )

@@ -8,7 +8,7 @@ import contextlib
 import contextvars
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Iterator
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol
 
 from pydantic_ai.messages import ModelMessage, ModelRequest
 from pydantic_ai.models import Model, ModelRequestParameters
@@ -16,7 +16,8 @@ from pydantic_ai.usage import RunUsage
 
 from understudy._base.clock import Clock, NewId
 from understudy._base.event_loops import call_on
-from understudy._base.json_values import checked_json
+from understudy._base.json_values import checked_json, checked_text
+from understudy._base.type_variables import DepsT_co
 from understudy._base.worker_threads import WorkerThreads
 from understudy.errors import UnderstudyError, UsageError
 from understudy.events import Event
@@ -35,10 +36,12 @@ from understudy.run.definition import AgentDefinition, ChildAgent, Gate, PauseWh
 from understudy.run.hooks import in_hook
 from understudy.run.ledger import Ledger
 from understudy.run.model_input import ModelInput
+from understudy.state.agent_state import AgentState
 from understudy.state.continuation import continuation_of
 from understudy.state.records import HistoryReplaced, Once, Override, Record, Signalled, TimeSpent
 from understudy.state.run_state import RunState
 from understudy.stopping import ExecutionContinuation, StopSignal, StopSignals
+from understudy.tools import Tool
 
 inside_run: contextvars.ContextVar[Run | None] = contextvars.ContextVar("inside_run", default=None)
 """Set while a pipeline runs, so in tools, hooks and models too: `resume` is refused there."""
@@ -124,8 +127,11 @@ class ChildRunner(Protocol):
         """End this child, whose pipeline does not run now, as stopped."""
 
 
-class Run:
-    """One attempt at a run, as steps and hooks see it."""
+class Run(Generic[DepsT_co]):
+    """One attempt at a run, as steps and hooks see it.
+
+    `Run[Db]` says of which type the `deps` are.
+    """
 
     def __init__(
         self,
@@ -145,11 +151,12 @@ class Run:
         children: ChildRunner | None = None,
         is_to_end_attempt: Callable[[], bool] | None = None,
         pause_requested: Callable[[], str | None] | None = None,
+        abandon_later: Callable[[], asyncio.Task[None]] | None = None,
         cancellation: tuple[CancellationSource, ...] = (),
     ) -> None:
         self.definition = definition
         self.ledger = ledger
-        self.state = ledger.state
+        self.state: AgentState = ledger.state
         """The agent's state, to read: one object for the whole attempt, changed by each record."""
         self.models = models
         """The agent's model, then its fallbacks."""
@@ -158,7 +165,7 @@ class Run:
         self.threads = threads
         self.agent_id = agent_id
         self.agent_path = agent_path
-        self.deps = deps
+        self.deps: DepsT_co = deps
         self.pause_when = pause_when
         self._streaming = streaming
         self.parent = parent
@@ -175,6 +182,12 @@ class Run:
         """Called before each step: True ends this attempt, and leaves the run open."""
         self.pause_requested = pause_requested
         """Called where `pause_when` is: a reason to pause that the runtime has now, or None."""
+        self.abandon_later = abandon_later
+        """Called where code of the attempt was cancelled and is waited for.
+
+        Unless the task that it returns is cancelled in time, the runtime gives the attempt up. None
+        where it runs in a task of the caller's, which waits as long as that code goes on.
+        """
         above = parent.cancellation if parent is not None else ()
         sources = (*above, *definition.cancellation, *cancellation)
         self.cancellation: tuple[CancellationSource, ...] = tuple(
@@ -183,12 +196,14 @@ class Run:
         """Called at the start and before each step; those of the agents above included."""
         self.in_model_call = False
         """The next turn has begun: what a hook signals now counts after it."""
-        self.timed = False
+        self.timed: bool = False
         """Whether the time spent is recorded: only where a deadline or a middleware limits it."""
-        self._seconds_recorded_at = clock.monotonic()
+        self._seconds_recorded_at = clock.monotonic()  # the pipeline begins right after
         self._loop = asyncio.get_running_loop()
         self._attempt_begun = False
-        self.tools = tuple(definition.tools.values())
+        self.tools: tuple[Tool, ...] = tuple(
+            tool for tool in definition.tools.values() if tool is not definition.output_tool
+        )
         self.parameters: tuple[ModelInput, ModelRequestParameters] | None = None
         """The last model request and its parameters, to reuse while these do not change."""
         self.live_values: dict[str, Any] = {}
@@ -275,9 +290,10 @@ class Run:
             function: plain or async; its return value must be JSON-able.
 
         Raises:
-            UsageError: if the return value cannot be stored.
+            UsageError: if the key or the return value cannot be stored.
 
         """
+        checked_text(key, what="run.once: `key`")
         # Race: hooks of two tool calls run at the same time and use one key. The second waits for
         # the first, and tries itself if that one failed
         # (test_once_runs_a_side_effect_once_for_hooks_that_run_at_the_same_time).
@@ -310,7 +326,7 @@ class Run:
 
         Args:
             signal: why. Give it a `source`: signals with one source count as one guard.
-            answer: let the model answer once more, without tools, before the run ends, as
+            answer: let the model answer once more, without a tool, before the run ends, as
                 `early_stopping="generate"` does. Another signal without `answer` takes precedence.
 
         Raises:
@@ -334,9 +350,12 @@ class Run:
             source: who requests it, for the record.
 
         Raises:
-            UsageError: when the run is over.
+            UsageError: when the run is over, or for a text that cannot be stored.
 
         """
+        for what, text in (("prompt", prompt), ("source", source)):
+            if text is not None:
+                checked_text(text, what=f"run.request_continuation: `{what}`", may_be_empty=True)
         self._record_for_next_step(lambda turn: Override(turn=turn, source=source, prompt=prompt))
 
     def escalate(self) -> None:
@@ -344,7 +363,9 @@ class Run:
 
         For steps and hooks; tools return `ToolResult(escalate=True)`. Without a loop around it
         nothing follows. In a hook of a `Loop` itself, such as `on_message`, it ends that loop after
-        the agent that runs now.
+        the agent that runs now. In one of a `Sequential` or `Parallel` inside a loop, such as
+        `on_run_start`, no further agent of it runs: a `Sequential` ends after the agent that runs
+        now, a `Parallel` whose agents have begun when all of them are done.
 
         Raises:
             UsageError: when the run is over.
@@ -420,7 +441,6 @@ class Run:
         self._attempt_begun = True
         limited = self.definition.hooks.keeps_time or self.current.deadline is not None
         self.timed = limited or (self.parent is not None and self.parent.timed)
-        self._seconds_recorded_at = self.clock.monotonic()
 
     def keep_time(self) -> None:
         """Record the time spent so far. For steps, where the run is `timed`.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from understudy._base.json_values import checked_json, digest
+from understudy._base.json_values import checked_json, checked_text, digest
 from understudy._base.request_timing import OnExpiry, RequestTiming, request_timing
 from understudy.events import ToolEmitted
 from understudy.interrupts import (
@@ -53,7 +53,7 @@ class ToolCall:
 
     key: str
     """`run.turn.index`: the same each time that this call runs."""
-    tool: Tool[Any]
+    tool: Tool
     tool_call_id: str
     arguments: dict[str, Any]
     """Canonical: validated, with defaults filled in, as JSON data."""
@@ -106,6 +106,8 @@ class ToolCall:
                 that cannot be stored.
 
         """
+        checked_text(kind, what="request(kind=...)")
+        checked_text(source, what="request(source=...)", may_be_empty=True)
         run = self.run
         now: datetime = run.clock.now()
         timing = timing or request_timing(

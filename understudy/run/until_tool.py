@@ -8,7 +8,7 @@ from typing import Any
 from understudy.errors import UsageError
 from understudy.tools import Tool
 
-UntilTool = str | Tool[Any] | Callable[..., Any] | Sequence[str | Tool[Any] | Callable[..., Any]]
+UntilTool = str | Callable[..., Any] | Sequence[str | Callable[..., Any]]
 """One tool or several, each by name or as the tool itself."""
 
 
@@ -35,7 +35,18 @@ def refuse_both(until_tool: object, until_tool_success: object) -> None:
         )
 
 
-def check_known(names: Sequence[str], tools: Mapping[str, Tool[Any]], *, agent: str) -> None:
+def check_force(force: object, names: Sequence[str] | None, *, agent: str) -> None:
+    """Raise a `UsageError` if there is no until tool that could be forced."""
+    if not isinstance(force, bool):
+        raise UsageError(f"Agent {agent!r}: `force` must be True or False, got {force!r}")
+    if force and names is None:
+        raise UsageError(
+            f"Agent {agent!r}: force=True makes the model call the until tool: give until_tool or "
+            "until_tool_success"
+        )
+
+
+def check_known(names: Sequence[str], tools: Mapping[str, Tool], *, agent: str) -> None:
     """Raise a `UsageError` for a name that is not a tool of the agent."""
     for name in names:
         if name not in tools:

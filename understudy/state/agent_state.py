@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from types import MappingProxyType
-from typing import Any, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_ai.messages import ModelMessage
@@ -103,7 +103,10 @@ class AgentState:
     decisions: list[DecisionRecord]
     """The audit: all decisions, oldest first."""
     sticky: dict[str, Sticky]
-    """Decisions with `always=True`, by tool name; by `agent/tool` in a workflow."""
+    """Decisions with `always=True`, by tool name; by `agent/tool` in a workflow.
+
+    Those of an agent that runs now are in its own state.
+    """
     doubts: dict[str, DoubtfulCall]
     """Calls whose outcome is unknown, by call key."""
     queue: dict[str, QueuedMessage]
@@ -200,6 +203,21 @@ class AgentState:
             yield from child.tree
 
     @property
+    def sticky_in_tree(self) -> dict[str, Sticky]:
+        """The sticky decisions of this agent and of all that it runs now, by `agent/.../tool`."""
+        found = dict(self.sticky)
+        for child in self.children.values():
+            if child.run is not None:
+                for name, sticky in child.sticky_in_tree.items():
+                    found[f"{child.run.agent}/{name}"] = sticky
+        return found
+
+    @property
+    def doubts_in_tree(self) -> dict[str, DoubtfulCall]:
+        """The calls in doubt of this agent and of all that it runs now, by call key."""
+        return {key: doubt for state in self.tree for key, doubt in state.doubts.items()}
+
+    @property
     def pause(self) -> str | None:
         """Why the run, or one inside it, is paused; None of a halted run, which has a request."""
         if self.run is not None and self.run.halt is not None:
@@ -260,7 +278,7 @@ class AgentState:
             return NotImplemented
         return self.to_dict() == other.to_dict()
 
-    __hash__ = None  # type: ignore[assignment]  # compared by content
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # compared by content
 
     def __repr__(self) -> str:
         run = "no run" if self.run is None else f"run {self.run.run_id!r}"

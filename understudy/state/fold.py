@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
-from pydantic_ai.messages import ModelRequest, ToolReturnPart
+from pydantic_ai.messages import ModelRequest, ModelRequestPart, ToolReturnPart, UserPromptPart
 
 from understudy.errors import UsageError
 from understudy.interrupts import DecisionRecord, DoubtfulCall, Sticky
@@ -141,6 +141,7 @@ def _run_started(state: AgentState, record: r.RunStarted) -> None:
         agent=record.agent,
         until_tool=record.until_tool,
         require_tool_success=record.require_tool_success,
+        forced=record.forced,
         max_runs=record.max_runs,
         early_stopping=record.early_stopping,
         fingerprint=record.fingerprint,
@@ -226,6 +227,10 @@ def _reply(state: AgentState, record: r.Reply) -> None:
     run.model_calls += 1
     run.usage.incr(response.usage)
     run.usage.requests += 1
+    for attempt in response.failed_attempts or ():
+        if attempt.usage is not None:
+            run.usage.incr(attempt.usage)
+            run.usage.requests += 1
     state.messages = state.messages.appending(response)
 
 
@@ -298,7 +303,7 @@ def _decided(state: AgentState, record: r.Decided) -> None:
 def _revoked(state: AgentState, record: r.Revoked) -> None:
     state.sticky.pop(record.tool_name, None)
     agent, _, inner = record.tool_name.partition("/")
-    for child in state.agents.values() if inner else ():
+    for child in state.children.values() if inner else ():
         if child.run is not None and child.run.agent == agent:
             _revoked(child, r.Revoked(tool_name=inner))
 
@@ -383,13 +388,14 @@ def _last_arguments(call: Call) -> dict[str, Any]:
 
 
 def _settled(state: AgentState, record: r.Settled) -> None:
-    state.doubts.pop(record.call_key, None)
+    for each in state.tree:
+        each.doubts.pop(record.call_key, None)
 
 
 def _propagated(state: AgentState, record: r.Propagated) -> None:
     run = open_run(state)
     turn = run.turn if run.turn is not None else open_turn(state)
-    parts = []
+    parts: list[ModelRequestPart] = []
     for call in turn.calls.values():
         assert call.result is not None, f"propagated without a result of {call.key}"
         parts.append(call.result.part)
@@ -402,7 +408,14 @@ def _propagated(state: AgentState, record: r.Propagated) -> None:
         if call.result.escalate:
             open_run(state).escalated = True
     turn.propagated = True
+    parts += _prompts(turn)
     state.messages = state.messages.appending(ModelRequest(parts=parts, timestamp=record.at))
+
+
+def _prompts(turn: Turn) -> list[UserPromptPart]:
+    """What the tools of the turn give the model beside their results."""
+    results = [call.result for call in turn.calls.values() if call.result is not None]
+    return [result.user_prompt for result in results if result.user_prompt is not None]
 
 
 def _turn_closed(state: AgentState, record: r.TurnClosed) -> None:
@@ -460,7 +473,9 @@ def _run_ended(state: AgentState, record: r.RunEnded) -> None:
     turn = run.turn
     if turn is not None:
         if turn.calls and not turn.propagated:
-            parts = [_closing_part(state, call, record) for call in turn.calls.values()]
+            parts: list[ModelRequestPart] = []
+            parts += [_closing_part(state, call, record) for call in turn.calls.values()]
+            parts += _prompts(turn)
             for call in turn.calls.values():
                 _end_children(state, call.key)
                 if call.result is not None and call.result.state is not None:

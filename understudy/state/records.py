@@ -19,6 +19,7 @@ from understudy.models.messages import (
     StoredRequest,
     StoredResponse,
     StoredToolReturn,
+    StoredUserPrompt,
 )
 
 
@@ -60,7 +61,18 @@ class End:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AgentCreated:
+class Timed:
+    """A record that the ledger gives its time, in the moment in which it is recorded."""
+
+    at: datetime | None = field(default=None, compare=False)
+    """None in data from before records had it, and of a record that another one holds.
+
+    Not compared: the same signal at another time is the same signal.
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentCreated(Timed):
     """The first record of an agent that starts with values."""
 
     values: dict[str, Any]
@@ -82,7 +94,7 @@ class Imported:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StatusNoted:
+class StatusNoted(Timed):
     """The agent's status changed, which is emitted to subscribers."""
 
     status: str
@@ -92,7 +104,7 @@ class StatusNoted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ValuesMerged:
+class ValuesMerged(Timed):
     """A middleware changed the agent's values when it got a message."""
 
     delta: dict[str, Any]
@@ -101,7 +113,7 @@ class ValuesMerged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Quarantined:
+class Quarantined(Timed):
     """The run had too many attempts in a row without progress and is not continued."""
 
     cause: str
@@ -109,7 +121,7 @@ class Quarantined:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Released:
+class Released(Timed):
     """A quarantined run may be continued again."""
 
     kind: Literal["released"] = "released"
@@ -147,11 +159,13 @@ class RunStarted:
     """`none`: the model gets only the run's messages and the latest turn of another author."""
     workflow: str | None = None
     """Of a workflow: the agents of its mode."""
+    forced: bool = False
+    """The model must call the until tool."""
     kind: Literal["run_started"] = "run_started"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class Attempt(Timed):
     """An attempt at the run begins: at its start, at a resume, or after a crash."""
 
     number: int
@@ -162,7 +176,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UserMessage:
+class UserMessage(Timed):
     """A message from a user is added to the conversation."""
 
     message: StoredRequest
@@ -173,7 +187,7 @@ class UserMessage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MessageQueued:
+class MessageQueued(Timed):
     """A message is queued until the run ends, or until the run takes it."""
 
     message_id: str
@@ -186,7 +200,7 @@ class MessageQueued:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CancelRequested:
+class CancelRequested(Timed):
     """The run is cancelled: whatever follows, it ends as stopped by `signal`."""
 
     signal: dict[str, Any]
@@ -194,7 +208,7 @@ class CancelRequested:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Signalled:
+class Signalled(Timed):
     """A signal to stop the run before turn number `turn`.
 
     It holds at that boundary alone. Where the run continued nevertheless, it was overridden.
@@ -203,12 +217,12 @@ class Signalled:
     turn: int
     signal: dict[str, Any]
     answer: bool = False
-    """The model may answer once more, without tools, before the run ends."""
+    """The model may answer once more, without calling a tool, before the run ends."""
     kind: Literal["signal"] = "signal"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Override:
+class Override(Timed):
     """A request to begin turn number `turn` in spite of signals at its boundary."""
 
     turn: int
@@ -219,8 +233,8 @@ class Override:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EarlyStopBegun:
-    """The model has to answer now, without tools."""
+class EarlyStopBegun(Timed):
+    """The model has to answer now, without calling a tool."""
 
     turn: int
     """The number of the turn with its answer."""
@@ -230,7 +244,7 @@ class EarlyStopBegun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TimeSpent:
+class TimeSpent(Timed):
     """The seconds that the run took so far, in all attempts together."""
 
     seconds: float
@@ -238,7 +252,7 @@ class TimeSpent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HooksRan:
+class HooksRan(Timed):
     """The `on_run_start` hooks of this run are done."""
 
     stage: Literal["run_start"] = "run_start"
@@ -246,7 +260,7 @@ class HooksRan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class Reply(Timed):
     """The model's reply, as `after_model` returned it. It opens a turn."""
 
     turn: int
@@ -259,7 +273,7 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PauseChecked:
+class PauseChecked(Timed):
     """`pause_when` was called for this turn, and the run does not pause."""
 
     turn: int
@@ -267,7 +281,7 @@ class PauseChecked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Paused:
+class Paused(Timed):
     """The run pauses in this turn, before its tool calls."""
 
     turn: int
@@ -276,14 +290,14 @@ class Paused:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unpaused:
+class Unpaused(Timed):
     """The paused run continues."""
 
     kind: Literal["unpaused"] = "unpaused"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Requested:
+class Requested(Timed):
     """A request about a call: from now on the call needs a decision or a withdrawal."""
 
     request: Request
@@ -328,7 +342,7 @@ class Decided:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InterruptsChecked:
+class InterruptsChecked(Timed):
     """Every middleware has said which calls of this turn need a person.
 
     One record, so that after a crash either all requests are there or all middleware is called
@@ -343,7 +357,7 @@ class InterruptsChecked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Revoked:
+class Revoked(Timed):
     """A decision with `always=True` holds no longer."""
 
     tool_name: str
@@ -351,7 +365,7 @@ class Revoked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Started:
+class Started(Timed):
     """A call is about to run. The record is durable before the tool's body is entered."""
 
     call_key: str
@@ -365,7 +379,7 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class Result(Timed):
     """The result of a call, with everything that follows from it."""
 
     call_key: str
@@ -390,11 +404,13 @@ class Result:
     """The run ends with this turn, without another model call."""
     halt: Request | None = None
     """The request of a `Halt` that the tool raised."""
+    user_prompt: StoredUserPrompt | None = None
+    """What the tool gives the model beside its result, after the results of its turn."""
     kind: Literal["result"] = "result"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Suspended:
+class Suspended(Timed):
     """The call waits for an agent that it runs, which waits for a person."""
 
     call_key: str
@@ -402,7 +418,7 @@ class Suspended:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChildRecord:
+class ChildRecord(Timed):
     """A record of an agent that this one runs, by a call or as a workflow."""
 
     child: str
@@ -414,7 +430,7 @@ class ChildRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
+class Settled(Timed):
     """The outcome of a call in doubt is known now."""
 
     call_key: str
@@ -432,7 +448,7 @@ class Propagated:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnClosed:
+class TurnClosed(Timed):
     """The end of a turn, and whether the run ends with it."""
 
     turn: int
@@ -462,7 +478,7 @@ class SubRunEnded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryReplaced:
+class HistoryReplaced(Timed):
     """A middleware replaced the conversation."""
 
     messages: tuple[StoredMessage, ...]
@@ -470,7 +486,7 @@ class HistoryReplaced:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Once:
+class Once(Timed):
     """A side effect of a hook, run by `run.once`, is done and returned `value`."""
 
     key: str
@@ -479,7 +495,7 @@ class Once:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Withdrawn:
+class Withdrawn(Timed):
     """A new message from outside withdraws the pending requests."""
 
     request_ids: tuple[str, ...]
@@ -496,7 +512,7 @@ class RunEnded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class Snapshot(Timed):
     """A whole state, where a journal no longer has the agent's first records."""
 
     state: dict[str, Any]
@@ -544,6 +560,12 @@ Record = (
     | RunEnded
     | Snapshot
 )
+
+
+def stamp(record: Record, at: datetime) -> None:
+    """Give a new record its time, unless it has one. No other field ever changes."""
+    if record.at is None:
+        object.__setattr__(record, "at", at)
 
 
 @cache

@@ -181,8 +181,10 @@ class RunState:
     overrides: list[Override] = field(default_factory=list)
     """All requests to continue in spite of signals, used or not."""
     max_overrides: int = 3
+    forced: bool = False
+    """The model must call the until tool."""
     early_stop: int | None = None
-    """The turn in which the model answers without tools, and with which the run ends."""
+    """The turn in which the model answers without calling a tool, and with which the run ends."""
     tool_errors: int = 0
     """The number of failed results since the last successful one."""
     deadline: float | None = None

@@ -6,6 +6,8 @@ is no name of this list: states from before it have its default. So nothing is e
 
 from __future__ import annotations
 
+import re
+
 _NAMES = """
 agent agent_id agent_path allowed always answer args arguments at attempts audio audio_seconds
 base_hash broken by cache_audio_read_tokens cache_read_tokens cache_write_1h_tokens
@@ -30,6 +32,7 @@ tool_arguments tool_call tool_call_id tool_calls tool_calls_limit tool_errors to
 tools tools_added top_level total_tokens_limit transcript ttl turn turns type unmeasured_requests
 until_tool url usage value value_is values vendor_metadata withdrawn workflow workspace_ref
 """
+_RECORD = re.compile(r"\.(signals|overrides)\.\d+$|\.result$|\.ended_by\.")
 _FIRST_NAMES = frozenset(_NAMES.split())
 
 
@@ -37,4 +40,6 @@ def is_needed(path: str, name: str) -> bool:
     """Whether a stored state must have this field in the object at this path."""
     if name == "signals" and path.rpartition(".")[0].endswith("progress.results"):
         return False  # the results of workflows got it right before version 1
+    if name == "at" and _RECORD.search(path) is not None:
+        return False  # the records of version 1 that are in states had no time
     return name in _FIRST_NAMES

@@ -1,7 +1,7 @@
 """Tools: functions that a model may call, their context and their results."""
 
 from understudy.tools.context import ToolContext
-from understudy.tools.function_tool import Tool, exit_loop, tool
+from understudy.tools.function_tool import Tool, ToolFunction, exit_loop, tool
 from understudy.tools.result import InvalidArguments, Retry, ToolFailed, ToolResult
 
 __all__ = [
@@ -10,6 +10,7 @@ __all__ = [
     "Tool",
     "ToolContext",
     "ToolFailed",
+    "ToolFunction",
     "ToolResult",
     "exit_loop",
     "tool",

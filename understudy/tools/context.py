@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, overload
 
+from understudy._base.type_variables import DepsT_co, OutputT
+from understudy.models.messages import UserInput
 from understudy.state.agent_state import AgentState
 
+if TYPE_CHECKING:
+    from understudy.agent.agent import Agent
+    from understudy.outcomes import Completed, Failed, Stopped
 
-class ToolContext:
-    """What a tool can read and do in its call: a first parameter of this type."""
+
+class ToolContext(Generic[DepsT_co]):
+    """What a tool can read and do in its call: a first parameter of this type.
+
+    `ToolContext[Db]` says of which type the `deps` are.
+    """
 
     __slots__ = (
         "_emit",
@@ -35,7 +44,7 @@ class ToolContext:
     """The same in every attempt of this call: send it to a target as the idempotency key."""
     tool_call_id: str
     tool_name: str
-    deps: Any
+    deps: DepsT_co
     """What the run was given as `deps`: connections, settings, a user. Never stored."""
     resumed: bool
     """Whether this call raised `Interrupt` before and has an answer now."""
@@ -52,11 +61,13 @@ class ToolContext:
         call_key: str,
         tool_call_id: str,
         tool_name: str,
-        deps: Any,
+        deps: DepsT_co,
         resumed: bool,
         resume_value: Any,
-        emit: Callable[[ToolContext, Any], None],
-        run_agent: Callable[[Any, Any, int], Coroutine[Any, Any, Any]],
+        emit: Callable[[ToolContext[Any], Any], None],
+        run_agent: Callable[
+            [Any, UserInput, int], Coroutine[Any, Any, Completed | Stopped | Failed]
+        ],
     ) -> None:
         self._read_state = read_state
         self._state: AgentState | None = None
@@ -79,7 +90,17 @@ class ToolContext:
             self._state = self._read_state()
         return self._state
 
-    async def run_agent(self, agent: Any, input: Any, *, max_depth: int = 5) -> Any:
+    @overload
+    async def run_agent(
+        self, agent: Agent[DepsT_co, OutputT], input: UserInput, *, max_depth: int = 5
+    ) -> Completed[OutputT] | Stopped | Failed: ...
+    @overload
+    async def run_agent(
+        self, agent: str, input: UserInput, *, max_depth: int = 5
+    ) -> Completed | Stopped | Failed: ...
+    async def run_agent(
+        self, agent: Agent[DepsT_co, Any] | str, input: UserInput, *, max_depth: int = 5
+    ) -> Completed | Stopped | Failed:
         """Run another agent inside this call, and return its outcome.
 
         If it waits for a person, so does this call. After the decision the tool runs again from
@@ -87,7 +108,8 @@ class ToolContext:
         part of this run.
 
         Args:
-            agent: an `Agent`, or the name of one that a `SubAgent` of this agent offers.
+            agent: an `Agent`, which gets the same `deps`, or the name of one that a `SubAgent` of
+                this agent offers.
             input: its input.
             max_depth: how many levels of agents may nest, including the root.
 

@@ -9,23 +9,30 @@ from __future__ import annotations
 import functools
 import inspect
 import json
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Generic, Literal, Protocol, TypeVar, cast, overload
+from collections.abc import Callable, Mapping
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, cast, overload
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 from pydantic_ai.tools import ToolDefinition
-from pydantic_core import PydanticSerializationError, to_json
+from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
+from understudy._base.causes import cause_of
 from understudy._base.json_values import (
     NotJsonError,
     as_json,
+    check_text,
     checked_seconds,
+    checked_text,
     digest,
+    lost_number,
     read_json,
     reason,
+    text_of,
 )
+from understudy._base.type_variables import DepsT, FunctionT_co
 from understudy.errors import UsageError
+from understudy.tools.context import ToolContext
 from understudy.tools.result import InvalidArguments, ToolResult
 from understudy.tools.schema import (
     error_text,
@@ -36,11 +43,16 @@ from understudy.tools.schema import (
     takes_context,
 )
 
+F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
 R = TypeVar("R")
 OnUnknown = Literal["ask", "tell"]
 
+ToolFunction = Callable[Concatenate[ToolContext[DepsT], ...], Any] | Callable[..., Any]
+"""What may be a tool: a `Tool`, or any function. The first form lets type checkers see its deps."""
 
-class Tool(Generic[R]):
+
+class Tool(Generic[FunctionT_co]):
     """A function with its schema. Create one with `@tool`; it is still callable as the function.
 
     Args:
@@ -58,14 +70,14 @@ class Tool(Generic[R]):
         version: part of what an approval is bound to; change it when the tool's meaning changes.
 
     Raises:
-        UsageError: for a parameter without annotation, options that do not fit together, or a
-            signature that has no schema.
+        UsageError: for a parameter without annotation, `*args` or `**kwargs`, options that do not
+            fit together, or a signature that has no schema.
 
     """
 
     def __init__(
         self,
-        function: Callable[..., Coroutine[Any, Any, R]] | Callable[..., R],
+        function: FunctionT_co,
         *,
         name: str | None = None,
         description: str | None = None,
@@ -78,7 +90,9 @@ class Tool(Generic[R]):
     ) -> None:
         if not callable(function):
             raise UsageError(f"A tool must be a function, got {function!r}")
-        self.function = function
+        self.function: FunctionT_co = function
+        if name is not None:
+            checked_text(name, what="A tool's `name`")
         self.name: str = name or str(getattr(function, "__name__", type(function).__name__))
         _check_options(self.name, timeout=timeout, on_unknown=on_unknown)
         self.sequential = sequential
@@ -87,7 +101,7 @@ class Tool(Generic[R]):
         self.inline = inline
         self.on_unknown = on_unknown
         self.version = version
-        self.is_async = is_async(function)
+        self.is_async: bool = is_async(function)
         if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
             raise UsageError(f"Tool {self.name!r} is a generator: return one value instead")
         if inline and timeout is not None:
@@ -98,7 +112,7 @@ class Tool(Generic[R]):
             )
 
         hints, signature = hints_of(function, self.name)
-        self.takes_context = takes_context(self.name, signature, hints)
+        self.takes_context: bool = takes_context(self.name, signature, hints)
         self._return_type = return_type(hints.get("return", Any))
         schema = schema_tool(
             function,
@@ -112,13 +126,15 @@ class Tool(Generic[R]):
         self._schema = schema.function_schema
         self._validator = schema.function_schema.validator
         self.definition: ToolDefinition = schema.tool_def
-        self.description = schema.description or ""
+        self.description: str = schema.description or ""
         self.parameters: dict[str, Any] = schema.tool_def.parameters_json_schema
-        self.fingerprint = digest([self.name, self.parameters, version])
+        told = (self.name, self.description, self.parameters)
+        check_text(told, what=f"Tool {self.name!r}: its name, description or schema")
+        self.fingerprint: str = digest([self.name, self.parameters, version])
         functools.update_wrapper(self, function, updated=())
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the plain function, as a test would."""
+    def __call__(self: Tool[Callable[P, R]], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function itself, as a test would."""
         return self.function(*args, **kwargs)
 
     def __repr__(self) -> str:
@@ -140,6 +156,8 @@ class Tool(Generic[R]):
                 checked = self._validator.validate_python(dict(arguments or {}))
         except ValidationError as error:
             raise InvalidArguments(error_text(error)) from None
+        except Exception as error:  # of a validator of the tool's own
+            raise InvalidArguments(f"A validator raised {cause_of(error)}") from error
         return cast("dict[str, Any]", checked)
 
     def revalidate(self, canonical: Mapping[str, Any]) -> dict[str, Any]:
@@ -152,7 +170,9 @@ class Tool(Generic[R]):
         try:
             return self.validate(to_json(canonical).decode())
         except (PydanticSerializationError, RecursionError) as error:
-            raise InvalidArguments(f"The arguments cannot be written as JSON: {error}") from error
+            raise InvalidArguments(
+                f"The arguments cannot be written as JSON: {text_of(error)}"
+            ) from error
 
     def canonical(self, checked: Mapping[str, Any]) -> dict[str, Any]:
         """Validated arguments as JSON, in the form of the tool's schema.
@@ -170,14 +190,14 @@ class Tool(Generic[R]):
                 json.dumps(canonical, allow_nan=False)  # raises, unless they are in a text
             return cast("dict[str, Any]", canonical)
         except (ValueError, RecursionError) as error:  # Pydantic's errors are ValueErrors
-            raise InvalidArguments(f"The arguments cannot be written as JSON: {error}") from error
+            raise InvalidArguments(
+                f"The arguments cannot be written as JSON: {text_of(error)}"
+            ) from error
 
     def bind(self, checked: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Validated arguments as positional and keyword arguments, without the context."""
         keywords = dict(checked)
         positional = [keywords.pop(name) for name in self._schema.positional_fields]
-        if self._schema.var_positional_field is not None:
-            positional.extend(keywords.pop(self._schema.var_positional_field))
         return positional, keywords
 
     # --------------------------------------------------------------------- values
@@ -197,6 +217,16 @@ class Tool(Generic[R]):
         except Exception as error:  # the value's own code may raise anything
             raise NotJsonError(reason(error)) from error
         return read_json(text)
+
+    def loses_number(self, stored: Any, value: Any) -> bool:
+        """Whether a NaN or an infinity in a return value became None in its `dump_value`."""
+        try:
+            plain = to_jsonable_python(
+                value, inf_nan_mode="constants", fallback=lambda _: None, by_alias=False
+            )
+        except Exception:  # written by a serializer of the tool's own, and by that alone
+            return False
+        return lost_number(stored, plain)
 
     def load_value(self, data: Any) -> Any:
         """The return value from its `dump_value`.
@@ -233,16 +263,11 @@ class Tool(Generic[R]):
 class ToolDecorator(Protocol):
     """What `tool(...)` with options returns."""
 
-    @overload
-    def __call__(self, function: Callable[..., Coroutine[Any, Any, R]], /) -> Tool[R]: ...
-    @overload
-    def __call__(self, function: Callable[..., R], /) -> Tool[R]: ...
+    def __call__(self, function: F, /) -> Tool[F]: ...
 
 
 @overload
-def tool(function: Callable[..., Coroutine[Any, Any, R]], /) -> Tool[R]: ...
-@overload
-def tool(function: Callable[..., R], /) -> Tool[R]: ...
+def tool(function: F, /) -> Tool[F]: ...
 @overload
 def tool(
     *,
@@ -255,9 +280,7 @@ def tool(
     on_unknown: OnUnknown | None = None,
     version: str = "",
 ) -> ToolDecorator: ...
-def tool(
-    function: Callable[..., Any] | None = None, /, **options: Any
-) -> Tool[Any] | ToolDecorator:
+def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Tool | ToolDecorator:
     """Create a `Tool` from a function: `@tool`, or `@tool(timeout=30, ...)` with its options."""
     if function is not None:
         return Tool(function)
@@ -275,7 +298,7 @@ def _ordered(value: Any) -> Any:
     return value
 
 
-def as_tool(given: object) -> Tool[Any]:
+def as_tool(given: object) -> Tool:
     """`given` if it is a `Tool`, or a new one for a function.
 
     Raises:
@@ -301,5 +324,7 @@ def _exit_loop() -> ToolResult[str]:
     return ToolResult("", escalate=True, skip_summarization=True)
 
 
-exit_loop = Tool(_exit_loop, name="exit_loop", inline=True, idempotent=True)
+exit_loop: Tool[Callable[[], ToolResult[str]]] = Tool(
+    _exit_loop, name="exit_loop", inline=True, idempotent=True
+)
 """Ends the nearest loop around the agent that calls it, and that agent's own run."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 from pydantic_ai.messages import is_multi_modal_content
 
-T = TypeVar("T")
+from understudy._base.type_variables import ValueT_co
+
 _ABSENT: Any = object()
 
 
@@ -25,7 +26,7 @@ class InvalidArguments(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class ToolResult(Generic[T]):
+class ToolResult(Generic[ValueT_co]):
     """What a tool returns instead of a plain value, to set more than the content.
 
     Args:
@@ -39,7 +40,7 @@ class ToolResult(Generic[T]):
 
     content: Any = None
     """For the model."""
-    value: T = _ABSENT
+    value: ValueT_co = _ABSENT
     """For the program, as `outcome.tool_result.value`. By default the content."""
     state: Mapping[str, Any] | None = None
     """A delta for the agent's values: mappings merge deeply, other values are replaced."""
@@ -52,6 +53,12 @@ class ToolResult(Generic[T]):
     def has_value(self) -> bool:
         """Whether `value` was given."""
         return self.value is not _ABSENT
+
+
+def content_holds_files(content: Any) -> bool:
+    """Whether the content for the model has files, which it gets as they are."""
+    items = content if isinstance(content, list) else (content,)
+    return any(is_multi_modal_content(item) for item in items)
 
 
 def model_content(value: Any, jsonable: Any) -> Any:

@@ -12,12 +12,18 @@ from typing import Any, get_args, get_origin, get_type_hints
 from pydantic import ValidationError
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 from pydantic_ai.exceptions import UserError as SchemaError
+from pydantic_ai.messages import ToolReturn
 from pydantic_ai.tools import Tool as SchemaTool
 from pydantic_core import to_jsonable_python
 
 from understudy.errors import UsageError
 from understudy.tools.context import ToolContext
 from understudy.tools.result import ToolResult
+
+_VARIADIC = {
+    inspect.Parameter.VAR_POSITIONAL: "one list, such as `numbers: list[int]`,",
+    inspect.Parameter.VAR_KEYWORD: "one dict, such as `options: dict[str, int]`,",
+}
 
 
 def is_async(function: Callable[..., Any]) -> bool:
@@ -50,6 +56,13 @@ def takes_context(name: str, signature: inspect.Signature, hints: Mapping[str, A
     """Whether the first parameter is a `ToolContext`; all parameters must have annotations."""
     takes = False
     for index, parameter in enumerate(signature.parameters.values()):
+        if parameter.kind in _VARIADIC:
+            plain = parameter.replace(annotation=inspect.Parameter.empty)
+            raise UsageError(
+                f"Tool {name!r}: {plain} takes any number of arguments, which a schema cannot "
+                f"name: take {_VARIADIC[parameter.kind]} instead. A decorator around the tool's "
+                "function needs functools.wraps."
+            )
         if parameter.name not in hints:
             raise UsageError(
                 f"Tool {name!r}: parameter {parameter.name!r} has no annotation. "
@@ -59,7 +72,8 @@ def takes_context(name: str, signature: inspect.Signature, hints: Mapping[str, A
                     else "Annotate it: the annotation becomes part of the tool's schema."
                 )
             )
-        if hints[parameter.name] is ToolContext:
+        hint = hints[parameter.name]
+        if hint is ToolContext or get_origin(hint) is ToolContext:
             if index != 0:
                 raise UsageError(
                     f"Tool {name!r}: ToolContext must be the first parameter, not "
@@ -71,9 +85,10 @@ def takes_context(name: str, signature: inspect.Signature, hints: Mapping[str, A
 
 def return_type(annotation: Any) -> Any:
     """The type of the value for the program."""
-    if get_origin(annotation) is ToolResult:
-        return get_args(annotation)[0]
-    return Any if annotation is ToolResult else annotation
+    for wrapper in (ToolResult, ToolReturn):
+        if get_origin(annotation) is wrapper:
+            return return_type(get_args(annotation)[0])
+    return Any if annotation is ToolResult or annotation is ToolReturn else annotation
 
 
 def schema_tool(
@@ -85,7 +100,7 @@ def schema_tool(
     description: str | None,
     sequential: bool,
     context: bool,
-) -> SchemaTool[Any]:
+) -> SchemaTool:
     """Pydantic AI's tool for a placeholder function without the context parameter.
 
     It has the schema and the validator; the placeholder is never called.

@@ -871,7 +871,7 @@ def test_a_reader_of_older_tables_says_what_to_do(path: Path) -> None:
     """Only a runtime may change them."""
     shutil.copy(DATA / "v1" / "store.sqlite", path)
     reading = SqliteBackend(str(path), host="looking")
-    with pytest.raises(StoreBroken, match="Open it once"):
+    with pytest.raises(SchemaVersionError, match="open it once"):
         reading.load("desk", 0)
     with opened(path):
         pass
@@ -889,6 +889,39 @@ def test_when_an_agent_of_older_tables_is_due_is_found_out_from_its_records(path
         assert backend.due(datetime(9999, 1, 1, tzinfo=timezone.utc), None, 10) == []
         (found,) = backend.unindexed("", 10)
         assert (found.agent_id, found.due) == ("a", None)
+
+
+@pytest.mark.parametrize("damage", ["epoch = -1", "agent = CAST(x'ff' AS TEXT)"])
+def test_a_damaged_row_of_the_index_of_dues_is_told_and_hides_no_other(
+    path: Path, damage: str
+) -> None:
+    """J16, J21: the next page begins behind it."""
+    first, second = (
+        datetime(2026, 1, 1, tzinfo=timezone.utc),
+        datetime(2026, 1, 2, tzinfo=timezone.utc),
+    )
+    with opened(path) as backend:
+        append(backend, claim(backend, "a"), "one", due=first)
+        append(backend, claim(backend, "b"), "one", due=second)
+    with closing(sqlite3.connect(path)) as other, other:
+        other.execute(f"UPDATE agents SET {damage} WHERE id = 'a'")
+    with opened(path) as backend:
+        a, b = backend.due(second, None, 9)
+        assert isinstance(a.damage, StoreDamaged)
+        assert (a.agent_id, a.due, b.agent_id, b.damage) == ("a", first, "b", None)
+        assert backend.due(second, (first, "a"), 9) == [b]
+
+
+def test_a_due_time_that_is_none_is_told_as_damage_of_its_row(path: Path) -> None:
+    with opened(path) as backend:
+        append(backend, claim(backend, "a"), "one", due=datetime(2026, 1, 1, tzinfo=timezone.utc))
+        append(backend, claim(backend, "b"), "one")
+    with closing(sqlite3.connect(path)) as other, other:
+        other.execute("UPDATE agents SET due = 1 << 61 WHERE id = 'a'")
+    with opened(path) as backend:
+        a, b = backend.agents(None, "", 9)
+        assert isinstance(a.damage, StoreDamaged)
+        assert b.damage is None
 
 
 def _version(connection: sqlite3.Connection) -> int:

@@ -17,9 +17,11 @@ from tests.support.agents import (
     reloaded,
     results,
 )
-from tests.support.loops import never
+from tests.support.loops import never, soon, until
 from understudy import (
     Agent,
+    Halt,
+    InMemoryCancellation,
     Interrupted,
     Outcome,
     Run,
@@ -35,8 +37,10 @@ from understudy import (
     call,
     tool,
 )
-from understudy.middleware import Middleware, SubAgent
-from understudy.state.records import CancelRequested, Record, RunStarted
+from understudy.journal import MemoryJournal
+from understudy.middleware import Haltable, Middleware, SubAgent
+from understudy.modes import AgentExecution, Parallel
+from understudy.state.records import CancelRequested, Record, RunStarted, TimeSpent
 
 SOON = 0.05
 LONG = 60.0
@@ -64,7 +68,7 @@ class Times:
         await never()
 
     @property
-    def hangs(self) -> Tool[Any]:
+    def hangs(self) -> Tool:
         @tool
         async def hangs() -> str:
             """Never end."""
@@ -366,3 +370,61 @@ async def test_streams_take_a_deadline(times: Times) -> None:
     outcome = events[-1]
     assert isinstance(outcome, Outcome)
     stopped(outcome)
+
+
+async def test_a_source_that_cancels_goes_before_a_deadline_that_is_over_too() -> None:
+    """P7, P9: the run says who cancelled it."""
+    clock, cancellation = FakeClock(), InMemoryCancellation()
+
+    async def late(_: object) -> Any:
+        clock.advance(LONG)
+        cancellation.cancel("by ann")
+        return call("quick")
+
+    agent = Agent("a", ScriptedModel([late, "never said"]), tools=[quick])
+    outcome = await agent.execute("go", deadline=LONG, clock=clock, cancellation=cancellation)
+    assert isinstance(outcome, Stopped)
+    assert [signal.message for signal in outcome.signals] == ["by ann"]
+
+
+@pytest.mark.parametrize("by", ["source", "deadline"])
+async def test_no_agent_of_a_halted_run_is_cancelled(by: str) -> None:
+    """I11: a halt goes before both, also where it comes between two turns of another agent."""
+    clock, cancellation = FakeClock(), InMemoryCancellation()
+    halted, turned = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def alarm() -> str:
+        await turned.wait()
+        if by == "source":
+            cancellation.cancel("too late")
+        else:
+            clock.advance(LONG)
+        raise Halt("smoke")
+
+    async def last(run: Run) -> None:
+        """The halt comes here: the next look is the one before the turn."""
+        turned.set()
+        await until(lambda: run.root.current.halt is not None)
+        halted.set()
+
+    loud = Agent("loud", ScriptedModel([call("alarm")]), tools=[alarm], middleware=[Haltable()])
+    mode = AgentExecution().inserting(after="continue_or_finish", step=last)
+    quiet = Agent("quiet", ScriptedModel([call("quick"), "never said"]), tools=[quick], mode=mode)
+    both = Agent("both", mode=Parallel([loud, quiet]))
+    options: dict[str, Any] = {"cancellation": cancellation, "deadline": LONG, "clock": clock}
+    outcome = interrupted(await soon(both.execute("go", **options)))
+    assert halted.is_set()
+    assert [request.kind for request in outcome.requests] == ["halt"]
+    runs = [state.run for state in outcome.state.tree if state.run is not None]
+    assert [run.cancelled for run in runs] == [None] * 3
+
+
+@pytest.mark.parametrize("limited", [False, True], ids=["unlimited", "limited"])
+async def test_only_a_run_with_a_limit_records_its_time(limited: bool) -> None:
+    """P9: what nobody asked for costs no record."""
+    journal = MemoryJournal()
+    agent = Agent("a", ScriptedModel([call("quick"), "done"]), tools=[quick])
+    deadline = LONG if limited else None
+    completed(await agent.execute("go", journal=journal, deadline=deadline))
+    assert any(isinstance(record, TimeSpent) for record in journal.records) is limited

@@ -138,6 +138,8 @@ def test_when_one_more_call_is_due_the_model_is_told_to_answer_without_tools() -
     assert outcome.text == "what I have"
     assert len(model.requests) == 3
     assert [request.tools for request in model.requests] == [("work",), ("work",), ()]
+    sent = [[t.name for t in request.parameters.function_tools] for request in model.requests]
+    assert sent == [["work"]] * 3
     last = model.requests[-1].messages[-1]
     assert isinstance(last, ModelRequest)
     assert isinstance(last.parts[-1], UserPromptPart)
@@ -183,14 +185,14 @@ def test_an_empty_answer_becomes_a_fixed_sentence(answer: Any) -> None:
     assert not any(isinstance(part, ToolCallPart) for part in last.parts)
 
 
-def test_no_hook_can_offer_tools_to_the_answer() -> None:
+def test_no_hook_can_let_the_answer_be_a_call() -> None:
     """R1, R4: the hooks run around it as around every model call."""
     seen: list[str] = []
 
     class Offers(Middleware):
         async def before_model(self, run: Run, request: ModelInput) -> ModelInput:
             seen.append("before")
-            return request.replace(tools=run.tools)
+            return request.replace(settings={"tool_choice": "required", "temperature": 0})
 
         async def after_model(self, run: Run, reply: ModelResponse) -> ModelResponse:
             seen.append("after")
@@ -198,7 +200,7 @@ def test_no_hook_can_offer_tools_to_the_answer() -> None:
 
     agent, model = answering([WORK, WORK, "answer"], middleware=[Offers()])
     early(agent.execute_sync("go"))
-    assert model.requests[-1].tools == ()
+    assert model.requests[-1].settings == {"tool_choice": "none", "temperature": 0}
     assert seen == ["before", "after"] * 3
 
 

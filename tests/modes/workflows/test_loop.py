@@ -265,6 +265,31 @@ def test_a_hook_of_an_agent_ends_the_loop_around_it() -> None:
     assert authors(outcome.state) == [None, "a"]
 
 
+@pytest.mark.parametrize("mode", [Sequential, Parallel, Loop])
+def test_a_workflow_in_a_loop_that_escalates_before_its_agents_run_none(mode: Any) -> None:
+    """W2: in a loop inside a loop it ends the inner one."""
+
+    class Enough(Middleware):
+        async def on_run_start(self, run: Run) -> None:
+            run.escalate()
+
+    inner = Agent("inner", mode=mode([talker("x"), talker("y")]), middleware=[Enough()])
+    outcome = completed(loop(talker("a"), inner, talker("b"), max_iterations=1).execute_sync("go"))
+    assert authors(outcome.state) == [None, "a", *(["b"] if mode is Loop else [])]
+
+
+@pytest.mark.parametrize("mode", [Sequential, Parallel])
+def test_a_workflow_that_escalates_where_no_loop_is_around_runs_its_agents(mode: Any) -> None:
+    """W2."""
+
+    class Enough(Middleware):
+        async def on_run_start(self, run: Run) -> None:
+            run.escalate()
+
+    alone = Agent("alone", mode=mode([talker("x"), talker("y")]), middleware=[Enough()])
+    assert authors(completed(alone.execute_sync("go")).state) == [None, "x", "y"]
+
+
 async def test_a_message_to_a_loop_ends_it_after_the_agent_that_runs() -> None:
     """W2."""
 

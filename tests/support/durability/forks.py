@@ -22,9 +22,11 @@ from typing import Any, Self
 
 from benchmarks.machine import ROOT
 
-__all__ = ["Died", "Forks", "forked", "scratch"]
+__all__ = ["PATIENCE", "Died", "Forks", "forked", "scratch"]
 
-HANGS = 25.0
+PATIENCE = float(os.environ.get("CHAOS_PATIENCE", "12"))
+"""Seconds after which a life of a story counts as hanging."""
+HANGS = 2 * PATIENCE + 1
 """Seconds after which a process counts as hanging; its stacks are in the error."""
 
 
@@ -86,12 +88,15 @@ class Forks:
     Args:
         module: whose functions are the stories; the servers import it.
         count: how many there are.
+        patience: seconds after which a life of a story counts as hanging. Long runs take more: a
+            machine that others use too may leave them little.
 
     """
 
-    def __init__(self, module: str, count: int = 2) -> None:
+    def __init__(self, module: str, count: int = 2, *, patience: float = PATIENCE) -> None:
         self._module = module
         self._count = count
+        self._patience = patience
         self._idle: queue.SimpleQueue[subprocess.Popen[str]] = queue.SimpleQueue()
         self._servers: list[subprocess.Popen[str]] = []
 
@@ -103,7 +108,11 @@ class Forks:
                 stdout=subprocess.PIPE,
                 text=True,
                 cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                env={
+                    **os.environ,
+                    "PYTHONPATH": str(ROOT),
+                    "CHAOS_PATIENCE": str(self._patience),
+                },
             )
             self._servers.append(server)
             self._idle.put(server)

@@ -33,7 +33,7 @@ from understudy import (
 )
 from understudy.journal import DatabaseStore
 
-__all__ = ["fight", "left_open"]
+__all__ = ["fight", "left_open", "stale_records"]
 
 LEASE = 1.0
 NAMES = ("first", "second", "last")
@@ -102,7 +102,7 @@ def fight(
     log = SideLog(folder / "log", -1)
     found = [entry.of[0] for entry in log.read("violation")]
     found += [f"host {n} ended with status {s}" for n, s in enumerate(statuses) if s]
-    found += _stale(url, schema)
+    found += stale_records(url, schema)
     return {
         "violations": found,
         "frozen": frozen,
@@ -197,7 +197,7 @@ def _count(log: SideLog, id: str, state: AgentState, epochs: dict[str, int]) -> 
             log.write("violation", f"{id}: epoch {epoch} had {len(lives)} owners")
 
 
-def _stale(url: str, schema: str) -> Iterator[str]:
+def stale_records(url: str, schema: str) -> Iterator[str]:
     """Records of an epoch behind those of a later one (J7)."""
     import psycopg
 

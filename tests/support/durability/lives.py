@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import sys
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.durability.facts import Facts, facts_of
+from tests.support.durability.forks import PATIENCE
 from tests.support.durability.points import NO_POINTS, Points, kill
 from tests.support.durability.side_log import SideLog
 from tests.support.durability.stage import Stage, decision, told_of
@@ -34,9 +36,6 @@ from understudy import (
 )
 
 __all__ = ["Wanted", "in_time", "is_held", "live"]
-
-PATIENCE = 12.0
-"""Seconds after which a life counts as hanging."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +59,7 @@ def live(
     stop_at: int | None,
     shutdown: bool = False,
     named: str = "",
+    since: str = "",
     hold: float = 0.0,
     store: str | None = None,
 ) -> list[str]:
@@ -68,7 +68,7 @@ def live(
     Args:
         shutdown: at that point the host shuts down, so everything is cancelled; else the process
             is killed.
-        named, hold: see `Points`.
+        named, since, hold: see `Points`.
 
     Returns:
         The points that were passed.
@@ -81,10 +81,11 @@ def live(
         log.write("stopped", name)
         if shutdown:
             shut[0]()
+            time.sleep(hold)  # what is done here takes longer than the host gives it
         else:
             kill()
 
-    points = Points(stop_at, stop, named=named, hold=hold)
+    points = Points(stop_at, stop, named=named, since=since, hold=hold)
     if stop_at != NO_POINTS:
         points.install()
     stage = Stage(log, points)

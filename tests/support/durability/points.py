@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import math
 import os
+import re
 import signal
 import threading
 import time
@@ -19,6 +21,11 @@ __all__ = ["NO_POINTS", "Points", "kill"]
 
 NO_POINTS = -1
 """As `stop_at`: nothing is counted, and nothing of the library is wrapped."""
+
+
+TURNS = 100
+"""Of the loop, while a thread is held: so many steps are enough to tell a caller something."""
+TURN_SECONDS = 5.0
 
 
 def kill() -> None:
@@ -36,8 +43,10 @@ class Points:
         stop_at: the number of that point, from 1 on; None = none.
         stop: called there, in whichever thread it is, with the point's name.
         named: not before a point whose name begins so.
+        since: `stop_at` counts only the points in whose name this expression is found.
         hold: seconds for which that thread is held first, while all others go on: whatever they
-            show too early is seen then.
+            show too early is seen then. The loop gets so many turns at least, on a busy machine
+            too.
 
     """
 
@@ -47,14 +56,18 @@ class Points:
         stop: Callable[[str], None],
         *,
         named: str = "",
+        since: str = "",
         hold: float = 0.0,
     ) -> None:
         self._stop_at = math.inf if stop_at in (None, NO_POINTS) else stop_at
         self._stop = stop
         self._named = named
+        self._since = re.compile(since)
+        self._passed = 0
         self._hold = hold
         self._lock = threading.Lock()
         self._counts: Callable[[], bool] = lambda: True
+        self._loop: asyncio.AbstractEventLoop | None = None
         self.passed: list[str] = []
 
     def __call__(self, name: str) -> None:
@@ -63,12 +76,22 @@ class Points:
             if not self._counts():
                 return
             self.passed.append(name)
-            due = len(self.passed) >= self._stop_at and name.startswith(self._named)
+            self._passed += self._since.search(name) is not None
+            due = self._passed >= self._stop_at and name.startswith(self._named)
             if due:
                 self._stop_at = math.inf
         if due:
-            time.sleep(self._hold)
+            if self._hold:
+                self._wait()
             self._stop(name)
+
+    def _wait(self) -> None:
+        time.sleep(self._hold)
+        for _ in range(TURNS):
+            turned = threading.Event()
+            assert self._loop is not None, "a record was appended on it"
+            self._loop.call_soon_threadsafe(turned.set)
+            turned.wait(TURN_SECONDS)
 
     def only_when(self, counts: Callable[[], bool]) -> None:
         """Count the points that are passed while this is so."""
@@ -76,11 +99,15 @@ class Points:
 
     def install(self, backend: type[Any] = SqliteBackend) -> None:
         """Have each write pass a point before and after it, from now on, in this process."""
-        self._around(AgentJournal, "append", _appended)
+        self._around(AgentJournal, "append", self._appended)
         self._around(backend, "begin", lambda *_: "begin", after=False)
         self._around(backend, "claim", lambda _, agent_id, __: "claim", after=False)
         self._around(backend, "append_all", _written, after=False)
         self._around(backend, "commit", lambda *_: "commit")
+
+    def _appended(self, journal: AgentJournal, records: Any) -> str:
+        self._loop = journal.loop
+        return f"append {'+'.join(_kind(record) for record in records)}"
 
     def _around(
         self, owner: type[Any], method: str, named: Callable[..., str], *, after: bool = True
@@ -97,10 +124,6 @@ class Points:
             return returned
 
         setattr(owner, method, outer)
-
-
-def _appended(_: AgentJournal, records: Any) -> str:
-    return f"append {'+'.join(_kind(record) for record in records)}"
 
 
 def _kind(record: Any) -> str:

@@ -17,6 +17,7 @@ from tests.support.durability.lives import Wanted, live
 from tests.support.durability.points import NO_POINTS
 from tests.support.durability.side_log import SideLog
 from tests.support.durability.stage import mailer, support, walker
+from tests.support.durability.suspended import suspended
 from understudy import Agent
 from understudy._base import worker_threads as threads
 
@@ -25,7 +26,7 @@ fight, left_open = hosts.fight, hosts.left_open
 lapsed, unknown_commits = owners.lapsed, owners.unknown_commits
 second_runtime, stale_writer = owners.second_runtime, owners.stale_writer
 
-__all__ = ["answered_again", "breaks", "came_back", "crashes", "many", "warm_up"]
+__all__ = ["answered_again", "breaks", "came_back", "crashes", "many", "suspended", "warm_up"]
 
 
 def warm_up() -> None:
@@ -64,6 +65,7 @@ def crashes(
     followed: bool = False,
     power: bool = False,
     named: str = "",
+    since: str = "",
     hold: float = 0.0,
     broken: str | None = None,
     expected: dict[str, Any] | None = None,
@@ -74,14 +76,14 @@ def crashes(
         shutdown: the host shuts down at those points; else the process is killed.
         followed: somebody reads the events.
         power: the machine loses its power at those points.
-        named, hold: see `Points`.
+        named, since, hold: see `Points`.
         broken: the build that plays it.
         expected: the end of each agent.
 
     """
     break_(broken)
     wanted = _both(followed=followed)
-    how = {"shutdown": shutdown, "named": named, "hold": hold}
+    how = {"shutdown": shutdown, "named": named, "since": since, "hold": hold}
     return _played(folder, stops, wanted, power=power, expected=expected, **how)
 
 

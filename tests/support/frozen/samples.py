@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
@@ -35,6 +35,7 @@ from understudy import errors as e
 from understudy import middleware as all_middleware
 from understudy._base.request_timing import Escalation
 from understudy.actors import ActorDied
+from understudy.actors.activation import RunAbandoned
 from understudy.actors.run_driver import RunCrashed
 from understudy.errors import UnderstudyError
 from understudy.interrupts import Decision, DecisionRecord, DoubtfulCall, Request, Sticky
@@ -55,7 +56,15 @@ from understudy.state.run_state import Call, Notices, RunState, Turn
 from understudy.state.workflow_progress import AgentResult, Progress, Shared
 from understudy.stopping import StopReason, StopSignal, StopSignals
 
-__all__ = ["AGENTS", "ARCHIVED", "DELETED", "sample_errors", "sample_names", "sample_state"]
+__all__ = [
+    "AGENTS",
+    "ARCHIVED",
+    "DELETED",
+    "LOST_ATTEMPTS",
+    "sample_errors",
+    "sample_names",
+    "sample_state",
+]
 
 START = datetime(2026, 1, 2, 3, 4, 5, 123456, tzinfo=timezone.utc)
 ELSEWHERE = timezone(timedelta(hours=5, minutes=30))
@@ -154,6 +163,12 @@ def returned(number: int, content: Any = "paid", **fields: Any) -> ToolReturnPar
     return ToolReturnPart(
         "pay", content, tool_call_id=f"call_{number}", timestamp=at(4), metadata={"m": 1}, **fields
     )
+
+
+def beside() -> UserPromptPart:
+    """What a tool gives the model beside its result."""
+    picture = BinaryContent.narrow_type(BinaryContent(b"\x89png", media_type="image/png"))
+    return UserPromptPart(["the receipt", picture], timestamp=at(4))
 
 
 def history() -> tuple[ModelRequest | ModelResponse, ...]:
@@ -274,6 +289,7 @@ def started(run_id: str, agent: str, **fields: Any) -> r.RunStarted:
         "deadline": 90.5,
         "max_overrides": 2,
         "contents": "none",
+        "forced": True,
     }
     return r.RunStarted(**{**given, **fields})
 
@@ -398,6 +414,7 @@ def _results() -> Iterator[r.Record]:
         state={"paid": {"0": True}},
         escalate=True,
         skip_summarization=True,
+        user_prompt=beside(),
     )
     yield r.Result(call_key=key(1), part=returned(1, 3), value=None, value_is="lost")
     yield r.Result(call_key=key(2), part=returned(2, "never", outcome="denied"))
@@ -491,6 +508,12 @@ def archived() -> Iterator[r.Record]:
     yield r.StatusNoted(status="interrupted")
 
 
+def before_times() -> Iterator[r.Record]:
+    """Records without a time."""
+    yield from desk()
+    yield r.Snapshot(state=sample_state().to_dict())
+
+
 def resting() -> Iterator[r.Record]:
     """A run of records in which whatever may be left out is left out."""
     yield r.AgentCreated(values={})
@@ -540,16 +563,30 @@ def quarantined() -> Iterator[r.Record]:
     yield r.Quarantined(cause="killed three times")
 
 
+def _timed(made: Callable[[], Iterator[r.Record]]) -> Callable[[], Iterator[r.Record]]:
+    """The records as a ledger records them, each with its time."""
+
+    def timed() -> Iterator[r.Record]:
+        for number, record in enumerate(made()):
+            r.stamp(record, at(100 + number))
+            yield record
+
+    return timed
+
+
 ARCHIVED = "archived"
 """This agent's records begin with a snapshot, above a floor."""
 DELETED = "deleted"
 """Of this agent only the tombstone is left."""
+LOST_ATTEMPTS = (2, 3)
+"""Of each run, where the database keeps them."""
 AGENTS = {
-    ARCHIVED: archived,
-    "asking": asking,
-    "desk": desk,
+    ARCHIVED: _timed(archived),
+    "asking": _timed(asking),
+    "before_times": before_times,
+    "desk": _timed(desk),
     "open": open_,
-    "panel": panel,
+    "panel": _timed(panel),
     "quarantined": quarantined,
     "queued": queued,
     "resting": resting,
@@ -612,6 +649,8 @@ def _run(**fields: Any) -> RunState:
         escalate=True,
         skip_summarization=True,
         halt=halt("run-1.0.1"),
+        user_prompt=beside(),
+        at=at(39),
     )
     call = Call(
         "run-1.0.0",
@@ -651,6 +690,7 @@ def _run(**fields: Any) -> RunState:
         "agent": "desk",
         "until_tool": ("finish",),
         "require_tool_success": True,
+        "forced": True,
         "max_runs": 7,
         "early_stopping": "generate",
         "fingerprint": FINGERPRINT,
@@ -672,8 +712,8 @@ def _run(**fields: Any) -> RunState:
         "usage": run_usage(),
         "once": {"Vip/greeting": {"sent": True}},
         "agent_id": "desk-7",
-        "signals": [r.Signalled(turn=2, signal=signal(), answer=True)],
-        "overrides": [r.Override(turn=2, source="Patience", prompt="go on, please")],
+        "signals": [r.Signalled(turn=2, signal=signal(), answer=True, at=at(37))],
+        "overrides": [r.Override(turn=2, source="Patience", prompt="go on, please", at=at(38))],
         "max_overrides": 2,
         "early_stop": 3,
         "tool_errors": 2,
@@ -709,7 +749,9 @@ def sample_errors() -> list[UnderstudyError]:
         e.WouldDeadlock(what="stop", remedy="call it from a thread"),
         e.RunError("not known here"),
         e.ModelFailed(failures=[{"model": "fake", "type": "ValueError", "message": "no"}]),
+        e.ModelRefused(failures=[{"model": "fake", "type": "RefusedReply", "message": "no"}]),
         e.StreamBroken(model="fake", cause="EOF"),
+        e.ReplyCut(max_tokens=256, output_tokens=250),
         e.RunLimitExceeded(max_runs=7),
         e.UntilToolNotCalled(tools=["finish"], success_required=True),
         e.MiddlewareError(middleware="Vip", hook="before_model", cause="ValueError: no"),
@@ -731,6 +773,7 @@ def sample_errors() -> list[UnderstudyError]:
         e.RecordRefused(kind="reply", why="too large"),
         ActorDied(actor_urn="urn:uuid:1", actor_class="Desk", cause="ValueError: no"),
         RunCrashed("desk"),
+        RunAbandoned(agent_id="desk", begun=True),
         Shutdown("enough"),
         NoSuchChild(child_id="a", known=["b"]),
         ChildNotRunning(child_id="a", status="stopped"),

@@ -23,6 +23,7 @@ from tests.support.frozen.samples import (
     AGENTS,
     ARCHIVED,
     DELETED,
+    LOST_ATTEMPTS,
     sample_errors,
     sample_names,
     sample_state,
@@ -32,7 +33,7 @@ from tests.support.postgres import Server
 from understudy.actors import Runtime
 from understudy.journal import DatabaseStore, Owned, index_status_of
 from understudy.journal.codec import encode
-from understudy.journal.contracts import Backend, Batch
+from understudy.journal.contracts import Backend, Batch, KeepsLostAttempts, LostAttempt
 from understudy.journal.postgres.backend import PostgresBackend
 from understudy.journal.sqlite.backend import SqliteBackend
 from understudy.state.agent_state import AgentState
@@ -90,6 +91,9 @@ def _fill(backend: Backend) -> None:
             backend.compact(_batch(owned, state, records.pop(0)))
             owned = _after(owned, 1)
         _append(backend, owned, state, *records)
+        if state.run is not None and isinstance(backend, KeepsLostAttempts):
+            for number in LOST_ATTEMPTS:
+                backend.note_lost_attempt(id, LostAttempt(state.run.run_id, number))
         backend.commit()
     backend.begin()
     gone = backend.claim(DELETED, "deleted-definition")

@@ -27,6 +27,7 @@ from understudy.journal.contracts import (
     Batch,
     Durability,
     IndexStatus,
+    LostAttempt,
     Owned,
     Refusal,
     StoredAgent,
@@ -139,6 +140,19 @@ class PostgresBackend:
             self.close()
             raise
 
+    def open_to_read(self) -> None:
+        from understudy.journal.postgres.schema import check_schema
+
+        self.close()
+        self._watchdog.start()
+        try:
+            _, reader, _ = self._connections
+            reader.connect()
+            check_schema(reader, self._schema)
+        except BaseException:
+            self.close()
+            raise
+
     def _become_host(self) -> float:
         """Insert a new host, the owner of later claims. Returns the seconds of its lease."""
         values = [self._host, self._lease]
@@ -239,6 +253,9 @@ class PostgresBackend:
     def release(self, owned: Owned) -> None:
         self._writer.release(owned)
 
+    def note_lost_attempt(self, agent_id: str, lost: LostAttempt) -> None:
+        self._writer.note_lost_attempt(agent_id, lost)
+
     def compact(self, batch: Batch) -> None:
         self._writer.compact(batch)
 
@@ -268,3 +285,6 @@ class PostgresBackend:
 
     def unindexed(self, after_id: str, limit: int) -> list[StoredAgent]:
         return self._reader.unindexed(after_id, limit)
+
+    def lost_attempts(self, agent_id: str, run_id: str) -> frozenset[int]:
+        return self._reader.lost_attempts(agent_id, run_id)

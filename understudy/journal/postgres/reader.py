@@ -13,6 +13,7 @@ from understudy.journal.contracts import (
     StoredAgent,
     StoredRecords,
     due_number,
+    listed_agent,
     stored_agent,
 )
 from understudy.journal.postgres import sql
@@ -75,4 +76,10 @@ class PostgresReader:
         rows = self._connection.run_repeatable(
             lambda connection: connection.execute(query, values).fetchall()
         )
-        return [stored_agent(row) for row in rows]
+        return [listed_agent(row) for row in rows]
+
+    def lost_attempts(self, agent_id: str, run_id: str) -> frozenset[int]:
+        rows = self._connection.run_repeatable(
+            lambda connection: connection.execute(sql.LOST_ATTEMPTS, [agent_id, run_id]).fetchall()
+        )
+        return frozenset(number for (numbers,) in rows for number in numbers)

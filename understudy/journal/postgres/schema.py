@@ -54,6 +54,25 @@ def prepare_schema(connection: PostgresConnection, schema: str) -> None:
             _upgrade(server, schema)
 
 
+def check_schema(connection: PostgresConnection, schema: str) -> None:
+    """Check that this version made the tables.
+
+    Raises:
+        SchemaVersionError: if another version did.
+        StoreBroken: if there are none.
+
+    """
+    with connection.use() as server:
+        version, _ = _version(server, schema)
+    if version == 0:
+        raise StoreBroken(
+            cause=f"the database has no tables in the schema {schema!r}",
+            remedy="Open the store by a runtime first, which makes them.",
+        )
+    if version != len(sql.UPGRADES):  # a runtime upgrades them; who reads changes nothing
+        raise SchemaVersionError(version=version, known=len(sql.UPGRADES), what="database")
+
+
 def _upgrade(server: PsycopgConnection, schema: str) -> None:
     version, has_schema = _version(server, schema)
     if not has_schema:  # IF NOT EXISTS needs the right to create even if it exists

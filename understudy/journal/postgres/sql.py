@@ -51,6 +51,13 @@ UPGRADES: tuple[tuple[str, ...], ...] = (
         "ALTER TABLE agents ADD COLUMN indexed_seq bigint NOT NULL DEFAULT 0",
         """CREATE INDEX agents_by_due ON agents (due, agent_id)
             WHERE due IS NOT NULL AND NOT deleted""",
+        # The attempts at one run of each agent that were cut off by a takeover while their host
+        # lived. Apart from `agents`: whoever was fenced must not lock the new owner's row.
+        """CREATE TABLE lost_attempts (
+            agent bigint PRIMARY KEY,
+            run text NOT NULL,
+            numbers integer[] NOT NULL
+        )""",
     ),
 )
 """The n-th upgrades version n of the tables to n + 1. Only add to tables: hosts of the version
@@ -95,27 +102,38 @@ SELECT pg_advisory_unlock_all(), pg_advisory_lock_shared(
     (%s::int8 & 2147483647)::int4)"""
 """Says whose session this is, until it ends. Shared: it never waits."""
 
-END_SESSIONS = """
+_END_SESSIONS = """
 SELECT pg_terminate_backend(l.pid)
 FROM hosts h
 JOIN pg_locks l ON l.objid = (h.id & 2147483647)::oid
 JOIN pg_stat_activity a ON a.pid = l.pid
-WHERE h.lease_until <= clock_timestamp() AND h.id <> %s
+WHERE h.lease_until <= clock_timestamp() AND h.id {which}
     AND l.locktype = 'advisory' AND l.objsubid = 2
     AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
     AND l.classid = (SELECT oid FROM pg_namespace WHERE nspname = current_schema())
     AND pg_has_role(a.usesysid, 'USAGE')"""
-"""End the sessions of hosts whose lease has ended, as far as this user may: their transactions are
-rolled back, and what they have locked is free
+
+END_SESSIONS = _END_SESSIONS.format(which="<> %s")
+"""End the sessions of all other hosts whose lease has ended, as far as this user may: their
+transactions are rolled back, and what they have locked is free
 (test_an_owner_that_is_stopped_in_the_middle_of_a_commit_does_not_keep_its_agents_locked)."""
 
+END_SUSPENDED_SESSION = (
+    _END_SESSIONS.format(which="= %s")
+    + " AND a.wait_event = 'ClientRead' AND a.xact_start < h.lease_until"
+)
+"""End the session of one such host, if the server has waited for its client since before the lease
+ended, in the middle of a transaction: the client is suspended, and has locked agents
+(test_a_takeover_does_not_wait_for_an_owner_that_is_stopped_in_a_commit)."""
+
 OWNERSHIP = """
-SELECT a.incarnation, a.epoch, a.deleted, a.owner, h.name, h.lease_until > clock_timestamp(),
+SELECT a.incarnation, a.epoch, a.deleted, a.owner, h.name,
+    CASE WHEN h.lease_until > '-infinity' THEN h.lease_until > clock_timestamp() END,
     (SELECT lease_until > clock_timestamp() FROM hosts
         WHERE id = %s AND lease_until > '-infinity')
 FROM (VALUES (%s::text)) AS requested (agent_id)
 LEFT JOIN agents a USING (agent_id) LEFT JOIN hosts h ON h.id = a.owner"""
-"""Who owns an agent, and whether that lease and our own hold (null: ours is lost). It locks
+"""Who owns an agent, and whether that lease and our own hold (null: it is lost). It locks
 nothing: a claim that is refused must block neither the owner's writes nor its heartbeat
 (test_a_refused_claim_holds_up_neither_the_owner_nor_its_heartbeat)."""
 
@@ -149,6 +167,7 @@ which sees what was added while this one waited for the row
 (test_a_deletion_takes_what_was_committed_while_it_waited)."""
 
 DELETE_RECORDS = "DELETE FROM records WHERE agent = %s"
+DELETE_LOST_ATTEMPTS = "DELETE FROM lost_attempts WHERE agent = %s"
 
 KEYS = "SELECT agent_id, key FROM agents WHERE agent_id = ANY(%s)"
 
@@ -198,6 +217,17 @@ DELETE_RECORDS_BELOW = "DELETE FROM records WHERE agent = %s AND seq < %s"
 RELEASE = """
 UPDATE agents SET owner = NULL
 WHERE agent_id = %s AND incarnation = %s AND epoch = %s AND owner = %s"""
+
+NOTE_LOST_ATTEMPT = """
+INSERT INTO lost_attempts AS l (agent, run, numbers)
+SELECT key, %(run)s, ARRAY[%(number)s::int4] FROM agents WHERE agent_id = %(agent_id)s
+ON CONFLICT (agent) DO UPDATE SET run = excluded.run,
+    numbers = CASE WHEN l.run = excluded.run THEN l.numbers END || excluded.numbers"""
+"""Beside those of the same run, and in the place of those of another."""
+
+LOST_ATTEMPTS = """
+SELECT l.numbers FROM lost_attempts l JOIN agents a ON a.key = l.agent
+WHERE a.agent_id = %s AND l.run = %s"""
 
 SETTLED_AGENT = """
 SELECT incarnation, epoch, last_seq, standing FROM agents WHERE agent_id = %s FOR SHARE"""

@@ -18,7 +18,14 @@ from understudy.errors import (
     StoreError,
     StoreUnavailable,
 )
-from understudy.journal.contracts import Batch, Owned, Refusal, StoredAgent, due_number
+from understudy.journal.contracts import (
+    Batch,
+    LostAttempt,
+    Owned,
+    Refusal,
+    StoredAgent,
+    due_number,
+)
 from understudy.journal.postgres import sql
 
 if TYPE_CHECKING:
@@ -65,8 +72,9 @@ class PostgresWriter:
 
         A host may have been suspended in the middle of a transaction. The server's timeout for an
         idle transaction does not end it in every place: not between two messages of one statement,
-        and not behind a pipeline. So if we have waited for a lock in vain, the sessions of all
-        hosts whose lease has ended are ended.
+        and not behind a pipeline. A claim ends the session of an owner that it takes over from. But
+        the lock may be that of another claim: so if we have waited for one in vain, the sessions of
+        all hosts whose lease has ended are ended.
         """
         self._in_transaction = self._sent_begin = False
         self._session_of = None
@@ -171,6 +179,10 @@ class PostgresWriter:
         values = [owned.agent_id, owned.incarnation, owned.epoch, self._own_id]
         self._fetch(sql.RELEASE, values)
 
+    def note_lost_attempt(self, agent_id: str, lost: LostAttempt) -> None:
+        values = {"agent_id": agent_id, "run": lost.run_id, "number": lost.number}
+        self._fetch(sql.NOTE_LOST_ATTEMPT, values)
+
     def compact(self, batch: Batch) -> None:
         if len(batch.records) != 1:
             raise ValueError(f"A snapshot must be one record, got {len(batch.records)}")
@@ -188,6 +200,7 @@ class PostgresWriter:
             for (key,) in self._fetch(sql.DELETE_AGENT, found):
                 self._keys.pop(agent_id, None)
                 self._fetch(sql.DELETE_RECORDS, [key])
+                self._fetch(sql.DELETE_LOST_ATTEMPTS, [key])
                 return True
         raise _contended(agent_id)
 
@@ -274,6 +287,8 @@ class PostgresWriter:
                 break
             if owner_holds:
                 raise OwnedElsewhere(agent_id=agent_id, host=host)
+            if owner_holds is not None:  # this is the first one to take over from that owner
+                self._fetch(sql.END_SUSPENDED_SESSION, [owner])
             # Race: this against a renewal by the owner. The statement waits for one under way; if
             # that was in time, no row changes, and we look again
             # (test_a_claim_waits_for_a_renewal_that_is_under_way_and_believes_it).

@@ -140,6 +140,9 @@ class SqliteBackend:
         self._lock.write_watermark(Watermark(tenure.database, tenure.mark))
         self._files = self._files_now()
 
+    def open_to_read(self) -> None:
+        self._reader.connect()
+
     def close(self) -> None:
         try:
             if self._writer is not None and self._final_error is None and not self._lock.forked:

@@ -6,7 +6,7 @@ import os
 import sqlite3
 from pathlib import Path
 
-from understudy.errors import StoreBroken, StoreDamaged
+from understudy.errors import SchemaVersionError, StoreBroken, StoreDamaged
 from understudy.journal.contracts import Durability
 from understudy.journal.sqlite.errors import read_only
 from understudy.journal.sqlite.schema import SCHEMA_VERSION, check_tables
@@ -54,8 +54,8 @@ def connect_reader(path: str) -> sqlite3.Connection:
     """A connection that changes nothing, and makes no file.
 
     Raises:
-        SchemaVersionError: if a newer version of this library made the tables.
-        StoreBroken: if the file belongs to another program, or an older version made the tables.
+        SchemaVersionError: if another version of this library made the tables.
+        StoreBroken: if the file belongs to another program.
         StoreDamaged: if it is empty.
         sqlite3.Error: for all else that SQLite refuses.
 
@@ -71,11 +71,8 @@ def connect_reader(path: str) -> sqlite3.Connection:
         version = check_tables(connection)
         if version == 0:
             raise StoreDamaged(what=f"the SQLite file {path!r}", cause="it is empty")
-        if version < SCHEMA_VERSION:
-            raise StoreBroken(
-                cause=f"the tables of {path!r} are of version {version}",
-                remedy="Open it once in a runtime of this version, which upgrades them.",
-            )
+        if version != SCHEMA_VERSION:  # a runtime upgrades it; who reads changes nothing
+            raise SchemaVersionError(version=version, known=SCHEMA_VERSION, what="database")
     except BaseException:
         connection.close()
         raise

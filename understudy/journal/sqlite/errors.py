@@ -23,7 +23,7 @@ def store_error(error: sqlite3.Error, path: str) -> StoreError:
     """The store's error for one of SQLite's, with a remedy."""
     code = _primary(error)
     cause = f"SQLite file {path!r}: {error}"
-    if not hasattr(error, "sqlite_errorcode") and "decode" in str(error):
+    if is_undecodable(error):
         return StoreDamaged(what=f"the SQLite file {path!r}", cause=str(error))
     if code in _TRANSIENT:
         return StoreUnavailable(cause=cause)
@@ -48,6 +48,11 @@ def read_only(path: str) -> StoreBroken:
     return StoreBroken(
         cause=f"the SQLite file {path!r} is read-only", remedy=_REMEDIES[sqlite3.SQLITE_READONLY]
     )
+
+
+def is_undecodable(error: sqlite3.Error) -> bool:
+    """Whether a text is not UTF-8. The Python module says so, and not SQLite."""
+    return not hasattr(error, "sqlite_errorcode") and "decode" in str(error)
 
 
 def is_io_error(error: sqlite3.Error) -> bool:

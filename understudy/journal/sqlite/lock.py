@@ -53,7 +53,7 @@ class SidecarLock:
 
     def __init__(self, database: str) -> None:
         self._database = database
-        self.path = f"{database}.lock"
+        self.path: str = f"{database}.lock"
         self._file: int | None = None
 
     def acquire(self, host: str) -> Watermark | None:

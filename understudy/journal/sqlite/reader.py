@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Any
 
@@ -15,10 +15,11 @@ from understudy.journal.contracts import (
     StoredAgent,
     StoredRecords,
     due_number,
+    listed_agent,
     stored_agent,
 )
 from understudy.journal.sqlite.connection import connect_reader
-from understudy.journal.sqlite.errors import UNREADABLE, damaged, store_error
+from understudy.journal.sqlite.errors import UNREADABLE, damaged, is_undecodable, store_error
 from understudy.journal.sqlite.lock import SidecarLock
 from understudy.journal.sqlite.writer import SEQ_BITS
 
@@ -48,6 +49,16 @@ class SqliteReader:
         # connection that is in use crashes the process
         # (test_closing_while_another_thread_reads_disturbs_neither).
         self._busy = threading.Lock()
+
+    def connect(self) -> None:
+        """Connect now, and check the tables."""
+        with self._busy:
+            try:
+                self._connected()
+            except sqlite3.Error as error:
+                raise store_error(error, self._path) from error
+            except UNREADABLE as error:
+                raise damaged(error, self._path) from error
 
     def load(self, agent_id: str, after: int) -> StoredRecords | None:
         """See `Backend.load`."""
@@ -82,13 +93,9 @@ class SqliteReader:
         self, index_statuses: Collection[IndexStatus] | None, after_id: str, limit: int
     ) -> list[StoredAgent]:
         """See `Backend.agents`."""
-        with self._busy:
-            try:
-                return self._agents(self._connected(), index_statuses, after_id, limit)
-            except sqlite3.Error as error:
-                raise store_error(error, self._path) from error
-            except UNREADABLE as error:
-                raise damaged(error, self._path) from error
+        return self._listed(
+            lambda connection: self._agents(connection, index_statuses, after_id, limit)
+        )
 
     def _agents(
         self,
@@ -101,13 +108,13 @@ class SqliteReader:
             rows = connection.execute(
                 f"{_AGENT} id > ? ORDER BY id LIMIT ?", (after_id, limit)
             ).fetchall()
-            return [stored_agent(row[1:]) for row in rows]
+            return [listed_agent(row[1:]) for row in rows]
         # One walk along the index for each status. For several at once SQLite would sort all agents
         # with them, again for every page.
         query = f"{_AGENT} standing = ? AND id > ? ORDER BY id LIMIT ?"
         with _Snapshot(connection):
             found = [
-                stored_agent(row[1:])
+                listed_agent(row[1:])
                 for index_status in set(index_statuses)
                 for row in connection.execute(query, (index_status.value, after_id, limit))
             ]
@@ -122,18 +129,36 @@ class SqliteReader:
             "due IS NOT NULL AND due <= ? AND (due, id) > (?, ?) AND indexed_seq = last_seq "
             "ORDER BY due, id LIMIT ?"
         )
-        return self._listed(where, (due_number(until), *first, limit))
+        return self._listed_where(where, (due_number(until), *first, limit))
 
     def unindexed(self, after_id: str, limit: int) -> list[StoredAgent]:
         """See `DueIndex.unindexed`."""
         where = "standing = 'waits' AND id > ? AND indexed_seq <> last_seq ORDER BY id LIMIT ?"
-        return self._listed(where, (after_id, limit))
+        return self._listed_where(where, (after_id, limit))
 
-    def _listed(self, where: str, values: tuple[Any, ...]) -> list[StoredAgent]:
+    def _listed_where(self, where: str, values: tuple[Any, ...]) -> list[StoredAgent]:
+        return self._listed(
+            lambda connection: [
+                listed_agent(row[1:])
+                for row in connection.execute(f"{_AGENT} {where}", values).fetchall()
+            ]
+        )
+
+    def _listed(self, find: Callable[[sqlite3.Connection], list[StoredAgent]]) -> list[StoredAgent]:
         with self._busy:
             try:
-                rows = self._connected().execute(f"{_AGENT} {where}", values).fetchall()
-                return [stored_agent(row[1:]) for row in rows]
+                connection = self._connected()
+                try:
+                    return find(connection)
+                except sqlite3.OperationalError as error:
+                    if not is_undecodable(error):
+                        raise
+                # A text of one row is not UTF-8: it is told with that row.
+                connection.text_factory = lambda text: text.decode(errors="surrogateescape")
+                try:
+                    return find(connection)
+                finally:
+                    connection.text_factory = str
             except sqlite3.Error as error:
                 raise store_error(error, self._path) from error
             except UNREADABLE as error:

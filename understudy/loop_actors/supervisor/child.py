@@ -44,13 +44,13 @@ class Child:
     )  # fmt: skip
 
     def __init__(self, spec: ChildSpec) -> None:
-        self.spec = spec
-        self.status = ChildStatus.STOPPED
+        self.spec: ChildSpec = spec
+        self.status: ChildStatus = ChildStatus.STOPPED
         self.ref: LoopActorRef[Any] | None = None
         self.actor_class: type[LoopActor] | None = None  # of its latest actor
         self.subtree: Subtree | None = None  # of its latest actor; None for a worker
-        self.restarts = 0
-        self.attempt = 0  # restarts since it last ran for a whole period
+        self.restarts: int = 0
+        self.attempt: int = 0  # restarts since it last ran for a whole period
         self.running_since: float | None = None  # None once the restart is counted
         self.exit: Exit | None = None  # the exit that is not handled yet
         self.pending: PendingRestart | None = None
@@ -99,8 +99,8 @@ class PendingRestart:
     __slots__ = ("group", "remaining", "task")
 
     def __init__(self, group: list[Child]) -> None:
-        self.group = group
-        self.remaining = len(group)
+        self.group: list[Child] = group
+        self.remaining: int = len(group)
         self.task: asyncio.Task[None] | None = None
         for child in group:
             child.pending = self

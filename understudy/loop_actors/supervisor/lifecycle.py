@@ -11,12 +11,14 @@ from typing import Any
 from pykka import ActorDeadError, ActorRef
 from pykka.messages import ProxyGetAttr
 
+from understudy._base.causes import cause_of
+from understudy._base.json_values import shown
 from understudy.errors import UsageError
 from understudy.loop_actors.ref import LoopActorRef
 from understudy.loop_actors.supervisor.errors import ChildStartFailed, Shutdown
 from understudy.loop_actors.supervisor.spec import StartChild
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 Sleep = Callable[[float], Awaitable[None]]
 """Waits for so many seconds: `asyncio.sleep`, or a replacement in tests."""
@@ -61,7 +63,7 @@ async def wait_until_started(
             raise reason from None
     except Exception as error:
         # It has answered, so it has started: test_an_actor_that_takes_no_proxy_can_be_a_child.
-        logger.debug("%s answered a request for its urn by an exception: %r", ref, error)
+        logger.debug("%s answered a request for its urn by an exception: %s", ref, shown(error))
 
 
 async def ended_within(seconds: float | None, ended: asyncio.Future[Any], sleep: Sleep) -> bool:
@@ -83,7 +85,7 @@ def shutdown_exceeded(seconds: float | None) -> Shutdown:
 
 
 def start_failed(id: str, error: BaseException) -> ChildStartFailed:
-    return ChildStartFailed(child_id=id, cause=f"{type(error).__name__}: {error}")
+    return ChildStartFailed(child_id=id, cause=cause_of(error))
 
 
 def is_own_cancellation(error: BaseException) -> bool:

@@ -37,7 +37,7 @@ from understudy.loop_actors.supervisor.snapshots import ChildCounts, ChildInfo, 
 from understudy.loop_actors.supervisor.spec import ChildSpec, StartChild
 from understudy.loop_actors.supervisor.table import Table
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 P = ParamSpec("P")
 
 

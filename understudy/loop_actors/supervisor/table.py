@@ -18,8 +18,8 @@ class Table:
     __slots__ = ("children", "name", "simple", "status")
 
     def __init__(self, name: str) -> None:
-        self.name = name
-        self.status = ChildStatus.STARTING
+        self.name: str = name
+        self.status: ChildStatus = ChildStatus.STARTING
         self.children: dict[str, Child] = {}  # in start order
         self.simple: dict[str, LoopActorRef[Any]] = {}
 

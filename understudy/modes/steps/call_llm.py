@@ -10,27 +10,30 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any
 
 from pydantic_ai.messages import (
     ModelMessage,
+    ModelRequestAttempt,
     ModelResponse,
-    PartDeltaEvent,
-    PartStartEvent,
     TextPart,
-    TextPartDelta,
-    ThinkingPart,
-    ThinkingPartDelta,
     ToolCallPart,
 )
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from tenacity import RetryError
 
+from understudy._base.causes import cause_of, message_of
 from understudy._base.event_loops import is_cancelled
-from understudy.errors import ModelFailed, StreamBroken, UsageError
-from understudy.events import ReplyStarted, TextDelta, ThinkingDelta
-from understudy.models.model_names import needs_preparation
+from understudy._base.json_values import check_text
+from understudy.errors import ModelFailed, ModelRefused, RunError, StreamBroken, UsageError
+from understudy.events import ReplyStarted
+from understudy.models.preparation import needs_preparation, prepared
+from understudy.models.reply_checks import EmptyReply, RefusedReply, check_finished, fault_of
+from understudy.models.reply_text import with_valid_text
 from understudy.modes.steps.check_stop import NO_ANSWER, stop_before
+from understudy.modes.steps.deltas import DeltaEmitter
+from understudy.modes.steps.model_request import parameters_of, tool_choice
 from understudy.modes.steps.run_end import outcome_of
 from understudy.outcomes import Outcome
 from understudy.run.hooks import Hook, HookFailed
@@ -39,6 +42,7 @@ from understudy.run.model_input import ModelInput
 from understudy.run.run import Run
 from understudy.state.agent_state import QueuedMessage
 from understudy.state.records import Reply, UserMessage
+from understudy.tools import Tool
 
 
 async def call_llm(run: Run) -> Outcome | None:
@@ -83,7 +87,6 @@ def steering_messages(run: Run) -> list[QueuedMessage]:
 
 async def _model_input(run: Run) -> ModelInput:
     definition = run.definition
-    answering = run.current.early_stop is not None
     texts = []
     for instructions in definition.instructions:
         text = await render(instructions, run.state, agent=definition.name)
@@ -96,20 +99,23 @@ async def _model_input(run: Run) -> ModelInput:
     prompt = ModelInput(
         messages=shown,
         instructions="\n\n".join(texts),
-        tools=() if answering else run.tools,
+        tools=run.tools,
         settings=definition.model_settings,
+        native_tools=definition.native_tools,
     )
     for hook in definition.hooks.before_model:
         replaced = await hook(run.threads, run, prompt)
         _check_returned(hook, replaced, ModelInput)
         if replaced is not None:
+            _check_instructions(hook, replaced.instructions)
             prompt = replaced
         elif prompt.messages is shown and kept is not run.state.messages:
             prompt = prompt.replace(messages=_visible_messages(run))  # by run.replace_history
             shown = prompt.messages
         kept = run.state.messages
-    if answering and prompt.tools:
-        prompt = prompt.replace(tools=())  # those that a hook added
+    choice = tool_choice(run, prompt)
+    if choice is not None:
+        prompt = prompt.replace(settings={**(prompt.settings or {}), "tool_choice": choice})
     return prompt
 
 
@@ -127,6 +133,13 @@ def _check_returned(hook: Hook, returned: object, expected: type) -> None:
         raise HookFailed(hook.failure(error)) from error
 
 
+def _check_instructions(hook: Hook, instructions: str) -> None:
+    try:
+        check_text(instructions, what="the instructions that it returned")
+    except UsageError as error:
+        raise HookFailed(hook.failure(error)) from error
+
+
 # ------------------------------------------------------------------------------ the request
 
 
@@ -134,14 +147,23 @@ def _check_returned(hook: Hook, returned: object, expected: type) -> None:
 class _Answer:
     response: ModelResponse
     model: Model
-    broken: BaseException | None = None
+    failed: RunError | None = None
+    """It is kept, but it is no answer: the run ends by this error."""
+    seconds: float = 0.0
+    """How long a rejected one took."""
 
 
 async def _ask_models(run: Run, prompt: ModelInput) -> _Answer | ModelFailed:
-    """The first answer of the model and its fallbacks. A fallback is used for this call only."""
-    parameters = _parameters(run, prompt)
+    """The first answer of the model and its fallbacks. A fallback is used for this call only.
+
+    A reply that is refused or empty is no answer. An empty one is asked for once more. What they
+    cost is recorded with the answer; without one, the last of them is recorded in its place.
+    """
+    parameters = parameters_of(run, prompt)
+    deltas = DeltaEmitter(run) if run.streaming else None
     ask = _ask if run.definition.retry is None else _ask_with_retry
-    failures = []
+    rejected: list[_Answer] = []
+    failures: list[dict[str, str]] = []
     cause: BaseException | None = None
     for model in run.models:
         if run.observed:
@@ -151,132 +173,150 @@ async def _ask_models(run: Run, prompt: ModelInput) -> _Answer | ModelFailed:
                 )
             )
         try:
-            return await ask(run, model, prompt, parameters)
+            since = run.clock.monotonic()
+            answer = await ask(run, model, prompt, parameters, deltas)
+            fault = _fault(run, answer)
+            if isinstance(fault, EmptyReply):
+                since = _reject(run, answer, since, rejected)
+                answer = await ask(run, model, prompt, parameters, deltas)
+                fault = _fault(run, answer)
+            if fault is None:
+                return _with_attempts(answer, rejected) if rejected else answer
+            _reject(run, answer, since, rejected)
+            raise fault
         except (Exception, asyncio.CancelledError) as error:
             if isinstance(error, asyncio.CancelledError) and is_cancelled():
                 raise
             cause = error
-            failures.append(
-                {"model": model.model_name, "type": type(error).__name__, "message": str(error)}
-            )
-    failed = ModelFailed(failures=failures)
+            named = {"model": model.model_name, "type": type(error).__name__}
+            failures.append({**named, "message": message_of(error)})
+        if deltas is not None and deltas.said_text:
+            break  # a person has read it: no other model says something else now
+    refused = all(failure["type"] == RefusedReply.__name__ for failure in failures)
+    failed = (ModelRefused if refused else ModelFailed)(failures=failures)
     failed.__cause__ = cause
-    return failed
+    if not rejected:
+        return failed
+    last = rejected.pop()
+    last.failed = failed
+    if deltas is None or not deltas.said_text:
+        last.response = replace(last.response, parts=[])
+    return _with_attempts(last, rejected)
 
 
-def _parameters(run: Run, prompt: ModelInput) -> ModelRequestParameters:
-    last = run.parameters
-    if last is not None:
-        sent, parameters = last
-        if sent.tools is prompt.tools and sent.instructions == prompt.instructions:
-            return parameters
-    parameters = prompt.parameters()
-    run.parameters = prompt, parameters
-    return parameters
+def _fault(run: Run, answer: _Answer) -> RefusedReply | EmptyReply | None:
+    """Why the reply, whose text is valid from now on, is no answer."""
+    answer.response = with_valid_text(answer.response)
+    if answer.failed is not None:
+        return None
+    fault = fault_of(answer.response)
+    if isinstance(fault, EmptyReply) and run.current.early_stop is not None:
+        return None  # it becomes a sentence that says so
+    return fault
+
+
+def _reject(run: Run, answer: _Answer, since: float, rejected: list[_Answer]) -> float:
+    """Note the reply as one that is no answer. Returns the time by the clock."""
+    now = run.clock.monotonic()
+    answer.seconds = now - since
+    rejected.append(answer)
+    return now
+
+
+def _with_attempts(answer: _Answer, rejected: Sequence[_Answer]) -> _Answer:
+    """The answer, with the replies that were rejected as attempts before it."""
+    attempts = list(answer.response.failed_attempts or ())
+    for each in rejected:
+        attempts += each.response.failed_attempts or ()
+        attempts.append(
+            ModelRequestAttempt(
+                model_name=each.model.model_name,
+                provider_name=each.response.provider_name,
+                outcome="rejected",
+                error=cause_of(fault) if (fault := fault_of(each.response)) is not None else None,
+                timestamp=each.response.timestamp,
+                duration=timedelta(seconds=each.seconds),
+                usage=each.response.usage,
+            )
+        )
+    answer.response = replace(answer.response, failed_attempts=attempts or None)
+    return answer
 
 
 async def _ask_with_retry(
-    run: Run, model: Model, prompt: ModelInput, parameters: ModelRequestParameters
+    run: Run,
+    model: Model,
+    prompt: ModelInput,
+    parameters: ModelRequestParameters,
+    deltas: DeltaEmitter | None,
 ) -> _Answer:
     retry = run.definition.retry
     assert retry is not None, "only called with a retry policy"
     try:
-        return await retry.copy()(_ask, run, model, prompt, parameters)
+        return await retry.copy()(_ask, run, model, prompt, parameters, deltas)
     except RetryError as error:
         last = error.last_attempt.exception()
         raise (last if isinstance(last, Exception) else error) from error
 
 
 async def _ask(
-    run: Run, model: Model, prompt: ModelInput, parameters: ModelRequestParameters
+    run: Run,
+    model: Model,
+    prompt: ModelInput,
+    parameters: ModelRequestParameters,
+    deltas: DeltaEmitter | None,
 ) -> _Answer:
     kept = run.state.messages
     if prompt.messages is not kept:  # those of a hook: they were never prepared
-        shown = model.prepare_messages(list(prompt.messages), parameters)
-        return await _request(run, model, shown, prompt, parameters)
+        shown = prepared(model, list(prompt.messages), parameters, prompt.settings)
+        return await _request(model, shown, prompt, parameters, deltas)
     with kept.borrowed() as messages:
-        if not kept.plain or needs_preparation(model):
-            messages = model.prepare_messages(messages, parameters)
-        return await _request(run, model, messages, prompt, parameters)
+        if needs_preparation(model, kept, prompt.settings):
+            messages = prepared(model, messages, parameters, prompt.settings)
+        return await _request(model, messages, prompt, parameters, deltas)
 
 
 async def _request(
-    run: Run,
     model: Model,
     messages: list[ModelMessage],
     prompt: ModelInput,
     parameters: ModelRequestParameters,
+    deltas: DeltaEmitter | None,
 ) -> _Answer:
-    if run.streaming:
-        return await _stream(run, model, messages, prompt, parameters)
-    return _Answer(await model.request(messages, prompt.settings, parameters), model)
+    if deltas is not None:
+        return await _stream(model, messages, prompt, parameters, deltas)
+    response = await model.request(messages, prompt.settings, parameters)
+    check_finished(response, model, streamed=False)
+    return _Answer(response, model)
 
 
 async def _stream(
-    run: Run,
     model: Model,
     messages: list[ModelMessage],
     prompt: ModelInput,
     parameters: ModelRequestParameters,
+    deltas: DeltaEmitter,
 ) -> _Answer:
     """Ask for a stream and emit its deltas. A stream that breaks keeps what it brought so far."""
     partial: StreamedResponse | None = None
-    deltas = _DeltaEmitter(run)
     try:
         async with model.request_stream(messages, prompt.settings, parameters) as stream:
             partial = stream
-            async for event in stream:
-                deltas.emit(event)
+            try:
+                async for event in stream:
+                    deltas.emit(event)
+            finally:
+                deltas.end()
             response = stream.get()
+        check_finished(response, model, streamed=True)
     except (Exception, asyncio.CancelledError) as error:
         if isinstance(error, asyncio.CancelledError) and is_cancelled():
             raise
         received = partial.get() if partial is not None else None
         if received is None or not received.parts:
             raise
-        return _Answer(received, model, error)
-    if response.state == "incomplete":
-        return _Answer(response, model, EOFError("it ended before the reply did"))
+        return _Answer(received, model, StreamBroken(model=model.model_name, cause=cause_of(error)))
     return _Answer(response, model)
-
-
-class _DeltaEmitter:
-    """Emits the text and thinking of a stream as numbered events."""
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._count = 0
-        self._enabled = run.observed and run.definition.hooks.streams_safely
-
-    def emit(self, event: Any) -> None:
-        if not self._enabled:
-            return
-        match event:
-            case (
-                PartStartEvent(part=TextPart(content=text))
-                | PartDeltaEvent(delta=TextPartDelta(content_delta=text))
-            ):
-                self.emit_text(text)
-            case (
-                PartStartEvent(part=ThinkingPart(content=text))
-                | PartDeltaEvent(delta=ThinkingPartDelta(content_delta=str(text)))
-            ):
-                if text:
-                    self._run.emit(ThinkingDelta(text=text, **self._next_place()))
-
-    def emit_text(self, text: str) -> None:
-        if text:
-            self._run.emit(TextDelta(text=text, **self._next_place()))
-
-    def _next_place(self) -> dict[str, Any]:
-        current = self._run.current
-        self._count += 1
-        return {
-            "agent_path": self._run.agent_path,
-            "turn": current.turns,
-            "attempt": current.attempts,
-            "n": self._count - 1,
-        }
 
 
 # -------------------------------------------------------------------------------- the reply
@@ -288,37 +328,41 @@ async def _accept(run: Run, answer: _Answer) -> None:
     response.__dict__.update(answer.response.__dict__)
     response.timestamp = run.clock.now()
     current = run.current
-    broken: StreamBroken | None = None
-    if answer.broken is not None:
+    failed = answer.failed
+    if failed is not None:
         response.state = "interrupted"
-        cause = f"{type(answer.broken).__name__}: {answer.broken}"
-        broken = StreamBroken(model=answer.model.model_name, cause=cause)
     else:
         for hook in run.definition.hooks.after_model:
             replaced = await hook(run.threads, run, response)
             _check_returned(hook, replaced, ModelResponse)
             if replaced is not None:
-                response = replaced
+                response = with_valid_text(replaced)
         if current.early_stop is not None:
-            response = _without_calls(response)
+            response = _without_calls(response, run.definition.output_tool)
         if not run.definition.hooks.streams_safely and run.streaming and response.text:
-            _DeltaEmitter(run).emit_text(response.text)  # as after_model left it
+            DeltaEmitter(run).emit_text(response.text)  # as after_model left it
     response = _with_usable_ids(run, response)
     run.record(
         Reply(
             turn=current.turns,
             response=response,
-            cut=broken is not None or response.finish_reason == "length",
-            broken=broken.to_dict() if broken is not None else None,
+            cut=failed is not None or response.finish_reason == "length",
+            broken=failed.to_dict() if failed is not None else None,
         )
     )
     run.in_model_call = False
 
 
-def _without_calls(response: ModelResponse) -> ModelResponse:
-    """The last reply of a run that stops early: without tool calls, and never without text."""
-    parts = [part for part in response.parts if not isinstance(part, ToolCallPart)]
-    if not (response.text or "").strip():
+def _without_calls(response: ModelResponse, output_tool: Tool[Any] | None) -> ModelResponse:
+    """The last reply of a run that stops early: without tool calls, and never without an answer."""
+    parts = [
+        part
+        for part in response.parts
+        if not isinstance(part, ToolCallPart)
+        or (output_tool is not None and part.tool_name == output_tool.name)
+    ]
+    answers = any(isinstance(part, ToolCallPart) for part in parts)
+    if not answers and not (response.text or "").strip():
         parts = [part for part in parts if not isinstance(part, TextPart)]
         parts.append(TextPart(NO_ANSWER))
     return replace(response, parts=parts)

@@ -12,7 +12,8 @@ import inspect
 from collections.abc import Sequence
 from dataclasses import replace
 
-from understudy._base.json_values import digest
+from understudy._base.causes import cause_of
+from understudy._base.json_values import digest, storable_text
 from understudy.errors import MiddlewareError, UsageError
 from understudy.interrupts import Request
 from understudy.modes.steps.tool_arguments import (
@@ -49,11 +50,11 @@ async def check_pause(run: Run) -> Outcome | None:
             failure = MiddlewareError(
                 middleware=run.definition.name,
                 hook="pause_when",
-                cause=f"{type(error).__name__}: {error}",
+                cause=cause_of(error),
             )
             raise HookFailed(failure) from error
         if answer:
-            reason = answer if isinstance(answer, str) else "pause_when"
+            reason = storable_text(answer) if isinstance(answer, str) else "pause_when"
             run.record(Paused(turn=turn.index, reason=reason))
             return run.paused(reason)
     if run.definition.pause_when is not None or run.pause_when is not None:

@@ -158,9 +158,10 @@ async def within_deadline(run: Run, pipeline: Awaitable[Outcome]) -> Outcome | N
     """The outcome of the pipeline, or None if the deadline passed first.
 
     A model call or async tool is interrupted at once. The thread of a plain tool is abandoned.
+    Async code that goes on is waited for, until a runtime gives the attempt up.
     """
     loop = asyncio.get_running_loop()
-    timer: asyncio.TimerHandle | None = None
+    timer: asyncio.TimerHandle | asyncio.Task[None] | None = None
 
     def check() -> None:
         nonlocal timer
@@ -178,6 +179,7 @@ async def within_deadline(run: Run, pipeline: Awaitable[Outcome]) -> Outcome | N
             if run.current.cancelled is None and run.root.current.halt is None:
                 run.ledger.record(deadline_reached(run))
         scope.reschedule(loop.time())
+        timer = run.abandon_later() if run.abandon_later is not None else None
 
     scope = asyncio.timeout(None)
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Collection, Coroutine, Iterator
 from typing import Any, TypeVar
 
 from understudy.errors import UsageError
@@ -11,9 +11,12 @@ from understudy.modes.steps.run_end import end_agents_of
 from understudy.modes.steps.tool_arguments import ReadyCall, blocked_by_doubt, prepare
 from understudy.modes.steps.tool_invocation import invoke, record_started
 from understudy.modes.steps.tool_results import (
+    LIMIT_PASSED,
+    LIMIT_REASON,
     denied_result,
     failed_result,
     in_doubt_result,
+    limit_text,
     make_part,
     responded_result,
 )
@@ -101,11 +104,17 @@ async def _release(run: Run, call: Call) -> ReadyCall | None:
     """The call if it is to run now; else None, and what is known of it is recorded."""
     if call.running:
         tool = run.definition.tools.get(call.part.tool_name)
+        limit = run.current.once.get(LIMIT_PASSED + call.key)
         if tool is None or not tool.idempotent or call.copied_from:
-            unknown = in_doubt_result(run, call, CRASHED)
+            reason = CRASHED if limit is None else LIMIT_REASON.format(limit=limit)
+            unknown = in_doubt_result(run, call, reason)
             if unknown is not None:
                 await end_agents_of(run, call.key)
                 run.record(unknown)
+            return None
+        if limit is not None:
+            await end_agents_of(run, call.key)
+            run.record(failed_result(run, call, limit_text(tool, limit)))
             return None
     decided = _decided_result(run, call) if call.requests else None
     if decided is not None:
@@ -155,9 +164,23 @@ async def _run_concurrently(run: Run, batch: list[ReadyCall]) -> None:
             if isinstance(error := await done, BaseException):
                 raise error
     finally:
-        for task in tasks:
-            task.cancel()
+        await end_tasks(run, tasks)
+
+
+async def end_tasks(run: Run, tasks: Collection[asyncio.Task[Any]]) -> None:
+    """Cancel these tasks of the attempt, and wait until they have ended.
+
+    Where one goes on, a runtime gives the attempt up; without one this waits as long as it does.
+    """
+    ending: asyncio.Task[None] | None = None
+    for task in tasks:
+        if task.cancel() and ending is None and run.abandon_later is not None:
+            ending = run.abandon_later()
+    try:
         await asyncio.gather(*tasks, return_exceptions=True)
+    finally:
+        if ending is not None:
+            ending.cancel()
 
 
 async def caught(work: Coroutine[Any, Any, T]) -> T | BaseException:

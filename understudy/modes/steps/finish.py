@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
-from pydantic_ai.messages import ModelRequest
+from pydantic_ai.messages import ModelRequest, ModelResponse
 
+from understudy.errors import ReplyCut
 from understudy.models.messages import user_message
 from understudy.models.output import InvalidOutput
 from understudy.modes.steps.call_llm import steering_messages
@@ -22,17 +24,21 @@ from understudy.stopping import ExecutionContinuation
 
 GO_ON = "Go on."
 """The user message for a continuation after a final reply, if the override has no prompt."""
+CUT = "Your reply was cut off at its length limit. Reply again, and keep it shorter."
+"""The user message after a reply that was cut and cannot be used."""
 
 
 async def check_until_tool(run: Run) -> Outcome | None:
-    """End the run by the first result of an until tool, in call order.
+    """End the run by the first result of an until tool, in call order; or by the output tool.
 
     A denied call, or one that was not executed, has no result of the tool.
     """
     current = run.current
     turn = current.turn
-    if turn is None or current.until_tool is None or not turn.propagated:
+    if turn is None or not turn.propagated:
         return None
+    if current.until_tool is None:
+        return _end_by_output_tool(run, turn)
     counting = ("success",) if current.require_tool_success else ("success", "failed")
     for call in turn.calls.values():
         if call.part.tool_name not in current.until_tool or call.result is None:
@@ -43,6 +49,29 @@ async def check_until_tool(run: Run) -> Outcome | None:
                 text=turn.response.text or "",
                 tool_call=call.key,
                 tool_arguments=_arguments(run, call),
+            )
+            return _close(run, end)
+    return None
+
+
+def _end_by_output_tool(run: Run, turn: Turn) -> Outcome | None:
+    """End the run by the first valid answer that the model gave with the output tool."""
+    output, output_tool = run.definition.output, run.definition.output_tool
+    if output is None or output_tool is None:
+        return None
+    for call in turn.calls.values():
+        result = call.result
+        if call.part.tool_name != output_tool.name or result is None:
+            continue
+        if result.part.outcome == "success":
+            value = result.value if result.value_is == "separate" else result.part.content
+            end = End(
+                outcome="completed",
+                text=json.dumps(value, ensure_ascii=False),
+                output=value,
+                has_output=True,
+                output_key=output.key,
+                early_stopped=run.current.early_stop is not None,
             )
             return _close(run, end)
     return None
@@ -69,20 +98,52 @@ async def continue_or_finish(run: Run) -> Outcome | None:
             run.record(TurnClosed(turn=turn.index, message=_continuation_prompt(run)))
             return None
     if goes_on:
+        if turn.cut and turn.calls and not steering_messages(run):
+            return _close_cut(run, turn)
         run.record(TurnClosed(turn=turn.index))
         return None
+    text = turn.response.text or ""
+    if turn.cut and (current.until_tool is not None or not text.strip()):
+        return _close_cut(run, turn)
     if current.until_tool is not None:
         return _close(run, End(outcome="failed", error=until_tool_not_called(run).to_dict()))
-    text = turn.response.text or ""
     if turn.calls:  # a tool ended it: text next to a tool call is not a final answer
         return _close(run, End(outcome="completed", text=text))
     try:
         return _close(run, final_end(run.definition, text))
     except InvalidOutput as error:
+        if turn.cut:
+            return _close_cut(run, turn)
         at = run.clock.now()
         message = user_message(f"Your answer does not fit:\n{error}\nAnswer again.", at=at)
         run.record(TurnClosed(turn=turn.index, message=message))
         return None
+
+
+def _close_cut(run: Run, turn: Turn) -> Outcome | None:
+    """Ask for a cut reply again; end the run where it was cut before, at the same limit."""
+    tokens = turn.response.usage.output_tokens
+    before = _cut_before(run)
+    if before is not None and tokens <= before.usage.output_tokens:  # a hook may raise the limit
+        settings = run.definition.model_settings or run.models[0].settings or {}
+        error = ReplyCut(max_tokens=settings.get("max_tokens"), output_tokens=tokens)
+        return _close(run, End(outcome="failed", error=error.to_dict()))
+    message = None if turn.calls else user_message(CUT, at=run.clock.now())
+    run.record(TurnClosed(turn=turn.index, message=message))
+    return None
+
+
+def _cut_before(run: Run) -> ModelResponse | None:
+    """The reply of this run before that of the open turn, if it was cut too."""
+    messages = run.state.messages
+    replies = 0
+    for index in range(len(messages) - 1, run.current.first_message - 1, -1):
+        message = messages[index]
+        if isinstance(message, ModelResponse):
+            replies += 1
+            if replies == 2:
+                return message if message.finish_reason == "length" else None
+    return None
 
 
 def _skips_summarization(turn: Turn) -> bool:
@@ -105,8 +166,8 @@ def _end_after(run: Run, turn: Turn, decision: ExecutionContinuation) -> End | N
         final = end.outcome == "completed" and bool(text) and not turn.calls
         return _with_output(run, end) if final else end
     if run.current.early_stop is not None:
-        end = End(outcome="completed", text=text, early_stopped=True)
-        return end if text == NO_ANSWER else _with_output(run, end)
+        end = End(outcome="completed", text=text if text.strip() else NO_ANSWER, early_stopped=True)
+        return end if end.text == NO_ANSWER else _with_output(run, end)
     return None
 
 

@@ -17,7 +17,7 @@ from understudy.state.records import End, Once
 from understudy.stopping import StopSignal, StopSignals
 from understudy.tools import Tool
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 Ended = Completed | Stopped | Failed
 
@@ -44,19 +44,29 @@ async def call_end_hooks(run: Run, outcome: Ended, *, final: bool = False) -> En
     """
     if not run.definition.hooks.on_run_end and not run.state.children:
         return outcome
+    ledger = run.root.ledger
+    ledger.check_fence()  # what a later ledger ends is not ended here, too
     called: list[tuple[Run, str]] = []
     cancelled = run.root.current.cancelled
-    try:
-        return await _call_end_hooks(run, outcome, called, final=final)
-    except asyncio.CancelledError:
+
+    def cut_off() -> None:
         # Race: a cancel that is recorded now, while the hooks run, cuts them off; the run is then
         # ended as cancelled, by hooks again. One that never returns would make that hang, too. So
-        # these are not called again (test_a_hook_at_the_end_that_hangs_is_cut_off_by_a_cancel).
+        # these are not called again (test_a_hook_at_the_end_that_hangs_is_cut_off_by_a_cancel,
+        # test_a_hook_at_the_end_that_goes_on_after_a_cancel_is_not_called_again).
         wish = run.root.current.cancelled
         if wish is not None and wish is not cancelled:
             for each, key in called:
                 each.record(Once(key=key, value=None))
+
+    ledger.on_fence += (cut_off,)
+    try:
+        return await _call_end_hooks(run, outcome, called, final=final)
+    except asyncio.CancelledError:
+        cut_off()
         raise
+    finally:
+        ledger.on_fence = tuple(call for call in ledger.on_fence if call is not cut_off)
 
 
 async def _call_end_hooks(
@@ -190,7 +200,7 @@ def _output(end: End, definition: AgentDefinition) -> Any:
 
 
 def _tool_result(
-    end: End, state: AgentState, tools: Mapping[str, Tool[Any]], live: dict[str, object]
+    end: End, state: AgentState, tools: Mapping[str, Tool], live: dict[str, object]
 ) -> ToolCallResult:
     run = state.run
     assert run is not None, "an end belongs to a run"
@@ -221,4 +231,5 @@ def _tool_result(
         value=value,
         is_error=failed,
         value_lost=lost,
+        metadata=result.part.metadata,
     )

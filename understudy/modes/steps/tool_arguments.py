@@ -20,7 +20,7 @@ class ReadyCall:
     """A call that can run, with the validated arguments for its function."""
 
     call: Call
-    tool: Tool[Any]
+    tool: Tool
     checked: dict[str, Any]
     edited: dict[str, Any] | None = None
     """The canonical arguments, if a person replaced the model's."""
@@ -45,7 +45,7 @@ def prepare(run: Run, call: Call) -> ReadyCall | str:
         return f"Invalid arguments for {call.part.tool_name!r}:\n{error}"
 
 
-def _as_shown(tool: Tool[Any], call: Call, shown: dict[str, Any]) -> dict[str, Any]:
+def _as_shown(tool: Tool, call: Call, shown: dict[str, Any]) -> dict[str, Any]:
     """The validated form of the arguments that a person was shown.
 
     Sometimes they cannot be read back from that form (a validator that converts, a secret). Then
@@ -85,7 +85,7 @@ def as_tool_call(run: Run, ready: ReadyCall) -> ToolCall:
     )
 
 
-def answers_match(run: Run, call: Call, tool: Tool[Any], arguments: dict[str, Any]) -> bool:
+def answers_match(run: Run, call: Call, tool: Tool, arguments: dict[str, Any]) -> bool:
     """Whether every decision about this call was made for exactly this call, tool and arguments."""
     for request in call.requests.values():
         expected = binding(

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
-from understudy._base.json_values import digest
-from understudy.errors import JournalFailed, RecordRefused, UsageError
+from pydantic_core import to_json
+
+from understudy._base.causes import cause_of
+from understudy._base.json_values import (
+    NotJsonError,
+    as_json,
+    checked_json,
+    shown,
+    text_of,
+)
+from understudy.errors import Fenced, JournalFailed, RecordRefused, UsageError
 from understudy.interrupts import Halt, Interrupt, Request
 from understudy.modes.steps.check_interrupts import requests_about
 from understudy.modes.steps.run_end import end_agents_of
@@ -22,12 +32,15 @@ from understudy.modes.steps.tool_arguments import (
     request_again,
 )
 from understudy.modes.steps.tool_results import (
+    LIMIT_PASSED,
     as_edited,
     cancelled_inside_result,
     failed_result,
     halt_result,
+    limit_text,
     make_part,
     questions_asked,
+    refused_result,
     result_of,
     stop_result,
     timed_out_result,
@@ -36,9 +49,10 @@ from understudy.run.child_calls import ChildSuspended, wait_for_children
 from understudy.run.hooks import Hook, HookFailed
 from understudy.run.run import AttemptEnded, Run
 from understudy.run.tool_call import ToolCall, make_context
-from understudy.state.records import Result, Settled, Started, Suspended
+from understudy.state.records import Once, Result, Settled, Started, Suspended
+from understudy.state.run_state import Call
 from understudy.stopping import StopAgent, StopSignal, StopSignals
-from understudy.tools import Retry, Tool, ToolFailed
+from understudy.tools import Retry, ToolFailed
 
 
 class _CallEnded(BaseException):
@@ -130,8 +144,7 @@ async def invoke(run: Run, ready: ReadyCall) -> None:
         try:
             run.record(result)
         except RecordRefused as refused:  # too large: but the tool ran, and must not run again
-            text = f"{ready.tool.name!r} ran, but its result cannot be kept: {refused}"
-            run.record(failed_result(run, ready.call, text))
+            run.record(refused_result(run, ready, result, refused))
     if cancelled():
         # The tool swallowed the cancellation. Its result is kept, and the task ends nevertheless
         # (test_a_tool_that_swallows_the_cancellation_of_its_execution_does_not_save_it).
@@ -196,10 +209,10 @@ def _error_text(error: Exception) -> str:
     """The text of an exception for the model."""
     error = _unwrapped(error)
     if isinstance(error, ToolFailed):
-        return str(error)
+        return text_of(error)
     if isinstance(error, Retry):
-        return str(error) or "Try again."
-    return f"{type(error).__name__}: {error}"
+        return text_of(error) or "Try again."
+    return cause_of(error)
 
 
 def _unwrapped(error: Exception) -> Exception:
@@ -213,9 +226,14 @@ def _unwrapped(error: Exception) -> Exception:
 
 
 async def _call_through_hooks(run: Run, ready: ReadyCall) -> Any:
-    """The call inside all `wrap_tool_call` hooks. Their own exceptions are failures of the hook."""
+    """The call inside all `wrap_tool_call` hooks. Their own exceptions are failures of the hook.
+
+    `raised` has the errors of the tool, which a hook may turn into a result; `ended` has what ends
+    the call whatever a hook makes of it: also the failure of a hook inside it, and of the store
+    (test_a_wrapper_that_fails_inside_another_one_fails_the_run_whatever_that_one_does).
+    """
     raised: list[Exception] = []
-    ended: list[_CallEnded] = []
+    ended: list[BaseException] = []
     entered = False
 
     async def innermost(call: ToolCall) -> Any:
@@ -224,31 +242,38 @@ async def _call_through_hooks(run: Run, ready: ReadyCall) -> Any:
             raise ended[0]  # also if the hook caught it and calls `next` again
         if entered and not ready.tool.idempotent:
             raise UsageError(f"next was called twice for {ready.tool.name!r}: it is not idempotent")
-        if entered:
-            record_started(run, ready)
-            await run.durable()
-        entered = True
         try:
-            return await _body(run, await _as_changed(run, ready, shown, call))
-        except _CallEnded as end:
+            if entered:
+                record_started(run, ready)
+                await run.durable()
+            entered = True
+            return await _body(run, await _as_changed(run, ready, before, call))
+        except (_CallEnded, HookFailed, JournalFailed) as end:
             ended.append(end)
             raise
         except Exception as error:
             raised.append(error)
             raise
 
-    shown = as_tool_call(run, ready)
+    original = as_tool_call(run, ready)
+    before = to_json(original.arguments)  # a hook may change them in place
     chain: Callable[[ToolCall], Any] = innermost
     for hook in reversed(run.definition.hooks.wrap_tool_call):
         chain = _link(run, hook, chain, raised, ended)
     try:
-        returned = await chain(shown)
+        return await _unless_ended(run, chain(original), ended)
     except HookFailed:
         if not entered:  # the tool did not run, so the call is not in doubt
             text = "Not run: a middleware failed before it was started."
             part = make_part(run, ready.call, text, "interrupted")
             run.record(Result(call_key=ready.call.key, part=part))
         raise
+
+
+async def _unless_ended(run: Run, chain: Awaitable[Any], ended: list[BaseException]) -> Any:
+    """What the hooks return, unless something ended the call inside them."""
+    try:
+        returned = await chain
     except BaseExceptionGroup as group:  # a hook called `next` in a task group
         _uncancel_after_task_group(run)
         if ended:
@@ -262,9 +287,24 @@ async def _call_through_hooks(run: Run, ready: ReadyCall) -> Any:
     return returned
 
 
-async def _as_changed(run: Run, ready: ReadyCall, shown: ToolCall, call: ToolCall) -> ReadyCall:
+def _check_passed_on(call: object) -> None:
+    """Raise a `UsageError` for what a hook must not pass to `next`: the hook has failed, no tool.
+
+    Checked where it is passed on, so that the error names the middleware that did it.
+    """
+    if not isinstance(call, ToolCall):
+        raise UsageError(f"next takes the call, or call.replace(arguments), got {shown(call)}")
+    arguments = call.arguments
+    if isinstance(arguments, dict) and all(isinstance(key, str) for key in arguments):
+        with contextlib.suppress(NotJsonError):
+            as_json(arguments)
+            return
+    checked_json(arguments, what=f"next(call): `call.arguments` for {call.tool_name!r}")
+
+
+async def _as_changed(run: Run, ready: ReadyCall, before: bytes, call: ToolCall) -> ReadyCall:
     """The call as the middleware passes it on; with other arguments it may need an approval."""
-    if digest(call.arguments) == digest(shown.arguments):
+    if to_json(call.arguments) == before:
         return ready
     changed = ReadyCall(ready.call, ready.tool, ready.tool.revalidate(call.arguments))
     if not ready.call.requests:
@@ -280,21 +320,27 @@ def _link(
     hook: Hook,
     inner: Callable[[ToolCall], Any],
     raised: list[Exception],
-    ended: list[_CallEnded],
+    ended: list[BaseException],
 ) -> Callable[[ToolCall], Any]:
+    async def rest(call: ToolCall) -> Any:
+        _check_passed_on(call)
+        return await inner(call)
+
     async def link(call: ToolCall) -> Any:
         try:
-            return await hook.function(run, call, inner)
-        except (HookFailed, JournalFailed):
-            raise
+            return await hook.function(run, call, rest)
         except Exception as error:
-            if any(error is known for known in raised):
-                raise  # the tool's own error
+            if ended and error is not ended[0]:
+                raise ended[0] from error
+            if ended or any(error is known for known in raised):
+                raise  # what ended the call, or the tool's own error
             signal = _control_signal(error)
             if isinstance(signal, _ToolStop):
                 ended.append(signal)
                 raise signal from error
-            raise HookFailed(hook.failure(error)) from error
+            failed = HookFailed(hook.failure(error))
+            ended.append(failed)
+            raise failed from error
 
     return link
 
@@ -305,33 +351,41 @@ def _link(
 async def _body(run: Run, ready: ReadyCall) -> Any:
     """The tool's function, and right before it the last checks.
 
-    Nothing is awaited between the checks and the call, but a plain function may wait for a thread.
+    Nothing is awaited between the last check and the call, but a plain function may wait for a
+    thread.
     """
     tool, call = ready.tool, ready.call
     # A middleware may have changed the arguments that a person approved
     # (test_arguments_changed_behind_the_approval_are_asked_again).
     if call.requests and not answers_match(run, call, tool, canonical(ready)):
         raise _NeedsDecision(as_tool_call(run, ready))
+    positional, keywords = tool.bind(ready.checked)
+    if tool.takes_context:
+        positional.insert(0, make_context(run, call))
     # Race: the lease may have ended since the call was started, and another host may own the agent
     # and run this call. The store refuses the result then, but cannot undo the effect
     # (test_a_build_with_one_rule_left_out_is_found_out). Between this line and the effect there is
     # still a gap. A function that runs in a thread is checked there once more.
-    run.ledger.check_owner()
-    positional, keywords = tool.bind(ready.checked)
-    if tool.takes_context:
-        positional.insert(0, make_context(run, call))
+    try:
+        run.ledger.check_owner()
+    except Fenced:
+        # Race: the lease has run out, for the loop was blocked say, and the heartbeat is about to
+        # renew it. To give up here would leave a doubt about a call that never ran
+        # (test_a_call_whose_lease_has_run_out_waits_until_it_is_renewed).
+        await run.ledger.wait_for_owner()
     entered: list[bool] = []
     try:
         if tool.timeout is None:
             if tool.is_async:
                 return await tool.function(*positional, **keywords)
             return await _call_function(run, ready, positional, keywords, entered)
-        async with asyncio.timeout(tool.timeout) as scope:
-            return await _call_function(run, ready, positional, keywords, entered)
+        with _given_up_after_limit(run, call, tool.timeout):
+            async with asyncio.timeout(tool.timeout) as scope:
+                return await _call_function(run, ready, positional, keywords, entered)
     except (Exception, BaseExceptionGroup) as error:
         if tool.timeout is not None and scope.expired():
             if tool.idempotent:
-                raise TimeoutError(_timeout_text(tool)) from None
+                raise TimeoutError(limit_text(tool, tool.timeout)) from None
             raise _TimedOut(entered=bool(entered)) from error
         if isinstance(error, BaseExceptionGroup):
             _uncancel_after_task_group(run)
@@ -339,6 +393,37 @@ async def _body(run: Run, ready: ReadyCall) -> Any:
         if signal is None:
             raise
         raise signal from error
+
+
+@contextlib.contextmanager
+def _given_up_after_limit(run: Run, call: Call, limit: float) -> Iterator[None]:
+    """Where the call goes on after its limit, a runtime gives the attempt up.
+
+    The next one finds that the limit passed: an idempotent call is not called once more.
+    """
+    if run.abandon_later is None:
+        yield
+        return
+    ending: asyncio.Task[None] | None = None
+    ledger = run.root.ledger
+
+    def limit_passed() -> None:
+        nonlocal ending
+        assert run.abandon_later is not None, "checked above"
+        ledger.on_fence += (record,)
+        ending = run.abandon_later()
+
+    def record() -> None:
+        run.ledger.record(Once(key=LIMIT_PASSED + call.key, value=limit))
+
+    timer = asyncio.get_running_loop().call_later(limit, limit_passed)
+    try:
+        yield
+    finally:
+        timer.cancel()
+        if ending is not None:
+            ending.cancel()
+            ledger.on_fence = tuple(each for each in ledger.on_fence if each is not record)
 
 
 def _control_signal(error: BaseException) -> BaseException | None:
@@ -373,10 +458,6 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
         yield error
 
 
-def _timeout_text(tool: Tool[Any]) -> str:
-    return f"{tool.name!r} did not answer within its limit of {tool.timeout} seconds."
-
-
 async def _call_function(
     run: Run,
     ready: ReadyCall,
@@ -400,14 +481,21 @@ async def _call_function(
 
         def in_thread() -> Any:
             # Race: the lease may end while the call waits for a thread
-            # (test_a_plain_tool_whose_lease_ends_while_it_waits_for_a_thread_is_not_run).
+            # (test_a_call_whose_lease_has_run_out_is_not_run_when_it_is_lost).
             run.ledger.check_owner()
             # Race: the time limit may pass meanwhile. A call whose body was not entered is not in
             # doubt: see `timed_out_result`.
             entered.append(True)
             return tool.function(*positional, **keywords)
 
-        returned = await run.threads.run(in_thread, on_late=on_late)
+        while True:
+            try:
+                returned = await run.threads.run(in_thread, on_late=on_late)
+                break
+            except Fenced:
+                if entered:
+                    raise  # the tool's own, of another agent
+                await run.ledger.wait_for_owner()
     # A plain function may return the coroutine of an async one.
     return await returned if inspect.isawaitable(returned) else returned
 

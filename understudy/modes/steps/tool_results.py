@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import ValidationError
-from pydantic_ai.messages import ToolReturnPart
+from pydantic_ai.messages import ToolReturn, ToolReturnPart, UserPromptPart
 
 from understudy._base.json_values import as_json, checked_json, storable_text
 from understudy._base.request_timing import EXPIRY
 from understudy.errors import RecordRefused, UsageError
+from understudy.events import ToolOutcome
 from understudy.interrupts import Decision, Halt, Interrupt, Request
+from understudy.models.messages import as_read_back
 from understudy.modes.steps.check_stop import halt_request
 from understudy.modes.steps.tool_arguments import ReadyCall, as_tool_call, prepare, record_request
 from understudy.outcomes import Completed, Failed, Stopped, ToolCallResult
@@ -22,22 +25,27 @@ from understudy.state.fold import IN_DOUBT
 from understudy.state.records import Result
 from understudy.state.run_state import Call
 from understudy.stopping import StopSignal
-from understudy.tools import ToolFailed
-from understudy.tools.result import ToolResult, model_content
+from understudy.tools import Tool, ToolFailed
+from understudy.tools.result import ToolResult, content_holds_files, model_content
 
 DOUBT_ANSWERS = (
     "This call was started and never answered. Find out what it did: respond(result) if it took "
     "effect, approve() if it did not and is to run now, reject() if it did not and must not run."
 )
 
-PartOutcome = Literal["success", "failed", "denied", "interrupted"]
+LIMIT_PASSED = "limit_passed/"
+"""And the key of a call: under it a run keeps that the call went on after its time limit."""
+LIMIT_REASON = "it did not answer within its limit of {limit} seconds"
 
 
-def make_part(run: Run, call: Call, content: Any, outcome: PartOutcome) -> ToolReturnPart:
+def make_part(
+    run: Run, call: Call, content: Any, outcome: ToolOutcome, *, metadata: Any = None
+) -> ToolReturnPart:
     return ToolReturnPart(
         tool_name=call.part.tool_name,
-        content=content,
+        content=content if isinstance(content, str) else as_read_back(content),
         tool_call_id=call.part.tool_call_id,
+        metadata=metadata,
         timestamp=run.clock.now(),
         outcome=outcome,
     )
@@ -93,6 +101,11 @@ def in_doubt_result(run: Run, call: Call, reason: str) -> Result | None:
     return Result(call_key=call.key, part=part, doubt=reason)
 
 
+def limit_text(tool: Tool[Any], limit: float) -> str:
+    """The error of an idempotent call whose time limit passed."""
+    return f"{tool.name!r} did not answer within its limit of {limit} seconds."
+
+
 def timed_out_result(run: Run, ready: ReadyCall, *, entered: bool) -> Result | None:
     """The result of a call whose time limit passed: in doubt if its body was entered.
 
@@ -103,15 +116,25 @@ def timed_out_result(run: Run, ready: ReadyCall, *, entered: bool) -> Result | N
     if not entered:
         text = f"{ready.tool.name!r} was not started within its limit of {limit} seconds: no thread"
         return failed_result(run, ready.call, text)
-    return in_doubt_result(
-        run, ready.call, f"it did not answer within its limit of {limit} seconds"
-    )
+    return in_doubt_result(run, ready.call, LIMIT_REASON.format(limit=limit))
 
 
 def stop_result(run: Run, call: Call, signal: StopSignal) -> Result:
     """The result of a tool that raised `StopAgent`, with its signal: a crash cannot part them."""
     part = make_part(run, call, f"Stopped the run: {signal}", "interrupted")
     return Result(call_key=call.key, part=part, signal=signal.to_dict())
+
+
+def refused_result(run: Run, ready: ReadyCall, refused: Result, error: RecordRefused) -> Result:
+    """The result in place of one that is too large to be kept. A stop and a halt stand."""
+    if refused.signal is not None:
+        signal = StopSignal.from_dict(refused.signal)
+        message = f"its message cannot be kept: {error}"
+        return stop_result(run, ready.call, replace(signal, message=message, context={}))
+    if refused.halt is not None:
+        return halt_result(run, ready, Halt(f"its message cannot be kept: {error}"))
+    text = f"{ready.tool.name!r} ran, but its result cannot be kept: {error}"
+    return failed_result(run, ready.call, text)
 
 
 def cancelled_inside_result(run: Run, ready: ReadyCall) -> Result | None:
@@ -182,13 +205,29 @@ def result_of(run: Run, ready: ReadyCall, returned: Any) -> Result:
     elif isinstance(returned, ToolCallResult) and returned.is_error:
         raise ToolFailed(f"an error of {returned.tool_name!r}: {returned.content}")
     call, tool = ready.call, ready.tool
-    content, value, delta, separate = returned, returned, None, False
+    content, delta, separate = returned, None, False
     escalate = skip_summarization = False
     if isinstance(returned, ToolResult):
         content, separate = returned.content, returned.has_value
-        value = returned.value if separate else content
         delta = returned.state
         escalate, skip_summarization = returned.escalate, returned.skip_summarization
+    metadata: Any = None
+    prompt: UserPromptPart | None = None
+    if isinstance(content, ToolReturn):
+        try:
+            metadata, prompt = as_json(content.metadata), _beside_result(run, content)
+        except ValueError as error:
+            text = (
+                f"{tool.name!r} ran, but what it returned beside its result (the `metadata` or "
+                f"`content` of a ToolReturn) cannot be kept: {error}. Do not call it again only "
+                "for its result."
+            )
+            return failed_result(run, call, text)
+        content = content.return_value
+    elif isinstance(content, list) and any(isinstance(item, ToolReturn) for item in content):
+        text = f"{tool.name!r} ran, but returned a list of ToolReturn: it must return a single one."
+        return failed_result(run, call, text)
+    value = returned.value if separate else content
     until = run.current.until_tool
     target = until is not None and tool.name in until
     value_is: Literal["content", "separate", "lost"] = "content"
@@ -210,6 +249,12 @@ def result_of(run: Run, ready: ReadyCall, returned: Any) -> Result:
                 text = f"{tool.name!r} ran, but its return value cannot be serialised: {error}"
                 return failed_result(run, call, text)
             stored, value_is = None, "lost"
+    if target and tool.loses_number(stored, value):
+        text = (
+            f"{tool.name!r} ran, but its return value cannot be kept: it holds NaN or an infinity, "
+            "which JSON does not have. The tool must return None, a text or a finite number there."
+        )
+        return failed_result(run, call, text)
     for_model = model_content(content, shown)
     if value_is != "lost" and (separate or for_model is not shown):
         value_is = "content" if stored == for_model else "separate"
@@ -221,13 +266,29 @@ def result_of(run: Run, ready: ReadyCall, returned: Any) -> Result:
         run.live_values[call.key] = value
     return Result(
         call_key=call.key,
-        part=make_part(run, call, as_edited(for_model, ready.edited), "success"),
+        part=make_part(run, call, as_edited(for_model, ready.edited), "success", metadata=metadata),
         value=stored if value_is == "separate" or ready.edited is not None else None,
         value_is="separate" if ready.edited is not None and value_is == "content" else value_is,
         state=changes,
         escalate=escalate,
         skip_summarization=skip_summarization,
+        user_prompt=prompt,
     )
+
+
+def _beside_result(run: Run, returned: ToolReturn[Any]) -> UserPromptPart | None:
+    """The content that goes to the model as a prompt of its own.
+
+    Raises:
+        ValueError: if it is none that a prompt can have.
+
+    """
+    if not returned.content:
+        return None
+    part = UserPromptPart(returned.content, timestamp=run.clock.now())
+    if not isinstance(part.content, str):
+        part.content = as_read_back(list(part.content))
+    return part
 
 
 def as_edited(content: Any, edited: dict[str, Any] | None) -> Any:
@@ -237,7 +298,10 @@ def as_edited(content: Any, edited: dict[str, Any] | None) -> Any:
     """
     if edited is None:
         return content
-    return {"run_with_arguments_changed_by_a_person": edited, "result": content}
+    note = {"run_with_arguments_changed_by_a_person": edited}
+    if content_holds_files(content):  # files are sent only from the top of a content
+        return [note, *(content if isinstance(content, list) else [content])]
+    return {**note, "result": content}
 
 
 def _checked_delta(run: Run, delta: Any) -> dict[str, Any]:

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from understudy._base.type_variables import DepsT_contra
 from understudy.errors import UsageError
-from understudy.modes.workflows.workflow import RunAgents, Workflow, failure, first_failure
+from understudy.modes.workflows.workflow import (
+    RunAgents,
+    Workflow,
+    escalated_itself,
+    failure,
+    first_failure,
+)
 from understudy.outcomes import Outcome
-from understudy.run.run import ESCALATED, Run
+from understudy.run.run import Run
 from understudy.state.workflow_progress import Progress
 
+if TYPE_CHECKING:
+    from understudy.agent.agent import Agent
 
-class Loop(Workflow):
+
+class Loop(Workflow[DepsT_contra]):
     """Runs the agents in order, round after round.
 
     It ends when an agent escalates (`tools.exit_loop`, or a `ToolResult(escalate=True)`), as soon
@@ -30,7 +40,9 @@ class Loop(Workflow):
 
     """
 
-    def __init__(self, agents: Sequence[Any], max_iterations: int | None = None) -> None:
+    def __init__(
+        self, agents: Sequence[Agent[DepsT_contra, Any]], max_iterations: int | None = None
+    ) -> None:
         number = isinstance(max_iterations, int) and not isinstance(max_iterations, bool)
         if max_iterations is not None and (not number or max_iterations < 1):
             raise UsageError(
@@ -54,8 +66,7 @@ class _RunInRounds(RunAgents):
         if failed is not None:
             return failure(run, failed)
         escalated = any(result.escalated for result in progress.results.values())
-        begun = any(child.run is not None for child in run.state.agents.values())
-        if escalated or (ESCALATED in run.current.once and not begun):
+        if escalated or escalated_itself(run):
             return run.completed(progress.text)
         if len(progress.results) < len(self.agents):
             return await self.run_one(run, progress.round, len(progress.results))

@@ -5,18 +5,30 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from types import NoneType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from understudy._base.type_variables import DepsT_contra
 from understudy.errors import UsageError
-from understudy.modes.steps.execute_tools import caught
-from understudy.modes.workflows.workflow import RunAgents, Workflow, failure, first_failure, key_of
+from understudy.modes.steps.execute_tools import caught, end_tasks
+from understudy.modes.workflows.workflow import (
+    RunAgents,
+    Workflow,
+    escalated_itself,
+    failure,
+    first_failure,
+    inside_loop,
+    key_of,
+)
 from understudy.outcomes import Failed, Interrupted, Outcome, Paused
 from understudy.run.run import AttemptEnded, Run
 from understudy.state.workflow_progress import Progress
 from understudy.stopping import StopReason, StopSignal, StopSignals
 
+if TYPE_CHECKING:
+    from understudy.agent.agent import Agent
 
-class Parallel(Workflow):
+
+class Parallel(Workflow[DepsT_contra]):
     """Runs all agents at the same time. Each sees the conversation before, not its siblings.
 
     When all are done, their messages and changed values are merged into the workflow's in declared
@@ -35,7 +47,9 @@ class Parallel(Workflow):
 
     _arrow = " | "
 
-    def __init__(self, agents: Sequence[Any], return_failures: bool = False) -> None:
+    def __init__(
+        self, agents: Sequence[Agent[DepsT_contra, Any]], return_failures: bool = False
+    ) -> None:
         if not isinstance(return_failures, bool):
             raise UsageError(
                 f"Parallel: `return_failures` must be True or False, got {return_failures!r}"
@@ -56,7 +70,7 @@ class _RunTogether(RunAgents):
         if failed is not None:
             return failure(run, failed)
         missing = [index for index in range(len(self.agents)) if index not in progress.results]
-        if not missing:
+        if not missing or (escalated_itself(run) and inside_loop(run)):
             return run.completed(_text(progress))
         outcomes = await self._outcomes(run, missing)
         if self._ends_all(outcomes):
@@ -125,9 +139,7 @@ class _RunTogether(RunAgents):
         finally:
             # No task may go on behind the outcome, also where this one is cancelled
             # (test_cancelling_the_task_cancels_every_branch).
-            for task in tasks.values():
-                task.cancel()
-            await asyncio.gather(*tasks.values(), return_exceptions=True)
+            await end_tasks(run, tasks.values())
         if crash is not None:
             raise crash
         return _outcomes_of(tasks)

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from understudy._base.type_variables import DepsT_contra
 from understudy.modes.workflows.workflow import (
     RunAgents,
     Workflow,
+    escalated_itself,
     failure,
     first_failure,
     inside_loop,
 )
 from understudy.outcomes import Outcome
-from understudy.run.run import ESCALATED, Run
+from understudy.run.run import Run
 from understudy.state.workflow_progress import Progress
 
+if TYPE_CHECKING:
+    from understudy.agent.agent import Agent
 
-class Sequential(Workflow):
+
+class Sequential(Workflow[DepsT_contra]):
     """Runs each agent once, in order: `Agent("doc", mode=Sequential([writer, reviewer]))`.
 
     Its text is the last text of an agent in it. An agent that fails, fails the whole. An agent that
@@ -32,7 +37,7 @@ class Sequential(Workflow):
 
     """
 
-    def __init__(self, agents: Sequence[Any]) -> None:
+    def __init__(self, agents: Sequence[Agent[DepsT_contra, Any]]) -> None:
         super().__init__(_RunInOrder(agents))
 
 
@@ -45,8 +50,7 @@ class _RunInOrder(RunAgents):
             return failure(run, failed)
         done = len(progress.results)
         escalated = any(result.escalated for result in progress.results.values())
-        begun = any(child.run is not None for child in run.state.agents.values())
-        escalated = escalated or (ESCALATED in run.current.once and not begun)
+        escalated = escalated or escalated_itself(run)
         if done == len(self.agents) or (escalated and inside_loop(run)):
             return run.completed(progress.text)
         return await self.run_one(run, 0, done)

@@ -8,8 +8,9 @@ same key. So a run continues at the same place after a crash, an interrupt and a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
+from understudy._base.type_variables import DepsT_contra
 from understudy.errors import AgentFailed, DefinitionChanged, UsageError, error_from_dict
 from understudy.modes.pipeline import Mode
 from understudy.modes.steps.check_stop import end_by
@@ -20,7 +21,7 @@ from understudy.state.records import SubRunEnded
 from understudy.state.workflow_progress import AgentResult, Progress
 
 
-class Workflow(Mode):
+class Workflow(Mode[DepsT_contra]):
     """A mode that runs agents. `repr(mode)` prints them in order."""
 
     def __init__(self, step: RunAgents) -> None:
@@ -50,7 +51,7 @@ class RunAgents:
             raise UsageError(f"{self.kind}: `agents` must be a list of agents, got {agents!r}")
         if not agents:
             raise UsageError(f"{self.kind}([]) has no agents to run: give at least one")
-        self.agents = tuple(self._child(agent) for agent in agents)
+        self.agents: tuple[ChildAgent, ...] = tuple(self._child(agent) for agent in agents)
         names = [child.definition.name for child in self.agents]
         for index, name in enumerate(names):
             if name in names[:index]:
@@ -139,7 +140,7 @@ def key_of(run: Run, round: int, index: int) -> str:
     return f"{run.run_id}.r{round}.{index}"
 
 
-def _ending_of(outcome: Outcome) -> Any:
+def _ending_of(outcome: Outcome) -> Literal["completed", "failed", "stopped"]:
     if isinstance(outcome, Failed):
         return "failed"
     return "stopped" if isinstance(outcome, Stopped) else "completed"
@@ -159,6 +160,12 @@ def first_failure(progress: Progress) -> AgentResult | None:
         if result.outcome == "failed":
             return result
     return None
+
+
+def escalated_itself(run: Run) -> bool:
+    """Whether a hook of the workflow has escalated, and no agent of it is under way."""
+    begun = any(child.run is not None for child in run.state.agents.values())
+    return ESCALATED in run.current.once and not begun
 
 
 def inside_loop(run: Run) -> bool:

@@ -10,7 +10,7 @@ import asyncio
 import gc
 import json
 import warnings
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from itertools import repeat
 from typing import Any, TypeVar
 
@@ -26,7 +26,8 @@ from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.profiles.openai import OpenAIModelProfile
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from tests.support.fake_provider import Answer, FakeProvider, HttpError, Reply, WireCall, wire_call
+from tests.wire.script import Answer, Cut, HttpError, Reply, WireCall, wire_call
+from tests.wire.server import WireServer
 from understudy import (
     Agent,
     AgentState,
@@ -57,17 +58,13 @@ AT_ONCE = {"retry-after-ms": "1"}
 """Tells the client to try again at once; it takes `Retry-After: 0` as no advice and waits."""
 OVERLOADED = HttpError(status=429, headers=AT_ONCE)
 DOWN = HttpError(status=500, headers=AT_ONCE)
+BROKEN = Cut("content", clean=False)
+"""The connection closes after the last piece, with no end of the reply or body."""
 SYSTEM = {"role": "system", "content": "You help customers of Acme."}
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _leaks_show_in_this_module() -> Iterator[None]:
-    yield
-    gc.collect()  # what was not closed warns now
-
-
 def wire_model(
-    server: FakeProvider, name: str = MODEL, profile: OpenAIModelProfile | None = None
+    server: WireServer, name: str = MODEL, profile: OpenAIModelProfile | None = None
 ) -> OpenAIChatModel:
     provider = OpenAIProvider(base_url=server.base_url, api_key="test")
     return OpenAIChatModel(name, provider=provider, profile=profile)
@@ -91,7 +88,7 @@ def within(models: list[OpenAIChatModel], main: Callable[[], Coroutine[Any, Any,
 class Desk:
     """A support agent at a server, and what its tools did."""
 
-    def __init__(self, server: FakeProvider, **options: Any) -> None:
+    def __init__(self, server: WireServer, **options: Any) -> None:
         self.looked_up: list[str] = []
         self.refunded: list[str] = []
         self.model = wire_model(server, profile=options.pop("profile", None))
@@ -209,7 +206,7 @@ def text_of(events: list[Event], turn: int | None = None) -> str:
 
 
 def test_a_plain_reply_completes_the_run_with_its_text_and_usage() -> None:
-    with FakeProvider([Reply(text="Hello!")]) as server:
+    with WireServer([Reply(text="Hello!")]) as server:
         outcome = Desk(server).ask("Hi")
     assert isinstance(outcome, Completed)
     assert outcome.text == "Hello!"
@@ -219,7 +216,7 @@ def test_a_plain_reply_completes_the_run_with_its_text_and_usage() -> None:
 
 
 def test_a_tool_call_goes_round_over_the_wire() -> None:
-    with FakeProvider(
+    with WireServer(
         [Reply(calls=(lookup_call("17", "call_a"),)), Reply(text="It is paid.")]
     ) as server:
         desk = Desk(server)
@@ -239,7 +236,7 @@ def test_a_tool_call_goes_round_over_the_wire() -> None:
 
 def test_the_system_prompt_is_sent_once_in_each_request_and_kept_in_no_message() -> None:
     """R3."""
-    with FakeProvider(
+    with WireServer(
         [Reply(calls=(lookup_call("1", "call_a"),)), Reply(text="Paid."), Reply(text="Yes.")]
     ) as server:
         desk = Desk(server)
@@ -271,7 +268,7 @@ def test_parallel_calls_are_answered_in_call_order_however_they_finish() -> None
         return "quick"
 
     calls = (wire_call("slow", {}, id="call_s"), wire_call("quick", {}, id="call_q"))
-    with FakeProvider([Reply(calls=calls), Reply(text="Both.")]) as server:
+    with WireServer([Reply(calls=calls), Reply(text="Both.")]) as server:
         outcome = Desk(server, tools=[slow, quick]).ask("Go")
     assert isinstance(outcome, Completed)
     assert server.conversations[1][2:] == [
@@ -285,7 +282,7 @@ def test_parallel_calls_are_answered_in_call_order_however_they_finish() -> None
 
 
 def test_streamed_text_comes_in_order_and_adds_up_to_the_final_text() -> None:
-    with FakeProvider([Reply(text=("It ", "is ", "all ", "paid."))]) as server:
+    with WireServer([Reply(text=("It ", "is ", "all ", "paid."))]) as server:
         events, outcome = Desk(server).stream("Hi")
     assert isinstance(outcome, Completed)
     assert server.requests[0]["stream"] is True
@@ -304,7 +301,7 @@ def test_tool_calls_streamed_in_pieces_are_put_together() -> None:
         ),
         Reply(text=("Both ", "are paid.")),
     ]
-    with FakeProvider(script) as server:
+    with WireServer(script) as server:
         desk = Desk(server)
         events, outcome = desk.stream("What of 17 and 4?")
     assert isinstance(outcome, Completed)
@@ -326,7 +323,7 @@ def test_tool_calls_streamed_in_pieces_are_put_together() -> None:
 
 def test_streamed_and_whole_replies_leave_the_same_conversation() -> None:
     script = [Reply(text="So.", calls=(lookup_call("1", "call_a"),)), Reply(text="Paid.")]
-    with FakeProvider(script) as whole, FakeProvider(script) as streamed:
+    with WireServer(script) as whole, WireServer(script) as streamed:
         Desk(whole).ask("Hi")
         Desk(streamed).stream("Hi")
     assert whole.conversations == streamed.conversations
@@ -337,7 +334,7 @@ def test_streamed_and_whole_replies_leave_the_same_conversation() -> None:
 
 def test_a_rate_limit_is_retried_by_the_client_and_leaves_one_recorded_reply() -> None:
     """R5."""
-    with FakeProvider([OVERLOADED, Reply(text="Now.")]) as server:
+    with WireServer([OVERLOADED, Reply(text="Now.")]) as server:
         outcome = Desk(server).ask("Hi")
     assert isinstance(outcome, Completed)
     assert len(server.requests) == 2
@@ -348,7 +345,7 @@ def test_a_rate_limit_is_retried_by_the_client_and_leaves_one_recorded_reply() -
 
 def test_a_rate_limit_is_retried_by_the_client_when_streaming_too() -> None:
     """R5."""
-    with FakeProvider([OVERLOADED, Reply(text=("N", "ow."))]) as server:
+    with WireServer([OVERLOADED, Reply(text=("N", "ow."))]) as server:
         events, outcome = Desk(server).stream("Hi")
     assert isinstance(outcome, Completed)
     assert text_of(events) == "Now."
@@ -357,7 +354,7 @@ def test_a_rate_limit_is_retried_by_the_client_when_streaming_too() -> None:
 
 def test_a_server_that_stays_down_fails_the_run_naming_the_model() -> None:
     """R5."""
-    with FakeProvider(repeat(DOWN)) as server:
+    with WireServer(repeat(DOWN)) as server:
         outcome = Desk(server).ask("Hi")
     assert isinstance(outcome, Failed)
     assert isinstance(outcome.error, ModelFailed)
@@ -372,7 +369,7 @@ def test_a_failed_run_keeps_its_finished_turns_and_the_next_one_goes_on_from_the
     """R5."""
     asks = Reply(calls=(lookup_call("1", "call_a"),))
     script: list[Answer] = [asks, DOWN, DOWN, DOWN, Reply(text="Paid.")]
-    with FakeProvider(script) as server:
+    with WireServer(script) as server:
         desk = Desk(server)
         failed = desk.ask("What of 1?")
         outcome = desk.ask("And now?", failed.state)
@@ -393,7 +390,7 @@ def test_the_fallback_answers_the_call_that_failed_and_no_other() -> None:
     asks = Reply(calls=(lookup_call("1", "call_a"),))
     first: list[Answer] = [asks, DOWN, DOWN, DOWN, Reply(text="Paid.")]
     second = [Reply(calls=(lookup_call("2", "call_b"),))]
-    with FakeProvider(first) as server, FakeProvider(second) as spare:
+    with WireServer(first) as server, WireServer(second) as spare:
         desk = Desk(server, fallback_models=[wire_model(spare, SPARE)])
         outcome = desk.ask("What of them?")
     assert isinstance(outcome, Completed)
@@ -412,7 +409,7 @@ def test_the_fallback_answers_the_call_that_failed_and_no_other() -> None:
 
 def test_when_the_fallback_fails_too_the_error_names_both_models_in_order() -> None:
     """R5."""
-    with FakeProvider(repeat(DOWN)) as server, FakeProvider(repeat(DOWN)) as spare:
+    with WireServer(repeat(DOWN)) as server, WireServer(repeat(DOWN)) as spare:
         outcome = Desk(server, fallback_models=[wire_model(spare, SPARE)]).ask("Hi")
     assert isinstance(outcome, Failed)
     assert isinstance(outcome.error, ModelFailed)
@@ -425,8 +422,8 @@ def test_when_the_fallback_fails_too_the_error_names_both_models_in_order() -> N
 
 def test_a_stream_that_breaks_keeps_its_text_once_and_runs_none_of_its_calls() -> None:
     """R6."""
-    broken = Reply(text=("I will ", "look"), calls=(lookup_call("1", "call_a"),), breaks=True)
-    with FakeProvider([broken]) as server, FakeProvider([Reply(text="Sorry!")]) as spare:
+    broken = Reply(text=("I will ", "look"), calls=(lookup_call("1", "call_a"),), cut=BROKEN)
+    with WireServer([broken]) as server, WireServer([Reply(text="Sorry!")]) as spare:
         desk = Desk(server, fallback_models=[wire_model(spare, SPARE)])
         events, outcome = desk.stream("What of 1?")
     assert isinstance(outcome, Failed)
@@ -460,8 +457,8 @@ def test_after_a_broken_stream_the_conversation_goes_on_over_the_wire(
     calls: tuple[WireCall, ...],
 ) -> None:
     """R6."""
-    script = [Reply(text="I will look", calls=calls, breaks=True), Reply(text="Here I am.")]
-    with FakeProvider(script) as server:
+    script = [Reply(text="I will look", calls=calls, cut=BROKEN), Reply(text="Here I am.")]
+    with WireServer(script) as server:
         desk = Desk(server)
         _, failed = desk.stream("What of 1?")
         assert isinstance(failed, Failed)
@@ -485,30 +482,14 @@ def test_after_a_broken_stream_the_conversation_goes_on_over_the_wire(
 def test_a_stream_that_breaks_before_its_first_word_is_a_failure_that_a_fallback_answers() -> None:
     """R5: nobody has seen anything of that reply."""
     with (
-        FakeProvider([Reply(breaks=True)]) as server,
-        FakeProvider([Reply(text="I am here.")]) as spare,
+        WireServer([Reply(cut=BROKEN)]) as server,
+        WireServer([Reply(text="I am here.")]) as spare,
     ):
         desk = Desk(server, fallback_models=[wire_model(spare, SPARE)])
         events, outcome = desk.stream("Hi")
     assert isinstance(outcome, Completed)
     assert outcome.text == text_of(events) == "I am here."
     assert [reply.text for reply in replies(outcome.state)] == ["I am here."]
-
-
-def test_a_reply_that_ends_without_a_finish_reason_is_broken_where_the_model_must_send_one() -> (
-    None
-):
-    """R6: the body ends well, so only the model's profile tells that the reply did not."""
-    cut = Reply(text="I will", calls=(lookup_call("1", "call_a"),), ends_early=True)
-    with FakeProvider([cut]) as server:
-        desk = Desk(
-            server, profile=OpenAIModelProfile(openai_chat_streaming_requires_finish_reason=True)
-        )
-        _, outcome = desk.stream("What of 1?")
-    assert isinstance(outcome, Failed)
-    assert isinstance(outcome.error, StreamBroken)
-    assert desk.looked_up == []
-    assert [part.outcome for part in results(outcome.state)] == ["interrupted"]
 
 
 @pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streamed"])
@@ -518,7 +499,7 @@ def test_calls_of_a_reply_cut_by_its_length_are_not_run_and_the_model_is_told(
     """R6."""
     calls = (lookup_call("1", "call_a"), wire_call("refund", '{"order": "1', id="call_b"))
     script = [Reply(text="I", calls=calls, finish_reason="length"), Reply(text="Shorter.")]
-    with FakeProvider(script) as server:
+    with WireServer(script) as server:
         desk = Desk(server)
         outcome = desk.stream("Hi")[1] if streaming else desk.ask("Hi")
     assert isinstance(outcome, Completed)
@@ -548,7 +529,7 @@ def test_arguments_that_do_not_fit_go_back_to_the_model_and_the_run_goes_on(
         Reply(calls=(lookup_call("1", "call_b"),)),
         Reply(text="Paid."),
     ]
-    with FakeProvider(script) as server:
+    with WireServer(script) as server:
         desk = Desk(server)
         outcome = desk.stream("Hi")[1] if streaming else desk.ask("Hi")
     assert isinstance(outcome, Completed)
@@ -564,7 +545,7 @@ def test_arguments_that_do_not_fit_go_back_to_the_model_and_the_run_goes_on(
 def test_a_tool_that_does_not_exist_is_an_error_result_naming_those_that_do() -> None:
     """T2."""
     script = [Reply(calls=(wire_call("erase", {}, id="call_a"),)), Reply(text="I cannot.")]
-    with FakeProvider(script) as server:
+    with WireServer(script) as server:
         outcome = Desk(server).ask("Erase all")
     assert isinstance(outcome, Completed)
     assert outcome.text == "I cannot."
@@ -585,7 +566,7 @@ def test_call_ids_that_repeat_or_cannot_be_used_are_replaced_before_they_are_rec
         Reply(calls=(lookup_call("3", "same"), lookup_call("4", "a/b"), lookup_call("5", ""))),
         Reply(text="All paid."),
     ]
-    with FakeProvider(script) as server:
+    with WireServer(script) as server:
         desk = Desk(server)
         outcome = desk.stream("Hi")[1] if streaming else desk.ask("Hi")
     assert isinstance(outcome, Completed)
@@ -613,7 +594,7 @@ def test_a_file_that_the_model_cannot_read_is_named_instead_of_sent() -> None:
         return BinaryContent(b"\x89PNG", media_type="image/png", identifier="photo-1")
 
     script = [Reply(calls=(wire_call("photograph", {}, id="call_a"),)), Reply(text="Seen.")]
-    with FakeProvider(script) as server:
+    with WireServer(script) as server:
         desk = Desk(
             server, tools=[photograph], profile=OpenAIModelProfile(supports_image_input=False)
         )
@@ -628,7 +609,7 @@ def test_call_ids_longer_than_the_model_takes_are_sent_in_a_shorter_form() -> No
     """T7: a fallback of another provider must be able to read what the first one began."""
     asks = Reply(calls=(lookup_call("1", "call_that_is_long"),))
     first: list[Answer] = [asks, DOWN, DOWN, DOWN]
-    with FakeProvider(first) as server, FakeProvider([Reply(text="Paid.")]) as spare:
+    with WireServer(first) as server, WireServer([Reply(text="Paid.")]) as spare:
         narrow = wire_model(spare, SPARE, OpenAIModelProfile(tool_call_id_length=9))
         outcome = Desk(server, fallback_models=[narrow]).ask("What of 1?")
     assert isinstance(outcome, Completed)
@@ -647,14 +628,14 @@ def test_an_approval_is_resumed_from_json_by_a_new_agent_with_a_new_client(
 ) -> None:
     """I2, I3."""
     asks = Reply(text="Both.", calls=(lookup_call("1", "call_a"), refund_call("1", "call_b")))
-    with FakeProvider([asks]) as here:
+    with WireServer([asks]) as here:
         desk = Desk(here, interrupt_on={"refund": True})
         interrupted = desk.stream("Refund 1")[1] if streaming else desk.ask("Refund 1")
     assert isinstance(interrupted, Interrupted)
     assert desk.looked_up == desk.refunded == []
     written = json.dumps(interrupted.state.to_dict())
 
-    with FakeProvider([Reply(text="Done.")]) as there:
+    with WireServer([Reply(text="Done.")]) as there:
         other = Desk(there, interrupt_on={"refund": True})
         state = AgentState.from_dict(json.loads(written))
         (request,) = state.requests
@@ -686,7 +667,7 @@ def test_execute_sync_works_again_and_again_with_one_model_object() -> None:
         Reply(text="Two."),
         Reply(text="Three."),
     ]
-    with FakeProvider(script) as server, warnings.catch_warnings():
+    with WireServer(script) as server, warnings.catch_warnings():
         # What becomes of the connections is the next test's matter.
         warnings.simplefilter("ignore", ResourceWarning)
         agent = Desk(server).agent
@@ -708,7 +689,7 @@ def test_execute_sync_works_again_and_again_with_one_model_object() -> None:
 
 
 def test_execute_sync_leaves_no_connection_open() -> None:
-    with FakeProvider(repeat(Reply(text="Hello!"))) as server, warnings.catch_warnings():
+    with WireServer(repeat(Reply(text="Hello!"))) as server, warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)  # told by the assertion instead
         agent = Desk(server).agent
         agent.execute_sync("Hi", state=AgentState(values={"shop": "Acme"}))

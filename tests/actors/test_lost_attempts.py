@@ -1,0 +1,165 @@
+"""A run whose owners lose their leases: the runtimes lived, so nothing in it is at fault."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from tests.support.agents import Held, completed
+from tests.support.loops import soon, until
+from tests.support.postgres import Hosts
+from understudy import Agent, AgentRef, Failed, Outcome, Quarantined, Runtime, ScriptedModel
+from understudy.errors import Fenced
+from understudy.journal import DatabaseStore, LostAttempt, MemoryStore, Owned
+
+
+class Chain:
+    """Runtimes that take one agent over from each other, each in the middle of a model call."""
+
+    def __init__(self, hosts: Hosts, stack: AsyncExitStack) -> None:
+        self._hosts = hosts
+        self._stack = stack
+        self._answers: list[asyncio.Event] = []
+        self._entered = asyncio.Event()
+        self._running: Any = None
+        self.refs: list[AgentRef] = []
+
+    async def _reply(self, _: Any) -> str:
+        answer = asyncio.Event()
+        self._answers.append(answer)
+        self._entered.set()
+        await answer.wait()
+        return "done"
+
+    async def next(self) -> AgentRef:
+        """Another runtime takes the agent over; its ref there."""
+        number = len(self.refs)
+        agent = Agent("desk", ScriptedModel(self._reply))
+        store = DatabaseStore(self._hosts.new(f"host{number}"))
+        runtime = await self._stack.enter_async_context(
+            Runtime([agent], store=store, stop_timeout=0.001)
+        )
+        self._entered.clear()
+        if number == 0:
+            self.refs.append(runtime.spawn("desk", "t"))
+            self._running = self.refs[0].run("go")
+        else:
+            self._hosts.end_lease(f"host{number - 1}")
+            self.refs += await soon(runtime.recover())
+        return self.refs[number]
+
+    async def enter(self) -> AgentRef:
+        """The same, and it is in the middle of its model call."""
+        ref = await self.next()
+        await soon(self._entered.wait())
+        return ref
+
+    async def fence_the_one_before(self) -> None:
+        """Its model answers, so it writes, and learns that it has lost the agent."""
+        waiting = self._running if len(self.refs) == 2 else self.refs[-2].outcome()
+        self._answers[-2].set()
+        with pytest.raises(Fenced):
+            await soon(waiting)
+        await until(lambda: len(self.noted()) == len(self.refs) - 1)
+
+    def noted(self) -> list[int]:
+        rows = self._hosts.sql("SELECT unnest(numbers) FROM lost_attempts")
+        return [number for (number,) in rows if isinstance(number, int)]
+
+    def answer(self) -> None:
+        self._answers[-1].set()
+
+
+async def test_an_attempt_that_a_takeover_cut_off_in_a_living_runtime_is_no_crash(
+    hosts: Hosts,
+) -> None:
+    """J6, J10."""
+    async with AsyncExitStack() as stack:
+        chain = Chain(hosts, stack)
+        await chain.enter()
+        for _ in range(5):
+            ref = await chain.enter()
+            await chain.fence_the_one_before()
+        waiting = ref.outcome()
+        chain.answer()
+        outcome = await soon(waiting)
+        assert outcome is not None
+        assert completed(outcome).text == "done"
+        assert chain.noted() == [1, 2, 3, 4, 5]
+
+
+async def test_an_attempt_counts_as_a_crash_until_its_runtime_has_said_that_it_lives(
+    hosts: Hosts,
+) -> None:
+    """J10: nobody can tell a runtime that is suspended from one that died."""
+    async with AsyncExitStack() as stack:
+        chain = Chain(hosts, stack)
+        for _ in range(3):
+            await chain.enter()
+        assert quarantined(await soon((await chain.next()).outcome())).attempts == 3
+        chain.answer()
+
+
+async def test_a_run_whose_runtimes_lose_their_leases_again_and_again_is_quarantined_later(
+    hosts: Hosts,
+) -> None:
+    """J10: it may be what they lose them by."""
+    async with AsyncExitStack() as stack:
+        chain = Chain(hosts, stack)
+        await chain.enter()
+        for _ in range(9):
+            await chain.enter()
+            await chain.fence_the_one_before()
+        assert quarantined(await soon((await chain.next()).outcome())).attempts == 10
+        chain.answer()
+
+
+def quarantined(outcome: Outcome | None) -> Quarantined:
+    assert isinstance(outcome, Failed)
+    assert isinstance(outcome.error, Quarantined)
+    return outcome.error
+
+
+class Noting(MemoryStore):
+    """Says what it was told of attempts that were cut off."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lost: list[LostAttempt | None] = []
+
+    async def release(self, owned: Owned, lost: LostAttempt | None = None) -> None:
+        self.lost.append(lost)
+        await super().release(owned, lost)
+
+
+async def test_a_takeover_that_a_message_finds_out_during_a_run_is_said_as_well() -> None:
+    """J10: the run is cut off then, before it has learned of it itself."""
+    store, held = Noting(), Held("never said")
+    async with Runtime([Agent("desk", ScriptedModel(held))], store=store) as runtime:
+        ref = runtime.spawn("desk", "t")
+        run = ref.run("go")
+        await soon(held.entered.wait())
+        await store.claim("t", "desk")  # as another runtime would
+        with pytest.raises(Fenced):
+            await soon(ref.send("more"))
+        with pytest.raises(Fenced):
+            await soon(run)
+        await until(lambda: bool(store.lost))
+    (lost,) = store.lost
+    assert lost is not None
+    assert lost.number == 1
+
+
+async def test_a_run_that_was_over_before_the_takeover_has_lost_no_attempt() -> None:
+    store = Noting()
+    async with Runtime([Agent("desk", ScriptedModel(["done"]))], store=store) as runtime:
+        ref = runtime.spawn("desk", "t")
+        completed(await soon(ref.run("go")))
+        await store.claim("t", "desk")
+        with pytest.raises(Fenced):
+            await soon(ref.send("more"))
+        await until(lambda: bool(store.lost))
+    assert store.lost == [None]

@@ -1,0 +1,160 @@
+"""An observer reads a store that a runtime has open, takes nothing from it, and changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.agents import Held, by_turn, completed, interrupted
+from tests.support.postgres import Hosts
+from understudy import Agent, Observer, Runtime, ScriptedModel, UsageError, approve, call
+from understudy.errors import SchemaVersionError, StoreError, UnknownAgent
+from understudy.journal import DatabaseStore, IndexStatus
+from understudy.journal.sqlite.backend import SqliteBackend
+
+
+def desk(effects: list[int]) -> Agent:
+    def pay(amount: int) -> str:
+        effects.append(amount)
+        return "paid"
+
+    model = by_turn(call("pay", {"amount": 5}), "done")
+    return Agent("desk", model, tools=[pay], interrupt_on={"pay": True})
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], DatabaseStore]:
+    """Makes stores of one database."""
+    if request.param == "postgres":
+        hosts: Hosts = request.getfixturevalue("hosts")
+        return lambda: DatabaseStore(hosts.new())
+    path = str(tmp_path / "store.db")
+    return lambda: DatabaseStore(SqliteBackend(path, durability="off", host="here"))
+
+
+async def test_an_observer_sees_what_a_live_runtime_has_committed(
+    new_store: Callable[[], DatabaseStore],
+) -> None:
+    effects: list[int] = []
+    agent = desk(effects)
+    async with Runtime([agent], store=new_store()) as runtime:
+        ref = runtime.spawn(agent, "desk-1")
+        asked = interrupted(await ref.run("pay"))
+        async with Observer(new_store()) as observer:
+            (info,) = await observer.agents()
+            assert (info.id, info.index_status) == ("desk-1", IndexStatus.WAITS)
+            (pending,) = await observer.pending()
+            assert pending.request == asked.requests[0]
+            assert (await observer.count())[IndexStatus.WAITS] == 1
+            assert (await observer.state("desk-1")).requests == asked.requests
+
+            completed(await ref.resume(asked.decide(approve(by="ada"))))
+            await ref.stop(block=False)  # its last status is recorded
+
+            assert await observer.pending() == []
+            history = await observer.history("desk-1", limit=1000)
+            assert history == await ref.history(limit=1000)
+            kinds = [emitted.event.kind for emitted in await observer.events("desk-1")]
+            assert "run_finished" in kinds
+            assert await observer.export("desk-1") == await runtime.export("desk-1")
+    assert effects == [5]
+
+
+def test_an_observer_works_without_an_event_loop_and_after_the_runtime(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    agent = Agent("desk", ScriptedModel(["done"]))
+    with Runtime([agent], store=url) as runtime:
+        runtime.spawn(agent, "desk-1").run("go").get(timeout=10)
+    with Observer(url) as observer:
+        assert [info.id for info in observer.agents().get(timeout=10)] == ["desk-1"]
+    with pytest.raises(UsageError, match="not open"):
+        observer.agents()
+
+
+async def test_an_observer_keeps_no_runtime_out_and_is_kept_out_by_none(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    agent = Agent("desk", by_turn("one", "two"))
+    async with Runtime([agent], store=url) as runtime:
+        await runtime.spawn(agent, "desk-1").run("go")
+    async with (
+        Observer(url) as first,
+        Observer(url) as second,
+        Runtime([agent], store=url) as runtime,
+    ):
+        await runtime.get("desk-1").run("again")
+        assert len(await first.agents()) == len(await second.agents()) == 1
+
+
+async def test_an_observer_in_another_process_reads_while_a_run_is_under_way(
+    tmp_path: Path,
+) -> None:
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    held = Held()
+
+    async def wait() -> str:
+        await held.wait()
+        return "waited"
+
+    agent = Agent("desk", ScriptedModel([call("wait"), "done"]), tools=[wait])
+    async with Runtime([agent], store=url) as runtime:
+        run = runtime.spawn(agent, "desk-1").run("go")
+        await held.entered.wait()
+        code = (
+            "import sys; from understudy import Observer\n"
+            "with Observer(sys.argv[1]) as o:\n"
+            "    print(o.history('desk-1').get(timeout=20).entries[-1].what)"
+        )
+        command = [sys.executable, "-c", code, url]
+        read = await asyncio.to_thread(
+            subprocess.run, command, capture_output=True, text=True, timeout=40, check=False
+        )
+        held.release.set()
+        completed(await run)
+    assert (read.stdout.strip(), read.stderr) == ("tool_started", "")
+
+
+@pytest.mark.parametrize("call_", ["state", "history", "events", "export"])
+async def test_an_agent_that_is_not_there_is_unknown(call_: str, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    async with Runtime(store=url):
+        pass
+    async with Observer(url) as observer:
+        with pytest.raises(UnknownAgent):
+            await getattr(observer, call_)("nobody")
+
+
+@pytest.mark.parametrize("store", ["memory:", "mysql://host/db", "", 5])
+def test_what_no_other_process_can_have_is_refused(store: Any) -> None:
+    with pytest.raises(UsageError, match="store"):
+        Observer(store)
+
+
+def test_a_store_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    with pytest.raises(StoreError), Observer(f"sqlite:///{path}"):
+        pass
+    assert not path.exists()
+
+
+def test_a_store_of_another_version_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    with Runtime(store=f"sqlite:///{path}"):
+        pass
+    with sqlite3.connect(path) as database:
+        ((version,),) = database.execute("SELECT version FROM meta").fetchall()
+    for other in (version - 1 or 99, version + 1):
+        with sqlite3.connect(path) as database:
+            database.execute("UPDATE meta SET version = ?", (other,))
+        database.close()
+        with pytest.raises(SchemaVersionError), Observer(f"sqlite:///{path}"):
+            pass
+        with sqlite3.connect(path) as database:
+            assert database.execute("SELECT version FROM meta").fetchall() == [(other,)]
+        database.close()

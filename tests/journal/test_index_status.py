@@ -1,0 +1,79 @@
+"""What an agent waits for, as the index of the store says it: `recover` and `pending` go by it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.support.frozen.samples import (
+    START,
+    asked,
+    bare_request,
+    bare_run,
+    error,
+    halt,
+    reply,
+    returned,
+    tool_call,
+)
+from understudy.journal import IndexStatus, index_status_of
+from understudy.state import records as r
+from understudy.state.fold import replay
+from understudy.stopping import StopSignal, StopSignals
+
+TURN = [bare_run("desk"), r.Reply(turn=0, response=reply(tool_call(0), tool_call(1)))]
+ASKED = [*TURN, r.InterruptsChecked(turn=0, requests=(bare_request("q", "run-1.0.0"),))]
+STARTED = r.Started(
+    call_key="run-1.0.1", tool_name="pay", tool_call_id="call_1", attempt=1, idempotent=False
+)
+QUEUED = r.MessageQueued(message_id="m", message=asked("more"), steer=False, self_sent=False)
+CANCELLED = r.CancelRequested(signal=StopSignal.user_requested("no").to_dict())
+STOPPED = StopSignals((StopSignal.user_requested("no"),)).to_dict()
+RUNNING = r.StatusNoted(status="running")
+QUARANTINED = r.Quarantined(cause="it crashed")
+
+
+def attempts(count: int) -> list[r.Record]:
+    return [r.Attempt(number=number, reply_lost=False) for number in range(1, count + 1)]
+
+
+def ended(**fields: Any) -> r.RunEnded:
+    return r.RunEnded(end=r.End(**fields), at=START)
+
+
+def halted(source: str) -> r.Result:
+    request = replace(halt("run-1.0.0"), source=source)
+    return r.Result(call_key="run-1.0.0", part=returned(0), halt=request)
+
+
+@pytest.mark.parametrize(
+    ("records", "expected"),
+    [
+        ([], "rest"),
+        ([QUEUED], "queued"),
+        ([bare_run("desk")], "open"),
+        ([bare_run("desk"), *attempts(1)], "open"),
+        ([bare_run("desk"), *attempts(2)], "suspect"),
+        ([bare_run("desk"), *attempts(3), r.HooksRan()], "open"),
+        ([bare_run("desk"), *attempts(3), QUARANTINED], "quarantined"),
+        ([bare_run("desk"), QUARANTINED, r.Released()], "open"),
+        ([*TURN, r.Paused(turn=0, reason="look")], "waits"),
+        (ASKED, "waits"),
+        ([*ASKED, STARTED], "open"),
+        ([*ASKED, STARTED, r.Result(call_key="run-1.0.1", part=returned(1))], "waits"),
+        ([*ASKED, CANCELLED], "open"),
+        ([*TURN, STARTED, halted("cook")], "waits"),
+        ([*TURN, STARTED, halted("")], "open"),
+        ([bare_run("desk"), ended(outcome="completed", text="done")], "rest"),
+        ([bare_run("desk"), ended(outcome="completed", text="done"), QUEUED], "queued"),
+        ([RUNNING, bare_run("desk"), ended(outcome="failed", error=error()), QUEUED], "rest"),
+        (
+            [RUNNING, bare_run("desk"), ended(outcome="stopped", signals=STOPPED), QUEUED],
+            "rest",
+        ),
+    ],
+)
+def test_the_index_says_what_an_agent_waits_for(records: list[r.Record], expected: str) -> None:
+    assert index_status_of(replay(records)) is IndexStatus(expected)

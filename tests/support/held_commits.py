@@ -1,0 +1,59 @@
+"""A database whose commits can be held: what is seen while they are is seen too early."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tests.support.faulty import FaultyBackend
+from tests.support.loops import SECONDS, soon
+from understudy.journal.contracts import Backend
+
+__all__ = ["HeldCommits", "turns"]
+
+
+class HeldCommits(FaultyBackend):
+    """Hands every call on to a backend; its commits wait while they are held."""
+
+    def __init__(self, backend: Backend) -> None:
+        super().__init__(backend)
+        self._held = False
+        self._may = threading.Semaphore(0)
+        self._waits = threading.Event()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """No commit is made inside this block, but those that are let pass; at its end all are."""
+        self._waits.clear()
+        self._may = threading.Semaphore(0)
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
+            self._may.release()
+
+    async def reached(self) -> None:
+        """Return when a commit waits to be made."""
+        loop = asyncio.get_running_loop()
+        assert await soon(loop.run_in_executor(None, self._waits.wait, SECONDS)), "no commit came"
+
+    def let_one_pass(self) -> None:
+        """Make the commit that waits, and hold the next one."""
+        self._waits.clear()
+        self._may.release()
+
+    def commit(self) -> None:
+        may = self._may  # before the look: the end of the block releases this one
+        if self._held:
+            self._waits.set()
+            assert may.acquire(timeout=SECONDS), "the test holds a commit for ever"
+        self.__getattr__("commit")()
+
+
+async def turns() -> None:
+    """Give the loop so many turns that whatever waits for nothing more is done."""
+    for _ in range(300):
+        await asyncio.sleep(0)

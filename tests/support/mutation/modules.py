@@ -1,0 +1,87 @@
+"""The modules that carry the guarantees, and the tests most likely to see a change of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+__all__ = ["MODULES"]
+
+_COMMITS = ("tests/actors/test_answers_and_commits.py",)
+_ACTORS = (
+    *_COMMITS,
+    "tests/actors/test_owner_check.py",
+    "tests/actors/test_agent_runs.py",
+    "tests/actors/test_agent_cancel.py",
+    "tests/actors/test_agent_recovery.py",
+    "tests/actors/test_agent_keeping.py",
+    "tests/actors/test_agent_store.py",
+    "tests/actors/test_agent_store_failures.py",
+)
+_JOURNAL = (
+    "tests/journal",
+    *_COMMITS,
+    "tests/actors/test_agent_store_failures.py",
+)
+_TOOLS = (
+    *("tests/tools", "tests/durability", "tests/run", "tests/modes/test_pipeline.py"),
+    "tests/middleware",
+)
+_STOPPING = ("tests/test_stopping.py", "tests/run", "tests/modes/steps", "tests/durability")
+_PEOPLE = ("tests/test_interrupts.py", "tests/test_settled_inside.py", "tests/tools")
+_NESTED = ("tests/middleware/test_sub_agent.py", "tests/modes/workflows")
+
+MODULES: Mapping[str, Sequence[str]] = {
+    "understudy/actors/activation.py": _ACTORS,
+    "understudy/actors/activator.py": _ACTORS,
+    "understudy/actors/agent_actor.py": _ACTORS,
+    "understudy/actors/agent_slot.py": _ACTORS,
+    "understudy/actors/export.py": _ACTORS,
+    "understudy/actors/recovery.py": ("tests/actors/test_recovery.py", *_ACTORS),
+    "understudy/actors/replies.py": _ACTORS,
+    "understudy/actors/run_driver.py": _ACTORS,
+    "understudy/actors/run_task.py": _ACTORS,
+    "understudy/agent/nested_runs.py": _NESTED,
+    "understudy/agent/runner.py": (*_PEOPLE, "tests/agent", "tests/run", "tests/test_bad_input.py"),
+    "understudy/journal/agent_journal.py": _JOURNAL,
+    "understudy/journal/codec.py": ("tests/journal",),
+    "understudy/journal/committer.py": _JOURNAL,
+    "understudy/journal/index_status.py": ("tests/journal/test_index_status.py",),
+    "understudy/journal/lease.py": _JOURNAL,
+    "understudy/journal/memory.py": ("tests/actors/test_agent_keeping.py",),
+    "understudy/journal/sqlite/backend.py": ("tests/journal",),
+    "understudy/journal/sqlite/lock.py": ("tests/journal/sqlite",),
+    "understudy/journal/sqlite/writer.py": ("tests/journal",),
+    "understudy/journal/store.py": _JOURNAL,
+    "understudy/loop_actors/live_actors.py": ("tests/loop_actors",),
+    "understudy/middleware/human_in_the_loop.py": (
+        *("tests/middleware/test_human_in_the_loop.py", "tests/middleware/test_sub_agent.py"),
+        *_PEOPLE,
+    ),
+    "understudy/middleware/sub_agent.py": _NESTED,
+    "understudy/modes/pipeline.py": (*_STOPPING, "tests/modes", *_COMMITS),
+    "understudy/modes/steps/call_llm.py": (
+        *("tests/agent", "tests/middleware", "tests/models", "tests/modes/workflows"),
+        *_COMMITS,
+    ),
+    "understudy/modes/steps/check_interrupts.py": _PEOPLE,
+    "understudy/modes/steps/check_stop.py": _STOPPING,
+    "understudy/modes/steps/execute_tools.py": _TOOLS,
+    "understudy/modes/steps/finish.py": _STOPPING,
+    "understudy/modes/steps/run_end.py": ("tests/run", "tests/middleware"),
+    "understudy/modes/steps/tool_arguments.py": (*_PEOPLE, "tests/durability"),
+    "understudy/modes/steps/tool_invocation.py": _TOOLS,
+    "understudy/modes/steps/tool_results.py": _TOOLS,
+    "understudy/run/child_calls.py": _NESTED,
+    "understudy/run/ledger.py": ("tests/run", "tests/middleware/test_sub_agent.py", *_ACTORS),
+    "understudy/run/run.py": ("tests/run", "tests/test_stopping.py", "tests/middleware"),
+    "understudy/run/tool_call.py": _PEOPLE,
+    "understudy/state/continuation.py": _STOPPING,
+    "understudy/state/fold.py": (
+        *("tests/state", "tests/durability", "tests/test_frozen_formats.py"),
+        *("tests/actors/test_agent_keeping.py", "tests/middleware/test_limits.py"),
+        *_PEOPLE,
+        *_NESTED,
+    ),
+    "understudy/state/run_state.py": ("tests/state", *_PEOPLE, *_NESTED),
+    "understudy/state/workflow_sharing.py": _NESTED,
+}

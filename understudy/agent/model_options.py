@@ -1,0 +1,78 @@
+"""The options of an agent that its models must support: the output mode and native tools."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic_ai.models import Model
+from pydantic_ai.native_tools import MemoryTool
+
+from understudy.errors import UsageError
+from understudy.models.output import OUTPUT_TOOL
+from understudy.models.requirements import native_names
+from understudy.modes.steps.model_request import ask_for_output
+from understudy.run.definition import AgentDefinition
+from understudy.run.model_input import ModelInput
+from understudy.tools import Tool, ToolResult
+
+
+def output_tool_of(definition: AgentDefinition) -> Tool[Any] | None:
+    """The tool by which the model gives its answer; None if it does not do so by a tool.
+
+    Raises:
+        UsageError: if the mode would not end a run by it.
+
+    """
+    output = definition.output
+    if output is None or output.mode != "tool":
+        return None
+    if definition.asks_model and "check_until_tool" not in definition.mode.step_names:
+        raise UsageError(
+            f"Agent {definition.name!r}: output_mode='tool' ends a run by a tool, but the mode has "
+            "no step check_until_tool, so none would end: add the step"
+        )
+
+    def answer(response: Any) -> Any:
+        return ToolResult("The answer is accepted.", value=response)
+
+    result_type: Any = ToolResult
+    answer.__annotations__ = {"response": output.type, "return": result_type[output.type]}
+    about = output.object_definition().description or ""
+    return Tool(
+        answer,
+        name=OUTPUT_TOOL,
+        description=f"The final answer, which ends this conversation. {about}".strip(),
+        inline=True,
+        idempotent=True,
+    )
+
+
+def check_models(definition: AgentDefinition, models: Sequence[Model]) -> None:
+    """Check what the agent requires of these models.
+
+    Raises:
+        UsageError: if one of them lacks something, or a tool has the name of a native tool.
+
+    """
+    requirements = definition.requirements
+    if not requirements.fingerprints:
+        return
+    for name in sorted(native_names(definition.native_tools) & set(definition.tools)):
+        if name != MemoryTool.kind:  # its native tool calls the tool of that name
+            raise UsageError(
+                f"Agent {definition.name!r} has a tool and a native tool named {name!r}: rename "
+                "the tool with @tool(name=...)"
+            )
+    tools = [tool for tool in definition.tools.values() if tool is not definition.output_tool]
+    settings = definition.model_settings
+    request = ModelInput((), "", tuple(tools), settings, definition.native_tools)
+    parameters = request.parameters()
+    ask_for_output(parameters, definition)
+    requirements.check(models, agent=definition.name, parameters=parameters, settings=settings)
+
+
+def known_models(definition: AgentDefinition) -> list[Model]:
+    """Its models that are given as such; names are looked up at the first run."""
+    models = (definition.model, *definition.fallback_models)
+    return [model for model in models if isinstance(model, Model)]

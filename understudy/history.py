@@ -1,0 +1,319 @@
+"""What happened to an agent, for people: a stable view of its records, with times and durations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic_ai.messages import ModelRequest, UserPromptPart
+
+from understudy._base.json_values import shown
+from understudy.errors import UsageError
+from understudy.interrupts import Decision, Request
+from understudy.state import records as r
+
+__all__ = ["HistoryEntry", "HistoryPage", "check_page", "history_of", "page_of"]
+
+What = Literal[
+    "agent_created",
+    "imported",
+    "compacted",
+    "status",
+    "values_changed",
+    "history_replaced",
+    "message_queued",
+    "message_taken",
+    "run_started",
+    "attempt_started",
+    "reply",
+    "request",
+    "reminded",
+    "escalated",
+    "decision",
+    "withdrawn",
+    "revoked",
+    "tool_started",
+    "tool_suspended",
+    "tool_ended",
+    "settled",
+    "paused",
+    "unpaused",
+    "stop_requested",
+    "override",
+    "last_answer_asked",
+    "agent_ended",
+    "quarantined",
+    "released",
+    "run_ended",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryEntry:
+    """One thing that happened to an agent, or to an agent that it runs."""
+
+    seq: int
+    """The number of its record. The entries of one record share it."""
+    what: What
+    at: datetime | None
+    """When it was recorded. None where that was stored before records had times."""
+    agent_path: tuple[str, ...]
+    """The names of the agents from the outermost one to the one that it happened to."""
+    run_id: str | None = None
+    call_key: str | None = None
+    """Of the tool call that it is about."""
+    tool_name: str | None = None
+    who: str | None = None
+    """The person who decided or wrote, the model that replied, or what asked to stop."""
+    seconds: float | None = None
+    """How long it took.
+
+    Of a tool and of a run: since it was started. Of a decision: since the request. Of a reply:
+    since what was recorded before it. None where one of the two times is unknown.
+    """
+    detail: dict[str, Any] = field(default_factory=dict)
+    """The rest of it, by `what`; JSON-able."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The entry as JSON-able data."""
+        at = None if self.at is None else self.at.isoformat()
+        data = {name: getattr(self, name) for name in HistoryEntry.__dataclass_fields__}
+        return {**data, "at": at, "agent_path": list(self.agent_path)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryPage:
+    """Some entries, oldest first. `ref.history(after=page.next)` brings those that follow."""
+
+    entries: tuple[HistoryEntry, ...]
+    next: int | None
+    """The `after` of the next page; None if there is nothing more now."""
+
+
+def check_page(after: object, limit: object) -> None:
+    """Raise `UsageError` for what cannot be the `after` or the `limit` of a page."""
+    for what, given, least in (("after", after, 0), ("limit", limit, 1)):
+        if not isinstance(given, int) or isinstance(given, bool) or given < least:
+            raise UsageError(f"`{what}` must be an integer from {least} on, got {shown(given)}")
+
+
+def page_of(entries: Iterable[HistoryEntry], after: int, limit: int) -> HistoryPage:
+    """The first entries after a number. The entries of one record are on one page."""
+    page: list[HistoryEntry] = []
+    for entry in entries:
+        if entry.seq <= after:
+            continue
+        if len(page) >= limit and entry.seq != page[-1].seq:
+            return HistoryPage(entries=tuple(page), next=page[-1].seq)
+        page.append(entry)
+    return HistoryPage(entries=tuple(page), next=None)
+
+
+def history_of(
+    records: Iterable[r.Record], agent: str, *, first_seq: int = 1
+) -> Iterator[HistoryEntry]:
+    """The entries of an agent's records, oldest first.
+
+    Args:
+        records: all of them, in order; or those from a snapshot on.
+        agent: the name of its definition.
+        first_seq: the number of the first of `records`.
+
+    """
+    reader = _Reader()
+    for seq, record in enumerate(records, first_seq):
+        yield from reader.read(seq, record, (agent,))
+
+
+class _Reader:
+    """Reads records in order, and keeps the times from which durations are counted."""
+
+    def __init__(self) -> None:
+        self._started: dict[tuple[tuple[str, ...], str], datetime | None] = {}
+        """When calls and runs were started, by path, and by call key or run id."""
+        self._asked: dict[str, datetime] = {}
+        """When requests were made, by id."""
+        self._latest: dict[tuple[str, ...], datetime | None] = {}
+        self._runs: dict[tuple[str, ...], str] = {}
+
+    def read(
+        self, seq: int, record: r.Record, path: tuple[str, ...], at: datetime | None = None
+    ) -> Iterator[HistoryEntry]:
+        at = record.at or at
+        if isinstance(record, r.ChildRecord):
+            yield from self.read(seq, record.record, (*path, record.name), at)
+            return
+        for what, fields in self._entries(record, path, at):
+            run_id = self._runs.get(path)
+            yield HistoryEntry(
+                **{"seq": seq, "what": what, "at": at, "agent_path": path, "run_id": run_id}
+                | fields
+            )
+        self._latest[path] = at
+
+    def _since(self, start: datetime | None, at: datetime | None) -> float | None:
+        return None if start is None or at is None else (at - start).total_seconds()
+
+    def _entries(
+        self, record: r.Record, path: tuple[str, ...], at: datetime | None
+    ) -> Iterator[tuple[What, dict[str, Any]]]:
+        match record:
+            case r.RunStarted():
+                self._runs[path] = record.run_id
+                self._started[path, record.run_id] = at
+                text = None if record.message is None else _text(record.message)
+                yield "run_started", {"detail": {"text": text, "agent": record.agent}}
+            case r.RunEnded(end=end):
+                run_id = self._runs.pop(path, None)
+                seconds = self._since(self._started.pop((path, run_id or ""), None), at)
+                yield "run_ended", {"run_id": run_id, "seconds": seconds, "detail": _end(end)}
+            case r.Reply():
+                seconds = self._since(self._latest.get(path), at)
+                yield "reply", _reply(record) | {"seconds": seconds}
+            case r.Started():
+                self._started[path, record.call_key] = at
+                call = {"call_key": record.call_key, "tool_name": record.tool_name}
+                yield "tool_started", {**call, "detail": {"attempt": record.attempt}}
+            case r.Result():
+                seconds = self._since(self._started.pop((path, record.call_key), None), at)
+                yield "tool_ended", _result(record) | {"seconds": seconds}
+                if record.halt is not None:
+                    yield self._request(record.halt)
+            case r.Requested():
+                yield self._request(record.request)
+            case r.InterruptsChecked():
+                for request in record.requests:
+                    yield self._request(request)
+                for decided in record.decided:
+                    yield self._decision(decided)
+            case r.Decided():
+                yield self._decision(record)
+            case r.Snapshot():
+                self._started.clear()
+                yield "compacted", {}
+            case _:
+                yield from _simple(record)
+
+    def _request(self, request: Request) -> tuple[What, dict[str, Any]]:
+        self._asked[request.id] = request.created_at
+        return "request", {
+            "call_key": request.call_key,
+            "tool_name": request.tool_name,
+            "who": request.source or None,
+            "detail": {
+                "request_id": request.id,
+                "kind": request.kind,
+                "arguments": request.arguments,
+                "payload": request.payload,
+            },
+        }
+
+    def _decision(self, record: r.Decided) -> tuple[What, dict[str, Any]]:
+        decision: Decision = record.decision
+        seconds = self._since(self._asked.pop(record.request_id, None), record.at)
+        detail = {"request_id": record.request_id, **decision.to_dict(), "sticky": record.sticky}
+        return "decision", {"who": decision.by, "seconds": seconds, "detail": detail}
+
+
+def _text(message: ModelRequest) -> str:
+    """What a user wrote, without images and other files."""
+    contents = [part.content for part in message.parts if isinstance(part, UserPromptPart)]
+    items = [[content] if isinstance(content, str) else content for content in contents]
+    return "\n".join(item for some in items for item in some if isinstance(item, str))
+
+
+def _end(end: r.End) -> dict[str, Any]:
+    return {"outcome": end.outcome, "text": end.text, "error": end.error, "signals": end.signals}
+
+
+def _reply(record: r.Reply) -> dict[str, Any]:
+    response = record.response
+    detail = {
+        "turn": record.turn,
+        "text": "".join(part.content for part in response.parts if part.part_kind == "text"),
+        "calls": [part.tool_name for part in response.parts if part.part_kind == "tool-call"],
+        "native_calls": [
+            part.tool_name for part in response.parts if part.part_kind == "builtin-tool-call"
+        ],
+        "input_tokens": response.usage.input_tokens,
+        "output_tokens": response.usage.output_tokens,
+        "finish_reason": response.finish_reason,
+        "cut": record.cut,
+    }
+    return {"who": response.model_name, "detail": detail}
+
+
+def _result(record: r.Result) -> dict[str, Any]:
+    part = record.part
+    detail = {
+        "outcome": part.outcome,
+        "text": part.model_response_str(),
+        "metadata": part.metadata,
+        "in_doubt": record.doubt,
+        "given": record.value_is == "given",
+    }
+    return {"call_key": record.call_key, "tool_name": part.tool_name, "detail": detail}
+
+
+def _simple(record: r.Record) -> Iterator[tuple[What, dict[str, Any]]]:
+    """The entries that need nothing but their record. Records of the pipeline alone have none."""
+    match record:
+        case r.AgentCreated():
+            yield "agent_created", {"detail": {"values": record.values}}
+        case r.Imported():
+            yield "imported", {"detail": {"from": record.agent_id}}
+        case r.StatusNoted():
+            yield "status", {"detail": {"status": record.status}}
+        case r.ValuesMerged():
+            yield "values_changed", {"who": record.source, "detail": {"delta": record.delta}}
+        case r.HistoryReplaced():
+            yield "history_replaced", {"detail": {"messages": len(record.messages)}}
+        case r.MessageQueued():
+            detail = {"message_id": record.message_id, "text": _text(record.message)}
+            yield "message_queued", {"detail": {**detail, "steer": record.steer}}
+        case r.UserMessage():
+            yield (
+                "message_taken",
+                {
+                    "who": record.author,
+                    "detail": {"text": _text(record.message), "ids": list(record.message_ids)},
+                },
+            )
+        case r.Attempt():
+            yield "attempt_started", {"detail": {"number": record.number}}
+        case r.Reminded():
+            reminder = {"request_id": record.request_id, "number": record.number}
+            yield "reminded", {"detail": reminder}
+        case r.Escalated():
+            told = {"request_id": record.request_id, "number": record.number}
+            yield "escalated", {"who": record.audience, "detail": told}
+        case r.Withdrawn():
+            yield "withdrawn", {"detail": {"request_ids": list(record.request_ids)}}
+        case r.Revoked():
+            yield "revoked", {"tool_name": record.tool_name}
+        case r.Suspended():
+            yield "tool_suspended", {"call_key": record.call_key}
+        case r.Settled():
+            yield "settled", {"call_key": record.call_key, "detail": {"how": record.how}}
+        case r.Paused():
+            yield "paused", {"detail": {"reason": record.reason}}
+        case r.Unpaused():
+            yield "unpaused", {}
+        case r.CancelRequested() | r.Signalled():
+            source = record.signal.get("source")
+            yield "stop_requested", {"who": source, "detail": {"signal": record.signal}}
+        case r.Override():
+            yield "override", {"who": record.source, "detail": {"prompt": record.prompt}}
+        case r.EarlyStopBegun():
+            yield "last_answer_asked", {"detail": {"text": _text(record.message)}}
+        case r.SubRunEnded():
+            ended = {"agent": record.agent, "round": record.round, "outcome": record.outcome}
+            yield "agent_ended", {"detail": ended}
+        case r.Quarantined():
+            yield "quarantined", {"detail": {"cause": record.cause}}
+        case r.Released():
+            yield "released", {}
+        case _:
+            pass

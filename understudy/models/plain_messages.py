@@ -1,0 +1,114 @@
+"""Which messages every model is sent as they are, whatever its `prepare_messages` does."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from functools import cache
+from typing import Any
+
+from pydantic_ai.messages import (
+    FilePart,
+    ModelMessage,
+    ModelResponse,
+    NativeToolCallPart,
+    NativeToolReturnPart,
+    SystemPromptPart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_ai.models import Model
+
+_PLAIN_REPLIES = frozenset(
+    {TextPart, ThinkingPart, ToolCallPart, NativeToolCallPart, NativeToolReturnPart, FilePart}
+)
+_BEGIN_TAGS = ("<", "&", "\uff1c", "\ufe64", "\uff06", "\ufe60")
+"""A text without one of these characters opens no tag: they are those that Unicode folds to `<`,
+or to the `&` of an entity for it (`test_the_characters_that_begin_a_tag_are_all_known`)."""
+
+
+def is_plain(message: ModelMessage, previous: ModelMessage | None) -> bool:
+    """Whether every model is sent this message as it is, whatever the other messages are.
+
+    Of few messages it says no though they are. Two things depend on the model and are not looked
+    at here: see `preparation.needs_preparation`.
+
+    Args:
+        message: a message of a conversation.
+        previous: the message before it; None for the first one.
+
+    """
+    if isinstance(message, ModelResponse):
+        return all(type(part) in _PLAIN_REPLIES for part in message.parts)
+    opens_no_tag = True
+    results = 0
+    for index, part in enumerate(message.parts):
+        if type(part) is ToolReturnPart:
+            if results != index:  # they come first, in the order of the calls
+                return False
+            results += 1
+            text = part.content
+            if not isinstance(text, str):
+                if part.files:
+                    return False
+                text = part.model_response_str(wrap_if_error=False)
+            opens_no_tag &= _opens_no_tag(text)
+        elif type(part) is UserPromptPart:
+            opens_no_tag &= isinstance(part.content, str) and _opens_no_tag(part.content)
+        elif not (previous is None and _is_standing(message.parts[: index + 1])):
+            return False
+    if results > 1 and not _in_call_order(message.parts[:results], previous):
+        return False
+    return opens_no_tag or _is_left_as_it_is(message)
+
+
+def kind_of_thinking(response: ModelResponse, part: ThinkingPart) -> Hashable:
+    """What models tell thinking of their own from that of others by."""
+    return (
+        bool(part.signature),
+        part.id,
+        part.provider_name,
+        response.provider_name,
+        response.provider_url,
+        response.canonical_system,
+    )
+
+
+def _opens_no_tag(text: str) -> bool:
+    return not any(character in text for character in _BEGIN_TAGS)
+
+
+def _is_standing(parts: Any) -> bool:
+    """Whether these parts, which open the first message, are a system prompt like any other."""
+    return all(
+        type(part) is SystemPromptPart and part.context_id is None and part.scope != "request"
+        for part in parts
+    )
+
+
+def _in_call_order(results: Any, previous: ModelMessage | None) -> bool:
+    calls = previous.parts if isinstance(previous, ModelResponse) else ()
+    return [part.tool_call_id for part in results] == [
+        part.tool_call_id for part in calls if isinstance(part, ToolCallPart)
+    ]
+
+
+def _is_left_as_it_is(message: ModelMessage) -> bool:
+    """Whether a model prepares this message to itself. It is asked where a tag may be opened."""
+    return _any_model().prepare_messages([message])[0] is message
+
+
+@cache
+def _any_model() -> Model:
+    return _AnyModel(profile={"context_window": None})
+
+
+class _AnyModel(Model):
+    """A model with Pydantic AI's default profile. It is never sent a request."""
+
+    model_name = system = "any"
+
+    async def request(self, *_: Any) -> Any:
+        raise AssertionError("this model only prepares messages")
