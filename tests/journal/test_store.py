@@ -121,7 +121,7 @@ async def test_who_claimed_an_agent_in_memory_before_writes_nothing_more() -> No
         owned = await store.claim("a", "support")
         assert owned is not None
         return store.journal(
-            owned, index_status=lambda: IndexStatus.OPEN, on_durable=lambda _: None
+            owned, index_entry=lambda: IndexEntry(IndexStatus.OPEN), on_durable=lambda _: None
         )
 
     first = await claimed()
