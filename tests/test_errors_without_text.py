@@ -88,7 +88,7 @@ def run(*replies: Any, **options: Any) -> Outcome:
     [
         (Silent, f"Silent: {NO_TEXT}"),
         (NotText, f"NotText: {NO_TEXT}"),
-        (HalfText, "HalfText: no file ?"),
+        (HalfText, "HalfText: no file \ufffd"),
         (silent(Retry), NO_TEXT),
         (silent(ToolFailed), NO_TEXT),
     ],
@@ -245,7 +245,7 @@ def test_a_gate_that_raises_it_asks_nevertheless() -> None:
     assert told == [
         f"(display() raised Silent: {NO_TEXT})",
         "(display() raised RuntimeError: it has no text)",
-        "half ?",
+        "half \ufffd",
     ]
 
 

@@ -203,7 +203,7 @@ def test_what_is_no_signal_is_refused_when_it_is_made(make: Callable[[], Any]) -
 def test_a_signal_that_is_not_valid_unicode_is_mended() -> None:
     """P1: a stop must not get lost because of its wording."""
     signal = StopSignal.error("no file \ud800", source="disk \udfff")
-    assert (signal.message, signal.source) == ("no file ?", "disk ?")
+    assert (signal.message, signal.source) == ("no file \ufffd", "disk \ufffd")
     assert StopSignal.from_dict(json.loads(json.dumps(signal.to_dict()).encode())) == signal
 
 
@@ -246,7 +246,7 @@ async def test_a_stop_that_is_not_valid_unicode_stops(by: str) -> None:
         outcome = await soon(run)
         assert isinstance(outcome, Stopped)
         (signal,) = outcome.signals
-        assert signal.message == "no file ?"
+        assert signal.message == "no file \ufffd"
         assert reloaded(outcome.state) == outcome.state
 
 

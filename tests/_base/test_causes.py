@@ -33,4 +33,4 @@ def test_a_message_that_no_store_could_keep_becomes_one_that_it_can() -> None:
 
 def test_an_error_without_a_message_is_named() -> None:
     assert cause_of(KeyError()) == "KeyError"
-    assert cause_of(Unprintable()) == "Unprintable"
+    assert cause_of(Unprintable()) == "Unprintable: (no text: its __str__ raised)"

@@ -236,7 +236,7 @@ def test_without_a_key_the_first_line_says_that_a_script_plays(here: Here) -> No
     here.monkeypatch.delenv("MODEL")
     first = here("approve\n").splitlines()[0]
 
-    assert first.startswith("No API key is set: a scripted model plays the part.")
+    assert first.startswith("No API key is set.")
 
 
 @pytest.mark.parametrize(
