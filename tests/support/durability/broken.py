@@ -201,12 +201,12 @@ def _j11() -> None:
 @_broken("J13: any cancellation makes a run cancelled")
 def _j13() -> None:
     def ending(cancelled: Callable[..., Any]) -> Callable[..., Any]:
-        async def ends(slot: Any, error: BaseException) -> Any:
-            run = slot.activation.state.run
+        async def ends(slot: Any, activation: Any, error: BaseException) -> Any:
+            run = activation.state.run
             if run is not None and not run.over and run.cancelled is None:
                 signal = StopSignal(StopReason.USER_REQUESTED, "cancelled", source="cancel")
-                slot.activation.ledger.record(r.CancelRequested(signal=signal.to_dict()))
-            return await cancelled(slot, error)
+                activation.ledger.record(r.CancelRequested(signal=signal.to_dict()))
+            return await cancelled(slot, activation, error)
 
         return ends
 
