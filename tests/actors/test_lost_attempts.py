@@ -48,7 +48,9 @@ class Chain:
             self._running = self.refs[0].run("go")
         else:
             self._hosts.end_lease(f"host{number - 1}")
-            self.refs += await soon(runtime.recover())
+            # Not by `recover`, which goes on after it was fenced and would take the agent back.
+            self.refs.append(runtime.get("t"))
+            self.refs[number].outcome()
         return self.refs[number]
 
     async def enter(self) -> AgentRef:
