@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Made]:
         hosts.close()
 
 
+FAR = datetime(9999, 1, 1, tzinfo=timezone.utc)
+
 every_generation = pytest.mark.parametrize("generation", GENERATIONS)
 
 
@@ -132,6 +135,7 @@ async def test_the_index_of_a_store_describes_each_agent_as_before(
             floor=document["first_seq"] - 1,
             index_status=index_status_of(replay(loaded.records)),
             host=None,
+            due=None if generation == "v1" else replay(loaded.records).next_due,
         )
         assert agent.incarnation == 2
     assert found.keys() == documents.keys()
@@ -160,6 +164,21 @@ def stored_in(place: Place, generation: str) -> list[Any]:
     finally:
         place.backend.close()
     return [record for stored in found if stored is not None for record in stored.records]
+
+
+@every_generation
+async def test_a_store_finds_out_when_its_agents_are_due(generation: str, place: Made) -> None:
+    store = DatabaseStore(place(generation).backend)
+    await store.open(lambda: None)
+    try:
+        await store.index_dues()
+        found = {agent.agent_id: agent.due async for agent in store.due(FAR)}
+    finally:
+        await store.close()
+
+    folded = {id: replay(loaded) for id, loaded in exported(generation).items()}
+    assert found == {id: state.next_due for id, state in folded.items() if state.next_due}
+    assert found or generation == "v1", REMEDY
 
 
 @every_generation

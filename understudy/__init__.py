@@ -2,7 +2,15 @@
 
 import logging
 
-from understudy.actors import AgentRef, LoopActor, Observer, Runtime, Status, Supervisor
+from understudy.actors import (
+    AgentRef,
+    LoopActor,
+    Observer,
+    Runtime,
+    SimulatedClock,
+    Status,
+    Supervisor,
+)
 from understudy.agent.agent import Agent
 from understudy.errors import (
     DecisionError,
@@ -95,6 +103,7 @@ __all__ = [
     "RunLimitExceeded",
     "Runtime",
     "ScriptedModel",
+    "SimulatedClock",
     "Status",
     "StopAgent",
     "StopReason",

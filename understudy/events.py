@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Literal, cast
 
 from pydantic_ai.messages import (
@@ -24,7 +25,9 @@ __all__ = [
     "NativeToolReturned",
     "ReplyEnded",
     "ReplyStarted",
+    "RequestEscalated",
     "RequestMade",
+    "RequestReminder",
     "RunFinished",
     "TextDelta",
     "ThinkingDelta",
@@ -122,6 +125,29 @@ class RequestMade:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RequestReminder:
+    """A request is not answered yet: its person is reminded."""
+
+    agent_path: tuple[str, ...]
+    request_id: str
+    number: int
+    """The number of the reminder, from 1. Numbers that were due together are left out but one."""
+    at: datetime
+    kind: Literal["request_reminder"] = "request_reminder"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestEscalated:
+    """A request is not answered yet: somebody else is told."""
+
+    agent_path: tuple[str, ...]
+    request_id: str
+    audience: str
+    at: datetime
+    kind: Literal["request_escalated"] = "request_escalated"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolStarted:
     """A tool's body is about to be entered."""
 
@@ -212,6 +238,8 @@ Event = (
     | NativeToolCalled
     | NativeToolReturned
     | RequestMade
+    | RequestReminder
+    | RequestEscalated
     | ToolStarted
     | ToolEmitted
     | ToolEnded
@@ -253,6 +281,20 @@ def events_of(record: r.Record, agent_path: tuple[str, ...]) -> Iterator[Event]:
                     yield RequestMade(agent_path=agent_path, request=request)
         case r.Requested():
             yield RequestMade(agent_path=agent_path, request=record.request)
+        case r.Reminded():
+            yield RequestReminder(
+                agent_path=agent_path,
+                request_id=record.request_id,
+                number=record.number,
+                at=record.at,
+            )
+        case r.Escalated():
+            yield RequestEscalated(
+                agent_path=agent_path,
+                request_id=record.request_id,
+                audience=record.audience,
+                at=record.at,
+            )
         case r.Started():
             yield ToolStarted(
                 agent_path=agent_path,

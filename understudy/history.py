@@ -29,6 +29,8 @@ What = Literal[
     "attempt_started",
     "reply",
     "request",
+    "reminded",
+    "escalated",
     "decision",
     "withdrawn",
     "revoked",
@@ -281,6 +283,12 @@ def _simple(record: r.Record) -> Iterator[tuple[What, dict[str, Any]]]:
             )
         case r.Attempt():
             yield "attempt_started", {"detail": {"number": record.number}}
+        case r.Reminded():
+            reminder = {"request_id": record.request_id, "number": record.number}
+            yield "reminded", {"detail": reminder}
+        case r.Escalated():
+            told = {"request_id": record.request_id, "number": record.number}
+            yield "escalated", {"who": record.audience, "detail": told}
         case r.Withdrawn():
             yield "withdrawn", {"detail": {"request_ids": list(record.request_ids)}}
         case r.Revoked():

@@ -16,6 +16,7 @@ from typing import Any, Literal, cast
 from pydantic import TypeAdapter, ValidationError
 
 from understudy._base.json_values import digest, shown, storable_text
+from understudy._base.request_timing import Escalation, OnExpiry, RequestTiming, request_timing
 from understudy.errors import DecisionError, UsageError
 
 __all__ = [
@@ -170,7 +171,12 @@ class Request:
     allowed: tuple[DecisionType, ...] = DECISION_TYPES
     created_at: datetime
     expires_at: datetime | None = None
-    """From then on a decision is refused, and the request counts as rejected."""
+    """From then on a decision is refused, and the request counts as `on_expiry` says."""
+    remind_at: tuple[datetime, ...] = ()
+    """When the person is reminded, as long as no decision is recorded; in order."""
+    escalations: tuple[Escalation, ...] = ()
+    """Who else is told, and when, as long as no decision is recorded; in order."""
+    on_expiry: OnExpiry = "reject"
     fingerprint: str
     """Of the tool's name, schema and version at the time of the request."""
     digest: str
@@ -179,6 +185,20 @@ class Request:
     """The middleware that made the request."""
     doubts: tuple[DoubtfulCall, ...] = ()
     """Earlier calls of this tool whose outcome is unknown: check them before you approve."""
+
+    @property
+    def timing(self) -> RequestTiming:
+        """How long it waits, for a request that takes its place."""
+
+        def after(at: datetime) -> float:
+            return (at - self.created_at).total_seconds()
+
+        return RequestTiming(
+            remind_after=tuple(after(at) for at in self.remind_at),
+            escalate_after=tuple((after(e.at), e.audience) for e in self.escalations),
+            expires_after=None if self.expires_at is None else after(self.expires_at),
+            on_expiry=self.on_expiry,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The request as plain data."""
@@ -196,9 +216,13 @@ class Interrupt(Exception):
     Args:
         payload: what is asked: JSON-able, for `request.payload`.
         allowed: the decisions that a person may take; `edit` is not possible.
+        remind_after: seconds after which the person is reminded; one number or several.
+        escalate_after: who else is told, by the seconds after which.
+        expires_after: seconds after which an unanswered question expires; None = never.
+        on_expiry: what it counts as then: `"reject"`, or `"stop"`, which stops the whole run.
 
     Raises:
-        UsageError: if `allowed` is empty or holds an unknown decision.
+        UsageError: if `allowed` is empty or holds an unknown decision, or a time is not possible.
 
     """
 
@@ -207,9 +231,20 @@ class Interrupt(Exception):
         payload: Any = None,
         *,
         allowed: Sequence[DecisionType] = ("respond", "reject"),
+        remind_after: float | Sequence[float] = (),
+        escalate_after: Mapping[float, str] | None = None,
+        expires_after: float | None = None,
+        on_expiry: OnExpiry = "reject",
     ) -> None:
         super().__init__(payload)
         self.payload = payload
+        self.timing: RequestTiming = request_timing(
+            "Interrupt",
+            remind_after=remind_after,
+            escalate_after=escalate_after,
+            expires_after=expires_after,
+            on_expiry=on_expiry,
+        )
         self.allowed: tuple[DecisionType, ...] = checked_allowed(
             allowed, what="Interrupt(allowed=...)"
         )

@@ -32,7 +32,7 @@ from understudy import (
     tool,
 )
 from understudy.errors import Fenced, OwnedElsewhere, StoreInUse, StoreUnavailable
-from understudy.journal import IndexStatus, Store
+from understudy.journal import IndexEntry, IndexStatus, Store
 from understudy.journal.contracts import Backend
 from understudy.journal.postgres.backend import PostgresBackend
 from understudy.journal.store import DatabaseStore
@@ -474,7 +474,7 @@ async def test_what_was_claimed_under_a_lease_that_ended_meanwhile_is_lost(
         backend.lease_lost = True
         assert await asyncio.to_thread(backend.renewed.wait, 30)
         journal = store.journal(
-            owned, index_status=lambda: IndexStatus.REST, on_durable=lambda _: None
+            owned, index_entry=lambda: IndexEntry(IndexStatus.REST), on_durable=lambda _: None
         )
         with pytest.raises(Fenced):
             journal.check_owner()

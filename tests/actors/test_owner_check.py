@@ -12,7 +12,7 @@ from tests.support.agents import Held, completed
 from tests.support.loops import soon
 from understudy import Agent, AgentRef, Run, Runtime, ScriptedModel, Stopped, call, tool
 from understudy.errors import Fenced
-from understudy.journal import IndexStatus, MemoryStore, Owned, OwnedJournal
+from understudy.journal import IndexEntry, MemoryStore, Owned, OwnedJournal
 from understudy.middleware import Middleware, SubAgent, ToolCall
 from understudy.models.scripted_model import ScriptedCall
 
@@ -70,10 +70,10 @@ class LeasedStore(MemoryStore):
         self,
         owned: Owned,
         *,
-        index_status: Callable[[], IndexStatus],
+        index_entry: Callable[[], IndexEntry],
         on_durable: Callable[[int], None],
     ) -> _LeasedJournal:
-        journal = super().journal(owned, index_status=index_status, on_durable=on_durable)
+        journal = super().journal(owned, index_entry=index_entry, on_durable=on_durable)
         return _LeasedJournal(journal, self._lease)
 
 

@@ -17,6 +17,12 @@ TOLD = {
         "  ann: edit {'order_id': '18', 'amount': 90}",
         "  ann: reject {'order_id': '19', 'amount': 40.0}",
     ],
+    "approval_deadline": [
+        "reminded 1 time, escalated to ('the head of sales',)",
+        "reject by expiry after 24 hours",
+        "  a reminder after 1 hour",
+        "  the head of sales is told after 4 hours",
+    ],
     "extract_value": [
         "Invoice(number='A-17', total=49.9) after 2 model calls",
         "NotExtracted, because of UntilToolNotCalled",

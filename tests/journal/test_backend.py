@@ -6,6 +6,7 @@ import itertools
 import math
 import threading
 from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -29,6 +30,7 @@ from understudy.journal.codec import EncodedRecord, decode
 from understudy.journal.contracts import (
     Backend,
     Batch,
+    DueIndex,
     IndexStatus,
     Owned,
     StoredAgent,
@@ -907,6 +909,81 @@ def test_an_agent_that_stands_otherwise_now_is_found_there_alone(backend: Backen
     with commit(backend):
         backend.append(batch(owned, "two", first_seq=2, index_status=REST))
     assert (ids(backend, OPEN), ids(backend, REST)) == ([], ["a"])
+
+
+# -------------------------------------------------------------------- when agents are due
+
+NOON = datetime(2030, 1, 1, 12, tzinfo=timezone.utc)
+FAR = datetime(9999, 12, 31, tzinfo=timezone.utc)
+
+
+def seconds(number: float) -> datetime:
+    return NOON + timedelta(seconds=number)
+
+
+def index_of(backend: Backend) -> DueIndex:
+    assert isinstance(backend, DueIndex)
+    return backend
+
+
+def dues(backend: Backend, until: datetime = FAR) -> list[tuple[str, datetime | None]]:
+    return [(agent.agent_id, agent.due) for agent in index_of(backend).due(until, None, 1000)]
+
+
+def test_agents_that_are_due_come_by_their_due_times(backend: Backend) -> None:
+    for name, after in [("a", 3.000001), ("b", 1), ("c", 2), ("d", 1), ("e", 3)]:
+        agent_with(backend, name, "one", due=seconds(after))
+    agent_with(backend, "f", "one")
+    assert dues(backend) == [
+        ("b", seconds(1)),
+        ("d", seconds(1)),
+        ("c", seconds(2)),
+        ("e", seconds(3)),
+        ("a", seconds(3.000001)),
+    ]
+    assert [name for name, _ in dues(backend, seconds(3))] == ["b", "d", "c", "e"]
+    index = index_of(backend)
+    page = index.due(FAR, (seconds(1), "b"), 2)
+    assert [agent.agent_id for agent in page] == ["d", "c"]
+    assert page[0] == stored(backend, "d")
+    assert index.due(FAR, (seconds(3.000001), "a"), 2) == []
+
+
+def test_each_batch_says_anew_when_its_agent_is_due(backend: Backend) -> None:
+    owned = agent_with(backend, "a", "one", due=seconds(1))
+    with commit(backend):
+        backend.append(batch(owned, "two", first_seq=2, due=seconds(2)))
+    assert dues(backend) == [("a", seconds(2))]
+    with commit(backend):
+        backend.append(batch(owned, "three", first_seq=3))
+    assert dues(backend) == []
+    with commit(backend):
+        backend.compact(batch(owned, "snapshot", first_seq=4, due=seconds(4)))
+    assert dues(backend) == [("a", seconds(4))]
+
+
+def test_a_deleted_agent_is_not_due_and_neither_is_its_next_incarnation(backend: Backend) -> None:
+    agent_with(backend, "a", "one", due=seconds(1))
+    with commit(backend):
+        backend.delete("a")
+    assert dues(backend) == []
+    claim(backend)
+    assert dues(backend) == []
+
+
+def test_a_due_time_that_is_noted_holds_only_for_the_records_that_it_follows_from(
+    backend: Backend,
+) -> None:
+    owned = agent_with(backend, "a", "one")
+    before = stored(backend)
+    with commit(backend):
+        index_of(backend).note_due(before, seconds(1))
+    assert dues(backend) == [("a", seconds(1))]
+    with commit(backend):
+        backend.append(batch(owned, "two", first_seq=2, due=seconds(2)))
+        index_of(backend).note_due(before, seconds(3))
+    assert dues(backend) == [("a", seconds(2))]
+    assert index_of(backend).unindexed("", 10) == []
 
 
 # ---------------------------------------------------- many changes, against a plain model

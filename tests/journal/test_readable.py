@@ -176,6 +176,8 @@ def of_kinds(value: Any) -> list[Record]:
         r.Unpaused(),
         r.Requested(request=request),
         r.InterruptsChecked(turn=0, requests=(request,), decided=(decided,)),
+        r.Reminded(request_id=text, number=number, at=NOW),
+        r.Escalated(request_id=text, number=number, audience=text, at=NOW),
         decided,
         r.Revoked(tool_name=text),
         r.Started(call_key="k", tool_name="t", tool_call_id="c", attempt=1),

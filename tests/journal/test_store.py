@@ -10,7 +10,14 @@ from typing import cast
 import pytest
 
 from understudy.errors import Fenced, StoreBroken
-from understudy.journal import DatabaseStore, IndexStatus, MemoryStore, Owned, OwnedJournal
+from understudy.journal import (
+    DatabaseStore,
+    IndexEntry,
+    IndexStatus,
+    MemoryStore,
+    Owned,
+    OwnedJournal,
+)
 from understudy.journal.contracts import Backend
 from understudy.journal.sqlite import SqliteBackend
 from understudy.state.records import Once
@@ -55,7 +62,7 @@ async def test_a_lease_that_ends_while_a_claim_is_under_way_takes_the_claim_with
             owned = await store.claim("t", "desk")
         assert owned is not None
         journal = store.journal(
-            owned, index_status=lambda: IndexStatus.REST, on_durable=lambda _: None
+            owned, index_entry=lambda: IndexEntry(IndexStatus.REST), on_durable=lambda _: None
         )
         with pytest.raises(Fenced):
             journal.check_owner()
@@ -89,7 +96,7 @@ async def test_a_claim_that_finds_the_lease_lost_is_made_under_the_next_one() ->
             owned = await store.claim("t", "desk")
         assert owned is not None
         store.journal(
-            owned, index_status=lambda: IndexStatus.REST, on_durable=lambda _: None
+            owned, index_entry=lambda: IndexEntry(IndexStatus.REST), on_durable=lambda _: None
         ).check_owner()
     finally:
         await store.close()
@@ -114,7 +121,7 @@ async def test_who_claimed_an_agent_in_memory_before_writes_nothing_more() -> No
         owned = await store.claim("a", "support")
         assert owned is not None
         return store.journal(
-            owned, index_status=lambda: IndexStatus.OPEN, on_durable=lambda _: None
+            owned, index_entry=lambda: IndexEntry(IndexStatus.OPEN), on_durable=lambda _: None
         )
 
     first = await claimed()

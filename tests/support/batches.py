@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 
 from understudy.journal.codec import EncodedRecord, decode, encode
 from understudy.journal.contracts import (
@@ -53,6 +54,7 @@ def batch(
     *texts: str,
     first_seq: int | None = None,
     index_status: IndexStatus = IndexStatus.OPEN,
+    due: datetime | None = None,
 ) -> Batch:
     """What comes next for this agent, unless `first_seq` says otherwise."""
     return Batch(
@@ -62,21 +64,30 @@ def batch(
         first_seq=owned.last_seq + 1 if first_seq is None else first_seq,
         records=tuple(map(record, texts)),
         index_status=index_status,
+        due=due,
     )
 
 
 def append(
-    backend: Backend, owned: Owned, *texts: str, index_status: IndexStatus = IndexStatus.OPEN
+    backend: Backend,
+    owned: Owned,
+    *texts: str,
+    index_status: IndexStatus = IndexStatus.OPEN,
+    due: datetime | None = None,
 ) -> None:
     with commit(backend):
-        backend.append(batch(owned, *texts, index_status=index_status))
+        backend.append(batch(owned, *texts, index_status=index_status, due=due))
 
 
 def agent_with(
-    backend: Backend, agent_id: str, *texts: str, index_status: IndexStatus = IndexStatus.OPEN
+    backend: Backend,
+    agent_id: str,
+    *texts: str,
+    index_status: IndexStatus = IndexStatus.OPEN,
+    due: datetime | None = None,
 ) -> Owned:
     owned = claim(backend, agent_id)
-    append(backend, owned, *texts, index_status=index_status)
+    append(backend, owned, *texts, index_status=index_status, due=due)
     return owned
 
 

@@ -9,8 +9,8 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from datetime import datetime, timezone
-from typing import Protocol
+from datetime import datetime, timedelta, timezone
+from typing import Protocol, runtime_checkable
 
 NewId = Callable[[], str]
 """Returns a new id on each call: unique, and free of `/` and `.`."""
@@ -26,6 +26,28 @@ class Clock(Protocol):
         """Seconds since some fixed point; never goes back."""
 
 
+@runtime_checkable
+class TimerClock(Protocol):
+    """An optional part of a clock: it says itself when a time has come, as a simulated one does.
+
+    For a clock without it a runtime waits by its event loop, and looks at `now()` once a second.
+    """
+
+    def call_at(
+        self, at: datetime, callback: Callable[[Callable[[], None]], None]
+    ) -> Callable[[], None]:
+        """Call `callback` once, from any thread, when `now()` has reached a time.
+
+        Args:
+            at: the time.
+            callback: gets a function, and calls it when all that was due has been handled.
+
+        Returns:
+            A function that cancels the call.
+
+        """
+
+
 class SystemClock:
     """The machine's clock, in UTC."""
 
@@ -38,10 +60,40 @@ class SystemClock:
         return time.monotonic()
 
 
+class SharedClock:
+    """The clock that the hosts of a store share: the machine's, corrected by an offset.
+
+    Args:
+        offset: gives the seconds by which the shared clock is ahead.
+
+    """
+
+    __slots__ = ("_offset",)
+
+    def __init__(self, offset: Callable[[], float]) -> None:
+        self._offset = offset
+
+    def now(self) -> datetime:
+        return datetime.now(timezone.utc) + timedelta(seconds=self._offset())
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+def wall_seconds() -> float:
+    """The seconds since 1970 by the machine's clock."""
+    return time.time()
+
+
 def new_random_id() -> str:
     """A random id of 32 hexadecimal digits."""
     # A `uuid4` takes 4 times as long; where caches are cold, 25 µs more, 2 % of a short run.
     return os.urandom(16).hex()
+
+
+def jittered(seconds: float) -> float:
+    """Between 75 % and 125 % of it, at random: many hosts do not act at the same moment."""
+    return seconds * (0.75 + int.from_bytes(os.urandom(2)) / 0x1FFFF)
 
 
 def suspend_aware_seconds() -> float:

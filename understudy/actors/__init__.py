@@ -15,6 +15,7 @@ from understudy.actors.agent_ref import AgentRef
 from understudy.actors.observer import Observer
 from understudy.actors.recovery import Recovery
 from understudy.actors.runtime import Runtime, RuntimeStatus
+from understudy.actors.simulated_clock import SimulatedClock
 from understudy.actors.stored_agents import AgentInfo, PendingRequest
 from understudy.actors.tree import AgentTree, NestedRun
 from understudy.history import HistoryEntry, HistoryPage
@@ -79,6 +80,7 @@ __all__ = [
     "RuntimeStatus",
     "SelfRunsBounded",
     "Shutdown",
+    "SimulatedClock",
     "Sleep",
     "StartChild",
     "Status",

@@ -14,13 +14,13 @@ from understudy.agent.runner import RunOptions
 from understudy.errors import Fenced, OtherAgent, StoreDamaged, UnderstudyError, UnknownAgent
 from understudy.events import Event
 from understudy.journal import (
-    IndexStatus,
+    IndexEntry,
     Loaded,
     LostAttempt,
     Owned,
     OwnedJournal,
     Store,
-    index_status_of,
+    index_entry_of,
 )
 from understudy.loop_actors.future import Future, refuse
 from understudy.outcomes import Outcome
@@ -157,9 +157,9 @@ class Activation:
     def state(self) -> AgentState:
         return self.ledger.state
 
-    def index_status(self) -> IndexStatus:
-        """The agent's status in the store's index."""
-        return index_status_of(self.ledger.state)
+    def index_entry(self) -> IndexEntry:
+        """What the store's index says of the agent."""
+        return index_entry_of(self.ledger.state)
 
     def on_durable(self, seq: int) -> None:
         """The records up to this number are durable: emit their events."""
@@ -275,7 +275,7 @@ async def activate(
     state = folded(loaded) if loaded is not None else AgentState()
     activation = Activation(agent)
     journal = activation.journal = services.store.journal(
-        owned, index_status=activation.index_status, on_durable=activation.on_durable
+        owned, index_entry=activation.index_entry, on_durable=activation.on_durable
     )
     ledger = activation.ledger = Ledger(
         state,

@@ -22,7 +22,6 @@ from understudy.actors.phase import Phase
 from understudy.actors.replies import as_exception, runtime_stopped
 from understudy.actors.services import RuntimeServices
 from understudy.errors import JournalFailed, UnderstudyError
-from understudy.journal import index_status_of
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.loop_actor import loop_for_start
 from understudy.loop_actors.ref import LoopActorRef
@@ -204,7 +203,7 @@ class Activator:
                 if activation.compact_futures:
                     now = self.services.clock.now()
                     snapshot = Snapshot(state=activation.state.to_dict(), at=now)
-                    owned = await store.compact(owned, snapshot, index_status_of(activation.state))
+                    owned = await store.compact(owned, snapshot, activation.index_entry())
             finally:
                 await store.release(owned, activation.lost_attempt)
         except JournalFailed as error:  # given to the callers; the store has the agent anyway

@@ -15,6 +15,7 @@ from understudy.actors.agent_slot import AgentSlot
 from understudy.actors.messages import (
     AgentMessage,
     Cancel,
+    CheckDue,
     Compact,
     Delete,
     Expecting,
@@ -199,6 +200,7 @@ class AgentActor(LoopActor):
                 if isinstance(error, JournalFailed) and not isinstance(error, RecordRefused):
                     self._lose_store(error)
         self._driver.settle_status()
+        self._driver.tell_due()
         self._start_idle_timer()
 
     def _check_owner(self, *, activating: bool) -> None:
@@ -238,6 +240,9 @@ class AgentActor(LoopActor):
             case RecordFact(fact=fact, future=future):
                 check_known(slot.id, self._activation.state, fact)
                 self._activation.ledger.record(fact)
+                answer_when_durable(slot, future, None)
+            case CheckDue(future=future):
+                driver.check_due()
                 answer_when_durable(slot, future, None)
             case Passivate(future=future):
                 self._activation.passivate_futures += (future,)

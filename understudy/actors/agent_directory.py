@@ -126,6 +126,10 @@ class Directory:
             raise UsageError(f"Two different agents are named {agent.name!r}: rename one")
         return agent
 
+    def knows(self, name: str) -> bool:
+        """Whether there is a definition of this name."""
+        return name in self._agents
+
     def named(self, name: str) -> Agent:
         """The definition of this name; raises a `UsageError` that lists the known names."""
         agent = self._agents.get(name)

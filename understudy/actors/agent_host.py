@@ -7,6 +7,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from understudy._base.abandoned_tasks import AbandonedTasks
@@ -17,6 +18,7 @@ from understudy.actors.activator import Activator
 from understudy.actors.agent_directory import Directory
 from understudy.actors.agent_events import LoopBlocked
 from understudy.actors.agent_slot import AgentSlot
+from understudy.actors.dues import DueClock
 from understudy.actors.export import mark_restored
 from understudy.actors.loop_monitor import LoopMonitor
 from understudy.actors.messages import Passivate
@@ -44,6 +46,8 @@ class AgentHost:
     """The agents of one runtime. `services` is what they use of it."""
 
     services: RuntimeServices[AgentSlot, Activation]
+    """Set when the runtime opens."""
+    dues: DueClock
     """Set when the runtime opens."""
 
     def __init__(
@@ -80,6 +84,7 @@ class AgentHost:
             release=self.activator.release,
             settle_definition=self.directory.settle_definition,
             ref_of=self.directory.ref_of,
+            tell_due=self._tell_due,
             loop=loop,
         )
 
@@ -92,12 +97,18 @@ class AgentHost:
         await services.store.open(self._lost_lease)
         try:
             await mark_restored(services.store, services.clock)
+            self.dues = DueClock(services, self.directory)
+            await self.dues.refresh()
         except BaseException:
             await services.store.close()
             raise
         self.activator.open()
+        self.dues.open()
         self._loop_monitor = LoopMonitor(loop, services.clock, self._loop_blocked)
         self._loop_monitor.start()
+
+    def _tell_due(self, agent_id: str, due: datetime | None, *, is_released: bool = False) -> None:
+        self.dues.tell(agent_id, due, is_released=is_released)
 
     def _loop_blocked(self, seconds: float, where: str) -> None:
         for slot in self.directory.slots():
@@ -108,6 +119,7 @@ class AgentHost:
         self.lifetime.set()
         if self._loop_monitor is not None:
             self._loop_monitor.stop()
+        self.dues.close()
         try:
             await self._passivate_all(timeout)
         finally:

@@ -15,7 +15,7 @@ from understudy.errors import (
     StoreDamaged,
     UsageError,
 )
-from understudy.journal import IndexStatus, Store, index_status_of
+from understudy.journal import IndexStatus, Store, index_entry_of
 from understudy.state.fold import replay
 from understudy.state.records import Imported, Record, record_from_dict, record_to_dict
 
@@ -98,7 +98,7 @@ async def _append(store: Store, agent_id: str, agent: str, records: list[Record]
         loaded = await store.load(agent_id) if owned.last_seq else None
         state = replay([*(loaded.records if loaded is not None else ()), *records])
         journal = store.journal(
-            owned, index_status=lambda: index_status_of(state), on_durable=lambda _: None
+            owned, index_entry=lambda: index_entry_of(state), on_durable=lambda _: None
         )
         journal.append(records)
         await journal.durable()

@@ -168,6 +168,13 @@ class RecordFact:
     future: Future[None]
 
 
+@dataclass(frozen=True, slots=True)
+class CheckDue:
+    """Record what is due by now: reminders, escalations and expiries of requests."""
+
+    future: Future[None]
+
+
 @dataclass(slots=True)
 class Expectation:
     """What a ref that a `spawn` made expects of the agent of its id."""
@@ -205,5 +212,6 @@ AgentMessage = (
     | Compact
     | Delete
     | RecordFact
+    | CheckDue
     | Expecting
 )

@@ -112,6 +112,11 @@ async def recover(agent_host: AgentHost, at_once: int) -> Recovery:
     return recovery
 
 
+async def continue_one(agent_host: AgentHost, ref: AgentRef) -> None:
+    """Continue one agent, and wait until its run makes progress or ends."""
+    await _Recovering(agent_host, Recovery([ref]), at_once=1).run([ref], [])
+
+
 class _Recovering:
     """Continues agents in the background."""
 

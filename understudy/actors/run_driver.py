@@ -38,6 +38,7 @@ from understudy.errors import (
 from understudy.journal import is_busy, rest_status
 from understudy.loop_actors.future import Future
 from understudy.outcomes import Completed, Outcome
+from understudy.run.dues import record_dues
 from understudy.state.agent_state import AgentState, QueuedMessage
 from understudy.state.fold import apply
 from understudy.state.records import CancelRequested, MessageQueued, Quarantined, Released
@@ -266,6 +267,29 @@ class RunDriver:
         self.continue_run()
         activation.outcome_futures += (future,)
 
+    def check_due(self) -> None:
+        """Record what is due by now, and let the run go on if a request has expired.
+
+        A run that is under way looks itself when it continues, and says so again when it ends.
+        """
+        slot, activation = self._slot, self._activation
+        if slot.phase.has_run_task or slot.services.closing:
+            return
+        if not record_dues(activation.ledger, slot.services.clock.now()):
+            return
+        run = self._open_run
+        assert run is not None, "only a request of an open run expires"
+        if run.cancelled is not None:
+            self._stop_run(StopSignal.from_dict(run.cancelled))
+        else:
+            self.continue_run()
+
+    def tell_due(self) -> None:
+        """Say when the agent is due next, if no run task is under way."""
+        slot = self._slot
+        if slot.phase is Phase.IDLE:
+            slot.services.tell_due(slot.id, self._activation.state.next_due)
+
     def _answer_if_quarantined(self, future: Future[Any]) -> bool:
         run = self._open_run
         if run is None or run.quarantined is None:
@@ -445,6 +469,7 @@ class RunDriver:
         activation.early_cancel = None
         assert result is not None, "a run task that has ended leaves its result"
         slot.enter(Phase.IDLE)
+        self.tell_due()  # before its waiters learn that it waits: they may advance the clock
         if result.crash is not None:
             self._after_crash(result.crash, activating=activating)
         elif result.outcome is not None:  # else it was halted between two steps

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
 from understudy._base.abandoned_tasks import AbandonedTasks
-from understudy._base.clock import Clock, NewId, SystemClock, new_random_id
+from understudy._base.clock import Clock, NewId, SharedClock, SystemClock, new_random_id
 from understudy._base.json_values import checked_seconds, shown
 from understudy._base.type_variables import DepsT, OutputT
 from understudy._base.worker_threads import WorkerThreads
@@ -23,6 +23,7 @@ from understudy.actors.agent_slot import running_agents
 from understudy.actors.export import export, import_
 from understudy.actors.recovery import Recovery, recover
 from understudy.actors.stored_agents import AgentInfo, PendingRequest
+from understudy.actors.sweep import Sweep
 from understudy.agent.agent import Agent
 from understudy.errors import ForkedRuntime, UsageError, WouldDeadlock
 from understudy.journal import Store
@@ -35,6 +36,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 IDLE_TIMEOUT = 300.0
+SWEEP_SECONDS = 30.0
 CANCEL_TIMEOUT = 5.0
 
 
@@ -66,13 +68,17 @@ class Runtime:
         deps_for: gives `deps` to an agent by its id, where none were given to `spawn`. A plain
             function, called on the event loop, so it must not block.
         idle_timeout: seconds after which an idle agent is passivated; None = never.
+        sweep: seconds between two looks at the store for agents that nobody runs although they
+            have something to continue: their process ended, here or on another host. They are
+            continued as by `recover()`. The first look comes as long after the start. None = none.
         stop_timeout: seconds that steps in progress may take when the runtime stops; None = no
             limit.
         cancel_timeout: seconds that async code may take to end once it is cancelled: by `cancel`,
             a deadline, `delete`, or the end of the runtime. Then it is abandoned, with a warning in
             the log.
         max_threads: the size of the pool in which plain tools and hooks run.
-        clock, new_id: the source of times and ids.
+        clock, new_id: the source of times and ids. By default times are those of the machine; where
+            hosts share a database, those of its server.
 
     Raises:
         UsageError: if an argument is wrong; it names the argument.
@@ -90,6 +96,7 @@ class Runtime:
         durability: Durability = "full",
         deps_for: None = None,
         idle_timeout: float | None = IDLE_TIMEOUT,
+        sweep: float | None = SWEEP_SECONDS,
         max_threads: int = 64,
         stop_timeout: float | None = None,
         cancel_timeout: float = CANCEL_TIMEOUT,
@@ -105,6 +112,7 @@ class Runtime:
         durability: Durability = "full",
         deps_for: Callable[[str], DepsT | None],
         idle_timeout: float | None = IDLE_TIMEOUT,
+        sweep: float | None = SWEEP_SECONDS,
         max_threads: int = 64,
         stop_timeout: float | None = None,
         cancel_timeout: float = CANCEL_TIMEOUT,
@@ -119,6 +127,7 @@ class Runtime:
         durability: Durability = "full",
         deps_for: Callable[[str], Any] | None = None,
         idle_timeout: float | None = IDLE_TIMEOUT,
+        sweep: float | None = SWEEP_SECONDS,
         max_threads: int = 64,
         stop_timeout: float | None = None,
         cancel_timeout: float = CANCEL_TIMEOUT,
@@ -131,17 +140,19 @@ class Runtime:
             raise UsageError(
                 f"`idle_timeout` must be seconds above 0, or None, got {idle_timeout!r}"
             )
+        opened = open_store(store, durability=durability)
         self._cancel_timeout = checked_seconds(cancel_timeout, what="`cancel_timeout`")
         self._agent_host = AgentHost(
             agents,
-            store=open_store(store, durability=durability),
-            clock=clock or SystemClock(),
+            store=opened,
+            clock=clock or _clock_of(opened),
             new_id=new_id or new_random_id,
             threads=WorkerThreads(max_threads),
             abandoned=AbandonedTasks(self._cancel_timeout),
             idle_timeout=idle_timeout,
             deps_for=deps_for,
         )
+        self._sweep_seconds = None if sweep is None else checked_seconds(sweep, what="`sweep`")
         self._stop_timeout = stop_timeout
         self._thread: LoopThread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -238,9 +249,12 @@ class Runtime:
     async def _open(self) -> None:
         loop = asyncio.get_running_loop()
         await self._agent_host.open(loop)
+        self._sweep = Sweep(self._agent_host, self._sweep_seconds)
+        self._sweep.open()
         self._loop = loop
 
     async def _close(self, timeout: float | None) -> None:
+        self._sweep.close()
         try:
             await self._agent_host.close(timeout)
         finally:
@@ -445,3 +459,10 @@ class Runtime:
 
     def _on(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> Any:
         return asyncio.run_coroutine_threadsafe(work, loop)
+
+
+def _clock_of(store: Store) -> Clock:
+    """The clock of the database where hosts share one, so that they agree on what is due."""
+    if getattr(store, "time_offset", None) is None:
+        return SystemClock()
+    return SharedClock(lambda: getattr(store, "time_offset", None) or 0.0)

@@ -7,7 +7,8 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from datetime import datetime
+from typing import Any, Generic, Protocol, TypeVar
 
 from understudy._base.abandoned_tasks import AbandonedTasks
 from understudy._base.clock import Clock, NewId
@@ -17,6 +18,14 @@ from understudy.journal import Store
 
 S = TypeVar("S")
 A = TypeVar("A")
+
+
+class TellDue(Protocol):
+    """As of `DueClock.tell`."""
+
+    def __call__(
+        self, agent_id: str, due: datetime | None, *, is_released: bool = False
+    ) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -49,6 +58,8 @@ class RuntimeServices(Generic[S, A]):
     """Sets the definition of an agent to the one that the store names. See `Directory`."""
     ref_of: Callable[[S], Any]
     """The ref of an agent."""
+    tell_due: TellDue
+    """An agent says by its id when it is due next. Called on the loop."""
     loop: asyncio.AbstractEventLoop
     lock: threading.Lock = field(default_factory=threading.Lock)
     """Guards the lists of subscriptions."""

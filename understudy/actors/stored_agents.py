@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 
 from understudy.actors.activation import folded
@@ -15,7 +16,9 @@ from understudy.interrupts import Request
 from understudy.journal import IndexStatus, Loaded
 from understudy.journal.contracts import StoredAgent
 from understudy.state.agent_state import AgentState
+from understudy.state.dues import due_of, notices_of
 from understudy.state.records import Snapshot
+from understudy.state.run_state import NO_NOTICES, Notices
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +62,12 @@ class PendingRequest:
 
     agent_id: str
     request: Request
+    reminders: int = 0
+    """How many of its reminders have come."""
+    escalated_to: tuple[str, ...] = ()
+    """Who else was told of it so far."""
+    next_due: datetime | None = None
+    """When its next reminder, its next escalation or its expiry is due; None if nothing is."""
 
 
 def info_of(stored: StoredAgent) -> AgentInfo:
@@ -136,4 +145,17 @@ async def stored_pending(
 
 def pending_of(id: str, state: AgentState) -> list[PendingRequest]:
     """The requests that an agent waits for."""
-    return [PendingRequest(agent_id=id, request=request) for request in state.requests]
+    if not state.requests:
+        return []
+    told = notices_of(state)
+    return [_pending_request(id, r, told.get(r.id, NO_NOTICES)) for r in state.requests]
+
+
+def _pending_request(id: str, request: Request, notices: Notices) -> PendingRequest:
+    return PendingRequest(
+        agent_id=id,
+        request=request,
+        reminders=notices.reminders,
+        escalated_to=tuple(e.audience for e in request.escalations[: notices.escalations]),
+        next_due=due_of(request, notices),
+    )

@@ -15,6 +15,7 @@ from pydantic_ai.models import Model
 
 from understudy._base.clock import Clock, NewId, SystemClock, new_random_id
 from understudy._base.json_values import checked_json
+from understudy._base.request_timing import EXPIRY
 from understudy._base.type_variables import DepsT
 from understudy._base.worker_threads import WorkerThreads
 from understudy.agent.nested_runs import NestedRuns, models_of, seeds_of
@@ -397,6 +398,8 @@ class Runner:
                 new[request_id] = self._in_time(pending[request_id], given, clock)
             elif request_id in before:
                 earlier = before[request_id]
+                if earlier.decision.by == EXPIRY:
+                    raise _expired(earlier.request)
                 if not self._checked(earlier.request, given).same_as(earlier.decision):
                     raise NotInterrupted(
                         f"Request {request_id!r} was answered before, with "
@@ -413,11 +416,7 @@ class Runner:
     def _in_time(self, request: Request, given: object, clock: Clock) -> Decision:
         """The decision, checked, if the request has not expired."""
         if request.expires_at is not None and request.expires_at <= clock.now():
-            raise DecisionError(
-                f"Request {request.id!r} expired at {request.expires_at.isoformat()} and counts "
-                "as rejected: call resume(state) without a decision about it",
-                request_id=request.id,
-            )
+            raise _expired(request)
         return self._checked(request, given)
 
     def _checked(self, request: Request, given: object) -> Decision:
@@ -445,6 +444,16 @@ class Runner:
             raise DecisionError(
                 f"Request {request.id!r} ({request.tool_name}): {error}", request_id=request.id
             ) from error
+
+
+def _expired(request: Request) -> DecisionError:
+    at = "" if request.expires_at is None else f" at {request.expires_at.isoformat()}"
+    counts = "counts as rejected" if request.on_expiry == "reject" else "stops the run"
+    return DecisionError(
+        f"Request {request.id!r} expired{at} and {counts}: call resume(state) without a decision "
+        "about it",
+        request_id=request.id,
+    )
 
 
 def _requester(definition: AgentDefinition, request: Request) -> AgentDefinition | None:

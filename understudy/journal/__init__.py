@@ -1,9 +1,21 @@
 """Append-only stores of agents' records."""
 
-from understudy.journal.contracts import IndexStatus, Journal, LostAttempt, Owned, StoredAgent
-from understudy.journal.index_status import index_status_of, is_busy, rest_status
+from understudy.journal.contracts import (
+    IndexEntry,
+    IndexStatus,
+    Journal,
+    LostAttempt,
+    Owned,
+    StoredAgent,
+)
+from understudy.journal.index_status import (
+    index_entry_of,
+    index_status_of,
+    is_busy,
+    rest_status,
+)
 from understudy.journal.memory import MemoryJournal, MemoryStore
-from understudy.journal.store import DatabaseStore, Loaded, OwnedJournal, Store
+from understudy.journal.store import DatabaseStore, DueStore, Loaded, OwnedJournal, Store
 from understudy.state.fold import replay
 
 Standing = IndexStatus
@@ -13,6 +25,8 @@ standing_of = index_status_of
 
 __all__ = [
     "DatabaseStore",
+    "DueStore",
+    "IndexEntry",
     "IndexStatus",
     "Journal",
     "Loaded",
@@ -24,6 +38,7 @@ __all__ = [
     "Standing",
     "Store",
     "StoredAgent",
+    "index_entry_of",
     "index_status_of",
     "is_busy",
     "replay",

@@ -9,7 +9,7 @@ from dataclasses import replace
 from understudy.errors import Fenced, StoreError
 from understudy.journal.codec import MAX_RECORD_BYTES, EncodedRecord, encode
 from understudy.journal.committer import Committer
-from understudy.journal.contracts import Backend, Batch, IndexStatus, Owned
+from understudy.journal.contracts import Backend, Batch, IndexEntry, IndexStatus, Owned
 from understudy.journal.lease import Lease
 from understudy.state.records import Record
 
@@ -18,7 +18,7 @@ class AgentJournal:
     """A write-behind journal. Its methods are called on one event loop.
 
     It hands appended records to the committer in the next iteration of the loop, or when a caller
-    waits for them. The records are folded by then, so `index_status` describes the agent after
+    waits for them. The records are folded by then, so `index_entry` describes the agent after
     them.
 
     Args:
@@ -26,7 +26,7 @@ class AgentJournal:
         lease: checked before a tool is entered.
         owned: the epoch to write under.
         term: the term of the lease in which that was claimed.
-        index_status: gives the agent's present status, for the index.
+        index_entry: gives what the index says of the agent now.
         on_durable: called on the loop after each commit, with the number of the newest durable
             record.
 
@@ -39,14 +39,14 @@ class AgentJournal:
         "_durable",
         "_failure",
         "_in_flight",
-        "_index_status",
+        "_index_entry",
         "_lease",
         "_max_bytes",
         "_on_durable",
         "_owned",
         "_push_scheduled",
         "_queued",
-        "_queued_index_status",
+        "_queued_entry",
         "_taken_seq",
         "_term",
         "_waiters",
@@ -60,7 +60,7 @@ class AgentJournal:
         owned: Owned,
         *,
         term: int,
-        index_status: Callable[[], IndexStatus],
+        index_entry: Callable[[], IndexEntry],
         on_durable: Callable[[int], None],
         max_bytes: int = MAX_RECORD_BYTES,
     ) -> None:
@@ -69,7 +69,7 @@ class AgentJournal:
         self._lease = lease
         self._term = term
         self._owned = owned
-        self._index_status = index_status
+        self._index_entry = index_entry
         self._on_durable = on_durable
         self._max_bytes = max_bytes
         self._appended = self._durable = owned.last_seq
@@ -79,7 +79,7 @@ class AgentJournal:
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         # Guarded by the committer's lock: the loop adds to them, the committer's thread takes them.
         self._queued: list[EncodedRecord] = []
-        self._queued_index_status = IndexStatus.REST
+        self._queued_entry = IndexEntry(IndexStatus.REST)
         self._taken_seq = owned.last_seq
         # The newest record of each batch that was taken and is not settled, in the order in which
         # they settle. Added to in the committer's thread and removed from on the loop, at opposite
@@ -158,27 +158,28 @@ class AgentJournal:
         self._push_scheduled = False
         if not self._buffer:
             return
-        index_status = self._index_status()
+        entry = self._index_entry()
         # Race: this against `take_batch` in the committer's thread. One hold of the lock, so that a
-        # batch and its status belong together, and a journal with records is always in the queue.
+        # batch and its entry belong together, and a journal with records is always in the queue.
         with self._committer.lock:
             if not self._queued:
                 self._committer.put(self)
             self._queued += self._buffer
-            self._queued_index_status = index_status
+            self._queued_entry = entry
         self._buffer = []
 
     # ------------------------------------------------------ in the committer's thread
 
     def take_batch(self) -> Batch:
-        owned, queued = self._owned, self._queued
+        owned, queued, entry = self._owned, self._queued, self._queued_entry
         batch = Batch(
             agent_id=owned.agent_id,
             incarnation=owned.incarnation,
             epoch=owned.epoch,
             first_seq=self._taken_seq + 1,
             records=tuple(queued),
-            index_status=self._queued_index_status,
+            index_status=entry.status,
+            due=entry.due,
         )
         self._taken_seq += len(queued)
         self._in_flight.append(self._taken_seq)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from enum import Enum
-from typing import Any, Literal, Protocol, TypeAlias, get_args, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, get_args, runtime_checkable
 
 from understudy._base.json_values import is_storable_text, storable_text
 from understudy.errors import Fenced, StoreConflict, StoreDamaged, UsageError
@@ -51,6 +52,14 @@ class IndexStatus(Enum):
     QUARANTINED = "quarantined"  # its run crashed too often in a row without progress
 
 
+class IndexEntry(NamedTuple):
+    """What the index of a store says about the state of an agent."""
+
+    status: IndexStatus
+    due: datetime | None = None
+    """When the agent has something to record by itself; see `AgentState.next_due`."""
+
+
 _INDEX_STATUSES = frozenset(status.value for status in IndexStatus)
 
 
@@ -81,6 +90,9 @@ class StoredAgent:
     index_status: IndexStatus
     host: str | None
     """The runtime that owns it now; None = it may be claimed."""
+    due: datetime | None = None
+    """When it has something to record by itself. None also where the index does not know that: see
+    `DueIndex.unindexed`."""
     damage: StoreDamaged | None = None
     """Why its row in the index cannot be what a store has written: then its id alone is sure."""
 
@@ -92,13 +104,14 @@ def stored_agent(row: tuple[Any, ...]) -> StoredAgent:
         StoreDamaged: if they cannot be what a store has written.
 
     """
-    agent_id, agent, incarnation, epoch, last_seq, floor, index_status, host = row
+    agent_id, agent, incarnation, epoch, last_seq, floor, index_status, host, due = row
     numbers = (incarnation, epoch, last_seq, floor)
     texts = (agent_id, agent)
     if (
         index_status not in _INDEX_STATUSES
         or not all(isinstance(number, int) and 0 <= number < 1 << 63 for number in numbers)
         or not all(isinstance(text, str) and is_storable_text(text) for text in texts)
+        or (due is not None and _due_of(due) is None)
     ):
         raise StoreDamaged(what=f"agent {agent_id!r}", cause=f"its row in the index is {row!r}")
     return StoredAgent(
@@ -110,7 +123,27 @@ def stored_agent(row: tuple[Any, ...]) -> StoredAgent:
         floor=floor,
         index_status=IndexStatus(index_status),
         host=host,
+        due=_due_of(due),
     )
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def due_number(due: datetime) -> int:
+    """A due time as a database keeps it: microseconds since 1970, in UTC."""
+    return max(0, (due - _EPOCH) // _MICROSECOND)
+
+
+_LATEST = due_number(datetime.max.replace(tzinfo=timezone.utc))
+
+
+def _due_of(number: object) -> datetime | None:
+    """The due time that a database keeps; None also where it cannot be one."""
+    if not isinstance(number, int) or not 0 <= number <= _LATEST:
+        return None
+    return _EPOCH + number * _MICROSECOND
 
 
 def listed_agent(row: tuple[Any, ...]) -> StoredAgent:
@@ -123,7 +156,7 @@ def listed_agent(row: tuple[Any, ...]) -> StoredAgent:
     try:
         return stored_agent(row)
     except StoreDamaged as damage:
-        agent_id, agent, *_ = row
+        agent_id, agent, *_, due = row
         if not isinstance(agent_id, str):
             raise
         return StoredAgent(
@@ -135,6 +168,7 @@ def listed_agent(row: tuple[Any, ...]) -> StoredAgent:
             floor=0,
             index_status=IndexStatus.REST,
             host=None,
+            due=_due_of(due),  # an index of dues goes on behind it
             damage=damage,
         )
 
@@ -159,6 +193,13 @@ class Batch:
     """Of the first of `records`: one more than the newest that the store has."""
     records: tuple[EncodedRecord, ...]
     index_status: IndexStatus
+    due: datetime | None = None
+    """As of `IndexEntry`."""
+
+    @property
+    def due_number(self) -> int | None:
+        """The due time as a database keeps it."""
+        return None if self.due is None else due_number(self.due)
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,6 +367,39 @@ class Backend(Protocol):
         """Up to `limit` agents with one of these statuses (None: any), by id, above `after_id`.
 
         A row that cannot be what the store has written has its `damage`, and hides no other one.
+        """
+
+
+@runtime_checkable
+class DueIndex(Protocol):
+    """An optional part of a backend: its index finds the agents that are due.
+
+    It keeps the `due` of each batch, with the number of the newest record. An older version of this
+    library writes records without it: then the number is behind, and the due time is not known.
+    """
+
+    def due(
+        self, until: datetime, after: tuple[datetime, str] | None, limit: int
+    ) -> list[StoredAgent]:
+        """The reader's: agents that are due by a time, in order of due time and id.
+
+        A damaged row is listed as by `agents`, with its due time.
+
+        Args:
+            until: the last due time that counts.
+            after: the due time and id of the last agent of the page before; None for the first.
+            limit: how many at most.
+
+        """
+
+    def unindexed(self, after_id: str, limit: int) -> list[StoredAgent]:
+        """The reader's: waiting agents whose due time is not known, by id, above `after_id`."""
+
+    def note_due(self, agent: StoredAgent, due: datetime | None) -> None:
+        """The writer's: set the due time of an agent, whoever owns it.
+
+        It follows from the records. So it is set only if no other record was added since, and
+        nothing happens otherwise.
         """
 
 

@@ -1,14 +1,23 @@
-"""The status of an agent for the index of its store, derived from its state."""
+"""What the index of a store says about an agent, derived from its state."""
 
 from __future__ import annotations
 
-from understudy.journal.contracts import IndexStatus
+from understudy.journal.contracts import IndexEntry, IndexStatus
 from understudy.state.agent_state import AgentState
 from understudy.stopping import StopReason, StopSignals
 
 HELD = ("failed", "cancelled")
 """In these the queue waits for a newer message."""
 AT_REST = ("idle", *HELD)
+
+
+_NOT_DUE = {status: IndexEntry(status) for status in IndexStatus}
+
+
+def index_entry_of(state: AgentState) -> IndexEntry:
+    """What the agent waits for, and when it is due."""
+    status, due = index_status_of(state), state.next_due
+    return _NOT_DUE[status] if due is None else IndexEntry(status, due)
 
 
 def index_status_of(state: AgentState) -> IndexStatus:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from understudy.errors import Fenced, StoreConflict
-from understudy.journal.contracts import IndexStatus, LostAttempt, Owned, StoredAgent
+from understudy.journal.contracts import IndexEntry, IndexStatus, LostAttempt, Owned, StoredAgent
 from understudy.journal.store import Loaded
 from understudy.state.records import Record
 
@@ -28,6 +29,9 @@ class MemoryJournal:
         return
 
 
+_AT_REST = IndexEntry(IndexStatus.REST)
+
+
 @dataclass(slots=True)
 class _AgentRecords:
     """The records of one agent id, in its present incarnation."""
@@ -37,9 +41,9 @@ class _AgentRecords:
     epoch: int = 0
     floor: int = 0
     records: list[Record] = field(default_factory=list)
-    index_status: IndexStatus = IndexStatus.REST
-    live_status: Callable[[], IndexStatus] | None = None
-    """Gives the status while the agent is claimed; `index_status` is the one of its release."""
+    entry: IndexEntry = _AT_REST
+    live_entry: Callable[[], IndexEntry] | None = None
+    """Gives the entry while the agent is claimed; `entry` is the one of its release."""
     deleted: bool = False
 
     @property
@@ -52,6 +56,8 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self._kept: dict[str, _AgentRecords] = {}
+        self._due: dict[str, datetime] = {}
+        """When agents are due that are released. The others are known by their owner."""
 
     async def open(self, on_lost: Callable[[], None]) -> None:
         return
@@ -80,8 +86,9 @@ class MemoryStore:
 
     async def release(self, owned: Owned, lost: LostAttempt | None = None) -> None:
         kept = self._kept[owned.agent_id]
-        if kept.live_status is not None:
-            kept.index_status, kept.live_status = kept.live_status(), None
+        if kept.live_entry is not None:
+            kept.entry, kept.live_entry = kept.live_entry(), None
+            self._note_due(owned.agent_id, kept.entry.due)
 
     async def lost_attempts(self, agent_id: str, run_id: str) -> frozenset[int]:
         return frozenset()
@@ -90,11 +97,12 @@ class MemoryStore:
         self,
         owned: Owned,
         *,
-        index_status: Callable[[], IndexStatus],
+        index_entry: Callable[[], IndexEntry],
         on_durable: Callable[[int], None],
     ) -> MemoryAgentJournal:
         kept = self._kept[owned.agent_id]
-        kept.live_status = index_status
+        kept.live_entry = index_entry
+        self._note_due(owned.agent_id, None)
         return MemoryAgentJournal(kept, owned)
 
     async def load(self, agent_id: str, after: int = 0) -> Loaded | None:
@@ -115,7 +123,7 @@ class MemoryStore:
             ):
                 yield stored
 
-    async def compact(self, owned: Owned, snapshot: Record, index_status: IndexStatus) -> Owned:
+    async def compact(self, owned: Owned, snapshot: Record, entry: IndexEntry) -> Owned:
         kept = self._kept[owned.agent_id]
         if owned.last_seq != kept.last_seq:
             raise StoreConflict(
@@ -131,11 +139,28 @@ class MemoryStore:
             return False
         kept.deleted, kept.floor, kept.records = True, 0, []
         kept.epoch += 1
-        kept.index_status, kept.live_status = IndexStatus.REST, None
+        kept.entry, kept.live_entry = _AT_REST, None
+        self._note_due(agent_id, None)
         return True
+
+    async def due(self, until: datetime) -> AsyncIterator[StoredAgent]:
+        by_due = sorted((due, agent_id) for agent_id, due in self._due.items() if due <= until)
+        for _, agent_id in by_due:
+            if agent_id in self._due:
+                yield _stored(agent_id, self._kept[agent_id])
+
+    async def index_dues(self) -> None:
+        return
+
+    def _note_due(self, agent_id: str, due: datetime | None) -> None:
+        if due is not None:
+            self._due[agent_id] = due
+        else:
+            self._due.pop(agent_id, None)
 
 
 def _stored(agent_id: str, kept: _AgentRecords) -> StoredAgent:
+    entry = kept.entry if kept.live_entry is None else kept.live_entry()
     return StoredAgent(
         agent_id=agent_id,
         agent=kept.agent,
@@ -143,8 +168,9 @@ def _stored(agent_id: str, kept: _AgentRecords) -> StoredAgent:
         epoch=kept.epoch,
         last_seq=kept.last_seq,
         floor=kept.floor,
-        index_status=kept.index_status if kept.live_status is None else kept.live_status(),
+        index_status=entry.status,
         host=None,
+        due=entry.due,
     )
 
 

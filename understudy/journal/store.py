@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Collection
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 from understudy._base.worker_threads import WorkerThreads
-from understudy.errors import Fenced
+from understudy.errors import Fenced, StoreUnavailable, UnderstudyError
 from understudy.journal.agent_journal import AgentJournal
 from understudy.journal.codec import MAX_RECORD_BYTES, encode
 from understudy.journal.committer import Change, Committer
 from understudy.journal.contracts import (
     Backend,
     Batch,
+    DueIndex,
+    IndexEntry,
     IndexStatus,
     Journal,
     KeepsLostAttempts,
@@ -23,11 +27,14 @@ from understudy.journal.contracts import (
     Owned,
     StoredAgent,
 )
+from understudy.journal.index_status import index_entry_of
 from understudy.journal.lease import Lease
+from understudy.journal.store_reader import PAGE, StoreReader
 from understudy.journal.store_reader import Loaded as Loaded
-from understudy.journal.store_reader import StoreReader
+from understudy.state.fold import replay
 from understudy.state.records import Record
 
+logger: logging.Logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 PATIENCE = 30.0
@@ -88,14 +95,14 @@ class Store(Protocol):
         self,
         owned: Owned,
         *,
-        index_status: Callable[[], IndexStatus],
+        index_entry: Callable[[], IndexEntry],
         on_durable: Callable[[int], None],
     ) -> OwnedJournal:
         """The journal in which the owner of an agent writes.
 
         Args:
             owned: the claim to write under.
-            index_status: gives the agent's present status, for the index.
+            index_entry: gives what the index says of the agent now.
             on_durable: called after each commit, with the number of the newest durable record.
 
         """
@@ -108,7 +115,7 @@ class Store(Protocol):
     ) -> AsyncIterator[StoredAgent]:
         """The agents with one of these statuses (None: any), by id."""
 
-    async def compact(self, owned: Owned, snapshot: Record, index_status: IndexStatus) -> Owned:
+    async def compact(self, owned: Owned, snapshot: Record, entry: IndexEntry) -> Owned:
         """Replace all records so far by a snapshot. Nothing else may be appended meanwhile.
 
         Returns:
@@ -118,6 +125,20 @@ class Store(Protocol):
 
     async def delete(self, agent_id: str) -> bool:
         """Delete an agent, but keep a tombstone. Returns whether there was such an agent."""
+
+
+@runtime_checkable
+class DueStore(Protocol):
+    """An optional part of a store: it finds the agents that are due.
+
+    Without it, a runtime knows when the agents are due that it has had in memory, and no others.
+    """
+
+    def due(self, until: datetime) -> AsyncIterator[StoredAgent]:
+        """The agents that are due by this time, by due time."""
+
+    async def index_dues(self) -> None:
+        """Find out when agents are due that an older version of this library has written."""
 
 
 class DatabaseStore:
@@ -157,6 +178,12 @@ class DatabaseStore:
     def restored(self) -> bool:
         """Whether this is an older copy of the store: what its agents did since then is unknown."""
         return bool(getattr(self._backend, "restored", False))
+
+    @property
+    def time_offset(self) -> float | None:
+        """Seconds by which the database's clock is ahead of this machine's; None = it has none."""
+        offset: float | None = getattr(self._backend, "time_offset", None)
+        return offset
 
     async def open(self, on_lost: Callable[[], None]) -> None:
         loop = asyncio.get_running_loop()
@@ -225,7 +252,7 @@ class DatabaseStore:
         self,
         owned: Owned,
         *,
-        index_status: Callable[[], IndexStatus],
+        index_entry: Callable[[], IndexEntry],
         on_durable: Callable[[int], None],
     ) -> AgentJournal:
         return AgentJournal(
@@ -233,7 +260,7 @@ class DatabaseStore:
             self._lease,
             owned,
             term=self._terms.pop(owned.agent_id, self._lease.term),
-            index_status=index_status,
+            index_entry=index_entry,
             on_durable=on_durable,
             max_bytes=self._max_bytes,
         )
@@ -249,14 +276,59 @@ class DatabaseStore:
     ) -> AsyncIterator[StoredAgent]:
         return self.reader.agents(index_statuses)
 
-    async def compact(self, owned: Owned, snapshot: Record, index_status: IndexStatus) -> Owned:
+    async def due(self, until: datetime) -> AsyncIterator[StoredAgent]:
+        index = self._backend
+        if not isinstance(index, DueIndex):
+            return
+        after: tuple[datetime, str] | None = None
+        while True:
+            page = await self.reader.read(partial(index.due, until, after, PAGE))
+            for agent in page:
+                yield agent
+            if len(page) < PAGE:
+                return
+            last = page[-1]
+            assert last.due is not None, "the index finds agents by their due times"
+            after = (last.due, last.agent_id)
+
+    async def index_dues(self) -> None:
+        index, after = self._backend, ""
+        if not isinstance(index, DueIndex):
+            return
+        while page := await self.reader.read(partial(index.unindexed, after, PAGE)):
+            for agent in page:
+                await self._index_due(agent)
+            after = page[-1].agent_id
+
+    async def _index_due(self, agent: StoredAgent) -> None:
+        try:
+            if agent.damage is not None:
+                raise agent.damage
+            loaded = await self.load(agent.agent_id)
+            if loaded is None or loaded.agent.last_seq != agent.last_seq:
+                return  # its owner has written since, and has indexed it
+            due = index_entry_of(replay(loaded.records)).due
+        except StoreUnavailable:
+            raise
+        except (UnderstudyError, LookupError, TypeError, ValueError, AssertionError) as error:
+            logger.error("agent %r cannot be read: %r", agent.agent_id, error)
+            return
+
+        def note(backend: Backend) -> None:
+            assert isinstance(backend, DueIndex), "checked before its agents were read"
+            backend.note_due(agent, due)
+
+        await self._change(note)
+
+    async def compact(self, owned: Owned, snapshot: Record, entry: IndexEntry) -> Owned:
         batch = Batch(
             agent_id=owned.agent_id,
             incarnation=owned.incarnation,
             epoch=owned.epoch,
             first_seq=owned.last_seq + 1,
             records=(encode(snapshot, max_bytes=self._max_bytes),),
-            index_status=index_status,
+            index_status=entry.status,
+            due=entry.due,
         )
         await self._change(lambda backend: backend.compact(batch), batch)
         return replace(owned, last_seq=batch.first_seq)

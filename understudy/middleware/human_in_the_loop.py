@@ -12,10 +12,11 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from understudy._base.causes import cause_of
-from understudy._base.json_values import checked_json, is_time_span, storable_text
+from understudy._base.json_values import checked_json, storable_text
+from understudy._base.request_timing import NO_TIMING, OnExpiry, RequestTiming, request_timing
 from understudy.errors import UsageError
 from understudy.interrupts import DECISION_TYPES, DecisionType, Request, checked_allowed
 from understudy.middleware.base import Middleware
@@ -30,7 +31,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 When = Callable[[dict[str, Any], ToolContext], Any]
 Display = Callable[[dict[str, Any], ToolContext], Any]
 Rule = bool | Sequence[str] | Mapping[str, Any]
-_RULE_KEYS = ("allowed", "when", "display")
+_TIMING_KEYS = ("remind_after", "escalate_after", "expires_after", "on_expiry")
+_RULE_KEYS = ("allowed", "when", "display", *_TIMING_KEYS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,7 @@ class _Gate:
     allowed: tuple[DecisionType, ...] = DECISION_TYPES
     when: When | None = None
     display: Display | None = None
+    timing: RequestTiming = NO_TIMING
 
 
 class HumanInTheLoop(Middleware):
@@ -48,12 +51,18 @@ class HumanInTheLoop(Middleware):
             decisions that are allowed, a dict `{"allowed": [...], "when": fn, "display": fn}`, or
             `False` for no request. `when(arguments, ctx)` returns whether this call needs a
             decision; if it raises, the call needs one. `display(arguments, ctx)` returns a text or
-            a dict to show in addition to the arguments. Both may be async.
-        expires_after: seconds after which an unanswered request counts as rejected; None = never.
-        on_expiry: what an expired request counts as. Only `"reject"` is possible.
+            a dict to show in addition to the arguments. Both may be async. The dict may also hold
+            the four options below, in place of those for all tools.
+        remind_after: seconds after which the person is reminded of an unanswered request; one
+            number or several.
+        escalate_after: who else is told of it, by the seconds after which.
+        expires_after: seconds after which it expires; None = never.
+        on_expiry: what an expired request counts as: `"reject"`, a rejection of its call, or
+            `"stop"`, which stops the whole run. Silence approves nothing.
 
     Raises:
-        UsageError: for an empty decision list, or an unknown decision, option or tool.
+        UsageError: for an empty decision list, an unknown decision, option or tool, or a time that
+            is not possible.
 
     """
 
@@ -61,24 +70,23 @@ class HumanInTheLoop(Middleware):
         self,
         rules: Mapping[str, Rule],
         *,
+        remind_after: float | Sequence[float] = (),
+        escalate_after: Mapping[float, str] | None = None,
         expires_after: float | None = None,
-        on_expiry: Literal["reject"] = "reject",
+        on_expiry: OnExpiry = "reject",
     ) -> None:
         if not isinstance(rules, Mapping):
             raise UsageError(
                 f"HumanInTheLoop: `rules` must be a mapping of tool names to rules, got {rules!r}"
             )
-        self._gates = {name: _gate(name, rule) for name, rule in rules.items()}
-        if expires_after is not None and not is_time_span(expires_after):
-            raise UsageError(
-                f"HumanInTheLoop: `expires_after` must be seconds above 0, got {expires_after!r}"
-            )
-        if on_expiry != "reject":
-            raise UsageError(
-                f"HumanInTheLoop: `on_expiry` must be 'reject', got {on_expiry!r}: a request that "
-                "expires must not approve the call"
-            )
-        self._expires_after = expires_after
+        options = {
+            "remind_after": remind_after,
+            "escalate_after": escalate_after,
+            "expires_after": expires_after,
+            "on_expiry": on_expiry,
+        }
+        timing = request_timing("HumanInTheLoop", **options)
+        self._gates = {name: _gate(name, rule, options, timing) for name, rule in rules.items()}
 
     def covers(self, tool_name: str) -> bool | None:
         """Whether the tool is gated; None if no rule names it. Applies to the agents below, too."""
@@ -112,7 +120,7 @@ class HumanInTheLoop(Middleware):
                     call.request(
                         allowed=gate.allowed,
                         display=display,
-                        expires_after=self._expires_after,
+                        timing=gate.timing,
                     )
                 )
         return requests
@@ -134,10 +142,10 @@ def _tools_below(definition: AgentDefinition) -> set[str]:
     return names
 
 
-def _gate(name: str, rule: Rule) -> _Gate | None:
+def _gate(name: str, rule: Rule, options: Mapping[str, Any], timing: RequestTiming) -> _Gate | None:
     where = f"HumanInTheLoop({{{name!r}: ...}})"
     if rule is True:
-        return _Gate()
+        return _Gate(timing=timing)
     if rule is False:
         return None
     if isinstance(rule, Mapping):
@@ -150,9 +158,12 @@ def _gate(name: str, rule: Rule) -> _Gate | None:
             if rule.get(option) is not None and not callable(rule[option]):
                 raise UsageError(f"{where}: `{option}` must be a function, got {rule[option]!r}")
         allowed = checked_allowed(rule.get("allowed", DECISION_TYPES), what=f"{where}['allowed']")
-        return _Gate(allowed, rule.get("when"), rule.get("display"))
+        own = {key: rule[key] for key in _TIMING_KEYS if key in rule}
+        if own:
+            timing = request_timing(where, **{**options, **own})
+        return _Gate(allowed, rule.get("when"), rule.get("display"), timing)
     if isinstance(rule, Sequence):
-        return _Gate(checked_allowed(rule, what=where))
+        return _Gate(checked_allowed(rule, what=where), timing=timing)
     raise UsageError(
         f"{where} must be True, False, a list of decisions, or a dict of options, got {rule!r}"
     )

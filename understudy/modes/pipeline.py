@@ -26,6 +26,7 @@ from understudy.modes.steps.check_stop import (
 from understudy.modes.steps.run_end import call_end_hooks, end_of
 from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Paused, Stopped
 from understudy.run.definition import ChildAgent, Pipeline
+from understudy.run.dues import record_dues
 from understudy.run.hooks import HookFailed
 from understudy.run.run import AttemptEnded, Run, inside_run
 from understudy.state.records import Attempt, HooksRan, Once, RunEnded
@@ -162,6 +163,10 @@ async def _loop(run: Run, mode: Pipeline) -> Outcome:
     current, root = run.current, run.root.current
     if root.halt is not None:
         return halted(run)
+    if run.parent is None:  # the root looks for all agents that it runs
+        record_dues(run.ledger, run.clock.now())
+        if current.cancelled is not None:
+            return _cancelled(run)
     if current.paused is not None:
         return run.paused(current.paused)
     cancellable = bool(run.cancellation) or current.deadline is not None

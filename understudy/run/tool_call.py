@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from understudy._base.json_values import checked_json, checked_text, digest
+from understudy._base.request_timing import OnExpiry, RequestTiming, request_timing
 from understudy.events import ToolEmitted
 from understudy.interrupts import (
     DECISION_TYPES,
@@ -76,7 +77,11 @@ class ToolCall:
         allowed: Sequence[DecisionType] = DECISION_TYPES,
         display: str | dict[str, Any] | None = None,
         payload: Any = None,
+        remind_after: float | Sequence[float] = (),
+        escalate_after: Mapping[float, str] | None = None,
         expires_after: float | None = None,
+        on_expiry: OnExpiry = "reject",
+        timing: RequestTiming | None = None,
         doubts: tuple[DoubtfulCall, ...] = (),
         source: str = "",
     ) -> Request:
@@ -88,18 +93,30 @@ class ToolCall:
             allowed: the types of decision that may answer it.
             display: shown in addition to the arguments; JSON-able.
             payload: the content of a tool's own question; JSON-able.
-            expires_after: seconds after which it counts as rejected; None = never.
+            remind_after: seconds after which the person is reminded; one number or several.
+            escalate_after: who else is told, by the seconds after which.
+            expires_after: seconds after which it expires; None = never.
+            on_expiry: what it counts as then: `"reject"`, or `"stop"`, which stops the whole run.
+            timing: these four, checked already.
             doubts: calls of this tool whose outcome is unknown.
             source: the name of the middleware; the pipeline sets it for returned requests.
 
         Raises:
-            UsageError: for an empty or unknown `allowed`, or a value that cannot be stored.
+            UsageError: for an empty or unknown `allowed`, a time that is not possible, or a value
+                that cannot be stored.
 
         """
         checked_text(kind, what="request(kind=...)")
         checked_text(source, what="request(source=...)", may_be_empty=True)
         run = self.run
         now: datetime = run.clock.now()
+        timing = timing or request_timing(
+            "request(...)",
+            remind_after=remind_after,
+            escalate_after=escalate_after,
+            expires_after=expires_after,
+            on_expiry=on_expiry,
+        )
         shown = checked_json({"display": display, "payload": payload}, what="request(...)")
         return Request(
             id=run.new_id(),
@@ -115,7 +132,7 @@ class ToolCall:
             payload=shown["payload"],
             allowed=checked_allowed(allowed, what="request(allowed=...)", kind=kind),
             created_at=now,
-            expires_at=None if expires_after is None else now + timedelta(seconds=expires_after),
+            **timing.times_from(now),
             fingerprint=self.tool.fingerprint,
             digest=binding(
                 agent_id=run.agent_id,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from copy import copy, deepcopy
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, cast
@@ -27,6 +28,7 @@ from understudy.models.messages import (
     messages_to_dicts,
     normalised,
 )
+from understudy.state.dues import next_due
 from understudy.state.run_state import RunState
 from understudy.state.stored_names import is_needed
 
@@ -164,6 +166,14 @@ class AgentState:
         for child in self.agents.values():
             pending += child.requests
         return tuple(pending)
+
+    @property
+    def next_due(self) -> datetime | None:
+        """When the next reminder, escalation or expiry of a pending request is due.
+
+        None where there is none, and where the run does not continue by itself.
+        """
+        return next_due(self)
 
     @property
     def usage(self) -> RunUsage:

@@ -7,6 +7,7 @@ the same state in any process.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
@@ -18,7 +19,7 @@ from understudy.models.attribution import from_user
 from understudy.models.messages import Messages
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState, QueuedMessage, is_child_of
-from understudy.state.run_state import Call, RunState, Turn
+from understudy.state.run_state import NO_NOTICES, Call, RunState, Turn
 from understudy.state.workflow_progress import Progress, Shared
 from understudy.state.workflow_sharing import add_result, merge_child, new_child
 
@@ -112,7 +113,7 @@ def _reset_imported(state: AgentState, call: Call) -> None:
     """
     if any(request.kind == "doubt" for request in call.requests.values()):
         call.running = True
-    call.requests, call.decisions = {}, {}
+    call.requests, call.decisions, call.notices = {}, {}, {}
     runs_agents = any(is_child_of(key, call.key) for key in state.children)
     call.copied_from = call.running and not runs_agents
 
@@ -249,7 +250,7 @@ def _unpaused(state: AgentState, record: r.Unpaused) -> None:
 def _requested(state: AgentState, record: r.Requested) -> None:
     call = find_call(state, record.request.call_key)
     for replaced in record.replaces:
-        call.requests.pop(replaced)
+        call.drop_request(replaced)
         call.decisions.pop(replaced, None)
     call.requests[record.request.id] = record.request
     call.running = False
@@ -261,6 +262,18 @@ def _interrupts_checked(state: AgentState, record: r.InterruptsChecked) -> None:
         find_call(state, request.call_key).requests[request.id] = request
     for decided in record.decided:
         _decided(state, decided)
+
+
+def _reminded(state: AgentState, record: r.Reminded) -> None:
+    call = call_of_request(state, record.request_id)
+    before = call.notices.get(record.request_id, NO_NOTICES)
+    call.notices[record.request_id] = replace(before, reminders=record.number)
+
+
+def _escalated(state: AgentState, record: r.Escalated) -> None:
+    call = call_of_request(state, record.request_id)
+    before = call.notices.get(record.request_id, NO_NOTICES)
+    call.notices[record.request_id] = replace(before, escalations=record.number)
 
 
 def _decided(state: AgentState, record: r.Decided) -> None:
@@ -311,7 +324,7 @@ def _result(state: AgentState, record: r.Result) -> None:
         run = open_run(state)
         run.signals.append(r.Signalled(turn=run.turns, signal=record.signal))
     for request in call.pending_requests:  # a late result answers a request about the doubt
-        call.requests.pop(request.id)
+        call.drop_request(request.id)
     if record.doubt is not None:
         state.doubts[call.key] = doubtful_call(call, record.doubt)
     elif record.part.outcome == "success":
@@ -448,7 +461,7 @@ def _once(state: AgentState, record: r.Once) -> None:
 def _withdrawn(state: AgentState, record: r.Withdrawn) -> None:
     for request_id in record.request_ids:
         call = call_of_request(state, request_id)
-        request = call.requests.pop(request_id)
+        request = call.drop_request(request_id)
         if request.kind == "doubt":
             call.running = True  # it was started, and its outcome is still unknown
         else:
@@ -555,6 +568,8 @@ _APPLY: dict[type[r.Record], Callable[[AgentState, Any], None]] = {
     r.Unpaused: _unpaused,
     r.Requested: _requested,
     r.InterruptsChecked: _interrupts_checked,
+    r.Reminded: _reminded,
+    r.Escalated: _escalated,
     r.Decided: _decided,
     r.Revoked: _revoked,
     r.Started: _started,

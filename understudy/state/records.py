@@ -307,6 +307,29 @@ class Requested(Timed):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reminded:
+    """The person is reminded of a request: its `number`-th reminder was due, and those before."""
+
+    request_id: str
+    number: int
+    """From 1. Of several that are due at once only the last one is recorded."""
+    at: datetime
+    kind: Literal["reminded"] = "reminded"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Escalated:
+    """Somebody else is told of a request: its `number`-th escalation was due."""
+
+    request_id: str
+    number: int
+    """From 1."""
+    audience: str
+    at: datetime
+    kind: Literal["escalated"] = "escalated"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Decided:
     """The decision on a request."""
 
@@ -519,6 +542,8 @@ Record = (
     | Unpaused
     | Requested
     | InterruptsChecked
+    | Reminded
+    | Escalated
     | Decided
     | Revoked
     | Started

@@ -20,6 +20,18 @@ from understudy.state.workflow_progress import Progress, Shared
 T = TypeVar("T", "Call", "Turn", "RunState")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notices:
+    """What is recorded about a request that waits: how many were told of it already."""
+
+    reminders: int = 0
+    """Its reminders up to this one are given, or were left out for a later one."""
+    escalations: int = 0
+
+
+NO_NOTICES = Notices()
+
+
 @dataclass(slots=True)
 class Call:
     """One tool call of the open turn: how far it is, and the requests about it."""
@@ -41,6 +53,8 @@ class Call:
     withdrawn: bool = False
     """A new message of the user withdrew its requests."""
     result: Result | None = None
+    notices: dict[str, Notices] = field(default_factory=dict)
+    """The reminders and escalations so far, by request id."""
 
     @property
     def pending_requests(self) -> list[Request]:
@@ -58,9 +72,15 @@ class Call:
             if request.kind == "interrupt" and request.id in self.decisions
         ]
 
+    def drop_request(self, request_id: str) -> Request:
+        """Remove a request about it, which is valid no longer; the request."""
+        self.notices.pop(request_id, None)
+        return self.requests.pop(request_id)
+
     def copied(self) -> Call:
         twin = _twin(self)
         twin.requests, twin.decisions = dict(self.requests), dict(self.decisions)
+        twin.notices = dict(self.notices)
         return twin
 
 

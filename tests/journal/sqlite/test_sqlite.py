@@ -17,12 +17,14 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import IO, Any, cast
 
 import pytest
 
 from tests.support.batches import agent_with, append, batch, claim, commit, ids, stored, texts
+from tests.support.frozen.places import DATA
 from understudy.errors import (
     Fenced,
     SchemaVersionError,
@@ -36,7 +38,7 @@ from understudy.errors import (
 from understudy.journal.codec import EncodedRecord, decode
 from understudy.journal.contracts import Batch, Durability, IndexStatus, Owned
 from understudy.journal.sqlite.backend import SqliteBackend
-from understudy.journal.sqlite.schema import make_tables
+from understudy.journal.sqlite.schema import SCHEMA_VERSION, make_tables
 
 PAGE = 4096
 
@@ -862,7 +864,64 @@ def test_tables_of_a_newer_version_are_refused_and_left_alone(path: Path) -> Non
     for act in acts:
         with pytest.raises(SchemaVersionError) as caught:
             act()
-        assert caught.value.facts == {"version": 99, "known": 1, "what": "database"}
+        assert caught.value.facts == {"version": 99, "known": SCHEMA_VERSION, "what": "database"}
+
+
+def test_a_reader_of_older_tables_says_what_to_do(path: Path) -> None:
+    """Only a runtime may change them."""
+    shutil.copy(DATA / "v1" / "store.sqlite", path)
+    reading = SqliteBackend(str(path), host="looking")
+    with pytest.raises(SchemaVersionError, match="open it once"):
+        reading.load("desk", 0)
+    with opened(path):
+        pass
+    assert reading.load("desk", 0) is not None
+    reading.close()
+
+
+def test_when_an_agent_of_older_tables_is_due_is_found_out_from_its_records(path: Path) -> None:
+    with opened(path) as backend:
+        append(backend, claim(backend, "a"), "one", index_status=IndexStatus.WAITS)
+        append(backend, claim(backend, "b"), "one", index_status=IndexStatus.OPEN)
+    with closing(sqlite3.connect(path)) as older, older:
+        older.execute("UPDATE agents SET last_seq = last_seq, indexed_seq = 0, due = 5")
+    with opened(path) as backend:
+        assert backend.due(datetime(9999, 1, 1, tzinfo=timezone.utc), None, 10) == []
+        (found,) = backend.unindexed("", 10)
+        assert (found.agent_id, found.due) == ("a", None)
+
+
+@pytest.mark.parametrize("damage", ["epoch = -1", "agent = CAST(x'ff' AS TEXT)"])
+def test_a_damaged_row_of_the_index_of_dues_is_told_and_hides_no_other(
+    path: Path, damage: str
+) -> None:
+    """J16, J21: the next page begins behind it."""
+    first, second = (
+        datetime(2026, 1, 1, tzinfo=timezone.utc),
+        datetime(2026, 1, 2, tzinfo=timezone.utc),
+    )
+    with opened(path) as backend:
+        append(backend, claim(backend, "a"), "one", due=first)
+        append(backend, claim(backend, "b"), "one", due=second)
+    with closing(sqlite3.connect(path)) as other, other:
+        other.execute(f"UPDATE agents SET {damage} WHERE id = 'a'")
+    with opened(path) as backend:
+        a, b = backend.due(second, None, 9)
+        assert isinstance(a.damage, StoreDamaged)
+        assert (a.agent_id, a.due, b.agent_id, b.damage) == ("a", first, "b", None)
+        assert backend.due(second, (first, "a"), 9) == [b]
+
+
+def test_a_due_time_that_is_none_is_told_as_damage_of_its_row(path: Path) -> None:
+    with opened(path) as backend:
+        append(backend, claim(backend, "a"), "one", due=datetime(2026, 1, 1, tzinfo=timezone.utc))
+        append(backend, claim(backend, "b"), "one")
+    with closing(sqlite3.connect(path)) as other, other:
+        other.execute("UPDATE agents SET due = 1 << 61 WHERE id = 'a'")
+    with opened(path) as backend:
+        a, b = backend.agents(None, "", 9)
+        assert isinstance(a.damage, StoreDamaged)
+        assert b.damage is None
 
 
 def _version(connection: sqlite3.Connection) -> int:
@@ -873,25 +932,33 @@ def _version(connection: sqlite3.Connection) -> int:
 def test_older_tables_are_brought_up_step_by_step_in_one_transaction(path: Path) -> None:
     with opened(path) as backend:
         append(backend, claim(backend), "one")
-    steps = {1: ["ALTER TABLE agents ADD COLUMN note TEXT"], 2: ["UPDATE agents SET note = 'new'"]}
+    now = SCHEMA_VERSION
+    steps = {
+        now: ["ALTER TABLE agents ADD COLUMN note TEXT"],
+        now + 1: ["UPDATE agents SET note = 'new'"],
+    }
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("BEGIN IMMEDIATE")
-        make_tables(connection, version=3, upgrades=steps)
+        make_tables(connection, version=now + 2, upgrades=steps)
         connection.execute("COMMIT")
-        assert _version(connection) == 3
+        assert _version(connection) == now + 2
         assert connection.execute("SELECT id, note FROM agents").fetchall() == [("a", "new")]
 
 
 def test_an_upgrade_that_fails_leaves_the_older_tables(path: Path) -> None:
     with opened(path):
         pass
-    steps = {1: ["ALTER TABLE agents ADD COLUMN note TEXT"], 2: ["UPDATE nothing SET x = 1"]}
+    now = SCHEMA_VERSION
+    steps = {
+        now: ["ALTER TABLE agents ADD COLUMN note TEXT"],
+        now + 1: ["UPDATE nothing SET x = 1"],
+    }
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         with pytest.raises(sqlite3.OperationalError):
-            make_tables(connection, version=3, upgrades=steps)
+            make_tables(connection, version=now + 2, upgrades=steps)
         connection.execute("ROLLBACK")
-        assert _version(connection) == 1
+        assert _version(connection) == now
     with opened(path) as backend:
         append(backend, claim(backend), "one")
 

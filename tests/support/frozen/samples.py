@@ -33,6 +33,7 @@ from pydantic_ai.usage import RequestUsage, RunUsage
 from understudy import Agent, ScriptedModel
 from understudy import errors as e
 from understudy import middleware as all_middleware
+from understudy._base.request_timing import Escalation
 from understudy.actors import ActorDied
 from understudy.actors.activation import RunAbandoned
 from understudy.actors.run_driver import RunCrashed
@@ -51,7 +52,7 @@ from understudy.modes import Loop, Mode, Parallel, Sequential
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState, QueuedMessage
 from understudy.state.fold import replay
-from understudy.state.run_state import Call, RunState, Turn
+from understudy.state.run_state import Call, Notices, RunState, Turn
 from understudy.state.workflow_progress import AgentResult, Progress, Shared
 from understudy.stopping import StopReason, StopSignal, StopSignals
 
@@ -232,6 +233,9 @@ def request(id: str, key: str, kind: str = "approval", **fields: Any) -> Request
         "allowed": ("approve", "reject"),
         "created_at": at(6),
         "expires_at": at(66),
+        "remind_at": (at(16), at(26)),
+        "escalations": (Escalation(at=at(36), audience="heads"),),
+        "on_expiry": "stop",
         "fingerprint": FINGERPRINT,
         "digest": "d1" * 32,
         "source": "HumanInTheLoop",
@@ -379,6 +383,8 @@ def _questions() -> Iterator[r.Record]:
         requests=tuple(asked_first),
         decided=(r.Decided(request_id="q1", decision=APPROVED, at=at(9), sticky=True),),
     )
+    yield r.Reminded(request_id="q0", number=2, at=at(27))
+    yield r.Escalated(request_id="q0", number=1, audience="heads", at=at(37))
     yield r.Decided(request_id="q0", decision=EDITED, at=at(9))
     yield r.Requested(request=request("q0b", "run-1.0.0", display="Really?"), replaces=("q0",))
     yield r.Decided(request_id="q0b", decision=APPROVED, at=at(10))
@@ -544,6 +550,14 @@ def waiting() -> Iterator[r.Record]:
     yield r.Paused(turn=0, reason="lunch")
 
 
+def asking() -> Iterator[r.Record]:
+    """A person was reminded twice; the escalation is due next."""
+    yield started("run-1", "asking")
+    yield r.Reply(turn=0, response=reply(tool_call(0)))
+    yield r.InterruptsChecked(turn=0, requests=(request("q1", "run-1.0.0"),))
+    yield r.Reminded(request_id="q1", number=2, at=at(27))
+
+
 def quarantined() -> Iterator[r.Record]:
     yield started("run-1", "quarantined")
     yield r.Quarantined(cause="killed three times")
@@ -568,6 +582,7 @@ LOST_ATTEMPTS = (2, 3)
 """Of each run, where the database keeps them."""
 AGENTS = {
     ARCHIVED: _timed(archived),
+    "asking": _timed(asking),
     "before_times": before_times,
     "desk": _timed(desk),
     "open": open_,
@@ -646,6 +661,7 @@ def _run(**fields: Any) -> RunState:
         running=True,
         requests={"q3": request("q3", "run-1.0.0"), "q4": request("q4", "run-1.0.0")},
         decisions={"q3": RESPONDED},
+        notices={"q4": Notices(reminders=2, escalations=1)},
         withdrawn=True,
     )
     turn = Turn(

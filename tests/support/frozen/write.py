@@ -118,6 +118,7 @@ def _batch(owned: Owned, state: AgentState, *records: Record) -> Batch:
         first_seq=owned.last_seq + 1,
         records=tuple(encode(record) for record in records),
         index_status=index_status_of(state),
+        due=state.next_due,
     )
 
 

@@ -19,7 +19,9 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Collection, Sequence
+from datetime import datetime
 
+from understudy._base.clock import wall_seconds
 from understudy.errors import Fenced, StoreError, StoreUnavailable, UsageError
 from understudy.journal.contracts import (
     Batch,
@@ -37,6 +39,10 @@ from understudy.journal.postgres.reader import PostgresReader
 from understudy.journal.postgres.writer import PostgresWriter
 
 _log = logging.getLogger(__name__)
+
+
+_PROMPT = 1.0
+"""Seconds in which the server must answer, for its time to be compared with ours."""
 
 
 class PostgresBackend:
@@ -92,6 +98,7 @@ class PostgresBackend:
         self._lease = lease
         self._schema = schema
         self._fenced = False
+        self.time_offset = 0.0
         self._connections = make_connections(
             url, host=host, schema=schema, durability=durability, lease=lease, patience=patience
         )
@@ -149,9 +156,11 @@ class PostgresBackend:
     def _become_host(self) -> float:
         """Insert a new host, the owner of later claims. Returns the seconds of its lease."""
         values = [self._host, self._lease]
-        ((host_id, seconds),) = self._heartbeat.run_repeatable(
+        before = wall_seconds()
+        ((host_id, seconds, there),) = self._heartbeat.run_repeatable(
             lambda connection: connection.execute(sql.INSERT_HOST, values).fetchall()
         )
+        self._measure(before, there)
         self._writer.host_id = host_id
         self._fenced = False
         return float(seconds)
@@ -191,7 +200,7 @@ class PostgresBackend:
             raise StoreUnavailable(cause="the store is not open")
         if self._fenced:
             return self._become_host()
-        values = [self._lease, host_id]
+        values, before = [self._lease, host_id], wall_seconds()
         rows = self._heartbeat.run_repeatable(
             lambda connection: connection.execute(sql.RENEW, values).fetchall()
         )
@@ -202,7 +211,15 @@ class PostgresBackend:
                 why=f"the lease of {self._host!r} ended ({self._lease:g} s without a renewal), "
                 "and another runtime took over since",
             )
-        return float(rows[0][0])
+        ((seconds, there),) = rows
+        self._measure(before, there)
+        return float(seconds)
+
+    def _measure(self, before: float, there: float) -> None:
+        """Compare the clocks, by an answer of the server to a question of the time `before`."""
+        after = wall_seconds()
+        if 0 <= after - before < _PROMPT:  # else nobody knows when the server looked
+            self.time_offset = there - (before + after) / 2
 
     def reconnect(self) -> None:
         """After `StoreUnavailable`: connect the writer again, as the same host.
@@ -245,6 +262,9 @@ class PostgresBackend:
     def delete(self, agent_id: str) -> bool:
         return self._writer.delete(agent_id)
 
+    def note_due(self, agent: StoredAgent, due: datetime | None) -> None:
+        self._writer.note_due(agent, due)
+
     def is_committed(self, batch: Batch) -> bool:
         return self._writer.is_committed(batch)
 
@@ -257,6 +277,14 @@ class PostgresBackend:
         self, index_statuses: Collection[IndexStatus] | None, after_id: str, limit: int
     ) -> list[StoredAgent]:
         return self._reader.agents(index_statuses, after_id, limit)
+
+    def due(
+        self, until: datetime, after: tuple[datetime, str] | None, limit: int
+    ) -> list[StoredAgent]:
+        return self._reader.due(until, after, limit)
+
+    def unindexed(self, after_id: str, limit: int) -> list[StoredAgent]:
+        return self._reader.unindexed(after_id, limit)
 
     def lost_attempts(self, agent_id: str, run_id: str) -> frozenset[int]:
         return self._reader.lost_attempts(agent_id, run_id)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 from understudy.errors import StoreDamaged
 from understudy.journal.codec import EncodedRecord
@@ -11,6 +12,7 @@ from understudy.journal.contracts import (
     IndexStatus,
     StoredAgent,
     StoredRecords,
+    due_number,
     listed_agent,
     stored_agent,
 )
@@ -59,9 +61,20 @@ class PostgresReader:
         self, index_statuses: Collection[IndexStatus] | None, after_id: str, limit: int
     ) -> list[StoredAgent]:
         statuses = None if index_statuses is None else [status.value for status in index_statuses]
-        values = [after_id, statuses, statuses, limit]
+        return self._listed(sql.AGENTS, [after_id, statuses, statuses, limit])
+
+    def due(
+        self, until: datetime, after: tuple[datetime, str] | None, limit: int
+    ) -> list[StoredAgent]:
+        first = (-1, "") if after is None else (due_number(after[0]), after[1])
+        return self._listed(sql.DUE, [due_number(until), *first, limit])
+
+    def unindexed(self, after_id: str, limit: int) -> list[StoredAgent]:
+        return self._listed(sql.UNINDEXED, [after_id, limit])
+
+    def _listed(self, query: str, values: Sequence[Any]) -> list[StoredAgent]:
         rows = self._connection.run_repeatable(
-            lambda connection: connection.execute(sql.AGENTS, values).fetchall()
+            lambda connection: connection.execute(query, values).fetchall()
         )
         return [listed_agent(row) for row in rows]
 

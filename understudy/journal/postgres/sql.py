@@ -45,6 +45,12 @@ UPGRADES: tuple[tuple[str, ...], ...] = (
         )""",
     ),
     (
+        # `due` holds if `indexed_seq` is `last_seq`: a host of the version before writes neither.
+        # `indexed_seq` is in no index: an append that changes no due time writes no index.
+        "ALTER TABLE agents ADD COLUMN due bigint",
+        "ALTER TABLE agents ADD COLUMN indexed_seq bigint NOT NULL DEFAULT 0",
+        """CREATE INDEX agents_by_due ON agents (due, agent_id)
+            WHERE due IS NOT NULL AND NOT deleted""",
         # The attempts at one run of each agent that were cut off by a takeover while their host
         # lived. Apart from `agents`: whoever was fenced must not lock the new owner's row.
         """CREATE TABLE lost_attempts (
@@ -73,7 +79,8 @@ SET_VERSION = "UPDATE schema_version SET version = %s"
 INSERT_HOST = """
 INSERT INTO hosts (name, lease_until)
 VALUES (%s, clock_timestamp() + make_interval(secs => %s))
-RETURNING id, extract(epoch FROM lease_until - clock_timestamp())::float8"""
+RETURNING id, extract(epoch FROM lease_until - clock_timestamp())::float8,
+    extract(epoch FROM clock_timestamp())::float8"""
 
 DELETE_OLD_HOSTS = "DELETE FROM hosts WHERE lease_until < clock_timestamp() - interval '1 day'"
 
@@ -82,7 +89,8 @@ DELETE_HOST = "DELETE FROM hosts WHERE id = %s"
 RENEW = """
 UPDATE hosts SET lease_until = clock_timestamp() + make_interval(secs => %s)
 WHERE id = %s AND lease_until > '-infinity'
-RETURNING extract(epoch FROM lease_until - clock_timestamp())::float8"""
+RETURNING extract(epoch FROM lease_until - clock_timestamp())::float8,
+    extract(epoch FROM clock_timestamp())::float8"""
 """Also after the lease has ended, unless another host has marked this one as expired
 (`EXPIRE_HOST`): each claim of an agent of this host does so first, so without the mark it still
 owns them all. That is how an owner continues after an outage that was longer than its lease
@@ -149,7 +157,8 @@ WHERE agent_id = %(agent_id)s AND epoch = %(epoch)s AND incarnation = %(incarnat
 RETURNING incarnation, epoch, last_seq, agent, key"""
 
 DELETE_AGENT = """
-UPDATE agents SET owner = NULL, deleted = true, last_seq = 0, floor = 0, standing = 'rest'
+UPDATE agents SET owner = NULL, deleted = true, last_seq = 0, floor = 0, standing = 'rest',
+    due = NULL, indexed_seq = 0
 WHERE agent_id = %(agent_id)s AND epoch = %(epoch)s AND incarnation = %(incarnation)s
     AND owner IS NOT DISTINCT FROM %(owner)s AND NOT deleted
 RETURNING key"""
@@ -174,7 +183,9 @@ _PLACE = "array_position(%(keys)b::int8[], a.key)"
 ADD = f"""
 WITH held AS (
     UPDATE agents a SET last_seq = (%(last_seqs)b::int8[])[{_PLACE}],
-        standing = (%(standings)b::text[])[{_PLACE}]
+        standing = (%(standings)b::text[])[{_PLACE}],
+        due = nullif((%(dues)b::int8[])[{_PLACE}], -1),
+        indexed_seq = (%(last_seqs)b::int8[])[{_PLACE}]
     WHERE a.key = ANY(%(keys)b::int8[]) AND a.owner = %(owner)b::int8 AND NOT a.deleted
         AND a.incarnation = (%(incarnations)b::int8[])[{_PLACE}]
         AND a.epoch = (%(epochs)b::int8[])[{_PLACE}]
@@ -229,7 +240,8 @@ WHERE a.agent_id = %s AND r.seq BETWEEN %s AND %s ORDER BY r.seq"""
 
 _COLUMNS = """
 SELECT a.agent_id, a.agent, a.incarnation, a.epoch, a.last_seq, a.floor, a.standing,
-    CASE WHEN h.lease_until > clock_timestamp() THEN h.name END
+    CASE WHEN h.lease_until > clock_timestamp() THEN h.name END,
+    CASE a.indexed_seq WHEN a.last_seq THEN a.due END
 FROM agents a LEFT JOIN hosts h ON h.id = a.owner WHERE NOT a.deleted"""
 
 AGENT = f"{_COLUMNS} AND a.agent_id = %s"
@@ -238,6 +250,18 @@ AGENTS = (
     f"{_COLUMNS} AND a.agent_id > %s AND (%s::text[] IS NULL OR a.standing = ANY(%s::text[]))"
     " ORDER BY a.agent_id LIMIT %s"
 )
+
+DUE = (
+    f"{_COLUMNS} AND a.due IS NOT NULL AND a.due <= %s AND (a.due, a.agent_id) > (%s, %s)"
+    " AND a.indexed_seq = a.last_seq ORDER BY a.due, a.agent_id LIMIT %s"
+)
+UNINDEXED = (
+    f"{_COLUMNS} AND a.standing = 'waits' AND a.agent_id > %s AND a.indexed_seq <> a.last_seq"
+    " ORDER BY a.agent_id LIMIT %s"
+)
+NOTE_DUE = """
+UPDATE agents SET due = %s, indexed_seq = last_seq
+WHERE agent_id = %s AND incarnation = %s AND last_seq = %s AND NOT deleted"""
 
 RECORDS = """
 SELECT r.kind, r.version, r.payload FROM records r JOIN agents a ON a.key = r.agent

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from understudy.errors import (
@@ -17,7 +18,14 @@ from understudy.errors import (
     StoreError,
     StoreUnavailable,
 )
-from understudy.journal.contracts import Batch, LostAttempt, Owned, Refusal
+from understudy.journal.contracts import (
+    Batch,
+    LostAttempt,
+    Owned,
+    Refusal,
+    StoredAgent,
+    due_number,
+)
 from understudy.journal.postgres import sql
 
 if TYPE_CHECKING:
@@ -195,6 +203,10 @@ class PostgresWriter:
                 self._fetch(sql.DELETE_LOST_ATTEMPTS, [key])
                 return True
         raise _contended(agent_id)
+
+    def note_due(self, agent: StoredAgent, due: datetime | None) -> None:
+        number = None if due is None else due_number(due)
+        self._fetch(sql.NOTE_DUE, [number, agent.agent_id, agent.incarnation, agent.last_seq])
 
     def is_committed(self, batch: Batch) -> bool:
         first, last = batch.first_seq, batch.first_seq + len(batch.records) - 1
@@ -374,6 +386,7 @@ def _columns(batches: Sequence[Batch], keys: Sequence[int], own_id: int) -> dict
         "befores": [batch.first_seq - 1 for batch in batches],
         "last_seqs": [batch.first_seq - 1 + len(batch.records) for batch in batches],
         "standings": [batch.index_status.value for batch in batches],
+        "dues": [-1 if batch.due is None else due_number(batch.due) for batch in batches],
         "places": [place for place, _, _ in rows],
         "seqs": [seq for _, seq, _ in rows],
         "kinds": [record.kind for _, _, record in rows],

@@ -12,6 +12,7 @@ import math
 import os
 import sqlite3
 from collections.abc import Callable, Collection, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Concatenate, NoReturn, ParamSpec, TypeVar
 
@@ -257,6 +258,9 @@ class SqliteBackend:
         self._marked |= existed
         return existed
 
+    def note_due(self, agent: StoredAgent, due: datetime | None) -> None:
+        self._run(writer.note_due, agent, due)
+
     def is_committed(self, batch: Batch) -> bool:
         return self._run(writer.is_committed, batch)
 
@@ -297,3 +301,11 @@ class SqliteBackend:
         self, index_statuses: Collection[IndexStatus] | None, after_id: str, limit: int
     ) -> list[StoredAgent]:
         return self._reader.agents(index_statuses, after_id, limit)
+
+    def due(
+        self, until: datetime, after: tuple[datetime, str] | None, limit: int
+    ) -> list[StoredAgent]:
+        return self._reader.due(until, after, limit)
+
+    def unindexed(self, after_id: str, limit: int) -> list[StoredAgent]:
+        return self._reader.unindexed(after_id, limit)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from datetime import datetime
+from typing import Any
 
 from understudy.errors import StoreDamaged
 from understudy.journal.codec import EncodedRecord
@@ -12,6 +14,7 @@ from understudy.journal.contracts import (
     IndexStatus,
     StoredAgent,
     StoredRecords,
+    due_number,
     listed_agent,
     stored_agent,
 )
@@ -22,7 +25,8 @@ from understudy.journal.sqlite.writer import SEQ_BITS
 
 _AGENT = """
     SELECT no, id, agent, incarnation, epoch, last_seq, floor, standing,
-        (SELECT host FROM meta WHERE meta.tenure = agents.tenure)
+        (SELECT host FROM meta WHERE meta.tenure = agents.tenure),
+        CASE indexed_seq WHEN last_seq THEN due END
     FROM agents WHERE NOT deleted AND
 """
 _RECORDS = """
@@ -89,24 +93,9 @@ class SqliteReader:
         self, index_statuses: Collection[IndexStatus] | None, after_id: str, limit: int
     ) -> list[StoredAgent]:
         """See `Backend.agents`."""
-        with self._busy:
-            try:
-                connection = self._connected()
-                try:
-                    return self._agents(connection, index_statuses, after_id, limit)
-                except sqlite3.OperationalError as error:
-                    if not is_undecodable(error):
-                        raise
-                # A text of one row is not UTF-8: it is told with that row.
-                connection.text_factory = lambda text: text.decode(errors="surrogateescape")
-                try:
-                    return self._agents(connection, index_statuses, after_id, limit)
-                finally:
-                    connection.text_factory = str
-            except sqlite3.Error as error:
-                raise store_error(error, self._path) from error
-            except UNREADABLE as error:
-                raise damaged(error, self._path) from error
+        return self._listed(
+            lambda connection: self._agents(connection, index_statuses, after_id, limit)
+        )
 
     def _agents(
         self,
@@ -130,6 +119,50 @@ class SqliteReader:
                 for row in connection.execute(query, (index_status.value, after_id, limit))
             ]
         return sorted(found, key=lambda agent: agent.agent_id)[:limit]
+
+    def due(
+        self, until: datetime, after: tuple[datetime, str] | None, limit: int
+    ) -> list[StoredAgent]:
+        """See `DueIndex.due`."""
+        first = (-1, "") if after is None else (due_number(after[0]), after[1])
+        where = (
+            "due IS NOT NULL AND due <= ? AND (due, id) > (?, ?) AND indexed_seq = last_seq "
+            "ORDER BY due, id LIMIT ?"
+        )
+        return self._listed_where(where, (due_number(until), *first, limit))
+
+    def unindexed(self, after_id: str, limit: int) -> list[StoredAgent]:
+        """See `DueIndex.unindexed`."""
+        where = "standing = 'waits' AND id > ? AND indexed_seq <> last_seq ORDER BY id LIMIT ?"
+        return self._listed_where(where, (after_id, limit))
+
+    def _listed_where(self, where: str, values: tuple[Any, ...]) -> list[StoredAgent]:
+        return self._listed(
+            lambda connection: [
+                listed_agent(row[1:])
+                for row in connection.execute(f"{_AGENT} {where}", values).fetchall()
+            ]
+        )
+
+    def _listed(self, find: Callable[[sqlite3.Connection], list[StoredAgent]]) -> list[StoredAgent]:
+        with self._busy:
+            try:
+                connection = self._connected()
+                try:
+                    return find(connection)
+                except sqlite3.OperationalError as error:
+                    if not is_undecodable(error):
+                        raise
+                # A text of one row is not UTF-8: it is told with that row.
+                connection.text_factory = lambda text: text.decode(errors="surrogateescape")
+                try:
+                    return find(connection)
+                finally:
+                    connection.text_factory = str
+            except sqlite3.Error as error:
+                raise store_error(error, self._path) from error
+            except UNREADABLE as error:
+                raise damaged(error, self._path) from error
 
     def _connected(self) -> sqlite3.Connection:
         self._lock.check_process()

@@ -8,8 +8,19 @@ from types import MappingProxyType
 
 from understudy.errors import SchemaVersionError, StoreBroken
 
-SCHEMA_VERSION = 1
-SCHEMA_UPGRADES: Mapping[int, Sequence[str]] = MappingProxyType({})
+SCHEMA_VERSION = 2
+# An agent that version 1 has written last has an `indexed_seq` that is behind: nobody knows yet
+# when it is due.
+_BY_DUE = """CREATE INDEX agents_by_due ON agents (due, id) WHERE due IS NOT NULL AND NOT deleted"""
+SCHEMA_UPGRADES: Mapping[int, Sequence[str]] = MappingProxyType(
+    {
+        1: (
+            "ALTER TABLE agents ADD COLUMN due INTEGER",
+            "ALTER TABLE agents ADD COLUMN indexed_seq INTEGER NOT NULL DEFAULT 0",
+            _BY_DUE,
+        )
+    }
+)
 """The statements that make version n + 1 out of version n."""
 
 _APPLICATION = 0x756E6473  # "unds": names the program that a SQLite file belongs to
@@ -18,7 +29,7 @@ _OLDEST_SQLITE = (3, 37, 0)  # the first with STRICT tables
 # A row of `agents` is never deleted: after a deletion it is the tombstone, which keeps the epoch.
 # `tenure` is the one in which the agent was claimed last, so a new tenure, one row of `meta`, ends
 # all claims at once. `mark` is the transaction that changed its records last; each append writes
-# this row anyway, so the mark costs no further page.
+# this row anyway, so the mark costs no further page. `due` holds if `indexed_seq` is `last_seq`.
 # `records.id` is agent_no << 32 | seq. A key of two columns in a table WITHOUT ROWID took 1.5
 # times as long and 10 to 20 % more bytes: such tables lack SQLite's fast path for appending, and
 # move values larger than a quarter of a page to pages of their own.
@@ -42,9 +53,12 @@ _TABLES = (
         standing TEXT NOT NULL,
         tenure INTEGER,
         mark INTEGER NOT NULL,
-        deleted INTEGER NOT NULL
+        deleted INTEGER NOT NULL,
+        due INTEGER,
+        indexed_seq INTEGER NOT NULL DEFAULT 0
     ) STRICT""",
     "CREATE INDEX agents_by_standing ON agents (standing, id) WHERE NOT deleted",
+    _BY_DUE,
     """CREATE TABLE records (
         id INTEGER PRIMARY KEY,
         epoch INTEGER NOT NULL,

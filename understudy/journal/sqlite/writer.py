@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import sqlite3
 from dataclasses import dataclass
+from datetime import datetime
 
 from understudy.errors import Fenced, StoreConflict, StoreDamaged, StoreError
-from understudy.journal.contracts import Batch, Owned
+from understudy.journal.contracts import Batch, Owned, StoredAgent, due_number
 from understudy.journal.sqlite.lock import Watermark
 
 SEQ_BITS = 32
@@ -29,20 +30,24 @@ _CLAIM_NEW = """
         deleted) VALUES (?, ?, 1, 1, 0, 0, 'rest', ?, ?, 0)
     ON CONFLICT (id) DO UPDATE SET agent = excluded.agent, incarnation = incarnation + 1,
         epoch = epoch + 1, last_seq = 0, floor = 0, standing = 'rest', tenure = excluded.tenure,
-        mark = excluded.mark, deleted = 0
+        mark = excluded.mark, deleted = 0, due = NULL, indexed_seq = 0
     RETURNING agent, incarnation, epoch, last_seq
 """
-# Most batches do not change the status: then its index is not written.
+# Most batches change neither the status nor the due time: then their indexes are not written.
 _ADD = """
-    UPDATE agents SET last_seq = ?, mark = ?
-    WHERE id = ? AND epoch = ? AND incarnation = ? AND last_seq = ? AND NOT deleted
-        AND standing = ?
+    UPDATE agents SET last_seq = ?1, mark = ?2, indexed_seq = ?1
+    WHERE id = ?3 AND epoch = ?4 AND incarnation = ?5 AND last_seq = ?6 AND NOT deleted
+        AND standing = ?7 AND due IS ?8
     RETURNING no
 """
-_ADD_WITH_STATUS = """
-    UPDATE agents SET last_seq = ?, mark = ?, standing = ?
-    WHERE id = ? AND epoch = ? AND incarnation = ? AND last_seq = ? AND NOT deleted
+_ADD_WITH_ENTRY = """
+    UPDATE agents SET last_seq = ?1, mark = ?2, indexed_seq = ?1, standing = ?7, due = ?8
+    WHERE id = ?3 AND epoch = ?4 AND incarnation = ?5 AND last_seq = ?6 AND NOT deleted
     RETURNING no
+"""
+_NOTE_DUE = """
+    UPDATE agents SET due = ?, indexed_seq = last_seq
+    WHERE id = ? AND incarnation = ? AND last_seq = ? AND NOT deleted
 """
 _RECORD = "INSERT INTO records (id, epoch, version, kind, payload) VALUES (?, ?, ?, ?, ?)"
 _DELETE_RECORDS = "DELETE FROM records WHERE id BETWEEN ? AND ?"
@@ -70,12 +75,13 @@ def _owned(agent_id: str, row: tuple[str, int, int, int]) -> Owned:
 
 def append(db: sqlite3.Connection, batch: Batch, mark: int) -> int:
     """See `Backend.append`. Returns the agent's number."""
-    last, index_status = batch.first_seq - 1, batch.index_status.value
+    last = batch.first_seq - 1
     newest = last + len(batch.records)
     mine = (batch.agent_id, batch.epoch, batch.incarnation, last)
-    row = db.execute(_ADD, (newest, mark, *mine, index_status)).fetchone()
+    values = (newest, mark, *mine, batch.index_status.value, batch.due_number)
+    row = db.execute(_ADD, values).fetchone()
     if row is None:
-        row = db.execute(_ADD_WITH_STATUS, (newest, mark, index_status, *mine)).fetchone()
+        row = db.execute(_ADD_WITH_ENTRY, values).fetchone()
     if row is None:
         raise _refusal(db, batch)
     (no,) = row
@@ -86,6 +92,12 @@ def append(db: sqlite3.Connection, batch: Batch, mark: int) -> int:
     ]
     db.executemany(_RECORD, rows)
     return int(no)
+
+
+def note_due(db: sqlite3.Connection, agent: StoredAgent, due: datetime | None) -> None:
+    """See `DueIndex.note_due`."""
+    number = None if due is None else due_number(due)
+    db.execute(_NOTE_DUE, (number, agent.agent_id, agent.incarnation, agent.last_seq))
 
 
 def _refusal(db: sqlite3.Connection, batch: Batch) -> StoreError:
@@ -124,8 +136,8 @@ def release(db: sqlite3.Connection, owned: Owned) -> None:
 def delete(db: sqlite3.Connection, agent_id: str, mark: int) -> bool:
     """See `Backend.delete`. The row stays, as the tombstone."""
     row = db.execute(
-        "UPDATE agents SET deleted = 1, tenure = NULL, mark = ? WHERE id = ? AND NOT deleted "
-        "RETURNING no",
+        "UPDATE agents SET deleted = 1, tenure = NULL, mark = ?, due = NULL "
+        "WHERE id = ? AND NOT deleted RETURNING no",
         (mark, agent_id),
     ).fetchone()
     if row is None:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from understudy._base.causes import cause_of
 from understudy._base.json_values import digest, storable_text
 from understudy.errors import MiddlewareError, UsageError
-from understudy.interrupts import Decision, Request
+from understudy.interrupts import Request
 from understudy.modes.steps.tool_arguments import (
     ReadyCall,
     answers_match,
@@ -24,7 +24,7 @@ from understudy.modes.steps.tool_arguments import (
     prepare,
     request_again,
 )
-from understudy.modes.steps.tool_results import EXPIRY, failed_result
+from understudy.modes.steps.tool_results import failed_result
 from understudy.outcomes import Outcome
 from understudy.run.hooks import Hook, HookFailed
 from understudy.run.run import Run
@@ -72,7 +72,6 @@ async def check_interrupts(run: Run) -> Outcome | None:
         await _request_decisions(run, turn)
     if not turn.has_requests:
         return None
-    _expire(run, turn)
     _request_changed_again(run, turn)
     return run.interrupted() if turn.pending_requests else None
 
@@ -146,14 +145,6 @@ def _kept_decisions(run: Run, requests: Sequence[Request]) -> list[Decided]:
                 )
             )
     return decided
-
-
-def _expire(run: Run, turn: Turn) -> None:
-    now = run.clock.now()
-    for request in turn.pending_requests:
-        if request.expires_at is not None and request.expires_at <= now:
-            decision = Decision(type="reject", by=EXPIRY)
-            run.record(Decided(request_id=request.id, decision=decision, at=now))
 
 
 def _request_changed_again(run: Run, turn: Turn) -> None:

@@ -119,13 +119,12 @@ def answers_match(run: Run, call: Call, tool: Tool, arguments: dict[str, Any]) -
 def request_again(run: Run, call: ToolCall) -> None:
     """Replace each request about a call by a new one, which shows what would run now."""
     for request in list(call.call.requests.values()):
-        span = request.expires_at - request.created_at if request.expires_at is not None else None
         fresh = call.request(
             kind=request.kind,
             allowed=request.allowed,
             display=request.display,
             payload=request.payload,
-            expires_after=span.total_seconds() if span is not None else None,
+            timing=request.timing,
             doubts=request.doubts,
         )
         record_request(run, fresh, replaces=(request.id,))
@@ -172,6 +171,7 @@ def blocked_by_doubt(run: Run, ready: ReadyCall) -> bool:
     request = as_tool_call(run, ready).request(
         allowed=first.allowed if first is not None else DECISION_TYPES,
         display=first.display if first is not None else None,
+        timing=first.timing if first is not None else None,
         doubts=doubts,
     )
     record_request(run, request, replaces=tuple(r.id for r in approvals))

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from pydantic_ai.messages import ToolReturn, ToolReturnPart, UserPromptPart
 
 from understudy._base.json_values import as_json, checked_json, storable_text
+from understudy._base.request_timing import EXPIRY
 from understudy.errors import RecordRefused, UsageError
 from understudy.events import ToolOutcome
 from understudy.interrupts import Decision, Halt, Interrupt, Request
@@ -26,9 +27,6 @@ from understudy.state.run_state import Call
 from understudy.stopping import StopSignal
 from understudy.tools import Tool, ToolFailed
 from understudy.tools.result import ToolResult, content_holds_files, model_content
-
-EXPIRY = "expiry"
-"""`Decision.by` of the rejection that an expired request counts as."""
 
 DOUBT_ANSWERS = (
     "This call was started and never answered. Find out what it did: respond(result) if it took "
@@ -155,7 +153,12 @@ def questions_asked(run: Run, ready: ReadyCall, interrupts: Sequence[Interrupt])
     call = as_tool_call(run, unchanged if isinstance(unchanged, ReadyCall) else ready)
     try:
         requests = [
-            call.request(kind="interrupt", allowed=interrupt.allowed, payload=interrupt.payload)
+            call.request(
+                kind="interrupt",
+                allowed=interrupt.allowed,
+                payload=interrupt.payload,
+                timing=interrupt.timing,
+            )
             for interrupt in interrupts
         ]
     except UsageError as error:

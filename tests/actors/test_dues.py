@@ -1,0 +1,506 @@
+"""Reminders, escalations and expiries come by themselves, whether the agent is in memory or not."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.agents import FakeClock, by_turn, completed, interrupted, results, until_status
+from tests.support.loops import soon
+from tests.support.postgres import Hosts
+from understudy import (
+    Agent,
+    AgentRef,
+    Interrupt,
+    NotInterrupted,
+    Outcome,
+    Run,
+    Runtime,
+    SimulatedClock,
+    Status,
+    Stopped,
+    StopReason,
+    ToolContext,
+    approve,
+    call,
+    events,
+    reject,
+    tool,
+)
+from understudy.errors import DecisionError
+from understudy.journal import MemoryStore, index_entry_of, replay
+from understudy.journal.store import DatabaseStore
+from understudy.middleware import HumanInTheLoop, Middleware, SubAgent
+from understudy.modes import Parallel
+
+HOUR = 3600.0
+DAY = 24 * HOUR
+
+
+class Shop:
+    """One agent whose refunds need a person, and what was refunded."""
+
+    def __init__(self) -> None:
+        self.refunded: list[str] = []
+
+    def agent(self, and_also: Sequence[Middleware] = (), **options: Any) -> Agent:
+        @tool
+        async def refund(order: str) -> str:
+            """Pay money back."""
+            self.refunded.append(order)
+            return "refunded"
+
+        timing = {
+            "remind_after": [HOUR, 2 * HOUR],
+            "escalate_after": {4 * HOUR: "the head of sales"},
+            "expires_after": DAY,
+            **options,
+        }
+        gate = HumanInTheLoop({"refund": True}, **timing)
+        model = by_turn(call("refund", {"order": "17"}), "Done.")
+        return Agent(
+            "desk",
+            model,
+            description="about refunds",
+            tools=[refund],
+            middleware=[gate, *and_also],
+        )
+
+
+@pytest.fixture
+def shop() -> Shop:
+    return Shop()
+
+
+@pytest.fixture
+def clock() -> SimulatedClock:
+    return SimulatedClock()
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return "memory:" if request.param == "memory" else f"sqlite:///{tmp_path / 'store.db'}"
+
+
+async def asked(runtime: Runtime, id: str = "a") -> AgentRef:
+    """An agent that waits for a person."""
+    ref = runtime.spawn("desk", id=id)
+    interrupted(await soon(ref.run("Refund 17.")))
+    return ref
+
+
+async def outcome_of(ref: AgentRef) -> Outcome:
+    outcome = await soon(ref.outcome())
+    assert outcome is not None
+    return outcome
+
+
+async def test_a_request_reminds_escalates_and_is_rejected_in_the_end(
+    shop: Shop, clock: SimulatedClock, store: str
+) -> None:
+    async with Runtime([shop.agent()], store=store, clock=clock) as runtime:
+        ref = await asked(runtime)
+        subscription = ref.events()
+        (pending,) = await runtime.pending()
+        assert (pending.reminders, pending.escalated_to) == (0, ())
+        assert pending.next_due == clock.now() + timedelta(hours=1)
+
+        await soon(clock.advance(1.5 * HOUR))
+        (pending,) = await runtime.pending()
+        assert pending.reminders == 1
+        assert pending.next_due == pending.request.created_at + timedelta(hours=2)
+
+        await soon(clock.advance(3 * HOUR))
+        (pending,) = await runtime.pending()
+        assert (pending.reminders, pending.escalated_to) == (2, ("the head of sales",))
+        assert ref.status() is Status.INTERRUPTED
+
+        await soon(clock.advance(DAY))
+        outcome = completed(await outcome_of(ref))
+        assert await runtime.pending() == []
+        subscription.close()
+        told = [e.event async for e in subscription]
+        found = {entry.what: entry for entry in (await ref.history()).entries}
+
+    assert found["reminded"].detail["number"] == 2
+    assert found["escalated"].who == "the head of sales"
+    assert shop.refunded == []
+    assert [part.outcome for part in results(outcome.state)] == ["denied"]
+    (line,) = outcome.state.decisions
+    assert (line.decision.type, line.decision.by) == ("reject", "expiry")
+    start = line.request.created_at
+    assert line.at == start + timedelta(days=1)
+    reminders = [e for e in told if isinstance(e, events.RequestReminder)]
+    assert [(e.number, e.at) for e in reminders] == [
+        (1, start + timedelta(hours=1)),
+        (2, start + timedelta(hours=2)),
+    ]
+    (escalated,) = [e for e in told if isinstance(e, events.RequestEscalated)]
+    assert (escalated.audience, escalated.at) == ("the head of sales", start + timedelta(hours=4))
+    assert {e.request_id for e in reminders} == {escalated.request_id} == {line.request.id}
+
+
+async def test_an_expiry_may_stop_the_run(shop: Shop, clock: SimulatedClock, store: str) -> None:
+    async with Runtime([shop.agent(on_expiry="stop")], store=store, clock=clock) as runtime:
+        ref = await asked(runtime)
+        (pending,) = await runtime.pending()
+        await soon(clock.advance(2 * DAY))
+        outcome = await outcome_of(ref)
+        assert isinstance(outcome, Stopped)
+        signal = outcome.signals.highest
+        assert signal is not None
+        assert (signal.reason, signal.source) == (StopReason.TIME_LIMIT, "expiry")
+        assert signal.context["request_id"] == pending.request.id
+        assert shop.refunded == []
+        with pytest.raises(DecisionError):
+            await soon(ref.resume({pending.request.id: approve()}))
+        assert ref.status() is Status.IDLE
+
+
+async def test_a_passive_agent_is_activated_by_what_is_due(
+    shop: Shop, clock: SimulatedClock, store: str
+) -> None:
+    async with Runtime([shop.agent()], store=store, clock=clock) as runtime:
+        ref = await asked(runtime)
+        await soon(ref.compact())
+        await soon(clock.advance(1.5 * HOUR))
+        assert [p.reminders for p in await runtime.pending()] == [1]
+        await soon(ref.compact())
+        await soon(clock.advance(DAY))
+        completed(await outcome_of(ref))
+
+
+async def test_what_is_overdue_at_the_start_is_told_at_once(shop: Shop, tmp_path: Path) -> None:
+    store, clock = f"sqlite:///{tmp_path / 'store.db'}", SimulatedClock()
+    async with Runtime([shop.agent()], store=store, clock=clock) as runtime:
+        await asked(runtime)
+    later = SimulatedClock(clock.now() + timedelta(days=3))
+    async with Runtime([shop.agent()], store=store, clock=later) as runtime:
+        ref = runtime.get("a")
+        await until_status(ref, Status.IDLE)
+        outcome = completed(await outcome_of(ref))
+    (line,) = outcome.state.decisions
+    assert (line.decision.by, line.at) == ("expiry", later.now())
+    assert shop.refunded == []
+
+
+async def test_of_several_reminders_that_are_overdue_one_is_given(
+    shop: Shop, tmp_path: Path
+) -> None:
+    store, clock = f"sqlite:///{tmp_path / 'store.db'}", SimulatedClock()
+    async with Runtime([shop.agent()], store=store, clock=clock) as runtime:
+        await asked(runtime)
+    later = SimulatedClock(clock.now() + timedelta(hours=5))
+    async with Runtime([shop.agent()], store=store, clock=later) as runtime:
+        await soon(later.advance(1))
+        (pending,) = await runtime.pending()
+        assert (pending.reminders, pending.escalated_to) == (2, ("the head of sales",))
+        records = [record["kind"] for record in (await runtime.export("a"))["records"]]
+    assert records.count("reminded") == 1
+    assert records.count("escalated") == 1
+
+
+async def test_a_decision_that_is_recorded_before_the_expiry_counts(
+    shop: Shop, clock: SimulatedClock, store: str
+) -> None:
+    async with Runtime([shop.agent()], store=store, clock=clock) as runtime:
+        ref = await asked(runtime)
+        (pending,) = await runtime.pending()
+        await soon(clock.advance(DAY - 1))
+        completed(await soon(ref.resume({pending.request.id: approve(by="ann")})))
+        await soon(clock.advance(DAY))
+        outcome = completed(await outcome_of(ref))
+    assert shop.refunded == ["17"]
+    assert [line.decision.by for line in outcome.state.decisions] == ["ann"]
+
+
+@pytest.mark.parametrize("late", [approve(), reject("too late")])
+async def test_a_late_decision_is_refused(shop: Shop, clock: SimulatedClock, late: Any) -> None:
+    async with Runtime([shop.agent()], clock=clock) as runtime:
+        ref = await asked(runtime)
+        (pending,) = await runtime.pending()
+        await soon(clock.advance(DAY))
+        completed(await outcome_of(ref))
+        with pytest.raises(DecisionError, match="expired"):
+            await soon(ref.resume({pending.request.id: late}))
+    assert shop.refunded == []
+
+
+async def test_a_request_without_times_waits_for_ever(
+    shop: Shop, clock: SimulatedClock, store: str
+) -> None:
+    agent = shop.agent(remind_after=(), escalate_after=None, expires_after=None)
+    async with Runtime([agent], store=store, clock=clock) as runtime:
+        await asked(runtime)
+        await soon(clock.advance(1000 * DAY))
+        (pending,) = await runtime.pending()
+        assert (pending.reminders, pending.next_due) == (0, None)
+
+
+async def test_a_question_of_a_tool_has_times_of_its_own(clock: SimulatedClock) -> None:
+    @tool
+    async def ask(ctx: ToolContext) -> str:
+        raise Interrupt("Which?", remind_after=60, expires_after=120, on_expiry="stop")
+
+    async with Runtime([Agent("desk", by_turn(call("ask")), tools=[ask])], clock=clock) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        interrupted(await soon(ref.run("go")))
+        await soon(clock.advance(61))
+        assert [p.reminders for p in await runtime.pending()] == [1]
+        await soon(clock.advance(60))
+        assert isinstance(await outcome_of(ref), Stopped)
+
+
+async def test_a_thread_advances_the_clock_as_well(shop: Shop, clock: SimulatedClock) -> None:
+    def use() -> None:
+        with Runtime([shop.agent()], clock=clock) as runtime:
+            ref = runtime.spawn("desk", id="a")
+            interrupted(ref.run("Refund 17.").get(timeout=30))
+            clock.advance(2 * DAY).get(timeout=30)
+            outcome = ref.outcome().get(timeout=30)
+            assert outcome is not None
+            completed(outcome)
+
+    await asyncio.to_thread(use)
+
+
+async def test_a_clock_that_is_set_forward_is_noticed(shop: Shop) -> None:
+    clock = FakeClock()
+    async with Runtime([shop.agent()], clock=clock) as runtime:
+        ref = await asked(runtime)
+        clock.advance(-DAY)
+        clock.advance(3 * DAY)
+        await until_status(ref, Status.IDLE)
+        completed(await outcome_of(ref))
+
+
+async def test_a_clock_that_is_set_back_repeats_nothing(shop: Shop, clock: SimulatedClock) -> None:
+    async with Runtime([shop.agent()], clock=clock) as runtime:
+        await asked(runtime)
+        await soon(clock.advance(1.5 * HOUR))
+        clock._now -= timedelta(hours=1)
+        await soon(clock.advance(0.9 * HOUR))
+        records = [record["kind"] for record in (await runtime.export("a"))["records"]]
+    assert records.count("reminded") == 1
+
+
+async def test_dues_come_in_order_also_where_they_are_overdue(tmp_path: Path) -> None:
+    clock, order = SimulatedClock(), list[str]()
+    shop, store = Shop(), f"sqlite:///{tmp_path / 'store.db'}"
+
+    class Order(Middleware):
+        async def on_resume(self, run: Run, decisions: Any) -> None:
+            order.append(run.agent_id)
+
+    names = [f"{n * 37 % 100:03}" for n in range(100)]
+    options: dict[str, Any] = {"store": store, "durability": "off"}
+    async with Runtime([shop.agent(and_also=[Order()])], clock=clock, **options) as runtime:
+        for name in names:
+            await asked(runtime, name)
+            await soon(clock.advance(1))
+    later = SimulatedClock(clock.now() + timedelta(days=2))
+    async with Runtime([shop.agent(and_also=[Order()])], clock=later, **options) as runtime:
+        await soon(later.advance(1))
+        for name in names:
+            completed(await outcome_of(runtime.get(name)))
+    groups = [order[n : n + 32] for n in range(0, 100, 32)]
+    assert [sorted(group) for group in groups] == [
+        sorted(names[n : n + 32]) for n in range(0, 100, 32)
+    ]
+
+
+async def test_a_message_withdraws_the_request_and_nothing_is_due(
+    shop: Shop, clock: SimulatedClock, store: str
+) -> None:
+    async with Runtime([shop.agent()], store=store, clock=clock) as runtime:
+        ref = await asked(runtime)
+        completed(await soon(ref.run("Forget it.")))
+        await soon(clock.advance(2 * DAY))
+        state = await soon(ref.state())
+        assert state.decisions == []
+        assert state.next_due is None
+
+
+async def test_the_agent_can_be_answered_while_it_is_reminded(
+    shop: Shop, clock: SimulatedClock, store: str
+) -> None:
+    async with Runtime([shop.agent()], store=store, clock=clock) as runtime:
+        ref = await asked(runtime)
+        (pending,) = await runtime.pending()
+        advanced = clock.advance(1.5 * HOUR)
+        outcome = await soon(ref.resume({pending.request.id: approve()}))
+        await soon(advanced)
+        completed(outcome)
+        with pytest.raises(NotInterrupted):
+            await soon(ref.resume({pending.request.id: reject()}))
+    assert shop.refunded == ["17"]
+
+
+# ------------------------------------------------------------------ agents inside an agent
+
+
+def nested(shop: Shop, **options: Any) -> Agent:
+    """An agent whose sub-agent refunds."""
+    inner = shop.agent(**options)
+    model = by_turn(call("task", {"task_name": "desk", "instructions": "go"}), "All done.")
+    middleware = [SubAgent(agents=[inner], general_purpose=False)]
+    return Agent("boss", model, middleware=middleware)
+
+
+@pytest.mark.parametrize("how", ["reject", "stop"])
+async def test_a_request_of_a_sub_agent_is_due_as_well(
+    shop: Shop, clock: SimulatedClock, store: str, how: str
+) -> None:
+    async with Runtime([nested(shop, on_expiry=how)], store=store, clock=clock) as runtime:
+        ref = runtime.spawn("boss", id="a")
+        interrupted(await soon(ref.run("go")))
+        await soon(ref.stop(block=False))
+        await soon(clock.advance(4.5 * HOUR))
+        (pending,) = await runtime.pending()
+        assert (pending.reminders, len(pending.escalated_to)) == (2, 1)
+        assert pending.request.agent_path == ("boss", "desk")
+        await soon(ref.stop(block=False))
+        await soon(clock.advance(DAY))
+        outcome = await outcome_of(ref)
+    assert shop.refunded == []
+    if how == "stop":
+        assert isinstance(outcome, Stopped)
+    else:
+        assert completed(outcome).text == "All done."
+
+
+@pytest.mark.parametrize("how", ["reject", "stop"])
+async def test_requests_of_the_agents_of_a_workflow_are_due_side_by_side(
+    shop: Shop, clock: SimulatedClock, how: str
+) -> None:
+    first = shop.agent(expires_after=5 * HOUR, on_expiry=how)
+    second = Agent(
+        "other",
+        by_turn(call("refund", {"order": "18"}), "Done, too."),
+        tools=list(first.definition.tools.values()),
+        middleware=[HumanInTheLoop({"refund": True}, remind_after=3 * HOUR)],
+    )
+    team = Agent("team", mode=Parallel([first, second]))
+    async with Runtime([team], clock=clock) as runtime:
+        ref = runtime.spawn("team", id="a")
+        interrupted(await soon(ref.run("go")))
+        await soon(clock.advance(4.5 * HOUR))
+        told = {p.request.agent_path[-1]: p.reminders for p in await runtime.pending()}
+        assert told == {"desk": 2, "other": 1}
+        await soon(clock.advance(HOUR))
+        if how == "stop":
+            assert isinstance(await outcome_of(ref), Stopped)
+            assert await runtime.pending() == []
+            return
+        await until_status(ref, Status.INTERRUPTED)
+        (pending,) = await runtime.pending()
+        assert pending.request.agent_path[-1] == "other"
+        completed(await soon(ref.resume({pending.request.id: approve()})))
+    assert shop.refunded == ["18"]
+
+
+# ------------------------------------------------------------------ crashes, and other hosts
+
+
+@pytest.mark.parametrize("how", ["reject", "stop"])
+async def test_every_prefix_of_the_records_comes_to_the_same_end(how: str) -> None:
+    """A host that goes away after any record, and another one that goes on days later."""
+    shop, clock, store = Shop(), SimulatedClock(), MemoryStore()
+    async with Runtime([shop.agent(on_expiry=how)], store=store, clock=clock) as runtime:
+        ref = await asked(runtime)
+        await soon(clock.advance(2 * DAY))
+        end = await outcome_of(ref)
+    loaded = await store.load("a")
+    assert loaded is not None
+    kinds = [record.kind for record in loaded.records]
+    assert (kinds.count("reminded"), kinds.count("escalated")) == (2, 1)
+    first = next(n for n, record in enumerate(loaded.records) if record.kind == "run_started")
+
+    for cut in range(first + 1, len(kinds) + 1):
+        left = MemoryStore()
+        owned = await left.claim("a", "desk")
+        assert owned is not None
+        left.journal(
+            owned,
+            index_entry=lambda cut=cut: index_entry_of(replay(loaded.records[:cut])),  # type: ignore[misc]
+            on_durable=lambda _: None,
+        ).append(loaded.records[:cut])
+        await left.release(owned)
+        again = SimulatedClock(clock.now())
+        async with Runtime([shop.agent(on_expiry=how)], store=left, clock=again) as runtime:
+            await soon(again.advance(1))
+            for ref in await runtime.recover():
+                await soon(ref.outcome())
+            await soon(again.advance(2 * DAY))
+            outcome = await outcome_of(runtime.get("a"))
+        records = await left.load("a")
+        assert records is not None
+        found = [record.kind for record in records.records]
+        assert type(outcome) is type(end), (cut, found)
+        assert outcome.explain() == end.explain()
+        assert [d.decision for d in outcome.state.decisions] == [
+            d.decision for d in end.state.decisions
+        ]
+        assert found.count("escalated") <= 1
+        assert found.count("reminded") <= 2
+    assert shop.refunded == []
+
+
+async def test_two_hosts_that_see_the_same_due_record_it_once(hosts: Hosts) -> None:
+    shop, clock, other = Shop(), SimulatedClock(), SimulatedClock()
+    here = DatabaseStore(hosts.new("here"))
+    async with Runtime([shop.agent()], store=here, clock=clock, sweep=None) as first:
+        ref = await asked(first)
+        await soon(ref.stop(block=False))
+        there = DatabaseStore(hosts.new("there"))
+        async with Runtime([shop.agent()], store=there, clock=other, sweep=None) as second:
+            await soon(asyncio.gather(clock.advance(1.5 * HOUR), other.advance(1.5 * HOUR)))
+            exported = await soon(second.export("a"))
+            kinds = [record["kind"] for record in exported["records"]]
+            assert kinds.count("reminded") == 1
+            owners = [info.host for info in await soon(first.agents())]
+            assert owners in (["here"], ["there"])
+    assert shop.refunded == []
+
+
+async def test_an_agent_that_cannot_be_told_is_tried_again_and_logged_once(
+    shop: Shop, clock: SimulatedClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    starts: list[str] = []
+
+    class Broken(Middleware):
+        async def on_start(self, actor: Any) -> None:
+            starts.append(actor.id)
+            if len(starts) == 2:
+                raise RuntimeError("not yet")
+
+    async with Runtime([shop.agent(and_also=[Broken()])], clock=clock) as runtime:
+        ref = await asked(runtime)
+        await soon(ref.stop(block=False))
+        await soon(clock.advance(2 * DAY))
+        assert "agent 'a' is due, and could not be told" in caplog.text
+        assert shop.refunded == []
+        await until_status(ref, Status.IDLE)
+    assert caplog.text.count("could not be told") == 1
+
+
+async def test_hosts_of_one_database_take_the_time_of_its_server(
+    shop: Shop, hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine whose clock is an hour behind is not late for what is due."""
+    slow = time.time
+    monkeypatch.setattr(time, "time", lambda: slow() - HOUR)
+    backend = hosts.new("slow")
+    async with Runtime([shop.agent()], store=DatabaseStore(backend)) as runtime:
+        assert 0.9 * HOUR < backend.time_offset < 1.1 * HOUR
+        ref = await asked(runtime)
+        (pending,) = await runtime.pending()
+        ahead = pending.request.created_at.timestamp() - slow()
+        assert 0.9 * HOUR < ahead < 1.1 * HOUR, "the machine's own clock is right in this test"
+        await soon(ref.resume({pending.request.id: reject()}))

@@ -1,0 +1,159 @@
+"""A runtime looks every now and then for what nobody runs, so `recover()` need not be called."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.agents import completed
+from tests.support.loops import soon, until
+from tests.support.postgres import Hosts
+from understudy import Agent, Runtime, ScriptedModel, UsageError
+from understudy.journal import IndexStatus, MemoryStore, StoredAgent
+from understudy.journal.store import DatabaseStore
+from understudy.middleware import Middleware
+
+
+class Swept(MemoryStore):
+    """Counts how often its index was looked at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looks = 0
+
+    async def agents(
+        self, index_statuses: Collection[IndexStatus] | None = None
+    ) -> AsyncIterator[StoredAgent]:
+        self.looks += 1
+        async for agent in super().agents(index_statuses):
+            yield agent
+
+
+def clerk(answer: Any = "done", **options: Any) -> Agent:
+    return Agent("clerk", ScriptedModel(lambda request: answer), **options)
+
+
+async def cut_off(store: Any, *ids: str) -> None:
+    """Leave agents behind, each in the middle of its first model call."""
+    asked = asyncio.Semaphore(0)
+
+    async def never(request: object) -> str:
+        asked.release()
+        return await asyncio.Future()
+
+    agent = Agent("clerk", ScriptedModel(never))
+    async with Runtime([agent], store=store, stop_timeout=0, sweep=None) as runtime:
+        runs = [runtime.spawn("clerk", id=id).run("go") for id in ids]
+        for _ in ids:
+            await soon(asked.acquire())
+    for run in runs:
+        with pytest.raises(Exception, match="its runtime has stopped"):
+            await run
+
+
+async def is_over(runtime: Runtime, id: str) -> bool:
+    found = {info.id: info.index_status for info in await runtime.agents()}
+    return found[id] is IndexStatus.REST
+
+
+async def until_over(runtime: Runtime, id: str) -> None:
+    async with asyncio.timeout(30):
+        while not await is_over(runtime, id):  # noqa: ASYNC110  # the index sets no event
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_a_run_that_was_cut_off_is_continued_without_a_call_of_recover(
+    kind: str, tmp_path: Path
+) -> None:
+    store: Any = MemoryStore() if kind == "memory" else f"sqlite:///{tmp_path / 'store.db'}"
+    await cut_off(store, "a", "b")
+    async with Runtime([clerk()], store=store, sweep=0.05) as runtime:
+        for id in ("a", "b"):
+            await until_over(runtime, id)
+            outcome = await soon(runtime.get(id).outcome())
+            assert outcome is not None
+            assert completed(outcome).text == "done"
+
+
+async def test_without_a_sweep_nothing_is_continued_by_itself() -> None:
+    store = Swept()
+    await cut_off(store, "a")
+    store.looks = 0
+    async with Runtime([clerk()], store=store, sweep=None):
+        await asyncio.sleep(0)
+        assert store.looks == 0
+    async with Runtime([clerk()], store=store, sweep=0.01):
+        await until(lambda: store.looks > 0)
+
+
+async def test_an_agent_whose_definition_is_not_known_here_is_left_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = Swept()
+    await cut_off(store, "a")
+    async with Runtime([Agent("other", ScriptedModel([]))], store=store, sweep=0.01) as runtime:
+        looks = store.looks
+        await until(lambda: store.looks > looks + 3)
+        (info,) = await runtime.agents()
+        assert info.index_status is IndexStatus.OPEN
+    assert caplog.text == ""
+
+
+async def test_what_cannot_be_continued_is_tried_less_and_less_often() -> None:
+    tried: list[str] = []
+
+    class Broken(Middleware):
+        async def on_start(self, actor: Any) -> None:
+            tried.append(actor.id)
+            raise RuntimeError("no")
+
+    store = Swept()
+    await cut_off(store, "a")
+    async with Runtime([clerk(middleware=[Broken()])], store=store, sweep=0.01):
+        looks = store.looks
+        await until(lambda: store.looks > looks + 5)
+    assert tried == ["a"]
+
+
+async def test_a_sweep_and_a_recover_at_once_continue_each_agent_once() -> None:
+    store = Swept()
+    await cut_off(store, "a")
+    calls: list[object] = []
+    going, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(request: object) -> str:
+        calls.append(request)
+        going.set()
+        await go_on.wait()
+        return "done"
+
+    agent = Agent("clerk", ScriptedModel(slow))
+    async with Runtime([agent], store=store, sweep=0.01) as runtime:
+        await soon(going.wait())
+        looks = store.looks
+        await runtime.recover()
+        ref = runtime.get("a")
+        await until(lambda: store.looks > looks + 3)
+        go_on.set()
+        outcome = await soon(ref.outcome())
+        assert outcome is not None
+        completed(outcome)
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("seconds", [0, -1, True, "5", float("nan"), float("inf")])
+def test_a_sweep_that_is_no_time_is_refused(seconds: Any) -> None:
+    with pytest.raises(UsageError, match="`sweep`"):
+        Runtime(sweep=seconds)
+
+
+async def test_another_host_continues_what_a_host_has_left_behind(hosts: Hosts) -> None:
+    there = DatabaseStore(hosts.new("there"))
+    async with Runtime([clerk()], store=there, sweep=0.05) as runtime:
+        await cut_off(DatabaseStore(hosts.new("here")), "a")
+        await until_over(runtime, "a")

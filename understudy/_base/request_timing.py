@@ -1,0 +1,130 @@
+"""How long a request to a person waits: reminders, escalations, expiry; checked, and as times."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Any, Literal, cast
+
+from understudy._base.json_values import is_time_span, shown, storable_text
+from understudy.errors import UsageError
+
+OnExpiry = Literal["reject", "stop"]
+"""What an expired request counts as: a rejection of its call, or a stop of the whole run."""
+EXPIRY = "expiry"
+"""`Decision.by` of the rejection that an expired request counts as, and the source of the signal
+that stops a run instead."""
+MAX_SECONDS = 100 * 365 * 86_400.0
+"""The longest time that a request may wait: 100 years."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Escalation:
+    """Somebody else to be told of a request that is not answered in time."""
+
+    at: datetime
+    audience: str
+    """Who is told; the application knows what the text means."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestTiming:
+    """How long a request waits, in seconds from when it is made. Make one with `request_timing`."""
+
+    remind_after: tuple[float, ...] = ()
+    escalate_after: tuple[tuple[float, str], ...] = ()
+    expires_after: float | None = None
+    on_expiry: OnExpiry = "reject"
+
+    def times_from(self, now: datetime) -> dict[str, Any]:
+        """The fields of a request that is made now."""
+        return {
+            "remind_at": tuple(now + timedelta(seconds=after) for after in self.remind_after),
+            "escalations": tuple(
+                Escalation(at=now + timedelta(seconds=after), audience=audience)
+                for after, audience in self.escalate_after
+            ),
+            "expires_at": (
+                None if self.expires_after is None else now + timedelta(seconds=self.expires_after)
+            ),
+            "on_expiry": self.on_expiry,
+        }
+
+
+NO_TIMING = RequestTiming()
+"""A request waits for ever, and reminds nobody."""
+
+
+def request_timing(
+    what: str,
+    *,
+    remind_after: object = (),
+    escalate_after: object = None,
+    expires_after: object = None,
+    on_expiry: object = "reject",
+) -> RequestTiming:
+    """The options of a request about time, checked.
+
+    Args:
+        what: whose options they are, for the errors.
+        remind_after: seconds, or several in ascending order.
+        escalate_after: audiences by seconds, in ascending order.
+        expires_after: seconds; None = never.
+        on_expiry: `"reject"` or `"stop"`.
+
+    Raises:
+        UsageError: for what is not a number of seconds above 0 and up to 100 years, is out of
+            order, comes when the request has expired, or would be silently without effect.
+
+    """
+    if remind_after is None:
+        remind_after = ()
+    several = isinstance(remind_after, Sequence) and not isinstance(remind_after, str)
+    reminders = [
+        _seconds(what, "remind_after", each)
+        for each in (cast("Sequence[object]", remind_after) if several else (remind_after,))
+    ]
+    if escalate_after is None:
+        escalate_after = {}
+    if not isinstance(escalate_after, Mapping):
+        raise UsageError(
+            f"{what}: `escalate_after` must be a mapping of seconds to audiences, got "
+            f"{shown(escalate_after)}"
+        )
+    escalations = []
+    for after, audience in escalate_after.items():
+        if not isinstance(audience, str) or not audience.strip():
+            raise UsageError(
+                f"{what}: `escalate_after` must name an audience by a text, got {shown(audience)}"
+            )
+        escalations.append((_seconds(what, "escalate_after", after), storable_text(audience)))
+    expiry = None if expires_after is None else _seconds(what, "expires_after", expires_after)
+    for option, times in (
+        ("remind_after", reminders),
+        ("escalate_after", [after for after, _ in escalations]),
+    ):
+        if any(first >= second for first, second in pairwise(times)):
+            raise UsageError(f"{what}: the times of `{option}` must ascend, got {shown(times)}")
+        if expiry is not None and times and times[-1] >= expiry:
+            raise UsageError(
+                f"{what}: `{option}` must be below `expires_after`, {expiry:g} seconds: a request "
+                f"that has expired tells nobody; got {times[-1]:g}"
+            )
+    if on_expiry not in ("reject", "stop"):
+        raise UsageError(
+            f"{what}: `on_expiry` must be 'reject' or 'stop', got {shown(on_expiry)}: a request "
+            "that expires must not approve the call"
+        )
+    if on_expiry == "stop" and expiry is None:
+        raise UsageError(f"{what}: `on_expiry` 'stop' is without effect: set `expires_after`, too")
+    return RequestTiming(tuple(reminders), tuple(escalations), expiry, on_expiry)
+
+
+def _seconds(what: str, option: str, given: object) -> float:
+    if not is_time_span(given) or given > MAX_SECONDS:
+        raise UsageError(
+            f"{what}: `{option}` must be seconds above 0, at most 100 years, got {shown(given)}"
+        )
+    return given

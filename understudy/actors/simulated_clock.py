@@ -1,0 +1,101 @@
+"""`SimulatedClock`: a clock for tests, in which a day passes in a moment."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+
+from understudy._base.json_values import is_time_span, shown
+from understudy.errors import UsageError
+from understudy.loop_actors.future import Future
+
+START = datetime(2030, 1, 1, 12, tzinfo=timezone.utc)
+
+OnTime = Callable[[Callable[[], None]], None]
+
+
+class SimulatedClock:
+    """A clock that stands still until it is told to advance. Thread-safe.
+
+    `Runtime(clock=clock)` does by it what it does by the time of day: reminders, escalations and
+    expiries of requests come when the clock is advanced to them.
+
+    Args:
+        start: the time at which it stands first, with a time zone.
+
+    Raises:
+        UsageError: if `start` is no time with a time zone.
+
+    """
+
+    def __init__(self, start: datetime = START) -> None:
+        if not isinstance(start, datetime) or start.tzinfo is None:
+            raise UsageError(
+                f"SimulatedClock: `start` must be a datetime with a time zone, got {shown(start)}"
+            )
+        self._lock = threading.Lock()
+        self._start = self._now = start
+        self._numbers = itertools.count()
+        self._timers: list[tuple[datetime, int]] = []
+        self._callbacks: dict[int, OnTime] = {}
+
+    def now(self) -> datetime:
+        """The time at which it stands."""
+        return self._now
+
+    def monotonic(self) -> float:
+        """The seconds by which it was advanced."""
+        return (self._now - self._start).total_seconds()
+
+    def advance(self, seconds: float) -> Future[None]:
+        """Go on by so many seconds, and stop at each time at which something is due.
+
+        Returns:
+            A future that resolves when all that was due is recorded. A run that goes on by it may
+            still be under way: `await ref.outcome()` waits for it.
+
+        Raises:
+            UsageError: for anything but a number of seconds above 0.
+
+        """
+        if not is_time_span(seconds):
+            raise UsageError(f"advance(seconds) takes a number above 0, got {shown(seconds)}")
+        target = self._now + timedelta(seconds=seconds)
+        done: Future[None] = Future()
+
+        def go_on() -> None:
+            with self._lock:
+                on_time = self._next_until(target)
+            if on_time is None:
+                done.set(None)
+            else:
+                on_time(go_on)
+
+        go_on()
+        return done
+
+    def call_at(self, at: datetime, callback: OnTime) -> Callable[[], None]:
+        """As of `TimerClock`. A time that has passed is due at the next `advance`."""
+        number = next(self._numbers)
+        with self._lock:
+            self._callbacks[number] = callback
+            heapq.heappush(self._timers, (at, number))
+        return lambda: self._cancel(number)
+
+    def _cancel(self, number: int) -> None:
+        with self._lock:
+            self._callbacks.pop(number, None)
+
+    def _next_until(self, target: datetime) -> OnTime | None:
+        """Stand at the next timer, and give what it calls; or at `target`, if none is before it."""
+        while self._timers and self._timers[0][0] <= target:
+            at, number = heapq.heappop(self._timers)
+            callback = self._callbacks.pop(number, None)
+            if callback is not None:
+                self._now = max(self._now, at)
+                return callback
+        self._now = max(self._now, target)
+        return None

@@ -1,0 +1,123 @@
+"""The sweep: every now and then a runtime continues what nobody runs, so that nobody has to ask.
+
+For what a crash of this host, or of another one, left behind. `Runtime.recover` does it at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from understudy._base.clock import jittered
+from understudy.actors.agent_host import AgentHost
+from understudy.actors.phase import Phase
+from understudy.actors.recovery import continue_one
+from understudy.errors import JournalFailed
+from understudy.journal import IndexStatus
+
+logger = logging.getLogger(__name__)
+
+AT_ONCE = 32
+"""How many agents a sweep has run at a time until each makes progress."""
+DUES_SECONDS = 30.0
+"""How often the store's index of dues is read where there is no sweep."""
+LONGEST_BACKOFF = 3600.0
+
+
+class Sweep:
+    """Looks every now and then for what nobody runs, and for agents that are due.
+
+    Args:
+        agent_host: whose agents.
+        seconds: between two sweeps; the first one comes as long after the start. None = only the
+            agents that are due are looked for.
+
+    """
+
+    def __init__(self, agent_host: AgentHost, seconds: float | None) -> None:
+        self._host = agent_host
+        self._seconds = seconds
+        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._under_way: set[str] = set()
+        self._places = asyncio.Semaphore(AT_ONCE)
+        self._suspects_place = asyncio.Semaphore(1)
+        self._tries: dict[str, tuple[int, float]] = {}
+        """By agent id, how often in a row a sweep has found it, and when it is tried again."""
+
+    def open(self) -> None:
+        """Wait for the first sweep. By real time, whatever the clock of the runtime is."""
+        seconds = jittered(self._seconds or DUES_SECONDS)
+        self._timer = self._host.services.loop.call_later(seconds, self._begin)
+
+    def close(self) -> None:
+        """Sweep no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+
+    def _begin(self) -> None:
+        self._task = self._host.activator.start_task(self._sweep())
+
+    async def _sweep(self) -> None:
+        try:
+            await self._host.dues.refresh()
+            if self._seconds is not None:
+                await self._continue_what_is_left()
+        except JournalFailed as error:
+            logger.error("what nobody runs is not known: %s", error)
+        except Exception:  # of a store of the application: the next sweep tries again
+            logger.exception("the sweep failed")
+        self.open()
+
+    async def _continue_what_is_left(self) -> None:
+        """As `recover`, for agents whose definition is known here, ever less often for each."""
+        services, directory = self._host.services, self._host.directory
+        here = getattr(services.store, "host", None)
+        found: dict[str, IndexStatus] = {}
+        async for stored in services.store.agents(
+            {IndexStatus.OPEN, IndexStatus.QUEUED, IndexStatus.SUSPECT}
+        ):
+            if (
+                stored.damage is None
+                and stored.host in (None, here)
+                and directory.knows(stored.agent)
+            ):
+                found[stored.agent_id] = stored.index_status
+        self._tries = {id: tried for id, tried in self._tries.items() if id in found}
+        wanted = {id: status for id, status in found.items() if self._is_to_be_tried(id)}
+        if wanted:
+            self._under_way |= set(wanted)
+            self._host.activator.start_task(self._continue_all(wanted))
+
+    def _is_to_be_tried(self, agent_id: str) -> bool:
+        # Race: this against `recover`, or an earlier sweep. An agent that is activated, or whose
+        # progress is waited for, is left to that
+        # (test_a_sweep_and_a_recover_at_once_continue_each_agent_once).
+        slot = self._host.directory.find(agent_id)
+        if agent_id in self._under_way or (
+            slot is not None and (slot.phase is not Phase.PASSIVE or slot.on_progress is not None)
+        ):
+            return False
+        tries, not_before = self._tries.get(agent_id, (0, 0.0))
+        now = self._host.services.loop.time()
+        if now < not_before:
+            return False
+        seconds = min(DUES_SECONDS * 2**tries, LONGEST_BACKOFF)
+        self._tries[agent_id] = (min(tries + 1, 16), now + seconds)
+        return True
+
+    async def _continue_all(self, wanted: dict[str, IndexStatus]) -> None:
+        suspects = [id for id, status in wanted.items() if status is IndexStatus.SUSPECT]
+        others = [id for id in wanted if id not in suspects]
+        await asyncio.gather(*(self._continue_one(id, self._places) for id in others))
+        for id in suspects:
+            await self._continue_one(id, self._suspects_place)
+
+    async def _continue_one(self, agent_id: str, place: asyncio.Semaphore) -> None:
+        try:
+            async with place:
+                await continue_one(self._host, self._host.directory.get(agent_id))
+        finally:
+            self._under_way.discard(agent_id)

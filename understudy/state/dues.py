@@ -1,0 +1,68 @@
+"""When an agent is due: the earliest time at which its state has something to record by itself.
+
+A clock tick is never a fact. It activates the agent, and the agent records what it makes of it;
+that is not due any more then. So the due time follows from the records, and is the same everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from understudy.interrupts import Request
+from understudy.state.run_state import NO_NOTICES, Notices
+
+if TYPE_CHECKING:
+    from understudy.state.agent_state import AgentState
+
+
+def next_due(state: AgentState) -> datetime | None:
+    """The earliest time at which something is due, in this agent and in those that it runs.
+
+    None where nothing is, and where the run does not continue by itself: it is over, cancelled,
+    halted or quarantined.
+    """
+    run = state.run
+    if run is None or run.end is not None:
+        return None
+    turn = run.turn
+    if not state.children and (turn is None or not turn.has_requests):
+        return None  # the common case, at no cost
+    if run.halt is not None or run.cancelled is not None or run.quarantined is not None:
+        return None
+    return min(_request_dues(state), default=None)
+
+
+def due_of(request: Request, notices: Notices) -> datetime | None:
+    """The earliest time at which something is due about a pending request."""
+    times = [
+        *request.remind_at[notices.reminders : notices.reminders + 1],
+        *(each.at for each in request.escalations[notices.escalations :][:1]),
+    ]
+    if request.expires_at is not None:
+        times.append(request.expires_at)
+    return min(times, default=None)
+
+
+def notices_of(state: AgentState) -> dict[str, Notices]:
+    """By request id, what is recorded about the requests of this agent and of those it runs."""
+    turns = [inner.run.turn for inner in state.tree if inner.run is not None]
+    return {
+        request_id: notices
+        for turn in turns
+        if turn is not None
+        for call in turn.calls.values()
+        for request_id, notices in call.notices.items()
+    }
+
+
+def _request_dues(state: AgentState) -> Iterator[datetime]:
+    for inner in state.tree:
+        run = inner.run
+        turn = run.turn if run is not None and run.end is None else None
+        for call in turn.calls.values() if turn is not None else ():
+            for request in call.pending_requests:
+                due = due_of(request, call.notices.get(request.id, NO_NOTICES))
+                if due is not None:
+                    yield due
