@@ -17,7 +17,7 @@ from understudy.journal.contracts import StoredAgent
 from understudy.state.agent_state import AgentState
 from understudy.state.records import Snapshot
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Readable(Protocol):
