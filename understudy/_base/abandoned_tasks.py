@@ -11,7 +11,7 @@ import logging
 from collections.abc import Collection, Iterator
 from typing import Any
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class AbandonedTasks:

@@ -125,7 +125,7 @@ class Activation:
         """The run task, until it has ended or is abandoned."""
         self.ending: asyncio.Task[None] | None = None
         """Waits for the end of the cancelled run task, and then abandons it."""
-        self.is_given_up = False
+        self.is_given_up: bool = False
         """Its run task is abandoned: the agent is activated again at once, in a new epoch."""
         self.result: RunTaskResult | None = None
         """Of a run task that has ended and that no actor has looked at yet."""

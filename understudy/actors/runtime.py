@@ -32,7 +32,7 @@ from understudy.loop_actors.future import Future, refuse, refuse_on_its_loop
 from understudy.loop_actors.loop_thread import LoopThread
 from understudy.loop_actors.supervisor import SupervisorTree
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 IDLE_TIMEOUT = 300.0

@@ -20,7 +20,7 @@ from understudy.state.dues import due_of, notices_of
 from understudy.state.records import Snapshot
 from understudy.state.run_state import NO_NOTICES, Notices
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Readable(Protocol):

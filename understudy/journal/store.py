@@ -166,7 +166,7 @@ class DatabaseStore:
         # The term in which each agent was claimed that has no journal yet: the lease may end before
         # it has one (test_what_was_claimed_under_a_lease_that_ended_meanwhile_is_lost).
         self._terms: dict[str, int] = {}
-        self.reader = StoreReader(backend, patience=patience)
+        self.reader: StoreReader = StoreReader(backend, patience=patience)
         self._opener = WorkerThreads(1, name="understudy-opener")
 
     @property

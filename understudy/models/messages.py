@@ -49,7 +49,7 @@ class _Log:
         self.items: list[ModelMessage] = items
         self.borrows: int = 0
         """The number of model calls that read the list now: meanwhile nothing is appended to it."""
-        self.plain = 0
+        self.plain: int = 0
         """So many messages, from the first one on, are known to be plain."""
         self.kinds_of_thinking: dict[Hashable, tuple[ModelResponse, ThinkingPart]] = {}
         """Of each kind of thinking in the plain messages, one part and its message."""

@@ -33,7 +33,7 @@ class DeltaEmitter:
         self._enabled = run.observed and run.definition.hooks.streams_safely
         self._half = ""
         self._half_of: Delta = TextDelta
-        self.said_text = False
+        self.said_text: bool = False
         """Text was emitted, so a person may have read it."""
 
     def emit(self, event: Any) -> None:
