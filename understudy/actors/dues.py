@@ -26,7 +26,7 @@ from understudy.errors import OwnedElsewhere, UnknownAgent
 from understudy.journal import DueStore, StoredAgent
 from understudy.loop_actors.future import Future
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 RECHECK = 1.0
 """Seconds after which the clock is looked at again, however far away the next due is: it may have

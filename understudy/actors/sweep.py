@@ -15,7 +15,7 @@ from understudy.actors.recovery import continue_one
 from understudy.errors import JournalFailed
 from understudy.journal import IndexStatus
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 AT_ONCE = 32
 """How many agents a sweep has run at a time until each makes progress."""
