@@ -999,9 +999,9 @@ def test_a_server_that_is_not_there_is_unavailable() -> None:
         nobody = PostgresBackend(f"postgresql:///x?host={folder}", host="a")
         with pytest.raises(StoreUnavailable):
             nobody.open()
-        with pytest.raises(StoreUnavailable):
+        with pytest.raises(StoreBroken, match="not open"):
             nobody.load("x", 0)
-        with pytest.raises(StoreUnavailable):
+        with pytest.raises(StoreBroken, match="not open"):
             nobody.reconnect()
         nobody.close()
 
@@ -1097,3 +1097,19 @@ def test_psycopg_is_loaded_only_for_a_postgresql_store_and_missed_with_a_remedy(
     loaded, error = done.stdout.strip().split("\n")
     assert loaded == "False"
     assert "pip install 'understudy[postgres]'" in error
+
+
+def test_a_store_that_closes_while_a_reader_reconnects_leaves_no_connection(
+    hosts: Hosts, cutter: Cutter
+) -> None:
+    a = hosts.open("a", url=cutter.url)
+    append(a, batch(claim(a), "one"))
+    with ThreadPoolExecutor(1) as reader:
+        with cutter.holding_connections() as is_asked:
+            cutter.lose_the_next_answer()
+            read = reader.submit(a.load, "agent", 0)
+            assert is_asked.wait(30)
+            a.close()
+        with pytest.raises(StoreBroken, match="not open"):
+            read.result(30)
+    cutter.wait_until_all_have_left()
