@@ -98,7 +98,7 @@ class PostgresBackend:
         self._lease = lease
         self._schema = schema
         self._fenced = False
-        self.time_offset = 0.0
+        self.time_offset: float = 0.0
         self._connections = make_connections(
             url, host=host, schema=schema, durability=durability, lease=lease, patience=patience
         )
