@@ -30,6 +30,7 @@ from understudy.outcomes import (
     Paused,
     Stopped,
     ToolCallResult,
+    Waiting,
 )
 from understudy.run.cancellation import CancellationSource
 from understudy.run.definition import AgentDefinition, ChildAgent, Gate, PauseWhen
@@ -40,6 +41,7 @@ from understudy.state.agent_state import AgentState
 from understudy.state.continuation import continuation_of
 from understudy.state.records import HistoryReplaced, Once, Override, Record, Signalled, TimeSpent
 from understudy.state.run_state import RunState
+from understudy.state.waits import waits_of
 from understudy.stopping import ExecutionContinuation, StopSignal, StopSignals
 from understudy.tools import Tool
 
@@ -58,23 +60,32 @@ class AttemptEnded(BaseException):
     """The runtime ended this attempt between two steps. The run stays open; nothing is lost."""
 
 
-class RunningChildren:
-    """The agents that one tool call runs at this moment, each in a task of the tool's.
+class RunningParts:
+    """The parts of one tool call that run at this moment, each in a task of the tool's.
 
-    When one of them waits for a person, the call is suspended: its body ends, and runs again when
-    the person has answered. But it ends only when none of the others runs. An exception would make
-    the tool's `TaskGroup` cancel them, in the middle of calls that people have approved.
+    A part is an agent, or what is done once. When an agent waits for a person, or the tool at a
+    point, the call is suspended: its body ends, and runs again when that is over. But it ends only
+    when no other part runs. An exception would make the tool's `TaskGroup` cancel them, in the
+    middle of calls that people have approved.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, attempt: int) -> None:
+        self.attempt = attempt
+        """Of the call, whose body these are parts of."""
         self._tasks: set[asyncio.Task[Any] | None] = set()
         self._waiters: list[asyncio.Future[None]] = []
         self.suspended = False
-        """The body is to end: no other agent is started."""
+        """The body is to end: no other part is started."""
+        self.body_ended = False
+
+    @property
+    def any_runs(self) -> bool:
+        """Whether one of them runs now."""
+        return bool(self._tasks)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """While an agent runs in this task."""
+        """While a part runs in this task."""
         task = asyncio.current_task()
         self._tasks.add(task)
         try:
@@ -88,7 +99,7 @@ class RunningChildren:
                         waiter.set_result(None)
 
     async def wait_until_none_runs(self) -> None:
-        """Wait for the agents that run in other tasks, and for those about to be started there."""
+        """Wait for the parts that run in other tasks, and for those about to be started there."""
         # One iteration of the loop first: of the tasks that the tool has created together, the
         # others may not have begun; and an agent that has ended may be followed by another one of
         # the same task (test_agents_side_by_side_are_all_asked_about_at_once).
@@ -208,8 +219,8 @@ class Run(Generic[DepsT_co]):
         """The last model request and its parameters, to reuse while these do not change."""
         self.live_values: dict[str, Any] = {}
         """Return values of until tools, as live objects of this process, by call key."""
-        self.running_children: dict[str, RunningChildren] = {}
-        """The agents that a call runs now, by call key."""
+        self.running_parts: dict[str, RunningParts] = {}
+        """Of the calls that run agents or come to points, by call key."""
         self._once_pending: dict[str, asyncio.Event] = {}
         self.closed = False
         """This attempt has returned its outcome: it must add no more records."""
@@ -508,3 +519,13 @@ class Run(Generic[DepsT_co]):
         """The outcome of a paused run, for a step to return."""
         run = self.current
         return Paused(reason=reason, run_id=run.run_id, state=self.state, usage=self.usage)
+
+    def waiting(self) -> Waiting:
+        """The outcome of a run whose tools sleep or wait for the outside, for a step to return."""
+        run = self.current
+        return Waiting(
+            waits=waits_of(self.state, self.root.agent_id),
+            run_id=run.run_id,
+            state=self.state,
+            usage=self.usage,
+        )
