@@ -44,7 +44,7 @@ from understudy.events import (
     ToolStarted,
 )
 
-OUTCOMES = (Completed, Failed, Interrupted, Paused, Stopped)
+OUTCOMES = (Completed, Failed, Interrupted, Paused, Stopped, Waiting)
 
 
 @tool

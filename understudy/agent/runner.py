@@ -548,12 +548,17 @@ def _checked_state(given: object) -> AgentState:
     raise UsageError(f"`state` must be an AgentState, such as outcome.state, got {given!r}")
 
 
-def withdraw(ledger: Ledger, clock: Clock) -> None:
-    """Record that the open run ends because of a new message."""
+def withdraw_requests(ledger: Ledger) -> None:
+    """Record that a new message withdraws the pending requests, in the whole tree of agents."""
     for place in list(ledger_tree(ledger)):
         run = place.state.run
         turn = run.turn if run is not None and not run.over else None
         ids = tuple(request.id for request in turn.pending_requests) if turn is not None else ()
         if ids:
             place.record(Withdrawn(request_ids=ids))
+
+
+def withdraw(ledger: Ledger, clock: Clock) -> None:
+    """Record that the open run ends because of a new message."""
+    withdraw_requests(ledger)
     ledger.record(RunEnded(end=End(outcome="withdrawn"), at=clock.now()))

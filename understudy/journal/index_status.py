@@ -31,8 +31,10 @@ def index_status_of(state: AgentState) -> IndexStatus:
         return IndexStatus.REST if held else IndexStatus.QUEUED
     if run.quarantined is not None:
         return IndexStatus.QUARANTINED
-    if run.cancelled is None and not is_busy(state) and (
-        state.pause is not None or state.requests or is_waiting(state)
+    if (
+        run.cancelled is None
+        and not is_busy(state)
+        and (state.pause is not None or state.requests or is_waiting(state))
     ):
         return IndexStatus.WAITS
     return IndexStatus.SUSPECT if run.fruitless > 1 else IndexStatus.OPEN

@@ -210,7 +210,8 @@ class Run(Generic[DepsT_co]):
         self.timed: bool = False
         """Whether the time spent is recorded: only where a deadline or a middleware limits it."""
         self._seconds_recorded_at = clock.monotonic()  # the pipeline begins right after
-        self._loop = asyncio.get_running_loop()
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
+        """On which it runs."""
         self._attempt_begun = False
         self.tools: tuple[Tool, ...] = tuple(
             tool for tool in definition.tools.values() if tool is not definition.output_tool
@@ -422,7 +423,7 @@ class Run(Generic[DepsT_co]):
             UsageError: if the loop does not run any more.
 
         """
-        if asyncio._get_running_loop() is self._loop:
+        if asyncio._get_running_loop() is self.loop:
             function()
             return
         done: concurrent.futures.Future[None] = concurrent.futures.Future()
@@ -436,13 +437,13 @@ class Run(Generic[DepsT_co]):
                 else:
                     done.set_result(None)
 
-        called = call_on(self._loop, call)
+        called = call_on(self.loop, call)
         # Race: the loop may stop after it took the call, and then never makes it. Whether it runs
         # is looked at while the thread waits; a call that has begun is waited for
         # (test_a_signal_after_the_loop_of_the_run_has_ended_is_refused).
         while called and not done.done():
             concurrent.futures.wait((done,), timeout=_LOOP_CHECK_SECONDS)
-            called = self._loop.is_running() or not done.cancel()
+            called = self.loop.is_running() or not done.cancel()
         if not called:
             raise UsageError(_RUN_IS_OVER)
         done.result()
