@@ -24,6 +24,7 @@ from understudy import (
     Status,
     Stopped,
     ToolContext,
+    Waiting,
     WouldDeadlock,
     call,
     tool,

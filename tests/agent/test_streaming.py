@@ -24,6 +24,7 @@ from understudy import (
     Stopped,
     StreamBroken,
     ToolContext,
+    Waiting,
     approve,
     call,
 )

@@ -91,6 +91,7 @@ def record_answer(ledger: Ledger, token_hash: str, answer: Answer, now: datetime
         PointAnswered(
             call_key=call.key,
             name=point.name,
+            what="wait",
             how=answer.how,
             value=answer.value,
             reason=answer.reason,

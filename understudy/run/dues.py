@@ -78,7 +78,9 @@ def _over(call: Call, now: datetime) -> Iterator[PointAnswered]:
     for point in call.waits_at:
         if point.due is not None and point.due <= now:
             how: PointEnd = "over" if point.kind == "sleep" else "expired"
-            yield PointAnswered(call_key=call.key, name=point.name, how=how, at=now)
+            yield PointAnswered(
+                call_key=call.key, name=point.name, what=point.kind, how=how, at=now
+            )
 
 
 def _told(request: Request, notices: Notices, now: datetime) -> Iterator[Record]:

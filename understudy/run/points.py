@@ -20,7 +20,7 @@ from understudy.errors import RecordRefused, UsageError, WaitExpired, WaitReject
 from understudy.run.child_calls import CallSuspended, parts_of
 from understudy.run.run import Run, RunningParts
 from understudy.run.tokens import hash_of, new_token
-from understudy.state.records import PointAnswered, PointKind, PointReached, TokenMade
+from understudy.state.records import PointAnswered, PointEnd, PointKind, PointReached, TokenMade
 from understudy.state.run_state import Call, Point
 
 T = TypeVar("T")
@@ -54,7 +54,7 @@ class Points:
         elif point.answer is None:
             # The run may have been continued before anybody looked for what is due.
             if point.due is not None and point.due <= now:
-                self._answer(name, "over")
+                self._answer(name, "sleep", "over")
             else:
                 await self._suspend(name, "sleep", point.due)
 
@@ -83,7 +83,7 @@ class Points:
         if point.answer is None:
             due = due_at(now) if point.since is None else point.due
             if point.since is not None and due is not None and due <= now:
-                self._answer(name, "expired")
+                self._answer(name, "wait", "expired")
             else:
                 await self._suspend(name, "wait", due)
         answer = self._call.points[name].answer
@@ -158,10 +158,10 @@ class Points:
             raise CallSuspended
         try:
             value = checked_json({"value": result}, what=f"ctx.once({name!r})")["value"]
-            self._answer(name, "value", value=value)
+            self._answer(name, "once", "value", value=value)
         except (UsageError, RecordRefused) as error:
             reason = f"ctx.once({name!r}) is done, but its value cannot be kept: {text_of(error)}"
-            self._answer(name, "failed", reason=reason)
+            self._answer(name, "once", "failed", reason=reason)
             raise UsageError(reason) from error
         await self._run.durable()
         return deepcopy(value)
@@ -172,7 +172,7 @@ class Points:
     def take_back(self, name: str) -> None:
         """Record that it raised: it is not done, and is called again when the tool runs again."""
         if self._is_open:
-            self._answer(name, "raised")
+            self._answer(name, "once", "raised")
 
     # ------------------------------------------------------------------ how a point works
 
@@ -222,11 +222,20 @@ class Points:
     def _parts(self) -> RunningParts:
         return parts_of(self._run, self._call)
 
-    def _answer(self, name: str, how: Any, *, value: Any = None, reason: str | None = None) -> None:
+    def _answer(
+        self,
+        name: str,
+        what: PointKind,
+        how: PointEnd,
+        *,
+        value: Any = None,
+        reason: str | None = None,
+    ) -> None:
         self._run.record(
             PointAnswered(
                 call_key=self._call.key,
                 name=name,
+                what=what,
                 how=how,
                 value=value,
                 reason=reason,

@@ -460,6 +460,7 @@ class PointAnswered:
 
     call_key: str
     name: str
+    what: PointKind
     how: PointEnd
     value: Any = None
     """Of a wait that was resolved, and of what was done once, as JSON."""
