@@ -302,12 +302,12 @@ def _simple(record: r.Record) -> Iterator[tuple[What, dict[str, Any]]]:
             yield "tool_suspended", {"call_key": record.call_key}
         case r.PointReached():
             until = None if record.due is None else record.due.isoformat()
-            point = {"name": record.name, "what": record.what, "expires_at": until}
+            point: dict[str, Any] = {"name": record.name, "what": record.what, "expires_at": until}
             what: What = "once_started" if record.what == "once" else "wait_started"
             yield what, {"call_key": record.call_key, "detail": point}
         case r.PointAnswered():
             what = "once_over" if record.what == "once" else "wait_over"
-            answer = {"name": record.name, "what": record.what, "how": record.how}
+            answer: dict[str, Any] = {"name": record.name, "what": record.what, "how": record.how}
             answer |= {"value": record.value, "reason": record.reason}
             yield what, {"call_key": record.call_key, "detail": answer}
         case r.TokenMade():

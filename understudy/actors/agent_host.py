@@ -13,7 +13,7 @@ from typing import Any
 from understudy._base.abandoned_tasks import AbandonedTasks
 from understudy._base.clock import Clock, NewId
 from understudy._base.worker_threads import WorkerThreads
-from understudy.actors.activation import Activation, folded
+from understudy.actors.activation import Activation
 from understudy.actors.activator import Activator
 from understudy.actors.agent_directory import Directory, checked_id
 from understudy.actors.agent_events import LoopBlocked
@@ -40,10 +40,9 @@ from understudy.journal import IndexStatus, Store, index_status_of
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.monitor import Lifetime
 from understudy.loop_actors.supervisor import SupervisorTree
-from understudy.run.answers import Answer, made_token
+from understudy.run.answers import Answer, name_of_token
 from understudy.run.tokens import agent_of, hash_of
-from understudy.state.agent_state import AgentState
-from understudy.state.waits import Wait, open_calls, waits_of
+from understudy.state.waits import Wait, waits_of
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -249,15 +248,10 @@ class AgentHost:
 
         """
         loaded = await self.services.store.load(agent_id)
-        made = made_token(loaded.records if loaded is not None else (), token_hash)
-        if made is not None:
-            return made.name
-        state = folded(loaded) if loaded is not None else AgentState()  # after compaction
-        for call in open_calls(state):
-            for point in call.points.values():
-                if token_hash in point.token_hashes:
-                    return point.name
-        raise UnknownToken
+        name = name_of_token(loaded.records if loaded is not None else (), token_hash)
+        if name is None:
+            raise UnknownToken
+        return name
 
     def tree(self) -> SupervisorTree:
         """As `Runtime.tree`."""

@@ -319,7 +319,9 @@ class RunDriver:
         """
         slot, activation = self._slot, self._activation
         now = slot.services.clock.now()
-        known = record_answer(activation.ledger, answer.token_hash, answer.answer, now)
+        known = record_answer(
+            activation.ledger, answer.token_hash, answer.answer, now, agent_id=slot.id
+        )
         answer_when_durable(slot, answer.future, known)
         self._go_on_if_woken()
 

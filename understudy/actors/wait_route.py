@@ -83,7 +83,7 @@ class WaitRoute:
         if kind != b"application/json":
             raise _Refused(415, "send application/json")
         value = _value(await self._body(headers, receive))
-        *_, before, last = ["", "", *scope["path"].split("/")]
+        *_, before, last = ["", "", *str(scope["path"]).split("/")]
         is_rejection = last == "reject"
         try:
             answer = rejected(value) if is_rejection else resolved(value)

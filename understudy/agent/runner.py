@@ -557,7 +557,8 @@ def _checked_answers(answers: object) -> dict[str, Answer]:
 
 def _record_answers(ledger: Ledger, answers: Mapping[str, Answer], clock: Clock) -> None:
     for token_hash, answer in answers.items():
-        if record_answer(ledger, token_hash, answer, clock.now()) is None:
+        now, agent_id = clock.now(), "" if ledger.state.run is None else ledger.state.run.agent_id
+        if record_answer(ledger, token_hash, answer, now, agent_id=agent_id) is None:
             raise UnknownToken
 
 

@@ -10,11 +10,14 @@ from typing import Any, Literal
 from understudy._base.json_values import checked_json, checked_text, digest
 from understudy.errors import Expired
 from understudy.run.ledger import Ledger, ledger_tree, open_calls
+from understudy.state.agent_state import AgentState
 from understudy.state.records import (
     ChildRecord,
+    Imported,
     PointAnswered,
     Record,
     Settled,
+    Snapshot,
     TokenMade,
 )
 from understudy.state.run_state import Call, Point
@@ -59,7 +62,9 @@ def rejected(reason: object) -> Answer:
     return Answer(how="rejected", reason=checked_text(reason, what="reject(...): `reason`"))
 
 
-def record_answer(ledger: Ledger, token_hash: str, answer: Answer, now: datetime) -> bool | None:
+def record_answer(
+    ledger: Ledger, token_hash: str, answer: Answer, now: datetime, *, agent_id: str
+) -> bool | None:
     """Record an answer for the wait that has this token, in whichever agent of the tree it is.
 
     It may come before the tool waits for it. Where the call is in doubt instead, it settles that.
@@ -86,7 +91,7 @@ def record_answer(ledger: Ledger, token_hash: str, answer: Answer, now: datetime
         return answer.same_as(point)
     is_late = point.since is not None and point.due is not None and point.due <= now
     if point.answer is not None or is_late or call.result is not None:
-        raise Expired(agent_id=ledger_agent(ledger), name=point.name)
+        raise Expired(agent_id=agent_id, name=point.name)
     place.record(
         PointAnswered(
             call_key=call.key,
@@ -101,13 +106,6 @@ def record_answer(ledger: Ledger, token_hash: str, answer: Answer, now: datetime
     return True
 
 
-def ledger_agent(ledger: Ledger) -> str:
-    """The id of the agent whose open run this ledger holds."""
-    run = ledger.state.run
-    assert run is not None, "only called where a run is open"
-    return run.agent_id
-
-
 def _find(ledger: Ledger, token_hash: str) -> tuple[Ledger, Call, Point] | None:
     for place, call in open_calls(ledger):
         for point in call.points.values():
@@ -116,11 +114,20 @@ def _find(ledger: Ledger, token_hash: str) -> tuple[Ledger, Call, Point] | None:
     return None
 
 
-def made_token(records: Iterable[Record], token_hash: str) -> TokenMade | None:
-    """The record with which this token was made, of an agent or of one that it ran."""
+def name_of_token(records: Iterable[Record], token_hash: str) -> str | None:
+    """The name of the wait that this token was made for, by an agent or by one that it ran.
+
+    None where it was made by none, before an import, or where that is compacted away.
+    """
+    name = None
     for record in records:
         while isinstance(record, ChildRecord):
             record = record.record
         if isinstance(record, TokenMade) and record.token_hash == token_hash:
-            return record
-    return None
+            name = record.name
+        elif isinstance(record, Snapshot):
+            found = _find(Ledger(AgentState.from_dict(record.state)), token_hash)
+            name = None if found is None else found[2].name
+        elif isinstance(record, Imported):
+            name = None  # tokens hold only where they were made
+    return name
