@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
@@ -201,7 +201,13 @@ class ToolContext(Generic[DepsT_co]):
         """
         return self._on_loop("wait_for").wait_for(name, _expiry(timeout))
 
-    def once(self, name: str, function: Callable[[], Awaitable[T] | T]) -> Coroutine[Any, Any, T]:
+    @overload
+    def once(
+        self, name: str, function: Callable[[], Coroutine[Any, Any, T]]
+    ) -> Coroutine[Any, Any, T]: ...
+    @overload
+    def once(self, name: str, function: Callable[[], T]) -> Coroutine[Any, Any, T]: ...
+    def once(self, name: str, function: Callable[[], Any]) -> Coroutine[Any, Any, Any]:
         """Call `function` once in this call, and return its stored value in each run of the tool.
 
         A crash in its middle leaves the call in doubt, unless the tool is idempotent. If it raises,
