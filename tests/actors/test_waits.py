@@ -300,6 +300,10 @@ async def test_the_first_answer_stands(bank: Bank) -> None:
         assert await soon(other) is False
         assert await soon(rejection) is False
         assert texts(await soon(outcome)) == ["paid by ann"]
+        assert await soon(runtime.resolve(token, "ann")) is True
+        assert await soon(runtime.resolve(token, "ben")) is False
+        completed(await soon(runtime.get("a").run("Something else.")))
+        assert await soon(runtime.resolve(token, "ann")) is True
 
 
 async def test_each_token_of_a_wait_counts(bank: Bank, tmp_path: Path) -> None:
@@ -512,8 +516,10 @@ async def test_a_message_withdraws_requests_and_ends_no_wait(
         await until_status(ref, Status.WAITING)
         assert await runtime.pending() == []
         assert [wait.name for wait in await runtime.waiting()] == ["paid"]
+        outcome = ref.outcome()
         assert await soon(runtime.resolve(bank.tokens[-1], "ann"))
-        ended = completed(await ended_of(ref))
+        ended = await soon(outcome)
+    assert ended is not None
     assert ended.run_id == asked.run_id
     denied = results(ended.state)[1]
     assert (denied.outcome, "moved on" in str(denied.content)) == ("denied", True)

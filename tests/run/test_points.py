@@ -595,7 +595,7 @@ async def test_an_async_tool_awaits_and_a_plain_one_does_not() -> None:
     def wrong(ctx: ToolContext) -> None:
         async def work() -> None: ...
 
-        ctx.sync.once("a", work)
+        _ = ctx.sync.once("a", work)
 
     ended = completed(await agent_of(plain, inline, wrong).execute("Go."))
     first, second, third = map(str, texts(ended))

@@ -40,7 +40,7 @@ from understudy.journal import IndexStatus, Store, index_status_of
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.monitor import Lifetime
 from understudy.loop_actors.supervisor import SupervisorTree
-from understudy.run.answers import Answer, name_of_token
+from understudy.run.answers import Answer, MadeToken, token_in
 from understudy.run.tokens import agent_of, hash_of
 from understudy.state.waits import Wait, waits_of
 
@@ -236,22 +236,26 @@ class AgentHost:
             known = await future
         except UnknownAgent:
             raise UnknownToken from None
-        if known is None:  # its call is over, and the state has nothing of it any more
-            raise Expired(agent_id=agent_id, name=await self._made_token(agent_id, token_hash))
-        return known
+        if known is not None:
+            return known
+        # Its turn is over, and the state has nothing of it any more.
+        made = await self._made_token(agent_id, token_hash)
+        if made.answered is None or made.answered.how == "expired":
+            raise Expired(agent_id=agent_id, name=made.name)
+        return answer.same_as(made.answered)
 
-    async def _made_token(self, agent_id: str, token_hash: str) -> str:
-        """The name of the wait for which the agent has made this token.
+    async def _made_token(self, agent_id: str, token_hash: str) -> MadeToken:
+        """What the agent's records tell of this token.
 
         Raises:
-            UnknownToken: if it has made none.
+            UnknownToken: if it has not made it.
 
         """
         loaded = await self.services.store.load(agent_id)
-        name = name_of_token(loaded.records if loaded is not None else (), token_hash)
-        if name is None:
+        made = token_in(loaded.records if loaded is not None else (), token_hash)
+        if made is None:
             raise UnknownToken
-        return name
+        return made
 
     def tree(self) -> SupervisorTree:
         """As `Runtime.tree`."""

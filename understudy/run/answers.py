@@ -20,7 +20,7 @@ from understudy.state.records import (
     Snapshot,
     TokenMade,
 )
-from understudy.state.run_state import Call, Point
+from understudy.state.run_state import Call, Point, PointAnswer
 
 LATE_ANSWER = "late answer"
 """How a doubt is settled by an answer to a wait of its call."""
@@ -34,10 +34,9 @@ class Answer:
     value: Any = None
     reason: str | None = None
 
-    def same_as(self, point: Point) -> bool:
-        """Whether the point has this answer already."""
-        known = point.answer
-        return known is not None and digest([self.how, self.value, self.reason]) == digest(
+    def same_as(self, known: PointAnswer | PointAnswered) -> bool:
+        """Whether a wait ended by this answer."""
+        return digest([self.how, self.value, self.reason]) == digest(
             [known.how, known.value, known.reason]
         )
 
@@ -88,7 +87,7 @@ def record_answer(
         return None
     place, call, point = found
     if point.answer is not None and point.answer.how != "expired":
-        return answer.same_as(point)
+        return answer.same_as(point.answer)
     is_late = point.since is not None and point.due is not None and point.due <= now
     if point.answer is not None or is_late or call.result is not None:
         raise Expired(agent_id=agent_id, name=point.name)
@@ -114,20 +113,38 @@ def _find(ledger: Ledger, token_hash: str) -> tuple[Ledger, Call, Point] | None:
     return None
 
 
-def name_of_token(records: Iterable[Record], token_hash: str) -> str | None:
-    """The name of the wait that this token was made for, by an agent or by one that it ran.
+@dataclass(frozen=True, slots=True)
+class MadeToken:
+    """A token that an agent has made, as its records tell."""
 
-    None where it was made by none, before an import, or where that is compacted away.
+    name: str
+    """Of the wait."""
+    answered: PointAnswer | PointAnswered | None
+    """How the wait ended, if it did."""
+
+
+def token_in(records: Iterable[Record], token_hash: str) -> MadeToken | None:
+    """What the records of an agent, and of those that it ran, tell of this token.
+
+    None where none has made it, where that was before an import, or where it is compacted away.
     """
-    name = None
+    made: tuple[str, str] | None = None
+    answered: PointAnswer | PointAnswered | None = None
     for record in records:
         while isinstance(record, ChildRecord):
             record = record.record
-        if isinstance(record, TokenMade) and record.token_hash == token_hash:
-            name = record.name
-        elif isinstance(record, Snapshot):
-            found = _find(Ledger(AgentState.from_dict(record.state)), token_hash)
-            name = None if found is None else found[2].name
-        elif isinstance(record, Imported):
-            name = None  # tokens hold only where they were made
-    return name
+        match record:
+            case TokenMade() if record.token_hash == token_hash:
+                made = record.call_key, record.name
+            case PointAnswered() if (record.call_key, record.name) == made:
+                answered = record
+            case Snapshot():
+                made = answered = None
+                found = _find(Ledger(AgentState.from_dict(record.state)), token_hash)
+                if found is not None:
+                    made, answered = (found[1].key, found[2].name), found[2].answer
+            case Imported():
+                made = answered = None  # tokens hold only where they were made
+            case _:
+                pass
+    return None if made is None else MadeToken(made[1], answered)
