@@ -14,6 +14,7 @@ from understudy.actors.activation import Activation, RunAbandoned, activate
 from understudy.actors.agent_slot import AgentSlot
 from understudy.actors.messages import (
     AgentMessage,
+    AnswerWait,
     Cancel,
     CheckDue,
     Compact,
@@ -292,6 +293,8 @@ class AgentActor(LoopActor):
             case CheckDue(future=future):
                 driver.check_due()
                 answer_when_durable(slot, future, None)
+            case AnswerWait():
+                driver.answer_wait(message)
             case Passivate(future=future):
                 self._activation.passivate_futures += (future,)
                 self._passivate_if_requested()

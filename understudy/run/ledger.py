@@ -20,6 +20,7 @@ from understudy.journal.contracts import Journal
 from understudy.state.agent_state import AgentState
 from understudy.state.fold import apply
 from understudy.state.records import ChildRecord, Record, Snapshot, stamp
+from understudy.state.run_state import Call
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -368,3 +369,12 @@ def ledger_tree(ledger: Ledger) -> Iterator[Ledger]:
     for key, child in ledger.state.children.items():
         if child.run is not None:
             yield from ledger_tree(ChildLedger(ledger, key, child.run.agent))
+
+
+def open_calls(ledger: Ledger) -> Iterator[tuple[Ledger, Call]]:
+    """The calls of the open turns of the whole tree, each with the ledger of its agent."""
+    for place in list(ledger_tree(ledger)):
+        run = place.state.run
+        if run is not None and not run.over and run.turn is not None:
+            for call in run.turn.calls.values():
+                yield place, call
