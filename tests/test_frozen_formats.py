@@ -171,7 +171,7 @@ async def test_a_store_finds_out_when_its_agents_are_due(generation: str, place:
     store = DatabaseStore(place(generation).backend)
     await store.open(lambda: None)
     try:
-        await store.index_dues()
+        await store.index_agents()
         found = {agent.agent_id: agent.due async for agent in store.due(FAR)}
     finally:
         await store.close()

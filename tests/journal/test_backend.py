@@ -30,7 +30,7 @@ from understudy.journal.codec import EncodedRecord, decode
 from understudy.journal.contracts import (
     Backend,
     Batch,
-    DueIndex,
+    StatusIndex,
     IndexStatus,
     Owned,
     StoredAgent,
@@ -921,8 +921,8 @@ def seconds(number: float) -> datetime:
     return NOON + timedelta(seconds=number)
 
 
-def index_of(backend: Backend) -> DueIndex:
-    assert isinstance(backend, DueIndex)
+def index_of(backend: Backend) -> StatusIndex:
+    assert isinstance(backend, StatusIndex)
     return backend
 
 
