@@ -134,9 +134,9 @@ def checked_name(what: str, given: object) -> str | None:
         UsageError: if it is none.
 
     """
-    if given is None or (isinstance(given, str) and given.isprintable()):
+    if given is None or (isinstance(given, str) and _is_comparable(given)):
         return given
-    raise UsageError(f"{what} must be text, got {shown(given)}")
+    raise UsageError(f"{what} must be text without NUL, got {shown(given)}")
 
 
 class Cursors:

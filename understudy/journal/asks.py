@@ -6,15 +6,14 @@ where they differ. So a list of what is asked loads no agent.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, NamedTuple
 
 from understudy.errors import StoreDamaged
 from understudy.interrupts import Request
-from understudy.journal.codec import EncodedRecord, decode, encode
+from understudy.journal.codec import EncodedRecord, decode, encode_again
 from understudy.state.agent_state import AgentState
 from understudy.state.dues import notices_of
 from understudy.state.records import Requested
@@ -36,8 +35,11 @@ class Ask:
     expires_at: datetime | None = None
     told: Notices = NO_NOTICES
     """How many were told of it so far."""
-    encode: Callable[[], EncodedRecord]
-    """The record that asks it, as a store keeps it."""
+    request: Request
+
+    def encode(self) -> EncodedRecord:
+        """The record that asks it, as a store keeps it."""
+        return encode_again(Requested(request=self.request))
 
 
 def open_asks(state: AgentState) -> tuple[Ask, ...]:
@@ -53,8 +55,7 @@ def _ask(request: Request, told: Notices) -> Ask:
         asked_at=request.created_at,
         expires_at=request.expires_at,
         told=told,
-        # It was accepted as a part of some record, so it is not too large.
-        encode=lambda: encode(Requested(request=request), max_bytes=sys.maxsize),
+        request=request,
     )
 
 
@@ -71,7 +72,8 @@ class StoredAsk:
     asked_at: datetime
     expires_at: datetime | None
     told: Notices
-    record: EncodedRecord
+    asked: EncodedRecord | Request
+    """The request, or the record that makes it."""
 
     def request(self) -> Request:
         """The request to a person.
@@ -81,7 +83,9 @@ class StoredAsk:
             StoreDamaged: if it cannot be read.
 
         """
-        found = decode(self.record)
+        if isinstance(self.asked, Request):
+            return self.asked
+        found = decode(self.asked)
         if not isinstance(found, Requested):
             raise StoreDamaged(
                 what=f"what agent {self.agent_id!r} asks", cause=f"it is a {found.kind!r}"

@@ -122,5 +122,5 @@ def stored_ask(row: tuple[Any, ...]) -> StoredAsk:
         asked_at=asked_at,
         expires_at=expires_at,
         told=Notices(reminders=reminders, escalations=escalations),
-        record=EncodedRecord("requested", version, payload),
+        asked=EncodedRecord("requested", version, payload),
     )

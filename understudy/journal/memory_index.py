@@ -77,7 +77,7 @@ class MemoryIndex:
                 asked_at=ask.asked_at,
                 expires_at=ask.expires_at,
                 told=ask.told,
-                record=known.record if known is not None else ask.encode(),
+                asked=ask.request,
             )
             self._by_no[row.no] = row
             if known is None:
