@@ -182,7 +182,7 @@ def stored_in(place: Place, generation: str) -> list[Any]:
 
 @every_generation
 async def test_a_store_finds_out_what_its_agents_wait_for(generation: str, place: Made) -> None:
-    """J22."""
+    """J30."""
     store = DatabaseStore(place(generation).backend)
     await store.open(lambda: None)
     try:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Generic, TypeVar
 
 from understudy.journal.asks import Ask, StoredAsk, changes
 from understudy.journal.contracts import StoredAgent, time_number
@@ -19,18 +20,41 @@ from understudy.journal.lists import (
     ids_from,
 )
 
+K = TypeVar("K", str, AskKey)
+
+
+class _Keys(Generic[K]):
+    """Keys in order. Many that come at once are sorted once, when they are looked at."""
+
+    def __init__(self) -> None:
+        self._keys: list[K] = []
+        self._is_sorted = True
+
+    def add(self, key: K) -> None:
+        self._is_sorted &= not self._keys or key > self._keys[-1]
+        self._keys.append(key)
+
+    def remove(self, key: K) -> None:
+        keys = self.sorted()
+        del keys[bisect_left(keys, key)]
+
+    def sorted(self) -> list[K]:
+        if not self._is_sorted:
+            self._keys.sort()
+            self._is_sorted = True
+        return self._keys
+
 
 class MemoryIndex:
     """The rows that a database keeps for its lists, as plain objects. Not thread-safe."""
 
     def __init__(self) -> None:
         self._agents: dict[str, StoredAgent] = {}
-        self._ids: list[str] = []
-        """In order. To put one between 100,000 others takes some 20 µs."""
+        self._ids: _Keys[str] = _Keys()
         self._asks: dict[str, dict[str, StoredAsk]] = {}
         """By the id of the agent, and that of the ask. An agent that asks nothing is not in it."""
         self._by_no: dict[int, StoredAsk] = {}
-        self._orders: dict[AskOrder, list[AskKey]] = {"oldest": [], "expiring": []}
+        self._orders: dict[AskOrder, _Keys[AskKey]] = {"oldest": _Keys(), "expiring": _Keys()}
         self._count: Counter[str] = Counter()
         self._numbers = itertools.count(1)
 
@@ -42,7 +66,7 @@ class MemoryIndex:
         """Set the row of an agent, and what it asks."""
         before = self._agents.get(agent.agent_id)
         if before is None:
-            insort(self._ids, agent.agent_id)
+            self._ids.add(agent.agent_id)
         else:
             self._count[before.agent_status] -= 1
         self._count[agent.agent_status] += 1
@@ -55,7 +79,7 @@ class MemoryIndex:
         agent = self._agents.pop(agent_id, None)
         if agent is not None:
             self._count[agent.agent_status] -= 1
-            del self._ids[bisect_left(self._ids, agent_id)]
+            self._ids.remove(agent_id)
             self._put_asks(agent, ())
 
     def _put_asks(self, agent: StoredAgent, asks: Sequence[Ask]) -> None:
@@ -66,7 +90,7 @@ class MemoryIndex:
             row = rows.pop(id)
             del self._by_no[row.no]
             for order, keys in self._orders.items():
-                del keys[bisect_left(keys, _key(row, order))]
+                keys.remove(_key(row, order))
         for ask in (*changed.new, *changed.told):
             known = rows.get(ask.id)
             row = rows[ask.id] = StoredAsk(
@@ -82,7 +106,7 @@ class MemoryIndex:
             self._by_no[row.no] = row
             if known is None:
                 for order, keys in self._orders.items():
-                    insort(keys, _key(row, order))
+                    keys.add(_key(row, order))
         if not rows:
             del self._asks[agent.agent_id]
 
@@ -104,19 +128,19 @@ class MemoryIndex:
         return [self._agents[agent_id] for _, agent_id in wanted]
 
     def _by_id(self, query: AgentQuery, after: AgentKey | None) -> Iterator[StoredAgent]:
-        ids = ids_from(query.prefix)
-        start = bisect_left(self._ids, ids.first)
+        ids, range_ = self._ids.sorted(), ids_from(query.prefix)
+        start = bisect_left(ids, range_.first)
         if after is not None:
-            start = max(start, bisect_right(self._ids, after[1]))
-        end = len(self._ids) if ids.end is None else bisect_left(self._ids, ids.end)
+            start = max(start, bisect_right(ids, after[1]))
+        end = len(ids) if range_.end is None else bisect_left(ids, range_.end)
         for place in range(start, end):
-            agent = self._agents[self._ids[place]]
+            agent = self._agents[ids[place]]
             if query.status in (None, agent.agent_status) and query.agent in (None, agent.agent):
                 yield agent
 
     def list_asks(self, query: AskQuery, after: AskKey | None, limit: int) -> list[StoredAsk]:
         """As `ListIndex.list_asks`."""
-        keys = self._orders[query.order]
+        keys = self._orders[query.order].sorted()
         start = 0 if after is None else bisect_right(keys, after)
         found = (self._by_no[keys[place][1]] for place in range(start, len(keys)))
         wanted = (
