@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from understudy._base.json_values import text_of
 from understudy.actors.activation import folded
 from understudy.actors.agent_events import AgentEvent, Status, agent_events_of
 from understudy.errors import SchemaVersionError, StoreDamaged, UnknownAgent
@@ -149,7 +150,7 @@ async def _waiting_states(
     """The states of the agents whose run waits for anything, by the store's index."""
     async for stored in store.agents({IndexStatus.WAITS}):
         if stored.damage is not None:
-            logger.error("agent %r is left out: %s", stored.agent_id, stored.damage)
+            logger.error("agent %r is left out: %s", stored.agent_id, text_of(stored.damage))
             continue
         if stored.agent_id in but:
             continue
@@ -157,7 +158,7 @@ async def _waiting_states(
             loaded = await store.load(stored.agent_id)
             state = folded(loaded) if loaded is not None else None
         except (SchemaVersionError, StoreDamaged) as error:
-            logger.error("agent %r is left out: %s", stored.agent_id, error)
+            logger.error("agent %r is left out: %s", stored.agent_id, text_of(error))
             continue
         if state is not None:
             yield stored.agent_id, state
