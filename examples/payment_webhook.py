@@ -72,13 +72,14 @@ def make_agent() -> Agent:
 
 async def post(app: WaitRoute, path: str, value: Any) -> int:
     """What the provider's web client does: a POST to the callback URL; the status of the answer."""
-    statuses = []
+    statuses: list[int] = []
 
     async def receive() -> dict[str, Any]:
         return {"type": "http.request", "body": json.dumps(value).encode()}
 
     async def send(message: Any) -> None:
-        statuses.append(message.get("status"))
+        if "status" in message:
+            statuses.append(message["status"])
 
     headers = [(b"content-type", b"application/json")]
     scope = {"type": "http", "method": "POST", "path": path, "headers": headers}
