@@ -15,6 +15,8 @@ from understudy.actors.agent_slot import AgentSlot
 from understudy.actors.messages import (
     AgentMessage,
     Cancel,
+    CancelMessage,
+    ChangePlans,
     CheckDue,
     Compact,
     Delete,
@@ -219,6 +221,10 @@ class AgentActor(LoopActor):
                 driver.request(message)
             case Send():
                 driver.send(message)
+            case CancelMessage(message_id=message_id, future=future):
+                answer_when_durable(slot, future, driver.cancel_message(message_id))
+            case ChangePlans(change=change, future=future):
+                answer_when_durable(slot, future, driver.change_plans(change))
             case Resume():
                 driver.resume(message)
             case WaitOutcome(future=future):
@@ -226,8 +232,8 @@ class AgentActor(LoopActor):
             case Cancel():
                 driver.cancel(message)
             case Pause(reason=reason, future=future):
-                self._activation.pause_reason = reason
-                future.set(None)
+                driver.request_pause(reason)
+                answer_when_durable(slot, future, None)
             case Unpause(future=future):
                 driver.unpause()
                 answer_when_durable(slot, future, None)

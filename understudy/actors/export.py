@@ -72,11 +72,16 @@ async def import_(store: Store, data: Mapping[str, Any], agent_id: str | None, c
 
 
 async def mark_restored(store: Store, clock: Clock) -> None:
-    """Mark the open agents of a store that is an older copy: they may have continued since."""
+    """Mark agents of a store that is an older copy, which may have continued since.
+
+    Those that are open, and those that are due: their schedules are paused.
+    """
     if not getattr(store, "restored", False):
         return
     open_ones = {IndexStatus.OPEN, IndexStatus.SUSPECT, IndexStatus.WAITS, IndexStatus.QUARANTINED}
-    async for stored in store.agents(open_ones):
+    async for stored in store.agents():
+        if stored.index_status not in open_ones and stored.due is None and stored.damage is None:
+            continue
         if stored.damage is not None:
             _log_unreadable(stored.agent_id, stored.damage)
             continue

@@ -13,6 +13,7 @@ from datetime import datetime
 from understudy._base.request_timing import EXPIRY
 from understudy.interrupts import Decision, Request
 from understudy.run.ledger import Ledger, ledger_tree
+from understudy.state.dues import due_of_run
 from understudy.state.records import CancelRequested, Decided, Escalated, Record, Reminded
 from understudy.state.run_state import NO_NOTICES, Notices
 from understudy.stopping import StopSignal
@@ -21,16 +22,19 @@ from understudy.stopping import StopSignal
 def record_dues(ledger: Ledger, now: datetime) -> bool:
     """Record what is due now, in the agent of this ledger and in those that it runs.
 
-    A request that has expired is rejected; or the whole run is cancelled, if the request says so.
-    Any other request gets its reminders and escalations.
+    A run that is to end by now is cancelled. A request that has expired is rejected; or the whole
+    run is cancelled, if the request says so. Any other request gets its reminders and escalations.
 
     Returns:
-        Whether a request has expired, so that the run has something to do.
+        Whether the run is to end or a request has expired, so that the run has something to do.
 
     """
-    due = ledger.state.next_due
-    if due is None or due > now:
+    due, run = due_of_run(ledger.state), ledger.state.run
+    if run is None or due is None or due > now:
         return False
+    if run.ends_at is not None and run.ends_at <= now:
+        ledger.record(CancelRequested(signal=end_reached(run.ends_at).to_dict()))
+        return True
     waiting = list(_pending(ledger))
     expired = [
         (place, request)
@@ -71,6 +75,12 @@ def _told(request: Request, notices: Notices, now: datetime) -> Iterator[Record]
             yield Escalated(
                 request_id=request.id, number=number, audience=escalation.audience, at=now
             )
+
+
+def end_reached(ends_at: datetime) -> StopSignal:
+    """The signal that stops a run at the end that its caller gave it."""
+    at = ends_at.isoformat()
+    return StopSignal.time_limit(f"it was to end at {at}", source="ends_at", ends_at=at)
 
 
 def _expiry_signal(request: Request) -> StopSignal:

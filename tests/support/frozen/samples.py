@@ -50,8 +50,9 @@ from understudy.middleware import Haltable, Limits, Middleware
 from understudy.models.messages import Messages
 from understudy.modes import Loop, Mode, Parallel, Sequential
 from understudy.state import records as r
-from understudy.state.agent_state import AgentState, QueuedMessage
+from understudy.state.agent_state import AgentState
 from understudy.state.fold import replay
+from understudy.state.plans import Occurrence, Plans, QueuedMessage, Schedule
 from understudy.state.run_state import Call, Notices, RunState, Turn
 from understudy.state.workflow_progress import AgentResult, Progress, Shared
 from understudy.stopping import StopReason, StopSignal, StopSignals
