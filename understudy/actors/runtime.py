@@ -401,7 +401,10 @@ class Runtime:
 
         async def imported() -> AgentRef:
             services = self._agent_host.services
-            return self.get(await import_(services.store, data, id, services.clock))
+            imported_id, due = await import_(services.store, data, id, services.clock)
+            if self._agent_host.directory.knows(str(data["agent"])):
+                services.tell_due(imported_id, due)
+            return self.get(imported_id)
 
         return self._call(imported)
 
