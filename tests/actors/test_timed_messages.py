@@ -287,7 +287,6 @@ async def test_a_quarantined_agent_gets_its_messages_when_it_is_released(
     loaded = await store.load("a")
     assert loaded is not None
 
-
     left = await left_after(
         [*loaded.records, *(Attempt(number=n) for n in (2, 3, 4)), Quarantined(cause="killed")]
     )

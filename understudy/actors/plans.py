@@ -67,7 +67,7 @@ class Plans:
         messages = [m for m in plans.timed.values() if m.due is not None and m.due <= now]
         messages.sort(key=lambda queued: queued.due or now)
         for message in messages:
-            self._ledger.record(MessageDue(message_id=message.message_id))
+            self._ledger.record(MessageDue(message_id=message.message_id, at=now))
         for schedule in plans.schedules.values():
             if not schedule.paused and schedule.next_due is not None and schedule.next_due <= now:
                 self._record_occurrences(schedule, schedule.next_due, now)
@@ -141,10 +141,10 @@ class Plans:
 
     def remove(self, schedule_id: str) -> None:
         """Record that a schedule is removed, and what waits of it."""
-        self._ledger.record(ScheduleRemoved(schedule_id=self.get(schedule_id).id))
+        self._ledger.record(ScheduleRemoved(schedule_id=self.get(schedule_id).id, at=self.now()))
 
     def _record(self, schedule: Schedule) -> Schedule:
-        record = ScheduleSet(schedule=schedule)
+        record = ScheduleSet(schedule=schedule, at=self.now())
         self._ledger.check(record, spare=RECORD_BYTES)  # its runs must be able to begin
         self._ledger.record(record)
         return schedule
@@ -165,7 +165,7 @@ class Plans:
             missed = Occurrence(schedule_id=schedule.id, due=missed_until, skipped="missed")
             then = times[0] if times else following[-1]
             since = first if first < missed_until else None
-            self._ledger.record(Occurred(occurrence=missed, since=since, next_due=then))
+            self._ledger.record(Occurred(occurrence=missed, since=since, next_due=then, at=now))
         for due, then in zip(times, following, strict=False):
             self._occur(Occurrence(schedule_id=schedule.id, due=due), then)
 
@@ -174,7 +174,7 @@ class Plans:
         occurrence = replace(occurrence, skipped=skipped)
         message_id = self._new_id() if skipped is None else ""
         self._ledger.record(
-            Occurred(occurrence=occurrence, message_id=message_id, next_due=next_due)
+            Occurred(occurrence=occurrence, message_id=message_id, next_due=next_due, at=self.now())
         )
         return occurrence
 

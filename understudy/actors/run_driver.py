@@ -222,7 +222,8 @@ class RunDriver:
         state = self._activation.state
         if message_id not in state.message_ids or state.message_ids[message_id] is not None:
             return False
-        self._activation.ledger.record(MessageCancelled(message_id=message_id))
+        now = self._slot.services.clock.now()
+        self._activation.ledger.record(MessageCancelled(message_id=message_id, at=now))
         return True
 
     def change_plans(self, change: Callable[[Plans], Any]) -> Any:
@@ -287,7 +288,7 @@ class RunDriver:
         """Record that the run is to be paused after its next model reply; None: that it is not."""
         ledger = self._activation.ledger
         if requested_pause(ledger.state) != reason:
-            ledger.record(PauseRequested(reason=reason))
+            ledger.record(PauseRequested(reason=reason, at=self._slot.services.clock.now()))
 
     def unpause(self) -> None:
         """Continue a paused run."""

@@ -207,48 +207,53 @@ class MessageQueued(Timed):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MessageDue(Timed):
+class MessageDue:
     """The time of a message has come: it is queued from now on."""
 
     message_id: str
+    at: datetime
     kind: Literal["message_due"] = "message_due"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MessageCancelled(Timed):
+class MessageCancelled:
     """A message that no run has taken yet is cancelled. Its id is free again."""
 
     message_id: str
+    at: datetime
     kind: Literal["message_cancelled"] = "message_cancelled"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PauseRequested(Timed):
+class PauseRequested:
     """The run, or else the next one, is to be paused after its next model reply."""
 
     reason: str | None
     """None: it is not to be paused any more."""
+    at: datetime
     kind: Literal["pause_requested"] = "pause_requested"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScheduleSet(Timed):
+class ScheduleSet:
     """A schedule of the agent, in place of the one of the same id."""
 
     schedule: Schedule
+    at: datetime
     kind: Literal["schedule_set"] = "schedule_set"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScheduleRemoved(Timed):
+class ScheduleRemoved:
     """A schedule is removed, with its occurrences that wait for their runs."""
 
     schedule_id: str
+    at: datetime
     kind: Literal["schedule_removed"] = "schedule_removed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Occurred(Timed):
+class Occurred:
     """A time of a schedule has come: it waits for its run, or is skipped."""
 
     occurrence: Occurrence
@@ -258,6 +263,7 @@ class Occurred(Timed):
     """Of occurrences that were missed together, which are one record: the first one."""
     next_due: datetime | None = None
     """The next occurrence that is not recorded yet. Not used of one that was triggered."""
+    at: datetime
     kind: Literal["occurred"] = "occurred"
 
 
