@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -134,7 +134,7 @@ def test_the_times_do_not_depend_on_when_one_asks(
     found = times(line, zone, after, 12)
     assert found == sorted(set(found))
     assert found[0] > after
-    for earlier, following in islice(zip(found, found[1:], strict=False), 4):
+    for earlier, following in islice(pairwise(found), 4):
         between = earlier + (following - earlier) * share
         assert next_time(line, zone, between) == following
     assert times_until(line, zone, found[0], found[-1], most=100) == found
