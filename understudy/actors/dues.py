@@ -17,6 +17,7 @@ from typing import Any
 
 from understudy._base.clock import TimerClock, jittered
 from understudy._base.event_loops import call_on
+from understudy._base.json_values import text_of
 from understudy.actors.activation import Activation
 from understudy.actors.agent_directory import Directory
 from understudy.actors.agent_slot import AgentSlot
@@ -75,6 +76,8 @@ class DueClock:
         self._on_done: list[Callable[[], None]] = []
         self._is_open = False
         self._clock_fails = False
+        self.indexed: asyncio.Event = asyncio.Event()
+        """Set once the store's index says everything of agents of an older version, too."""
 
     # -------------------------------------------------------------------- life cycle
 
@@ -84,6 +87,8 @@ class DueClock:
         self._is_open = True
         if isinstance(store, DueStore):
             self._start_task(self._index(store))
+        else:
+            self.indexed.set()
         self._arm()
 
     def close(self) -> None:
@@ -112,7 +117,7 @@ class DueClock:
                     break
             self._read_until = until
         except Exception as error:
-            logger.error("which agents are due cannot be read: %s", error)
+            logger.error("which agents are due cannot be read: %s", text_of(error))
             return  # the sweep reads it again
         if until is not _NEVER:
             is_active = self._directory.is_active
@@ -132,13 +137,26 @@ class DueClock:
         )
 
     async def _index(self, store: DueStore) -> None:
-        """Find out when agents are due that an older version of this library has written."""
+        """Index the agents that an older version of this library has written."""
         try:
-            await store.index_dues()
-        except Exception as error:
-            logger.error("when agents of an older version are due is not known: %s", error)
-            return
+            await self._index_agents(store)
+        finally:
+            self.indexed.set()
         await self.refresh()
+
+    async def index_others(self) -> None:
+        """Index what hosts of an older version have written, where hosts share the store."""
+        store = self._services.store
+        if getattr(store, "time_offset", None) is not None and isinstance(store, DueStore):
+            await self._index_agents(store)
+
+    async def _index_agents(self, store: DueStore) -> None:
+        try:
+            await store.index_agents()
+        except Exception as error:
+            logger.error(
+                "what agents of an older version wait for is not known: %s", text_of(error)
+            )
 
     # ------------------------------------------------------------------ what is known
 
@@ -316,7 +334,7 @@ class DueClock:
         """Later, and later each time. Only the first failure in a row is logged."""
         tries = self._tries[agent_id] = self._tries.get(agent_id, 0) + 1
         if tries == 1:
-            logger.error("agent %r is due, and could not be told: %s", agent_id, error)
+            logger.error("agent %r is due, and could not be told: %s", agent_id, text_of(error))
         seconds = jittered(min(2.0**tries, LONGEST_BACKOFF))
         self._services.loop.call_later(seconds, self._note_again, agent_id)
 

@@ -14,6 +14,7 @@ from understudy.agent.agent import Agent
 from understudy.agent.runner import Decisions, RunOptions
 from understudy.loop_actors.future import Future
 from understudy.outcomes import Outcome
+from understudy.run.answers import Answer
 from understudy.run.until_tool import UntilTool
 from understudy.state.records import Revoked, Settled
 from understudy.stopping import StopSignal
@@ -191,9 +192,18 @@ class RecordFact:
 
 @dataclass(frozen=True, slots=True)
 class CheckDue:
-    """Record what is due by now: of requests, of the run, of messages and of schedules."""
+    """Record what is due by now: of requests, waits and the run, of messages and schedules."""
 
     future: Future[None]
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerWait:
+    """Record an answer for the wait with this token; None where it is not known here."""
+
+    token_hash: str
+    answer: Answer
+    future: Future[bool | None]
 
 
 @dataclass(slots=True)
@@ -236,5 +246,6 @@ AgentMessage = (
     | Delete
     | RecordFact
     | CheckDue
+    | AnswerWait
     | Expecting
 )

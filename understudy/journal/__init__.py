@@ -13,6 +13,7 @@ from understudy.journal.index_status import (
     index_entry_of,
     index_status_of,
     is_busy,
+    is_waiting,
     rest_status,
 )
 from understudy.journal.memory import MemoryJournal, MemoryStore
@@ -43,6 +44,7 @@ __all__ = [
     "index_entry_of",
     "index_status_of",
     "is_busy",
+    "is_waiting",
     "replay",
     "rest_status",
     "standing_of",

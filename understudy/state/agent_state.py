@@ -31,6 +31,7 @@ from understudy.state.dues import next_due
 from understudy.state.plans import Plans, QueuedMessage
 from understudy.state.run_state import RunState
 from understudy.state.stored_names import is_needed
+from understudy.state.waits import Wait, waits_of
 
 SCHEMA_VERSION = 1
 _STORED_KEYS = ("run", "decisions", "sticky", "doubts", "queue", "message_ids", "status")
@@ -166,10 +167,15 @@ class AgentState:
     def next_due(self) -> datetime | None:
         """When the agent has something to record by itself next; None = never.
 
-        A reminder, an escalation or the expiry of a pending request; the end of a run with
-        `ends_at`; a message with a time; an occurrence of a schedule.
+        A reminder, an escalation or the expiry of a pending request; the end of a sleep, of a
+        wait, or of a run with `ends_at`; a message with a time; an occurrence of a schedule.
         """
         return next_due(self)
+
+    @property
+    def waits(self) -> tuple[Wait, ...]:
+        """The sleeps and waits of its tools, oldest first, with those of all agents it runs."""
+        return waits_of(self)
 
     @property
     def usage(self) -> RunUsage:
