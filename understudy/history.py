@@ -350,6 +350,8 @@ def _simple(record: r.Record) -> Iterator[tuple[What, dict[str, Any]]]:
         case r.PointReached():
             until = None if record.due is None else record.due.isoformat()
             point: dict[str, Any] = {"name": record.name, "what": record.what, "expires_at": until}
+            if record.reason is not None:
+                point["reason"] = record.reason
             what: What = "once_started" if record.what == "once" else "wait_started"
             yield what, {"call_key": record.call_key, "detail": point}
         case r.PointAnswered():

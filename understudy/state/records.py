@@ -506,6 +506,8 @@ class PointReached:
     """When a sleep is over, or a wait has timed out; None for never."""
     suspends: bool = True
     """The call is suspended with it. Not where something else of the call is under way."""
+    reason: str | None = None
+    """Of a call that failed and is retried: its error."""
     kind: Literal["point_reached"] = "point_reached"
 
 

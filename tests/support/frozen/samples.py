@@ -489,6 +489,8 @@ def _points(key: str) -> Iterator[r.Record]:
     yield answered("paid", "wait", "expired")
     yield reached("cool down", "sleep", due=at(98))
     yield answered("cool down", "sleep", "over")
+    yield reached("retry/1", "sleep", due=at(98), reason="ConnectionError: no answer")
+    yield answered("retry/1", "sleep", "over")
     yield r.TokenMade(call_key=key, name="sent", token_hash="d2" * 32, at=at(10))
     yield answered("sent", "wait", "rejected", reason="no stock")
     yield r.TokenMade(call_key=key, name="seen", token_hash="d3" * 32, at=at(10))
