@@ -69,6 +69,15 @@ def paid(outcome: Outcome | None) -> Completed:
     return completed(outcome)
 
 
+async def to_the_end(ref: AgentRef, clock: SimulatedClock) -> Outcome | None:
+    """The outcome of a run, whose waits are ended one by one."""
+    outcome = ref.outcome()
+    while not outcome.done():
+        await until(lambda: outcome.done() or ref.status() is Status.WAITING)
+        await soon(clock.advance(HOUR))
+    return await outcome
+
+
 async def outcome_of(ref: AgentRef) -> Outcome | None:
     return await soon(ref.outcome())
 
@@ -248,12 +257,7 @@ async def test_every_prefix_of_the_records_comes_to_the_payment() -> None:
         left, again = await left_after(loaded.records[:cut]), SimulatedClock(clock.now())
         payments = Payments(max(0, 2 - len(known)), HOURLY)
         async with Runtime([payments.agent()], store=left, clock=again) as runtime:
-            ref = runtime.get("a")
-            outcome = ref.outcome()
-            while not outcome.done():
-                await until(lambda: outcome.done() or ref.status() is Status.WAITING)
-                await soon(again.advance(HOUR))
-            paid(await outcome)
+            paid(await to_the_end(runtime.get("a"), again))
 
 
 async def test_a_policy_that_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
