@@ -29,6 +29,7 @@ __all__ = [
     "RequestMade",
     "RequestReminder",
     "RunFinished",
+    "ScheduleOccurred",
     "TextDelta",
     "ThinkingDelta",
     "ToolEmitted",
@@ -147,6 +148,20 @@ class RequestEscalated:
     audience: str
     at: datetime
     kind: Literal["request_escalated"] = "request_escalated"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleOccurred:
+    """A time of a schedule has come. It waits for its run, or is skipped."""
+
+    agent_path: tuple[str, ...]
+    schedule_id: str
+    due: datetime
+    triggered: bool
+    """A person asked for it."""
+    skipped: Literal["missed", "overlap", "full"] | None
+    """Why it gets no run; None if it does."""
+    kind: Literal["schedule_occurred"] = "schedule_occurred"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,6 +285,7 @@ Event = (
     | RequestMade
     | RequestReminder
     | RequestEscalated
+    | ScheduleOccurred
     | ToolStarted
     | ToolEmitted
     | ToolEnded
@@ -326,6 +342,14 @@ def events_of(record: r.Record, agent_path: tuple[str, ...]) -> Iterator[Event]:
                 request_id=record.request_id,
                 audience=record.audience,
                 at=record.at,
+            )
+        case r.Occurred(occurrence=occurrence):
+            yield ScheduleOccurred(
+                agent_path=agent_path,
+                schedule_id=occurrence.schedule_id,
+                due=occurrence.due,
+                triggered=occurrence.triggered,
+                skipped=occurrence.skipped,
             )
         case r.Started():
             yield ToolStarted(

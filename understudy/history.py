@@ -13,6 +13,7 @@ from understudy._base.json_values import shown
 from understudy.errors import UsageError
 from understudy.interrupts import Decision, Request
 from understudy.state import records as r
+from understudy.state.plans import Occurrence, Schedule
 
 __all__ = ["HistoryEntry", "HistoryPage", "check_page", "history_of", "page_of"]
 
@@ -24,6 +25,12 @@ What = Literal[
     "values_changed",
     "history_replaced",
     "message_queued",
+    "message_due",
+    "message_cancelled",
+    "pause_requested",
+    "schedule_set",
+    "schedule_removed",
+    "occurrence",
     "message_taken",
     "run_started",
     "attempt_started",
@@ -168,7 +175,10 @@ class _Reader:
                 self._runs[path] = record.run_id
                 self._started[path, record.run_id] = at
                 text = None if record.message is None else _text(record.message)
-                yield "run_started", {"detail": {"text": text, "agent": record.agent}}
+                detail: dict[str, Any] = {"text": text, "agent": record.agent}
+                if record.occurrence is not None:
+                    detail["occurrence"] = _occurrence(record.occurrence)
+                yield "run_started", {"detail": detail}
             case r.RunEnded(end=end):
                 run_id = self._runs.pop(path, None)
                 seconds = self._since(self._started.pop((path, run_id or ""), None), at)
@@ -228,6 +238,29 @@ def _text(message: ModelRequest) -> str:
     return "\n".join(item for some in items for item in some if isinstance(item, str))
 
 
+def _occurrence(occurrence: Occurrence) -> dict[str, Any]:
+    return {
+        "schedule_id": occurrence.schedule_id,
+        "due": occurrence.due.isoformat(),
+        "triggered": occurrence.triggered,
+        "skipped": occurrence.skipped,
+    }
+
+
+def _schedule(schedule: Schedule) -> dict[str, Any]:
+    return {
+        "schedule_id": schedule.id,
+        "name": schedule.name,
+        "cron": schedule.cron,
+        "timezone": schedule.timezone,
+        "text": _text(schedule.message),
+        "missed": schedule.missed,
+        "overlap": schedule.overlap,
+        "paused": schedule.paused,
+        "next_due": None if schedule.next_due is None else schedule.next_due.isoformat(),
+    }
+
+
 def _end(end: r.End) -> dict[str, Any]:
     return {"outcome": end.outcome, "text": end.text, "error": end.error, "signals": end.signals}
 
@@ -276,7 +309,21 @@ def _simple(record: r.Record) -> Iterator[tuple[What, dict[str, Any]]]:
             yield "history_replaced", {"detail": {"messages": len(record.messages)}}
         case r.MessageQueued():
             detail = {"message_id": record.message_id, "text": _text(record.message)}
-            yield "message_queued", {"detail": {**detail, "steer": record.steer}}
+            due = None if record.due is None else record.due.isoformat()
+            yield "message_queued", {"detail": {**detail, "steer": record.steer, "due": due}}
+        case r.MessageDue():
+            yield "message_due", {"detail": {"message_id": record.message_id}}
+        case r.MessageCancelled():
+            yield "message_cancelled", {"detail": {"message_id": record.message_id}}
+        case r.PauseRequested():
+            yield "pause_requested", {"detail": {"reason": record.reason}}
+        case r.ScheduleSet(schedule=schedule):
+            yield "schedule_set", {"detail": _schedule(schedule)}
+        case r.ScheduleRemoved():
+            yield "schedule_removed", {"detail": {"schedule_id": record.schedule_id}}
+        case r.Occurred():
+            since = None if record.since is None else record.since.isoformat()
+            yield "occurrence", {"detail": {**_occurrence(record.occurrence), "since": since}}
         case r.UserMessage():
             yield (
                 "message_taken",
@@ -301,7 +348,9 @@ def _simple(record: r.Record) -> Iterator[tuple[What, dict[str, Any]]]:
             yield "tool_suspended", {"call_key": record.call_key}
         case r.PointReached():
             until = None if record.due is None else record.due.isoformat()
-            point = {"name": record.name, "what": record.what, "expires_at": until}
+            point: dict[str, Any] = {"name": record.name, "what": record.what, "expires_at": until}
+            if record.reason is not None:
+                point["reason"] = record.reason
             yield "wait_started", {"call_key": record.call_key, "detail": point}
         case r.PointAnswered():
             over: dict[str, Any] = {"name": record.name, "what": record.what, "how": record.how}

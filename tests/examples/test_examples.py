@@ -30,6 +30,16 @@ TOLD = {
         "payment-18 was not paid within a day",
         "[200, 410]",
     ],
+    "schedules": [
+        "03-23T01:30: run",
+        "the message of the day before: 03-23T12:00",
+        "03-24T01:30: run",
+        "03-26T01:30: missed (since 03-25T01:30)",
+        "03-27T01:30: run",
+        "03-29T01:00: run",
+        "triggered: True",
+        "schedules left: []",
+    ],
     "extract_value": [
         "Invoice(number='A-17', total=49.9) after 2 model calls",
         "NotExtracted, because of UntilToolNotCalled",

@@ -44,6 +44,7 @@ from understudy import (
 from understudy.errors import RecordRefused
 from understudy.journal.codec import decode, encode
 from understudy.state import records as r
+from understudy.state.plans import Occurrence, Schedule
 from understudy.state.records import Record, Reply, record_from_dict, record_to_dict
 
 NOW = datetime(2026, 11, 21, 12, 30, 15, 123456, tzinfo=timezone.utc)
@@ -138,6 +139,17 @@ def of_kinds(value: Any) -> list[Record]:
     decided = r.Decided(request_id="q", decision=decision, at=NOW)
     result = r.Result(call_key="k", part=part, value=value, value_is="separate", state=data)
     reply = r.Reply(turn=0, response=response, broken=data)
+    schedule = Schedule(
+        id=text,
+        name=text,
+        cron=text,
+        timezone=text,
+        message=ask,
+        missed="one",
+        overlap="skip",
+        created_at=NOW,
+        next_due=NOW,
+    )
     state = AgentState()
     state.put({"x": value})
     return [
@@ -164,6 +176,12 @@ def of_kinds(value: Any) -> list[Record]:
         r.Attempt(number=1),
         r.UserMessage(message=ask, author=text),
         r.MessageQueued(message_id=text, message=ask),
+        r.MessageDue(message_id=text, at=NOW),
+        r.MessageCancelled(message_id=text, at=NOW),
+        r.PauseRequested(reason=text, at=NOW),
+        r.ScheduleSet(schedule=schedule, at=NOW),
+        r.ScheduleRemoved(schedule_id=text, at=NOW),
+        r.Occurred(occurrence=Occurrence(schedule_id=text, due=NOW), message_id=text, at=NOW),
         r.CancelRequested(signal=data),
         r.Signalled(turn=0, signal=data),
         r.Override(turn=0, source=text, prompt=text),
@@ -183,7 +201,7 @@ def of_kinds(value: Any) -> list[Record]:
         r.Started(call_key="k", tool_name="t", tool_call_id="c", attempt=1),
         result,
         r.Suspended(call_key="k"),
-        r.PointReached(call_key="k", name=text, what="wait", at=NOW, due=NOW),
+        r.PointReached(call_key="k", name=text, what="wait", at=NOW, due=NOW, reason=text),
         r.TokenMade(call_key="k", name=text, token_hash="ab", at=NOW),
         r.PointAnswered(
             call_key="k", name=text, what="wait", how="value", value=value, reason=text, at=NOW

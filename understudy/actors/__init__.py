@@ -15,6 +15,7 @@ from understudy.actors.agent_ref import AgentRef
 from understudy.actors.observer import Observer
 from understudy.actors.recovery import Recovery
 from understudy.actors.runtime import Runtime, RuntimeStatus
+from understudy.actors.schedules import Schedules
 from understudy.actors.simulated_clock import SimulatedClock
 from understudy.actors.stored_agents import AgentInfo, PendingRequest
 from understudy.actors.tree import AgentTree, NestedRun
@@ -45,6 +46,7 @@ from understudy.loop_actors.supervisor import (
     SupervisorRef,
     SupervisorTree,
 )
+from understudy.state.plans import Occurrence, Schedule
 
 __all__ = [
     "ActorDied",
@@ -73,12 +75,15 @@ __all__ = [
     "NestedRun",
     "NoSuchChild",
     "Observer",
+    "Occurrence",
     "PendingRequest",
     "Recovery",
     "Restart",
     "RestartIntensityExceeded",
     "Runtime",
     "RuntimeStatus",
+    "Schedule",
+    "Schedules",
     "SelfRunsBounded",
     "Shutdown",
     "SimulatedClock",

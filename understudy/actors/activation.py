@@ -108,7 +108,6 @@ class Activation:
         "notifying",
         "outcome_futures",
         "passivate_futures",
-        "pause_reason",
         "queued_runs",
         "result",
         "runs_by_message_id",
@@ -142,8 +141,6 @@ class Activation:
         """Settled once the agent is deleted."""
         self.notifying: tuple[tuple[asyncio.Task[None], Future[None]], ...] = ()
         """Messages that middleware is handling. The agent is not passivated before they end."""
-        self.pause_reason: str | None = None
-        """Pauses the run after its next model reply."""
         self.early_cancel: StopSignal | None = None
         """A cancel that came before the first record of the run that it is for."""
         self.lost_attempts: frozenset[int] = frozenset()

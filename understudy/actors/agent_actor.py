@@ -16,6 +16,8 @@ from understudy.actors.messages import (
     AgentMessage,
     AnswerWait,
     Cancel,
+    CancelMessage,
+    ChangePlans,
     CheckDue,
     Compact,
     Delete,
@@ -268,6 +270,10 @@ class AgentActor(LoopActor):
                 driver.request(message)
             case Send():
                 driver.send(message)
+            case CancelMessage(message_id=message_id, future=future):
+                answer_when_durable(slot, future, driver.cancel_message(message_id))
+            case ChangePlans(change=change, future=future):
+                answer_when_durable(slot, future, driver.change_plans(change))
             case Resume():
                 driver.resume(message)
             case WaitOutcome(future=future):
@@ -275,8 +281,8 @@ class AgentActor(LoopActor):
             case Cancel():
                 driver.cancel(message)
             case Pause(reason=reason, future=future):
-                self._activation.pause_reason = reason
-                future.set(None)
+                driver.request_pause(reason)
+                answer_when_durable(slot, future, None)
             case Unpause(future=future):
                 driver.unpause()
                 answer_when_durable(slot, future, None)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Generic, Literal, TypeVar, Unpack, overload
 
 import pykka
 
 from understudy._base.json_values import checked_text
+from understudy._base.points_in_time import checked_time
 from understudy._base.type_variables import OutputT_co
 from understudy.actors.agent_actor import AgentActor
 from understudy.actors.agent_events import Status, Subscription
@@ -16,6 +18,7 @@ from understudy.actors.agent_slot import AgentSlot, running_agents
 from understudy.actors.messages import (
     AgentMessage,
     Cancel,
+    CancelMessage,
     Compact,
     Expectation,
     Expecting,
@@ -33,6 +36,7 @@ from understudy.actors.messages import (
     WaitOutcome,
 )
 from understudy.agent.agent import Agent, RunLimits
+from understudy.agent.build_definition import check_ends_at
 from understudy.agent.runner import refuse_inside_run
 from understudy.agent.value_of_tool import refuse_until, value_of
 from understudy.errors import ForkedRuntime, UsageError, WouldDeadlock
@@ -106,6 +110,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         max_runs: int | None = None,
         deadline: float | None = None,
         early_stopping_prompt: str | None = None,
+        ends_at: datetime | None = None,
         message_id: str | None = None,
         if_interrupted: Literal["withdraw", "error"] = "withdraw",
     ) -> Future[OutcomeOf[OutputT_co]]:
@@ -123,6 +128,9 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
                 people.
             early_stopping_prompt: the user message that asks for the last answer at a limit; the
                 agent's own by default.
+            ends_at: the time of day, with a time zone, at which the run is stopped; also while it
+                waits for a person, and while the agent is passive. A time that has passed stops it
+                at once.
             message_id: the caller's id of this message. A message with the same id again is not
                 run again: its future resolves to the outcome of the first.
             if_interrupted: what to do while requests of an earlier run are pending: `"withdraw"`
@@ -149,6 +157,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             max_runs=max_runs,
             deadline=deadline,
             early_stopping_prompt=early_stopping_prompt,
+            ends_at=check_ends_at(ends_at),
         )
         future: Future[OutcomeOf[OutputT_co]] = self._future()
         request = RunRequest(
@@ -165,7 +174,12 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         return future
 
     def send(
-        self, input: UserInput, *, steer: bool = False, message_id: str | None = None
+        self,
+        input: UserInput,
+        *,
+        at: datetime | None = None,
+        steer: bool = False,
+        message_id: str | None = None,
     ) -> Future[str]:
         """Queue a message; the future resolves to its id once it is recorded.
 
@@ -173,15 +187,20 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         Args:
             input: the user's message.
+            at: the time at which it is queued, with a time zone; at once if that has passed. Until
+                then the agent may be passive, and `cancel_message` takes it back. When it comes
+                while an earlier run waits for a person, it waits as well: it withdraws no request.
             steer: add it to the current run, before its next model call.
             message_id: the caller's id of this message; a new one by default. A message with the
                 same id again is not queued again: its future resolves to the same id.
 
         Raises:
-            UsageError: if the message is empty, or `message_id` is not text.
+            UsageError: if the message is empty, `message_id` is not text, or `at` is no time with a
+                time zone. The future raises it where 1,000 messages wait for their times already.
 
         """
         _check_message_id(message_id)
+        due = None if at is None else checked_time(at, what="send(at=...)")
         future: Future[str] = self._future()
         self._post(
             Send(
@@ -190,8 +209,24 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
                 steer,
                 self._slot.key in running_agents.get(),
                 future,
+                due,
             )
         )
+        return future
+
+    def cancel_message(self, message_id: str) -> Future[bool]:
+        """Cancel a message that no run has taken yet, one with a time or any other in the queue.
+
+        The future resolves to whether it was there: False if a run has taken it, or there is none.
+        Its id may be used again.
+
+        Raises:
+            UsageError: if `message_id` is not text.
+
+        """
+        checked_text(message_id, what="`message_id`")
+        future: Future[bool] = self._future()
+        self._post(CancelMessage(message_id, future))
         return future
 
     def resume(
@@ -279,6 +314,8 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
     def pause(self, reason: str = "pause") -> Future[None]:
         """Pause the run after its next model reply, before the tool calls in that reply.
+
+        Without a run under way, the next one. It is recorded, so it holds after a restart too.
 
         Raises:
             UsageError: if `reason` is empty, not text, or not valid Unicode.

@@ -38,6 +38,7 @@ from understudy.loop_actors.monitor import Down
 from understudy.loop_actors.ref import LoopActorRef
 from understudy.outcomes import Outcome
 from understudy.state.agent_state import AgentState
+from understudy.state.plans import requested_pause
 from understudy.state.records import Record, StatusNoted
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -226,7 +227,7 @@ class AgentSlot:
             streaming=self.log.has_subscribers,
             agent_id=self.id,
             is_to_end_attempt=lambda: activation.is_to_end_attempt,
-            pause_requested=lambda: activation.pause_reason,
+            pause_requested=lambda: requested_pause(activation.state),
             threads=services.threads,
             abandon_later=lambda: self._abandon_later(activation),
         )

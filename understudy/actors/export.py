@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from understudy._base.clock import Clock
@@ -42,8 +43,10 @@ async def export(store: Readable, agent_id: str) -> dict[str, Any]:
     }
 
 
-async def import_(store: Store, data: Mapping[str, Any], agent_id: str | None, clock: Clock) -> str:
-    """Put an exported agent into a store, as a new incarnation; its id.
+async def import_(
+    store: Store, data: Mapping[str, Any], agent_id: str | None, clock: Clock
+) -> tuple[str, datetime | None]:
+    """Put an exported agent into a store, as a new incarnation; its id, and when it is due.
 
     Raises:
         UsageError: if there is an agent of this id, or the data is not an export.
@@ -67,16 +70,20 @@ async def import_(store: Store, data: Mapping[str, Any], agent_id: str | None, c
         raise UsageError(
             f"There is an agent {id!r} already: import this one under another id, or delete it"
         )
-    await _append(store, id, name, [*records, imported])
-    return id
+    return id, await _append(store, id, name, [*records, imported])
 
 
 async def mark_restored(store: Store, clock: Clock) -> None:
-    """Mark the open agents of a store that is an older copy: they may have continued since."""
+    """Mark agents of a store that is an older copy, which may have continued since.
+
+    Those that are open, and those that are due: their schedules are paused.
+    """
     if not getattr(store, "restored", False):
         return
     open_ones = {IndexStatus.OPEN, IndexStatus.SUSPECT, IndexStatus.WAITS, IndexStatus.QUARANTINED}
-    async for stored in store.agents(open_ones):
+    async for stored in store.agents():
+        if stored.index_status not in open_ones and stored.due is None and stored.damage is None:
+            continue
         if stored.damage is not None:
             _log_unreadable(stored.agent_id, stored.damage)
             continue
@@ -91,7 +98,10 @@ def _log_unreadable(agent_id: str, error: Exception) -> None:
     logger.error("agent %r of a restored store cannot be read: %s", agent_id, error)
 
 
-async def _append(store: Store, agent_id: str, agent: str, records: list[Record]) -> None:
+async def _append(
+    store: Store, agent_id: str, agent: str, records: list[Record]
+) -> datetime | None:
+    """Append records to an agent; when it is due then."""
     owned = await store.claim(agent_id, agent)
     assert owned is not None, "a claim with a definition creates the agent where there is none"
     try:
@@ -103,6 +113,7 @@ async def _append(store: Store, agent_id: str, agent: str, records: list[Record]
         journal.append(records)
         await journal.durable()
         owned = journal.owned
+        return state.next_due
     except JournalFailed:
         if not owned.last_seq:  # nothing was written: the id stays free
             await store.delete(agent_id)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from pydantic_ai.messages import ModelRequest
 
+from understudy.actors.plans import Plans
 from understudy.agent.agent import Agent
 from understudy.agent.runner import Decisions, RunOptions
 from understudy.loop_actors.future import Future
@@ -31,6 +33,7 @@ class RunChoices:
     max_runs: int | None = None
     deadline: float | None = None
     early_stopping_prompt: str | None = None
+    ends_at: datetime | None = None
 
     def options_for(self, agent: Agent) -> RunOptions:
         """The options, checked against the agent's definition.
@@ -46,6 +49,7 @@ class RunChoices:
             self.deadline,
             self.early_stopping_prompt,
             force=self.force,
+            ends_at=self.ends_at,
         )
 
 
@@ -75,6 +79,23 @@ class Send:
     steer: bool
     self_sent: bool
     future: Future[str]
+    due: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CancelMessage:
+    """Cancel a message that no run has taken yet; the future resolves to whether it was there."""
+
+    message_id: str
+    future: Future[bool]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangePlans:
+    """Change the schedules of the agent; the future resolves to what `change` returns."""
+
+    change: Callable[[Plans], Any]
+    future: Future[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +192,7 @@ class RecordFact:
 
 @dataclass(frozen=True, slots=True)
 class CheckDue:
-    """Record what is due by now: reminders, escalations, expiries, and the ends of waits."""
+    """Record what is due by now: of requests, waits and the run, of messages and schedules."""
 
     future: Future[None]
 
@@ -210,6 +231,8 @@ class Expecting:
 AgentMessage = (
     RunRequest
     | Send
+    | CancelMessage
+    | ChangePlans
     | Resume
     | WaitOutcome
     | Cancel

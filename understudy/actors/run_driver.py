@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any
 
-from pydantic_ai.messages import ModelRequest
+from pydantic_ai.messages import ModelRequest, UserPromptPart
 
 from understudy._base.causes import cause_of
 from understudy.actors.activation import Activation, QueuedRun
@@ -17,6 +17,7 @@ from understudy.actors.agent_events import Status
 from understudy.actors.agent_slot import AgentSlot
 from understudy.actors.messages import AgentKey, AnswerWait, Cancel, Resume, RunRequest, Send
 from understudy.actors.phase import Phase
+from understudy.actors.plans import RECORD_BYTES, Plans
 from understudy.actors.replies import (
     answer_when_durable,
     answer_with,
@@ -35,14 +36,28 @@ from understudy.errors import (
     UnderstudyError,
     UsageError,
 )
-from understudy.journal import is_busy, is_waiting, rest_status
-from understudy.loop_actors.future import Future
+from understudy.journal import has_next_run, is_busy, is_waiting, rest_status
+from understudy.loop_actors.future import Future, refuse
 from understudy.outcomes import Completed, Interrupted, Outcome, Waiting
 from understudy.run.answers import record_answer
 from understudy.run.dues import record_dues
-from understudy.state.agent_state import AgentState, QueuedMessage
+from understudy.state.agent_state import AgentState
+from understudy.state.dues import due_of_plans
 from understudy.state.fold import apply
-from understudy.state.records import CancelRequested, MessageQueued, Quarantined, Released
+from understudy.state.plans import (
+    Occurrence,
+    QueuedMessage,
+    next_occurrence,
+    requested_pause,
+)
+from understudy.state.records import (
+    CancelRequested,
+    MessageCancelled,
+    MessageQueued,
+    PauseRequested,
+    Quarantined,
+    Released,
+)
 from understudy.state.run_state import RunState
 from understudy.state.waits import has_waits, is_woken
 from understudy.stopping import StopSignal
@@ -51,8 +66,6 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 MAX_SELF_STARTED_RUNS = 10
 """How many runs in a row an agent may start by messages to itself."""
-RUN_STARTED_BYTES = 1024
-"""The size of a run's first record without its message, rounded up."""
 MAX_ATTEMPTS_WITHOUT_PROGRESS = 3
 """How often a run may be cut off without getting further; then it is quarantined."""
 MAX_LOST_ATTEMPTS = 10
@@ -76,6 +89,11 @@ class RunDriver:
 
     def __init__(self, slot: AgentSlot) -> None:
         self._slot = slot
+
+    @property
+    def _plans(self) -> Plans:
+        services = self._slot.services
+        return Plans(self._activation.ledger, services.clock, services.new_id)
 
     @property
     def _activation(self) -> Activation:
@@ -118,7 +136,7 @@ class RunDriver:
             known = activation.runs_by_message_id or {}
             activation.runs_by_message_id = {**known, message_id: request.future}
         if is_suspended and not is_kept:
-            activation.pause_reason = None  # it was for the run that this one withdraws
+            self.request_pause(None)  # it was for the run that this one withdraws
         activation.queue_run(request, options)
         if is_kept:
             self._withdraw_requests()
@@ -129,6 +147,11 @@ class RunDriver:
         """The message was accepted by an earlier activation: its run answers this request, too."""
         activation = self._activation
         run, run_id = activation.state.run, activation.state.message_ids[message_id]
+        if run_id is None and message_id not in activation.state.queue:
+            raise UsageError(
+                f"The message {message_id!r} waits for its time: wait for the outcome after that, "
+                "or cancel the message first"
+            )
         if run_id is None:  # still in the queue
             activation.queue_run(replace(request, message=None), options)
             self.start_next()
@@ -180,15 +203,21 @@ class RunDriver:
         if sent.message_id in activation.state.message_ids:
             answer_when_durable(slot, sent.future, sent.message_id)
             return
+        is_due = sent.due is None or sent.due <= slot.services.clock.now()
+        if not is_due:
+            self._plans.check_room()
         queued = MessageQueued(
             message_id=sent.message_id,
             message=sent.message,
             steer=sent.steer,
             self_sent=sent.self_sent,
+            due=None if is_due else sent.due,
         )
-        activation.ledger.check(queued, spare=RUN_STARTED_BYTES)
+        activation.ledger.check(queued, spare=RECORD_BYTES)
         activation.ledger.record(queued)
         answer_when_durable(slot, sent.future, sent.message_id)
+        if not is_due:
+            return
         if not sent.self_sent:
             activation.self_started_runs = 0
         run = self._open_run
@@ -212,6 +241,21 @@ class RunDriver:
         if ledger.state.requests:
             withdraw_requests(ledger)
             self.continue_run()
+
+    def cancel_message(self, message_id: str) -> bool:
+        """Record that a message is cancelled; False if no such message waits for a run."""
+        state = self._activation.state
+        if message_id not in state.message_ids or state.message_ids[message_id] is not None:
+            return False
+        now = self._slot.services.clock.now()
+        self._activation.ledger.record(MessageCancelled(message_id=message_id, at=now))
+        return True
+
+    def change_plans(self, change: Callable[[Plans], Any]) -> Any:
+        """Change the schedules, and start the run of what is triggered."""
+        changed = change(self._plans)
+        self._start_what_came(message=False)
+        return changed
 
     def resume(self, resume: Resume) -> None:
         """Record decisions and continue the run.
@@ -243,7 +287,7 @@ class RunDriver:
     def cancel(self, cancel: Cancel) -> None:
         """Stop the current run."""
         slot, activation = self._slot, self._activation
-        activation.pause_reason = None
+        self.request_pause(None)
         if slot.phase is Phase.BEGINNING:
             # Closes the race of a cancel with the first record of the run that it is for: a run
             # that was open before is withdrawn by this one, and must not take the signal.
@@ -265,10 +309,16 @@ class RunDriver:
             self._stop_run(StopSignal.from_dict(signal))
         activation.outcome_futures += (cancel.future,)
 
+    def request_pause(self, reason: str | None) -> None:
+        """Record that the run is to be paused after its next model reply; None: that it is not."""
+        ledger = self._activation.ledger
+        if requested_pause(ledger.state) != reason:
+            ledger.record(PauseRequested(reason=reason, at=self._slot.services.clock.now()))
+
     def unpause(self) -> None:
         """Continue a paused run."""
         slot, activation = self._slot, self._activation
-        activation.pause_reason = None
+        self.request_pause(None)
         run = self._open_run
         if run is None or run.quarantined is not None or slot.phase.has_run_task:
             return
@@ -293,14 +343,19 @@ class RunDriver:
         activation.outcome_futures += (future,)
 
     def check_due(self) -> None:
-        """Record what is due by now, and let the run go on if it has something to do.
+        """Record what is due by now, and start or continue what follows.
 
-        A run that is under way looks itself when it continues, and says so again when it ends.
+        A run that is under way looks for what is due in it when it continues, and says so again
+        when it ends.
         """
         slot, activation = self._slot, self._activation
-        if slot.phase.has_run_task or slot.services.closing:
+        if slot.services.closing:
+            return
+        has_message = self._plans.record_due()
+        if slot.phase.has_run_task:
             return
         if not record_dues(activation.ledger, slot.services.clock.now()):
+            self._start_what_came(message=has_message)
             return
         run = self._open_run
         assert run is not None, "only of an open run something is due"
@@ -308,6 +363,20 @@ class RunDriver:
             self._stop_run(StopSignal.from_dict(run.cancelled))
         else:
             self.continue_run()
+
+    def _start_what_came(self, *, message: bool) -> None:
+        """Start a run of what is queued by now, unless one is open, which it never withdraws.
+
+        Args:
+            message: whether it is a message. All that are queued go with it.
+
+        """
+        if self._slot.phase.has_run_task or self._open_run is not None:
+            return
+        if message:
+            self.start_next()
+        elif next_occurrence(self._activation.state.queue) is not None:
+            self.start_next(only_occurrence=True)
 
     def answer_wait(self, answer: AnswerWait) -> None:
         """Record an answer for a wait, and let the run go on if it waits there.
@@ -338,10 +407,12 @@ class RunDriver:
             self.continue_run()
 
     def tell_due(self) -> None:
-        """Say when the agent is due next, if no run task is under way."""
+        """Say when the agent is due next; while a run task is under way, by its plans alone."""
         slot = self._slot
         if slot.phase is Phase.IDLE:
             slot.services.tell_due(slot.id, self._activation.state.next_due)
+        elif slot.phase.has_run_task and self._activation.state.plans is not None:
+            slot.services.tell_due(slot.id, due_of_plans(self._activation.state))
 
     def _answer_if_quarantined(self, future: Future[Any]) -> bool:
         run = self._open_run
@@ -352,29 +423,75 @@ class RunDriver:
 
     # ------------------------------------------------------------------ starting runs
 
-    def start_next(self) -> None:
-        """Start the next queued run, or one of the queue; not while a run goes on or waits."""
+    def start_next(self, *, only_occurrence: bool = False) -> None:
+        """Start the next queued run, or one of the queue; not while a run goes on or waits.
+
+        An occurrence of a schedule has a run of its own, when what was queued before it is over. It
+        withdraws no open run: what a person sends does, and goes before it then.
+
+        Args:
+            only_occurrence: start the run of the next occurrence, whatever else is queued.
+
+        """
         if self._slot.phase.has_run_task or (self._open_run is not None and self._keeps_run):
             return
         activation = self._activation
+        queue = activation.state.queue
         try:
             at = self._slot.services.clock.now()
         except BaseException as error:  # the application's clock: the waiters get its error
             logger.exception("the clock raised: agent %r starts no run", self._slot.id)
             self._slot.refuse_waiters(as_exception(self._slot.id, error))
             return
-        if activation.queued_runs:
+        occurrence = next_occurrence(queue) if queue else None
+        if occurrence is not None and (only_occurrence or self._is_next(occurrence)):
+            self._start_occurrence(occurrence, at)
+        elif activation.queued_runs:
             next_run = activation.queued_runs.pop(0)
-            self._start_run(next_run, next_run.messages_ahead, at)
+            request = next_run.request
+            if request.message is None and request.message_id not in queue:
+                self._answer_without_run(request, next_run.options)
+                self.start_next()
+            else:
+                self._start_run(next_run, next_run.messages_ahead, at)
+        elif queue:
+            self._start_run(None, tuple(queue), at)
+
+    def _answer_without_run(self, request: RunRequest, options: RunOptions) -> None:
+        """The message that a request waited for is in the queue no longer."""
+        if request.message_id in self._activation.state.message_ids:
+            self._wait_for_run_of(request.message_id, request, options)
         else:
-            self._start_run(None, tuple(activation.state.queue), at)
+            refuse(request.future, UsageError(f"Message {request.message_id!r} is cancelled"))
+
+    def _is_next(self, occurrence: QueuedMessage) -> bool:
+        """Whether nothing that was queued before an occurrence is still to be run."""
+        if self._open_run is not None:
+            return False
+        if self._activation.queued_runs:
+            return occurrence.message_id in self._activation.queued_runs[0].messages_ahead
+        return next(iter(self._activation.state.queue)) == occurrence.message_id
+
+    def _start_occurrence(self, queued: QueuedMessage, at: datetime) -> None:
+        parts = [
+            replace(part, timestamp=at) if isinstance(part, UserPromptPart) else part
+            for part in queued.message.parts
+        ]
+        message = replace(queued.message, parts=parts, timestamp=at)
+        options = self._activation.agent.run_options()
+        begun = self._begin(message, options, (queued.message_id,), queued.occurrence)
+        self._run(Phase.BEGINNING, begun)
 
     def _start_run(
         self, queued_run: QueuedRun | None, messages_ahead: tuple[str, ...], at: datetime
     ) -> None:
         """Start a run with the messages that were queued before it and, last, its own message."""
         activation = self._activation
-        messages = [m for key, m in activation.state.queue.items() if key in messages_ahead]
+        messages = [
+            queued
+            for key, queued in activation.state.queue.items()
+            if key in messages_ahead and queued.occurrence is None
+        ]
         if queued_run is not None and messages:
             own = queued_run.request.message
             if not self._fit_one_record(messages, own):
@@ -405,13 +522,17 @@ class RunDriver:
         ids = "".join(item.message_id for item in queued)
         record = MessageQueued(message_id=ids, message=merged, steer=False, self_sent=False)
         try:
-            self._activation.ledger.check(record, spare=RUN_STARTED_BYTES + 8 * len(queued))
+            self._activation.ledger.check(record, spare=RECORD_BYTES + 8 * len(queued))
         except RecordRefused:
             return False
         return True
 
     async def _begin(
-        self, message: ModelRequest, options: RunOptions, message_ids: tuple[str, ...]
+        self,
+        message: ModelRequest,
+        options: RunOptions,
+        message_ids: tuple[str, ...],
+        occurrence: Occurrence | None = None,
     ) -> Outcome:
         activation = self._activation
         runner = activation.agent.runner
@@ -422,6 +543,7 @@ class RunDriver:
             options=options,
             environment=self._slot.environment(),
             message_ids=message_ids,
+            occurrence=occurrence,
             signal=self._run_recorded,
         )
 
@@ -468,8 +590,8 @@ class RunDriver:
         if slot.services.closing:
             return
         if run is None:
-            if state.queue and self._status_without_run() is Status.IDLE:
-                self.start_next()
+            if has_next_run(state):
+                self.start_next(only_occurrence=self._status_without_run() is not Status.IDLE)
         elif run.quarantined is not None:
             return
         elif run.cancelled is not None:
@@ -538,14 +660,15 @@ class RunDriver:
         if isinstance(outcome, Waiting):
             self._after_waiting()
             return
-        has_next = self._has_next(clean=isinstance(outcome, Completed))
+        clean = isinstance(outcome, Completed)
+        has_next = self._has_next(clean=clean)
         try:
             if not has_next:
                 slot.set_status(status_after(outcome))
         finally:
             slot.answer(outcome)  # it is recorded, whatever becomes of the status
         if has_next and not activation.is_to_end_attempt:
-            self.start_next()
+            self.start_next(only_occurrence=not clean and not activation.queued_runs)
         elif isinstance(outcome, Interrupted):
             self._go_on_if_woken()
 
@@ -560,7 +683,7 @@ class RunDriver:
         queue = activation.state.queue
         if self._open_run is not None or activation.delete_futures:
             return False  # a suspended run: everything else waits
-        if activation.queued_runs:
+        if activation.queued_runs or (queue and next_occurrence(queue) is not None):
             return True
         if not clean or not queue:
             return False

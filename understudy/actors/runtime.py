@@ -25,6 +25,7 @@ from understudy.actors.export import export, import_
 from understudy.actors.listing import Listing
 from understudy.actors.lists import RuntimeLists
 from understudy.actors.recovery import Recovery, recover
+from understudy.actors.schedules import Schedules, schedules_of
 from understudy.actors.stored_agents import AgentInfo, PendingRequest
 from understudy.actors.sweep import Sweep
 from understudy.agent.agent import Agent
@@ -35,7 +36,9 @@ from understudy.journal.opening import Durability, open_store
 from understudy.loop_actors.future import Future, refuse, refuse_on_its_loop
 from understudy.loop_actors.loop_thread import LoopThread
 from understudy.loop_actors.supervisor import SupervisorTree
+from understudy.models.messages import UserInput
 from understudy.run.answers import Answer, rejected, resolved
+from understudy.state.plans import Missed, Overlap, Schedule
 from understudy.state.waits import Wait
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -501,7 +504,7 @@ class Runtime:
         """Put an exported agent into this store, as a new incarnation.
 
         An open run in it may have continued elsewhere: every call that was started and is not
-        finished is in doubt, and people are asked their requests anew.
+        finished is in doubt, and people are asked their requests anew. Its schedules are paused.
 
         Args:
             data: what `export` returned.
@@ -517,9 +520,71 @@ class Runtime:
 
         async def imported() -> AgentRef:
             services = self._agent_host.services
-            return self.get(await import_(services.store, data, id, services.clock))
+            imported_id, due = await import_(services.store, data, id, services.clock)
+            if self._agent_host.directory.knows(str(data["agent"])):
+                services.tell_due(imported_id, due)
+            return self.get(imported_id)
 
         return self._call(imported)
+
+    def schedule(
+        self,
+        agent: AgentRef | str,
+        id: str,
+        *,
+        cron: str,
+        input: UserInput,
+        timezone: str = "UTC",
+        name: str | None = None,
+        missed: Missed = "one",
+        overlap: Overlap = "skip",
+    ) -> Future[Schedule]:
+        """Let an agent run by itself, at the times of a cron line.
+
+        The schedule is recorded with the agent, which may be passive meanwhile. Each occurrence is
+        a run of its own. With a schedule of the same id again, nothing changes; if it is another
+        one, it takes the place of that.
+
+        Args:
+            agent: its ref, or its id.
+            id: of the schedule, unique in its agent.
+            cron: five fields, as `"0 9 * * mon-fri"`.
+            input: the user's message of each run.
+            timezone: by whose clocks; an IANA name such as `"Europe/Berlin"`.
+            name: for people; the id by default.
+            missed: what becomes of occurrences that are noticed more than a minute late, because no
+                runtime was there: `"skip"` leaves them out, `"one"` runs the last of them, `"all"`
+                each of the last 100.
+            overlap: what becomes of an occurrence while the one before waits or runs: `"skip"`
+                leaves it out, `"queue"` lets it wait, and up to 100 of them.
+
+        Returns:
+            A future of the schedule, with its next time. It raises `UsageError` if the agent has
+            100 schedules already.
+
+        Raises:
+            UsageError: for a wrong argument, a line that never comes true, or an unknown zone.
+
+        """
+        return self.schedules(agent).set(
+            id,
+            cron=cron,
+            input=input,
+            timezone=timezone,
+            name=name,
+            missed=missed,
+            overlap=overlap,
+        )
+
+    def schedules(self, agent: AgentRef | str) -> Schedules:
+        """The schedules of an agent, to list, pause, resume, trigger and remove them.
+
+        Raises:
+            UsageError: for what is neither a ref nor the id of an agent.
+
+        """
+        self._running_loop()
+        return schedules_of(agent, self.get)
 
     def tree(self) -> SupervisorTree:
         """The supervisor and the actors as they are now, with the nested runs; `print` it."""

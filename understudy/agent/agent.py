@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
+from datetime import datetime
 from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack, cast, overload
 
 from pydantic_ai.messages import ModelMessage, ToolReturn
@@ -22,6 +23,7 @@ from understudy._base.type_variables import DepsT, DepsT_contra, OutputT_co
 from understudy.agent.build_definition import (
     build_definition,
     check_deadline,
+    check_ends_at,
     check_limits,
     check_prompt,
 )
@@ -68,6 +70,7 @@ class RunLimits(TypedDict, total=False):
     max_runs: int | None
     deadline: float | None
     early_stopping_prompt: str | None
+    ends_at: datetime | None
 
 
 class ExtractOptions(EnvironmentOptions[DepsT], RunLimits, total=False):
@@ -209,6 +212,7 @@ class Agent(Generic[DepsT_contra, OutputT_co]):
         max_runs: int | None = None,
         deadline: float | None = None,
         early_stopping_prompt: str | None = None,
+        ends_at: datetime | None = None,
         cancellation: CancellationSource | Sequence[CancellationSource] | None = None,
         deps: DepsT_contra | None = None,
         pause_when: PauseWhen | None = None,
@@ -232,6 +236,8 @@ class Agent(Generic[DepsT_contra, OutputT_co]):
             deadline: seconds that the run may take, over all its resumes, without the waits for
                 people. Then it stops at once, also in the middle of a call.
             early_stopping_prompt: instead of the agent's own.
+            ends_at: the time of day, with a time zone, at which the run stops at once; the waits
+                for people count.
             cancellation: one or more sources, called before each step, that may cancel the run.
             deps: passed to tools as `ctx.deps`; never stored.
             pause_when: called without arguments after each model reply, in addition to the agent's
@@ -252,6 +258,7 @@ class Agent(Generic[DepsT_contra, OutputT_co]):
             deadline,
             early_stopping_prompt,
             force=force,
+            ends_at=ends_at,
         )
         environment = RunEnvironment.of(
             deps=deps,
@@ -273,6 +280,7 @@ class Agent(Generic[DepsT_contra, OutputT_co]):
         early_stopping_prompt: str | None = None,
         *,
         force: bool = False,
+        ends_at: datetime | None = None,
     ) -> RunOptions:
         """The options of a run, checked, with the until pair collapsed.
 
@@ -281,7 +289,8 @@ class Agent(Generic[DepsT_contra, OutputT_co]):
                 workflow, or `force` without an until tool or of a model that cannot be forced.
 
         """
-        given = (until_tool, until_tool_success, max_runs, deadline, early_stopping_prompt)
+        limits = (max_runs, deadline, early_stopping_prompt, ends_at)
+        given = (until_tool, until_tool_success, *limits)
         if all(option is None for option in given) and force is False:
             return self._plain_options
         refuse_both(until_tool, until_tool_success)
@@ -312,6 +321,7 @@ class Agent(Generic[DepsT_contra, OutputT_co]):
             max_runs=limit,
             deadline=check_deadline(deadline),
             early_stopping_prompt=early_stopping_prompt,
+            ends_at=check_ends_at(ends_at),
         )
 
     def execute_sync(

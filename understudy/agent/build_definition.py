@@ -9,6 +9,7 @@ import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, cast
 
 from pydantic import BaseModel
@@ -17,6 +18,7 @@ from tenacity import AsyncRetrying
 
 from understudy._base.causes import cause_of
 from understudy._base.json_values import check_text, checked_seconds
+from understudy._base.points_in_time import checked_time
 from understudy.agent.model_options import check_models, known_models, output_tool_of
 from understudy.errors import UsageError
 from understudy.middleware.base import Middleware, Prepared, collect_hooks
@@ -301,6 +303,16 @@ def check_deadline(deadline: object) -> float | None:
 
     """
     return None if deadline is None else checked_seconds(deadline, what="deadline")
+
+
+def check_ends_at(ends_at: object) -> datetime | None:
+    """The time at which a run ends, or None.
+
+    Raises:
+        UsageError: for anything but a datetime with a time zone.
+
+    """
+    return None if ends_at is None else checked_time(ends_at, what="`ends_at`")
 
 
 def _stack(

@@ -70,7 +70,7 @@ class NestedRuns:
                     contents=definition.include_contents,
                     workflow=definition.workflow,
                     agent_id=agent_id,
-                    deadline=parent.seconds_left,
+                    deadline=parent.running_seconds_left,
                     max_overrides=definition.max_overrides,
                 )
             )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any, Generic, TypedDict, Unpack
 
 from pydantic_ai.messages import ModelRequest
@@ -43,6 +44,7 @@ from understudy.run.ledger import Ledger, ledger_tree
 from understudy.run.run import Run, inside_run
 from understudy.run.tokens import agent_of, hash_of
 from understudy.state.agent_state import AgentState
+from understudy.state.plans import Occurrence
 from understudy.state.records import (
     CancelRequested,
     Decided,
@@ -189,6 +191,7 @@ class Runner:
         options: RunOptions,
         environment: RunEnvironment,
         message_ids: tuple[str, ...] = (),
+        occurrence: Occurrence | None = None,
         signal: Callable[[], StopSignal | None] = lambda: None,
     ) -> Outcome:
         """Record the start of a run in this ledger, and run its pipeline.
@@ -199,6 +202,7 @@ class Runner:
             options: of this run.
             environment: of this attempt.
             message_ids: the ids of the queued messages that `message` is made of.
+            occurrence: the time of a schedule that it is the run of.
             signal: called once the start is recorded; a signal stops the run at once.
 
         """
@@ -224,6 +228,8 @@ class Runner:
                 workflow=definition.workflow,
                 agent_id=environment.agent_id or definition.name,
                 deadline=options.deadline,
+                ends_at=options.ends_at,
+                occurrence=occurrence,
                 max_overrides=definition.max_overrides,
             )
 
@@ -500,6 +506,7 @@ class RunOptions:
     deadline: float | None = None
     early_stopping_prompt: str | None = None
     """Instead of the agent's own; None for that."""
+    ends_at: datetime | None = None
 
 
 def refuse_inside_run() -> None:

@@ -9,6 +9,7 @@ from understudy.journal.contracts import (
     StoredAgent,
 )
 from understudy.journal.index_status import (
+    has_next_run,
     index_entry_of,
     index_status_of,
     is_busy,
@@ -39,6 +40,7 @@ __all__ = [
     "Standing",
     "Store",
     "StoredAgent",
+    "has_next_run",
     "index_entry_of",
     "index_status_of",
     "is_busy",

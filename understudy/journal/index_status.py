@@ -5,12 +5,18 @@ from __future__ import annotations
 from understudy.journal.asks import open_asks
 from understudy.journal.contracts import AGENT_STATUS, IndexEntry, IndexStatus
 from understudy.state.agent_state import AgentState
+from understudy.state.plans import next_occurrence
 from understudy.state.waits import has_waits, open_calls
 from understudy.stopping import StopReason, StopSignals
 
 HELD = ("failed", "cancelled")
-"""In these the queue waits for a newer message."""
+"""In these messages in the queue wait for a newer one; the occurrences of schedules do not."""
 AT_REST = ("idle", *HELD)
+INTERRUPTED = "interrupted"
+"""The status of an agent that has come to rest at requests.
+
+One of its calls may be running all the same: it was cut off, and goes on when they are answered.
+"""
 WAITING = "waiting"
 """The status of an agent whose run sleeps, or waits for the outside."""
 
@@ -50,17 +56,23 @@ def index_status_of(state: AgentState) -> IndexStatus:
     """What the agent waits for."""
     run = state.run
     if run is None or run.over:
-        held = not state.queue or rest_status(state) in HELD
-        return IndexStatus.REST if held else IndexStatus.QUEUED
+        return IndexStatus.QUEUED if has_next_run(state) else IndexStatus.REST
     if run.quarantined is not None:
         return IndexStatus.QUARANTINED
     if (
         run.cancelled is None
-        and not is_busy(state)
+        and (state.status == INTERRUPTED or not is_busy(state))
         and (state.pause is not None or state.requests or is_waiting(state))
     ):
         return IndexStatus.WAITS
     return IndexStatus.SUSPECT if run.fruitless > 1 else IndexStatus.OPEN
+
+
+def has_next_run(state: AgentState) -> bool:
+    """Whether a run of the queue is to begin, where no run is open."""
+    if not state.queue:
+        return False
+    return rest_status(state) not in HELD or next_occurrence(state.queue) is not None
 
 
 def is_waiting(state: AgentState) -> bool:

@@ -141,13 +141,13 @@ async def run_pipeline(run: Run, mode: Pipeline) -> Outcome:
         has_replies = current.workflow is None  # a workflow's replies are in its agents' runs
         reply_lost = has_replies and current.attempts > 0 and current.turn is None
         run.record(Attempt(number=current.attempts + 1, reply_lost=reply_lost))
-        if current.attempts > 1 or run.state.message_ids:
+        if current.attempts > 1 or run.state.message_ids or current.occurrence is not None:
             # Durable before anything else: if this attempt kills the process, the next one must
             # find it counted, or a run that kills each host would never be quarantined
             # (test_a_further_attempt_is_durably_recorded_before_anything_runs).
             await run.durable()
         try:
-            if current.deadline is None:
+            if run.seconds_left is None:
                 outcome = await _loop(run, mode)
             else:
                 in_time = await within_deadline(run, _loop(run, mode))
@@ -169,7 +169,7 @@ async def _loop(run: Run, mode: Pipeline) -> Outcome:
             return _cancelled(run)
     if current.paused is not None:
         return run.paused(current.paused)
-    cancellable = bool(run.cancellation) or current.deadline is not None
+    cancellable = bool(run.cancellation) or run.seconds_left is not None
     if cancellable:
         await _check_cancelled(run)
         if current.cancelled is not None:

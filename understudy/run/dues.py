@@ -13,6 +13,7 @@ from datetime import datetime
 from understudy._base.request_timing import EXPIRY
 from understudy.interrupts import Decision, Request
 from understudy.run.ledger import Ledger, open_calls
+from understudy.state.dues import due_of_run
 from understudy.state.records import (
     CancelRequested,
     Decided,
@@ -29,16 +30,20 @@ from understudy.stopping import StopSignal
 def record_dues(ledger: Ledger, now: datetime) -> bool:
     """Record what is due now, in the agent of this ledger and in those that it runs.
 
-    A request that has expired is rejected; or the whole run is cancelled, if the request says so.
-    Any other request gets its reminders and escalations. Sleeps are over, waits have timed out.
+    A run that is to end by now is cancelled. A request that has expired is rejected; or the whole
+    run is cancelled, if the request says so. Any other request gets its reminders and escalations.
+    Sleeps are over, waits have timed out.
 
     Returns:
-        Whether the run has something to do: a request has expired, or a call can go on.
+        Whether the run has something to do: to end, to go on without a person, or with a call.
 
     """
-    due = ledger.state.next_due
-    if due is None or due > now:
+    due, run = due_of_run(ledger.state), ledger.state.run
+    if run is None or due is None or due > now:
         return False
+    if run.ends_at is not None and run.ends_at <= now:
+        ledger.record(CancelRequested(signal=end_reached(run.ends_at).to_dict()))
+        return True
     calls = list(open_calls(ledger))
     waiting = list(_pending(calls))
     expired = [
@@ -92,6 +97,12 @@ def _told(request: Request, notices: Notices, now: datetime) -> Iterator[Record]
             yield Escalated(
                 request_id=request.id, number=number, audience=escalation.audience, at=now
             )
+
+
+def end_reached(ends_at: datetime) -> StopSignal:
+    """The signal that stops a run at the end that its caller gave it."""
+    at = ends_at.isoformat()
+    return StopSignal.time_limit(f"it was to end at {at}", source="ends_at", ends_at=at)
 
 
 def _expiry_signal(request: Request) -> StopSignal:

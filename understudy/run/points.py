@@ -25,6 +25,8 @@ from understudy.state.run_state import Call, Point, PointAnswer
 
 T = TypeVar("T")
 
+RETRY = "retry/"
+"""With this the names of the points begin at which a failed call waits for its next attempt."""
 _LOOP_CHECK_SECONDS = 0.1
 
 
@@ -174,6 +176,11 @@ class Points:
 
         """
         checked_text(name, what="The name of a point")
+        if name.startswith(RETRY):
+            raise UsageError(
+                f"The point {name!r} is one of @tool(retry=...), whose names begin with {RETRY!r}: "
+                "give it another name"
+            )
         if doing_once.get():
             raise UsageError(
                 f"The point {name!r} is inside of ctx.once: what is done once cannot be suspended "

@@ -259,6 +259,15 @@ class Run(Generic[DepsT_co]):
 
     @property
     def seconds_left(self) -> float | None:
+        """Seconds until the deadline or the end of the run, at least 0; None without both."""
+        left, ends_at = self.running_seconds_left, self.current.ends_at
+        if ends_at is None:
+            return left
+        until_end = max((ends_at - self.clock.now()).total_seconds(), 0.0)
+        return until_end if left is None else min(left, until_end)
+
+    @property
+    def running_seconds_left(self) -> float | None:
         """Seconds until the deadline, at least 0; None without a deadline."""
         deadline = self.current.deadline
         return None if deadline is None else max(deadline - self.seconds, 0.0)

@@ -23,32 +23,22 @@ from understudy.errors import SchemaVersionError, UsageError
 from understudy.interrupts import DecisionRecord, DoubtfulCall, Request, Sticky
 from understudy.models.messages import (
     Messages,
-    StoredRequest,
     messages_from_dicts,
     messages_to_dicts,
     normalised,
 )
 from understudy.state.dues import next_due
+from understudy.state.plans import Plans, QueuedMessage
 from understudy.state.run_state import RunState
 from understudy.state.stored_names import is_needed
 from understudy.state.waits import Wait, waits_of
 
 SCHEMA_VERSION = 1
 _STORED_KEYS = ("run", "decisions", "sticky", "doubts", "queue", "message_ids", "status")
+_LATER_KEYS = ("plans",)
+"""Without which a state is complete: it has the default of what was added since version 1."""
 _KEYS = ("messages", "values", "children", *_STORED_KEYS)
 """All of them are in every state that version 1 wrote."""
-
-
-@dataclass(frozen=True, slots=True)
-class QueuedMessage:
-    """A message that waits until a run takes it."""
-
-    message_id: str
-    message: StoredRequest
-    steer: bool
-    """The run in progress takes it, before its next model call."""
-    self_sent: bool
-    """A tool or hook of the agent itself sent it."""
 
 
 @dataclass(slots=True)
@@ -62,6 +52,7 @@ class _Stored:
     queue: dict[str, QueuedMessage]
     message_ids: dict[str, str | None]
     status: str
+    plans: Plans | None = None
 
 
 @cache
@@ -91,6 +82,7 @@ class AgentState:
         "doubts",
         "message_ids",
         "messages",
+        "plans",
         "queue",
         "run",
         "status",
@@ -121,6 +113,8 @@ class AgentState:
     """
     status: str
     """The last status of its actor that was emitted to subscribers; `idle` without an actor."""
+    plans: Plans | None
+    """What it is to do later by itself; None where nothing is planned."""
 
     def __init__(
         self, messages: Iterable[ModelMessage] = (), values: Mapping[str, Any] | None = None
@@ -136,6 +130,7 @@ class AgentState:
         self.queue = {}
         self.message_ids = {}
         self.status = "idle"
+        self.plans = None
         self.children = {}
 
     @property
@@ -170,9 +165,10 @@ class AgentState:
 
     @property
     def next_due(self) -> datetime | None:
-        """When the next reminder, escalation or expiry of a request, or the end of a wait, is due.
+        """When the agent has something to record by itself next; None = never.
 
-        None where there is none, and where the run does not continue by itself.
+        A reminder, an escalation or the expiry of a pending request; the end of a sleep, of a
+        wait, or of a run with `ends_at`; a message with a time; an occurrence of a schedule.
         """
         return next_due(self)
 
@@ -247,7 +243,7 @@ class AgentState:
         twin.decisions = list(self.decisions)
         twin.sticky, twin.doubts = dict(self.sticky), dict(self.doubts)
         twin.queue, twin.message_ids = dict(self.queue), dict(self.message_ids)
-        twin.status = self.status
+        twin.status, twin.plans = self.status, self.plans
         twin.children = {key: child.copied() for key, child in self.children.items()}
         return twin
 
@@ -300,6 +296,7 @@ class AgentState:
             self.queue,
             self.message_ids,
             self.status,
+            self.plans,
         )
         return {
             "schema_version": SCHEMA_VERSION,
@@ -349,7 +346,8 @@ class AgentState:
         state = cls.__new__(cls)
         place = "run"
         try:
-            stored = _stored().validate_python({key: data[key] for key in _STORED_KEYS})
+            keys = (*_STORED_KEYS, *(key for key in _LATER_KEYS if key in data))
+            stored = _stored().validate_python({key: data[key] for key in keys})
             place = "messages"
             state.messages = Messages(messages_from_dicts(data[place]))
             place = "values"
@@ -365,7 +363,7 @@ class AgentState:
         state.run, state.decisions = stored.run, stored.decisions
         state.sticky, state.doubts = stored.sticky, stored.doubts
         state.queue, state.message_ids = stored.queue, stored.message_ids
-        state.status = stored.status
+        state.status, state.plans = stored.status, stored.plans
         state.children = {
             key: cls._read(child, f"{path}children.{shown(key)}.")
             for key, child in children.items()

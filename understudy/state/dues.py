@@ -19,7 +19,27 @@ if TYPE_CHECKING:
 
 
 def next_due(state: AgentState) -> datetime | None:
-    """The earliest time at which something is due, in this agent and in those that it runs.
+    """The earliest time at which something is due: in the open run, or by what is planned.
+
+    None where nothing is, and while the run is quarantined.
+    """
+    due = due_of_run(state)
+    if state.plans is None:
+        return due
+    planned = due_of_plans(state)
+    return planned if due is None or (planned is not None and planned < due) else due
+
+
+def due_of_plans(state: AgentState) -> datetime | None:
+    """The earliest time of a message or a schedule; None while the run is quarantined."""
+    run = state.run
+    if state.plans is None or (run is not None and not run.over and run.quarantined is not None):
+        return None
+    return state.plans.next_due
+
+
+def due_of_run(state: AgentState) -> datetime | None:
+    """The earliest time at which something is due in the open run and in those that it runs.
 
     None where nothing is, and where the run does not continue by itself: it is over, cancelled,
     halted or quarantined.
@@ -28,11 +48,12 @@ def next_due(state: AgentState) -> datetime | None:
     if run is None or run.end is not None:
         return None
     turn = run.turn
-    if not state.children and (turn is None or not turn.may_be_due):
+    if run.ends_at is None and not state.children and (turn is None or not turn.may_be_due):
         return None  # the common case, at no cost
     if run.halt is not None or run.cancelled is not None or run.quarantined is not None:
         return None
-    return min(_dues(state), default=None)
+    due = min(_dues(state), default=None)
+    return due if run.ends_at is None or (due is not None and due < run.ends_at) else run.ends_at
 
 
 def due_of(request: Request, notices: Notices) -> datetime | None:

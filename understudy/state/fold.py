@@ -18,7 +18,8 @@ from understudy.interrupts import DecisionRecord, DoubtfulCall, Sticky
 from understudy.models.attribution import from_user
 from understudy.models.messages import Messages
 from understudy.state import records as r
-from understudy.state.agent_state import AgentState, QueuedMessage, is_child_of
+from understudy.state.agent_state import AgentState, is_child_of
+from understudy.state.plans import NO_PLANS, QueuedMessage
 from understudy.state.run_state import NO_NOTICES, Call, Point, PointAnswer, RunState, Turn
 from understudy.state.workflow_progress import Progress, Shared
 from understudy.state.workflow_sharing import add_result, merge_child, new_child
@@ -97,6 +98,10 @@ def _agent_created(state: AgentState, record: r.AgentCreated) -> None:
 
 
 def _imported(state: AgentState, record: r.Imported) -> None:
+    if state.plans is not None:  # the original goes on with them
+        schedules = state.plans.schedules
+        paused = {id: replace(schedule, paused=True) for id, schedule in schedules.items()}
+        _plan(state, schedules=paused)
     for each in state.tree:
         turn = each.run.turn if each.run is not None and not each.run.over else None
         if turn is None:
@@ -158,6 +163,8 @@ def _run_started(state: AgentState, record: r.RunStarted) -> None:
         contents=record.contents,
         workflow=record.workflow,
         progress=Progress() if record.workflow is not None else None,
+        ends_at=record.ends_at,
+        occurrence=record.occurrence,
     )
     if record.values:
         state.merge(record.values)
@@ -168,15 +175,75 @@ def _run_started(state: AgentState, record: r.RunStarted) -> None:
 
 def _dequeue(state: AgentState, message_ids: tuple[str, ...]) -> None:
     for message_id in message_ids:
-        state.queue.pop(message_id, None)
-        state.message_ids[message_id] = open_run(state).run_id
+        queued = state.queue.pop(message_id, None)
+        # The ids of occurrences are not kept: their schedule knows which have come.
+        if queued is None or queued.occurrence is None:
+            state.message_ids[message_id] = open_run(state).run_id
 
 
 def _message_queued(state: AgentState, record: r.MessageQueued) -> None:
-    state.queue[record.message_id] = QueuedMessage(
-        record.message_id, record.message, record.steer, record.self_sent
+    queued = QueuedMessage(
+        record.message_id, record.message, record.steer, record.self_sent, record.due
     )
+    if record.due is None:
+        state.queue[record.message_id] = queued
+    else:
+        timed = state.plans.timed if state.plans is not None else {}
+        _plan(state, timed={**timed, record.message_id: queued})
     state.message_ids[record.message_id] = None
+
+
+def _plan(state: AgentState, **changes: Any) -> None:
+    plans = replace(state.plans or NO_PLANS, **changes)
+    state.plans = None if plans == NO_PLANS else plans
+
+
+def _without(mapping: dict[str, Any], key: str) -> dict[str, Any]:
+    return {other: value for other, value in mapping.items() if other != key}
+
+
+def _message_due(state: AgentState, record: r.MessageDue) -> None:
+    timed = (state.plans or NO_PLANS).timed
+    # A run that it starts is none that the agent started by itself: time has passed.
+    state.queue[record.message_id] = replace(timed[record.message_id], self_sent=False)
+    _plan(state, timed=_without(timed, record.message_id))
+
+
+def _message_cancelled(state: AgentState, record: r.MessageCancelled) -> None:
+    state.queue.pop(record.message_id, None)
+    state.message_ids.pop(record.message_id, None)
+    if state.plans is not None and record.message_id in state.plans.timed:
+        _plan(state, timed=_without(state.plans.timed, record.message_id))
+
+
+def _pause_requested(state: AgentState, record: r.PauseRequested) -> None:
+    _plan(state, pause=record.reason)
+
+
+def _schedule_set(state: AgentState, record: r.ScheduleSet) -> None:
+    schedules = (state.plans or NO_PLANS).schedules
+    _plan(state, schedules={**schedules, record.schedule.id: record.schedule})
+
+
+def _schedule_removed(state: AgentState, record: r.ScheduleRemoved) -> None:
+    id = record.schedule_id
+    _plan(state, schedules=_without((state.plans or NO_PLANS).schedules, id))
+    for message_id, queued in list(state.queue.items()):
+        if queued.occurrence is not None and queued.occurrence.schedule_id == id:
+            del state.queue[message_id]
+
+
+def _occurred(state: AgentState, record: r.Occurred) -> None:
+    occurrence = record.occurrence
+    schedules = (state.plans or NO_PLANS).schedules
+    before = schedules[occurrence.schedule_id]
+    next_due = before.next_due if occurrence.triggered else record.next_due
+    after = replace(before, next_due=next_due, latest=occurrence)
+    _plan(state, schedules={**schedules, before.id: after})
+    if occurrence.skipped is None:
+        state.queue[record.message_id] = QueuedMessage(
+            record.message_id, before.message, steer=False, self_sent=False, occurrence=occurrence
+        )
 
 
 def _cancel_requested(state: AgentState, record: r.CancelRequested) -> None:
@@ -591,6 +658,12 @@ _APPLY: dict[type[r.Record], Callable[[AgentState, Any], None]] = {
     r.Attempt: _attempt,
     r.UserMessage: _user_message,
     r.MessageQueued: _message_queued,
+    r.MessageDue: _message_due,
+    r.MessageCancelled: _message_cancelled,
+    r.PauseRequested: _pause_requested,
+    r.ScheduleSet: _schedule_set,
+    r.ScheduleRemoved: _schedule_removed,
+    r.Occurred: _occurred,
     r.CancelRequested: _cancel_requested,
     r.Signalled: _signalled,
     r.Override: _override,

@@ -21,6 +21,7 @@ from understudy.models.messages import (
     StoredToolReturn,
     StoredUserPrompt,
 )
+from understudy.state.plans import Occurrence, Schedule
 
 
 def _load_record(data: Any) -> Any:
@@ -169,6 +170,10 @@ class RunStarted:
     """Of a workflow: the agents of its mode."""
     forced: bool = False
     """The model must call the until tool."""
+    ends_at: datetime | None = None
+    """The time at which the run is stopped, also while it waits."""
+    occurrence: Occurrence | None = None
+    """The time of a schedule that it is the run of."""
     kind: Literal["run_started"] = "run_started"
 
 
@@ -204,7 +209,70 @@ class MessageQueued(Timed):
     """The run in progress takes it, before its next model call."""
     self_sent: bool = False
     """A tool or hook of the agent itself sent it."""
+    due: datetime | None = None
+    """It waits until this time; then it is queued."""
     kind: Literal["message_queued"] = "message_queued"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageDue:
+    """The time of a message has come: it is queued from now on."""
+
+    message_id: str
+    at: datetime
+    kind: Literal["message_due"] = "message_due"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageCancelled:
+    """A message that no run has taken yet is cancelled. Its id is free again."""
+
+    message_id: str
+    at: datetime
+    kind: Literal["message_cancelled"] = "message_cancelled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PauseRequested:
+    """The run, or else the next one, is to be paused after its next model reply."""
+
+    reason: str | None
+    """None: it is not to be paused any more."""
+    at: datetime
+    kind: Literal["pause_requested"] = "pause_requested"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleSet:
+    """A schedule of the agent, in place of the one of the same id."""
+
+    schedule: Schedule
+    at: datetime
+    kind: Literal["schedule_set"] = "schedule_set"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleRemoved:
+    """A schedule is removed, with its occurrences that wait for their runs."""
+
+    schedule_id: str
+    at: datetime
+    kind: Literal["schedule_removed"] = "schedule_removed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occurred:
+    """A time of a schedule has come: it waits for its run, or is skipped."""
+
+    occurrence: Occurrence
+    message_id: str = ""
+    """Of its input in the queue; empty where it is skipped."""
+    since: datetime | None = None
+    """Of occurrences that were missed together, which are one record: the first one."""
+    next_due: datetime | None = None
+    """The next occurrence that is not recorded yet. Not used of one that was triggered."""
+    at: datetime
+    kind: Literal["occurred"] = "occurred"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -438,6 +506,8 @@ class PointReached:
     """When a sleep is over, or a wait has timed out; None for never."""
     suspends: bool = True
     """The call is suspended with it. Not where something else of the call is under way."""
+    reason: str | None = None
+    """Of a call that failed and is retried: its error."""
     kind: Literal["point_reached"] = "point_reached"
 
 
@@ -583,6 +653,12 @@ Record = (
     | Attempt
     | UserMessage
     | MessageQueued
+    | MessageDue
+    | MessageCancelled
+    | PauseRequested
+    | ScheduleSet
+    | ScheduleRemoved
+    | Occurred
     | CancelRequested
     | Signalled
     | Override

@@ -15,6 +15,7 @@ from pydantic_ai.usage import RunUsage
 
 from understudy.interrupts import Decision, Request
 from understudy.models.messages import StoredResponse
+from understudy.state.plans import Occurrence
 from understudy.state.records import End, Override, PointEnd, PointKind, Result, Signalled
 from understudy.state.workflow_progress import Progress, Shared
 
@@ -263,6 +264,10 @@ class RunState:
     """The request of a `Halt` that a tool of this agent, or of one below it, raised."""
     dismissed: bool = False
     """A person dismissed the halt."""
+    ends_at: datetime | None = None
+    """The time at which the run is stopped, also while it waits."""
+    occurrence: Occurrence | None = None
+    """The time of a schedule that it is the run of."""
 
     @property
     def over(self) -> bool:

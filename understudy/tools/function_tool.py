@@ -16,6 +16,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 from pydantic_ai.tools import ToolDefinition
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
+from tenacity import AsyncRetrying
 
 from understudy._base.causes import cause_of
 from understudy._base.json_values import (
@@ -28,6 +29,7 @@ from understudy._base.json_values import (
     lost_number,
     read_json,
     reason,
+    shown,
     text_of,
 )
 from understudy._base.type_variables import DepsT, FunctionT_co
@@ -68,6 +70,9 @@ class Tool(Generic[FunctionT_co]):
         on_unknown: who settles a call in doubt: `ask` a person, or `tell` the model that the
             outcome is unknown. By default tools that need approval ask.
         version: part of what an approval is bound to; change it when the tool's meaning changes.
+        retry: a Tenacity policy, by which a call that raises runs again before the model hears of
+            it. For an idempotent tool. A wait of more than 5 seconds suspends the call: it costs
+            nothing, and survives the end of the process.
 
     Raises:
         UsageError: for a parameter without annotation, `*args` or `**kwargs`, options that do not
@@ -87,6 +92,7 @@ class Tool(Generic[FunctionT_co]):
         inline: bool = False,
         on_unknown: OnUnknown | None = None,
         version: str = "",
+        retry: AsyncRetrying | None = None,
     ) -> None:
         if not callable(function):
             raise UsageError(f"A tool must be a function, got {function!r}")
@@ -101,6 +107,8 @@ class Tool(Generic[FunctionT_co]):
         self.inline = inline
         self.on_unknown = on_unknown
         self.version = version
+        self.retry: AsyncRetrying | None = retry
+        _check_retry(self.name, retry, idempotent=idempotent)
         self.is_async: bool = is_async(function)
         if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
             raise UsageError(f"Tool {self.name!r} is a generator: return one value instead")
@@ -279,6 +287,7 @@ def tool(
     inline: bool = False,
     on_unknown: OnUnknown | None = None,
     version: str = "",
+    retry: AsyncRetrying | None = None,
 ) -> ToolDecorator: ...
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Tool | ToolDecorator:
     """Create a `Tool` from a function: `@tool`, or `@tool(timeout=30, ...)` with its options."""
@@ -317,6 +326,20 @@ def _check_options(name: str, *, timeout: float | None, on_unknown: str | None) 
         checked_seconds(timeout, what=f"Tool {name!r}: `timeout`")
     if on_unknown not in (None, "ask", "tell"):
         raise UsageError(f"Tool {name!r}: `on_unknown` must be 'ask' or 'tell', got {on_unknown!r}")
+
+
+def _check_retry(name: str, retry: object, *, idempotent: bool) -> None:
+    if retry is None:
+        return
+    if not isinstance(retry, AsyncRetrying):
+        raise UsageError(
+            f"Tool {name!r}: `retry` must be a tenacity.AsyncRetrying, got {shown(retry)}"
+        )
+    if not idempotent:
+        raise UsageError(
+            f"Tool {name!r}: `retry` runs a call again, whose effect may be there already: make "
+            "the tool safe to run again with the same ctx.call_key, and give idempotent=True"
+        )
 
 
 def _exit_loop() -> ToolResult[str]:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
@@ -50,8 +51,9 @@ from understudy.middleware import Haltable, Limits, Middleware
 from understudy.models.messages import Messages
 from understudy.modes import Loop, Mode, Parallel, Sequential
 from understudy.state import records as r
-from understudy.state.agent_state import AgentState, QueuedMessage
+from understudy.state.agent_state import AgentState
 from understudy.state.fold import replay
+from understudy.state.plans import Occurrence, Plans, QueuedMessage, Schedule
 from understudy.state.run_state import Call, Notices, Point, PointAnswer, RunState, Turn
 from understudy.state.workflow_progress import AgentResult, Progress, Shared
 from understudy.stopping import StopReason, StopSignal, StopSignals
@@ -291,8 +293,38 @@ def started(run_id: str, agent: str, **fields: Any) -> r.RunStarted:
         "max_overrides": 2,
         "contents": "none",
         "forced": True,
+        "ends_at": at(900),
+        "occurrence": occurrence(),
     }
     return r.RunStarted(**{**given, **fields})
+
+
+def occurrence(**fields: Any) -> Occurrence:
+    given: dict[str, Any] = {"schedule_id": "nightly", "due": at(50), "triggered": True}
+    return Occurrence(**{**given, **fields})
+
+
+def schedule(id: str = "nightly", **fields: Any) -> Schedule:
+    given: dict[str, Any] = {
+        "id": id,
+        "name": "Nightly report",
+        "cron": "30 2 * * mon-fri",
+        "timezone": "Europe/Berlin",
+        "message": rich_question(),
+        "missed": "all",
+        "overlap": "queue",
+        "created_at": at(17),
+        "next_due": at(50),
+        "paused": True,
+        "latest": occurrence(skipped="full"),
+    }
+    return Schedule(**{**given, **fields})
+
+
+def bare_schedule(id: str, **fields: Any) -> Schedule:
+    given: dict[str, Any] = {"name": id, "message": asked("Report"), "overlap": "skip"}
+    given |= {"id": id, "cron": "0 9 * * *", "timezone": "UTC", "created_at": at(17)}
+    return Schedule(**{**given, "missed": "one", "next_due": at(60), **fields})
 
 
 def bare_run(agent: str) -> r.RunStarted:
@@ -453,6 +485,8 @@ def _points(key: str) -> Iterator[r.Record]:
     yield answered("paid", "wait", "expired")
     yield reached("cool down", "sleep", due=at(98))
     yield answered("cool down", "sleep", "over")
+    yield reached("retry/1", "sleep", due=at(98), reason="ConnectionError: no answer")
+    yield answered("retry/1", "sleep", "over")
     yield r.TokenMade(call_key=key, name="sent", token_hash="d2" * 32, at=at(10))
     yield answered("sent", "wait", "rejected", reason="no stock")
     yield r.TokenMade(call_key=key, name="seen", token_hash="d3" * 32, at=at(10))
@@ -582,6 +616,37 @@ def asking() -> Iterator[r.Record]:
     yield r.Reminded(request_id="q1", number=2, at=at(27))
 
 
+def planning() -> Iterator[r.Record]:
+    """Messages with a time, schedules and their occurrences, and a pause to come."""
+    for number in range(4):
+        queued = asked(f"later {number}", 17)
+        yield r.MessageQueued(
+            message_id=f"t{number}", message=queued, steer=True, self_sent=True, due=at(40 + number)
+        )
+    yield r.MessageDue(message_id="t0", at=at(18))
+    yield r.MessageCancelled(message_id="t1", at=at(18))
+    yield r.MessageCancelled(message_id="t0", at=at(18))
+    yield r.MessageDue(message_id="t2", at=at(18))
+    yield r.ScheduleSet(schedule=schedule(), at=at(18))
+    for id in ("daily", "gone", "ended"):
+        yield r.ScheduleSet(schedule=bare_schedule(id, missed="skip"), at=at(18))
+    yield r.ScheduleSet(schedule=bare_schedule("daily"), at=at(18))
+    missed = occurrence(schedule_id="daily", triggered=False, skipped="missed", due=at(80))
+    yield r.Occurred(occurrence=missed, since=at(60), next_due=at(90), at=at(18))
+    came = Occurrence(schedule_id="daily", due=at(90))
+    yield r.Occurred(occurrence=came, message_id="o1", next_due=at(91), at=at(90))
+    for skipped in (replace(came, skipped="overlap"), replace(came, skipped="full")):
+        yield r.Occurred(occurrence=skipped, next_due=at(92), at=at(91))
+    yield r.Occurred(occurrence=occurrence(schedule_id="gone"), message_id="o2", at=at(18))
+    yield r.ScheduleRemoved(schedule_id="gone", at=at(18))
+    ended = Occurrence(schedule_id="ended", due=at(60))
+    yield r.Occurred(occurrence=ended, message_id="o3", at=at(60))
+    yield r.PauseRequested(reason="look", at=at(18))
+    yield r.PauseRequested(reason=None, at=at(18))
+    yield r.PauseRequested(reason="look again", at=at(18))
+    yield started("run-1", "planning", message_ids=("o1",), occurrence=came)
+
+
 def quarantined() -> Iterator[r.Record]:
     yield started("run-1", "quarantined")
     yield r.Quarantined(cause="killed three times")
@@ -611,6 +676,7 @@ AGENTS = {
     "desk": _timed(desk),
     "open": open_,
     "panel": _timed(panel),
+    "planning": _timed(planning),
     "quarantined": quarantined,
     "queued": queued,
     "resting": resting,
@@ -655,8 +721,15 @@ def _state(run: RunState) -> AgentState:
         )
     }
     state.doubts = {"run-0.0.0": doubt("run-0.0.0")}
-    state.queue = {"m3": QueuedMessage("m3", rich_question(), steer=True, self_sent=True)}
-    state.message_ids = {"m3": None, "m2": "run-1"}
+    waiting = QueuedMessage(
+        "m3", rich_question(), steer=True, self_sent=True, due=at(44), occurrence=occurrence()
+    )
+    state.queue = {"m3": waiting}
+    state.message_ids = {"m3": None, "m2": "run-1", "t1": None}
+    timed = QueuedMessage("t1", rich_question(), steer=True, self_sent=True, due=at(45))
+    state.plans = Plans(
+        timed={"t1": timed}, schedules={"nightly": schedule()}, pause="a person wants to look"
+    )
     state.status = "interrupted"
     return state
 
@@ -789,6 +862,8 @@ def _run(**fields: Any) -> RunState:
         "escalated": True,
         "halt": halt("run-1.0.1"),
         "dismissed": True,
+        "ends_at": at(900),
+        "occurrence": occurrence(),
     }
     return RunState(**{**given, **fields})
 

@@ -227,10 +227,11 @@ def is_committed(db: sqlite3.Connection, batch: Batch) -> bool:
     return found == [(batch.epoch, r.version, r.kind, r.payload) for r in batch.records]
 
 
-# The newest mark of all agents, and the oldest of those with an open run.
+# The newest mark of all agents, and the oldest of those with an open run or something due.
 _MARKS = """
     SELECT coalesce(max(mark), 0),
-        min(mark) FILTER (WHERE NOT deleted AND standing NOT IN ('rest', 'queued'))
+        min(mark) FILTER (
+            WHERE NOT deleted AND (standing NOT IN ('rest', 'queued') OR due IS NOT NULL))
     FROM agents
 """
 

@@ -40,7 +40,7 @@ from understudy.run.hooks import Hook, HookFailed
 from understudy.run.instructions import render
 from understudy.run.model_input import ModelInput
 from understudy.run.run import Run
-from understudy.state.agent_state import QueuedMessage
+from understudy.state.plans import QueuedMessage
 from understudy.state.records import Reply, UserMessage
 from understudy.tools import Tool
 

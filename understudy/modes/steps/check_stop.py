@@ -21,6 +21,7 @@ from understudy.models.attribution import for_itself
 from understudy.models.messages import user_message
 from understudy.outcomes import Outcome
 from understudy.run.cancellation import CancellationSource, signal_of
+from understudy.run.dues import end_reached
 from understudy.run.hooks import Hook, HookFailed
 from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall
@@ -34,6 +35,8 @@ ANSWER_NOW = (
 )
 ANSWER_PROMPT = "run/early_stopping_prompt"
 """The key under which a run keeps a text of its own in place of `ANSWER_NOW`."""
+RECHECK = 1.0
+"""Seconds after which the time of day is looked at again, where a run ends at one."""
 NO_ANSWER = "I reached the limit of what I may do here before I had an answer."
 """The text of a run that stopped early and whose last reply has no text."""
 
@@ -146,8 +149,10 @@ async def _signal_from(run: Run, source: CancellationSource) -> StopSignal | Non
 
 
 def deadline_reached(run: Run) -> CancelRequested:
-    """The record of a cancellation by the run's deadline."""
-    deadline = run.current.deadline
+    """The record of a cancellation by the run's deadline, or by the time at which it ends."""
+    deadline, ends_at = run.current.deadline, run.current.ends_at
+    if ends_at is not None and ends_at <= run.clock.now():
+        return CancelRequested(signal=end_reached(ends_at).to_dict())
     signal = StopSignal.time_limit(
         f"its deadline of {deadline:g} seconds came", source="deadline", deadline=deadline
     )
@@ -166,8 +171,8 @@ async def within_deadline(run: Run, pipeline: Awaitable[Outcome]) -> Outcome | N
     def check() -> None:
         nonlocal timer
         left = run.seconds_left
-        if left:  # the run's clock may be slower than the loop's
-            timer = loop.call_later(left, check)
+        if left:  # the run's clock may be slower than the loop's, or may be set
+            timer = loop.call_later(min(left, recheck), check)
             return
         # Race: the process may crash between the deadline and the end of what it interrupts. The
         # cancellation is recorded first, so that the next attempt ends the run as well
@@ -181,10 +186,11 @@ async def within_deadline(run: Run, pipeline: Awaitable[Outcome]) -> Outcome | N
         scope.reschedule(loop.time())
         timer = run.abandon_later() if run.abandon_later is not None else None
 
+    recheck = RECHECK if run.current.ends_at is not None else float("inf")
     scope = asyncio.timeout(None)
     try:
         async with scope:
-            timer = loop.call_later(run.seconds_left or 0.0, check)
+            timer = loop.call_later(min(run.seconds_left or 0.0, recheck), check)
             return await pipeline
     except TimeoutError:
         if not scope.expired():  # some other timeout: no deadline of this run

@@ -7,6 +7,7 @@ import contextlib
 import inspect
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from pydantic_core import to_json
@@ -45,6 +46,7 @@ from understudy.modes.steps.tool_results import (
     stop_result,
     timed_out_result,
 )
+from understudy.modes.steps.tool_retry import with_retries
 from understudy.run.child_calls import CallSuspended, wait_for_parts
 from understudy.run.hooks import Hook, HookFailed
 from understudy.run.run import AttemptEnded, Run
@@ -177,7 +179,7 @@ async def _result(run: Run, ready: ReadyCall, cancelled: Callable[[], bool]) -> 
         if run.definition.hooks.wrap_tool_call:
             returned = await _call_through_hooks(run, ready)
         else:
-            returned = await _body(run, ready)
+            returned = await _tried(run, ready)
         return result_of(run, ready, returned)
     except _ToolInterrupt as ended:
         if ended.child_suspended:
@@ -248,7 +250,7 @@ async def _call_through_hooks(run: Run, ready: ReadyCall) -> Any:
                 record_started(run, ready)
                 await run.durable()
             entered = True
-            return await _body(run, await _as_changed(run, ready, before, call))
+            return await _tried(run, await _as_changed(run, ready, before, call))
         except (_CallEnded, HookFailed, JournalFailed) as end:
             ended.append(end)
             raise
@@ -347,6 +349,19 @@ def _link(
 
 
 # -------------------------------------------------------------------------------- the body
+
+
+async def _tried(run: Run, ready: ReadyCall) -> Any:
+    """The tool's function, again where its policy says so."""
+    if ready.tool.retry is None:
+        return await _body(run, ready)
+
+    async def begin_again() -> None:
+        record_started(run, ready)
+        await run.durable()
+
+    body = partial(_body, run, ready)
+    return await with_retries(run, ready.call, ready.tool.retry, body, begin_again)
 
 
 async def _body(run: Run, ready: ReadyCall) -> Any:

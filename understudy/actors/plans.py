@@ -1,0 +1,207 @@
+"""What becomes of a planned time that has come, as records: messages and occurrences of schedules.
+
+A tick of a clock is no fact: these functions look at the state. What they record is not due any
+more, so it does not matter how often they are called. A schedule's next time is part of each record
+about it: so each of its occurrences is recorded once, by whoever owns the agent then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from pydantic_ai.messages import UserPromptPart
+
+from understudy._base.clock import Clock, NewId
+from understudy._base.cron import next_time, times_until
+from understudy._base.json_values import shown
+from understudy.errors import UsageError
+from understudy.run.ledger import Ledger
+from understudy.state.agent_state import AgentState
+from understudy.state.dues import due_of_plans
+from understudy.state.plans import NO_PLANS, Occurrence, Schedule, Skipped
+from understudy.state.records import MessageDue, Occurred, ScheduleRemoved, ScheduleSet
+
+MAX_TIMED = 1000
+"""How many messages of an agent may wait for their times."""
+MAX_SCHEDULES = 100
+"""How many schedules an agent may have."""
+MAX_WAITING = 100
+"""How many occurrences of one schedule may wait for their runs, and are made up for at most."""
+RECORD_BYTES = 1024
+"""The size of a run's first record without its message, rounded up."""
+MISSED_AFTER = timedelta(seconds=60)
+"""An occurrence that is noticed later than this after its time was missed."""
+
+
+class Plans:
+    """The plans of one agent, where its records are written.
+
+    Args:
+        ledger: of the agent.
+        clock: of the runtime.
+        new_id: of the runtime.
+
+    """
+
+    def __init__(self, ledger: Ledger, clock: Clock, new_id: NewId) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._new_id = new_id
+
+    @property
+    def _state(self) -> AgentState:
+        return self._ledger.state
+
+    def now(self) -> datetime:
+        """The time, by the clock of the runtime."""
+        return self._clock.now()
+
+    def record_due(self) -> bool:
+        """Record what is due now; whether a message is among it, which no run has taken yet."""
+        now, due = self._clock.now(), due_of_plans(self._state)
+        if due is None or due > now:
+            return False
+        plans = self._state.plans or NO_PLANS
+        messages = [m for m in plans.timed.values() if m.due is not None and m.due <= now]
+        messages.sort(key=lambda queued: queued.due or now)
+        for message in messages:
+            self._ledger.record(MessageDue(message_id=message.message_id, at=now))
+        for schedule in plans.schedules.values():
+            if not schedule.paused and schedule.next_due is not None and schedule.next_due <= now:
+                self._record_occurrences(schedule, schedule.next_due, now)
+        return bool(messages)
+
+    def check_room(self) -> None:
+        """Raise `UsageError` if one more message cannot wait for its time."""
+        timed = (self._state.plans or NO_PLANS).timed
+        if len(timed) >= MAX_TIMED:
+            raise UsageError(
+                f"{len(timed)} messages of this agent wait for their times already, and no more "
+                "than that may: cancel some, use a schedule, or another agent"
+            )
+
+    # ------------------------------------------------------------------- schedules
+
+    def get(self, schedule_id: str) -> Schedule:
+        """The schedule of this id.
+
+        Raises:
+            UsageError: if there is none; it lists those that there are.
+
+        """
+        schedules = (self._state.plans or NO_PLANS).schedules
+        if schedule_id not in schedules:
+            there = ", ".join(map(repr, schedules)) or "none"
+            raise UsageError(f"This agent has no schedule {shown(schedule_id)}; there are: {there}")
+        return schedules[schedule_id]
+
+    def set(self, wanted: Schedule) -> Schedule:
+        """Record a schedule, unless there is the same one of its id already.
+
+        One that is changed stays paused if it was. While its times are the same, so is the next.
+        """
+        schedules = (self._state.plans or NO_PLANS).schedules
+        before = schedules.get(wanted.id)
+        if before is None and len(schedules) >= MAX_SCHEDULES:
+            raise UsageError(
+                f"This agent has {len(schedules)} schedules already, and no agent may have more: "
+                "remove some, or give the others to another agent"
+            )
+        if before is not None:
+            wanted = replace(
+                wanted, created_at=before.created_at, paused=before.paused, latest=before.latest
+            )
+            if _content(wanted) == _content(before):
+                wanted = replace(wanted, message=before.message)
+            if (wanted.cron, wanted.timezone) == (before.cron, before.timezone):
+                wanted = replace(wanted, next_due=before.next_due)
+        return before if before == wanted else self._record(wanted)
+
+    def pause(self, schedule_id: str) -> Schedule:
+        """Record that a schedule has no occurrences from now on."""
+        schedule = self.get(schedule_id)
+        return schedule if schedule.paused else self._record(replace(schedule, paused=True))
+
+    def resume(self, schedule_id: str) -> Schedule:
+        """Record that a paused schedule has occurrences again, from now on."""
+        schedule = self.get(schedule_id)
+        if not schedule.paused:
+            return schedule
+        next_due = next_time(schedule.cron, schedule.timezone, self._clock.now())
+        return self._record(replace(schedule, paused=False, next_due=next_due))
+
+    def trigger(self, schedule_id: str) -> Occurrence:
+        """Record an occurrence now, also of a paused schedule."""
+        occurrence = Occurrence(
+            schedule_id=self.get(schedule_id).id, due=self._clock.now(), triggered=True
+        )
+        return self._occur(occurrence, None)
+
+    def remove(self, schedule_id: str) -> None:
+        """Record that a schedule is removed, and what waits of it."""
+        self._ledger.record(ScheduleRemoved(schedule_id=self.get(schedule_id).id, at=self.now()))
+
+    def _record(self, schedule: Schedule) -> Schedule:
+        record = ScheduleSet(schedule=schedule, at=self.now())
+        self._ledger.check(record, spare=RECORD_BYTES)  # its runs must be able to begin
+        self._ledger.record(record)
+        return schedule
+
+    # ------------------------------------------------------------------ occurrences
+
+    def _record_occurrences(self, schedule: Schedule, first: datetime, now: datetime) -> None:
+        """Record all occurrences of a schedule up to now, each once."""
+        most = MAX_WAITING if schedule.missed == "all" else 1
+        cron, zone = schedule.cron, schedule.timezone
+        times = times_until(cron, zone, first, now, most=most) or [first]
+        if schedule.missed == "skip" and now - times[-1] > MISSED_AFTER:
+            missed_until: datetime | None = times.pop()
+        else:  # those before the ones that are made up for
+            missed_until = _last_before(cron, zone, first, times[0])
+        following = [*times[1:], next_time(cron, zone, now)]
+        if missed_until is not None:
+            missed = Occurrence(schedule_id=schedule.id, due=missed_until, skipped="missed")
+            then = times[0] if times else following[-1]
+            since = first if first < missed_until else None
+            self._ledger.record(Occurred(occurrence=missed, since=since, next_due=then, at=now))
+        for due, then in zip(times, following, strict=False):
+            self._occur(Occurrence(schedule_id=schedule.id, due=due), then)
+
+    def _occur(self, occurrence: Occurrence, next_due: datetime | None) -> Occurrence:
+        skipped = self._why_skipped(occurrence.schedule_id)
+        occurrence = replace(occurrence, skipped=skipped)
+        message_id = self._new_id() if skipped is None else ""
+        self._ledger.record(
+            Occurred(occurrence=occurrence, message_id=message_id, next_due=next_due, at=self.now())
+        )
+        return occurrence
+
+    def _why_skipped(self, schedule_id: str) -> Skipped | None:
+        waiting = sum(occurrence.schedule_id == schedule_id for occurrence in self._waiting())
+        if waiting >= MAX_WAITING:
+            return "full"
+        run = self._state.run
+        running = run.occurrence if run is not None and not run.over else None
+        is_open = waiting or (running is not None and running.schedule_id == schedule_id)
+        return "overlap" if is_open and self.get(schedule_id).overlap == "skip" else None
+
+    def _waiting(self) -> Iterator[Occurrence]:
+        for queued in self._state.queue.values():
+            if queued.occurrence is not None:
+                yield queued.occurrence
+
+
+def _last_before(cron: str, zone: str, first: datetime, before: datetime) -> datetime | None:
+    """The last time of a schedule before another one, from `first` on."""
+    if first >= before:
+        return None
+    found = times_until(cron, zone, first, before - timedelta(seconds=1), most=1)
+    return found[-1] if found else None
+
+
+def _content(schedule: Schedule) -> list[object]:
+    """The input, without the time at which it was given."""
+    parts = schedule.message.parts
+    return [part.content for part in parts if isinstance(part, UserPromptPart)]

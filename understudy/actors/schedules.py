@@ -1,0 +1,126 @@
+"""`Schedules`: the schedules of one agent, to list and to change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, get_args
+
+from understudy._base.cron import checked_cron, next_time
+from understudy._base.json_values import checked_text, shown
+from understudy.actors.agent_ref import AgentRef
+from understudy.actors.messages import ChangePlans
+from understudy.actors.plans import Plans
+from understudy.errors import UsageError
+from understudy.loop_actors.future import Future
+from understudy.models.messages import UserInput, user_message
+from understudy.state.plans import Missed, Occurrence, Overlap, Schedule
+
+
+class Schedules:
+    """The schedules of one agent. Each call returns a `Future`, which is settled when durable.
+
+    The future raises `UsageError` for a schedule that the agent does not have.
+    """
+
+    def __init__(self, ref: AgentRef) -> None:
+        self._ref = ref
+
+    def __repr__(self) -> str:
+        return f"<schedules of {self._ref!r}>"
+
+    def set(
+        self,
+        id: str,
+        *,
+        cron: str,
+        input: UserInput,
+        timezone: str = "UTC",
+        name: str | None = None,
+        missed: Missed = "one",
+        overlap: Overlap = "skip",
+    ) -> Future[Schedule]:
+        """As `Runtime.schedule`."""
+        what = f"Schedule {shown(id)}"
+        checked_text(id, what="The `id` of a schedule")
+        label = id if name is None else checked_text(name, what=f"{what}: `name`")
+        line, zone = checked_cron(cron, timezone, what=what)
+        for option, given, known in (
+            ("missed", missed, get_args(Missed)),
+            ("overlap", overlap, get_args(Overlap)),
+        ):
+            if given not in known:
+                there = ", ".join(map(repr, known))
+                raise UsageError(f"{what}: `{option}` must be one of {there}, got {shown(given)}")
+        if missed == "all" and overlap == "skip":
+            raise UsageError(
+                f"{what}: missed='all' queues one occurrence behind the other, and overlap='skip' "
+                "skips all but one: give overlap='queue' too, or missed='one'"
+            )
+
+        def change(plans: Plans) -> Schedule:
+            now = plans.now()
+            return plans.set(
+                Schedule(
+                    id=id,
+                    name=label,
+                    cron=line,
+                    timezone=zone,
+                    message=user_message(input, at=now),
+                    missed=missed,
+                    overlap=overlap,
+                    created_at=now,
+                    next_due=next_time(line, zone, now),
+                )
+            )
+
+        user_message(input, at=self._ref._slot.services.clock.now())  # a mistake is raised here
+        return self._change(change)
+
+    def list(self) -> Future[list[Schedule]]:
+        """All of them, by their ids."""
+        return self._ref.state().map(
+            lambda state: (
+                sorted(state.plans.schedules.values(), key=lambda schedule: schedule.id)
+                if state.plans is not None
+                else []
+            )
+        )
+
+    def pause(self, id: str) -> Future[Schedule]:
+        """Let no occurrence come until `resume`. Those that wait for their runs get them."""
+        return self._change(lambda plans: plans.pause(id))
+
+    def resume(self, id: str) -> Future[Schedule]:
+        """Let occurrences come again. Those of the time of the pause are left out."""
+        return self._change(lambda plans: plans.resume(id))
+
+    def trigger(self, id: str) -> Future[Occurrence]:
+        """Let it occur now, also while it is paused. Its own times stay as they are.
+
+        The future resolves to the occurrence. It is skipped where another one is under way, if the
+        schedule has `overlap="skip"`.
+        """
+        return self._change(lambda plans: plans.trigger(id))
+
+    def remove(self, id: str) -> Future[None]:
+        """Remove it, and its occurrences that wait for their runs. A run under way goes on."""
+        return self._change(lambda plans: plans.remove(id))
+
+    def _change(self, change: Callable[[Plans], Any]) -> Future[Any]:
+        future: Future[Any] = self._ref._future()
+        self._ref._post(ChangePlans(change, future))
+        return future
+
+
+def schedules_of(target: object, get: Callable[[str], AgentRef]) -> Schedules:
+    """The schedules of an agent that is given by its id or its ref.
+
+    Raises:
+        UsageError: if it is neither.
+
+    """
+    if isinstance(target, AgentRef):
+        return Schedules(target)
+    if not isinstance(target, str):
+        raise UsageError(f"`agent` must be a ref or the id of an agent, got {shown(target)}")
+    return Schedules(get(target))
