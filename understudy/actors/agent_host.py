@@ -35,7 +35,7 @@ from understudy.actors.stored_agents import (
 )
 from understudy.actors.tree import agent_tree
 from understudy.agent.agent import Agent
-from understudy.errors import Expired, UnknownAgent, UnknownToken, UsageError
+from understudy.errors import Expired, JournalFailed, UnknownAgent, UnknownToken, UsageError
 from understudy.journal import IndexStatus, Store, index_status_of
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.monitor import Lifetime
@@ -188,13 +188,15 @@ class AgentHost:
     async def pending(self) -> list[PendingRequest]:
         """As `Runtime.pending`. Of agents that are not in memory it reads the store."""
         pending: list[PendingRequest] = []
-        in_memory = self._in_memory()
-        for slot in in_memory:
+        seen = set()
+        for slot in self.directory.slots():
+            if slot.activation is None or slot.activation.ledger.has_unflushed:
+                continue  # no answer precedes its commit: what the store has is listed
+            seen.add(slot.id)
             # A run that is cut off with a request is listed too: the person is asked anyway.
             is_suspended = not slot.phase.has_run_task
             if is_suspended or index_status_of(slot.state) is IndexStatus.WAITS:
                 pending += pending_of(slot.id, slot.state)
-        seen = {slot.id for slot in in_memory}
         async for request in stored_pending(self.services.store, but=seen):
             pending.append(request)
         return pending
@@ -202,21 +204,19 @@ class AgentHost:
     async def waiting(self) -> list[Wait]:
         """As `Runtime.waiting`. Of agents that are not in memory it reads the store."""
         waiting: list[Wait] = []
-        in_memory = self._in_memory()
-        for slot in in_memory:
-            waiting += waits_of(slot.state, slot.id)
-        seen = {slot.id for slot in in_memory}
+        seen = set()
+        for slot in self.directory.slots():
+            if slot.activation is not None and slot.activation.ledger.has_unflushed:
+                # Race: a run that has just come to rest is not told to do so by the index yet
+                # (test_one_call_sleeps_while_the_others_of_its_reply_run).
+                with contextlib.suppress(JournalFailed):
+                    await slot.activation.ledger.durable()
+            if slot.activation is not None and not slot.activation.ledger.has_unflushed:
+                seen.add(slot.id)
+                waiting += waits_of(slot.state, slot.id)
         async for wait in stored_waiting(self.services.store, but=seen):
             waiting.append(wait)
         return waiting
-
-    def _in_memory(self) -> list[AgentSlot]:
-        """The slots whose state is durable: no answer precedes its commit, but the store's does."""
-        return [
-            slot
-            for slot in self.directory.slots()
-            if slot.activation is not None and not slot.activation.ledger.has_unflushed
-        ]
 
     async def answer_wait(self, token: str, answer: Answer) -> bool:
         """As `Runtime.resolve` and `Runtime.reject`.
