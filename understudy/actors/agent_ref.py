@@ -126,8 +126,8 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             message_id: the caller's id of this message. A message with the same id again is not
                 run again: its future resolves to the outcome of the first.
             if_interrupted: what to do while requests of an earlier run are pending: `"withdraw"`
-                withdraws them, and ends that run unless it also waits; `"error"` refuses this one, so that its
-                future raises `NotInterrupted`.
+                withdraws them, and ends that run unless it also waits; `"error"` refuses this one,
+                so that its future raises `NotInterrupted`.
 
         Raises:
             UsageError: if an argument is wrong.

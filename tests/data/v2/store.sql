@@ -11,11 +11,36 @@ CREATE TABLE understudy.agents (
     deleted boolean DEFAULT false NOT NULL,
     owner bigint,
     due bigint,
-    indexed_seq bigint DEFAULT 0 NOT NULL
+    indexed_seq bigint DEFAULT 0 NOT NULL,
+    status text DEFAULT 'idle'::text NOT NULL,
+    status_at bigint,
+    asking integer DEFAULT 0 NOT NULL
 )
 WITH (fillfactor='70');
 ALTER TABLE understudy.agents ALTER COLUMN key ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME understudy.agents_key_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+CREATE TABLE understudy.asks (
+    no bigint NOT NULL,
+    agent bigint NOT NULL,
+    id text NOT NULL COLLATE pg_catalog."C",
+    name text NOT NULL,
+    kind text NOT NULL,
+    tool text NOT NULL,
+    asked_at bigint NOT NULL,
+    expires_at bigint NOT NULL,
+    reminders integer NOT NULL,
+    escalations integer NOT NULL,
+    version integer NOT NULL,
+    payload bytea NOT NULL
+);
+ALTER TABLE understudy.asks ALTER COLUMN no ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME understudy.asks_no_seq
     START WITH 1
     INCREMENT BY 1
     NO MINVALUE
@@ -54,18 +79,19 @@ CREATE TABLE understudy.records (
 CREATE TABLE understudy.schema_version (
     version integer NOT NULL
 );
-INSERT INTO understudy.agents (key, agent_id, agent, incarnation, epoch, last_seq, floor, standing, deleted, owner, due, indexed_seq) OVERRIDING SYSTEM VALUE VALUES (1, 'archived', 'archived-definition', 2, 3, 6, 3, 'queued', false, 1, NULL, 6);
-INSERT INTO understudy.agents (key, agent_id, agent, incarnation, epoch, last_seq, floor, standing, deleted, owner, due, indexed_seq) OVERRIDING SYSTEM VALUE VALUES (2, 'asking', 'asking-definition', 2, 3, 4, 0, 'waits', false, 1, 1767323081123456, 4);
-INSERT INTO understudy.agents (key, agent_id, agent, incarnation, epoch, last_seq, floor, standing, deleted, owner, due, indexed_seq) OVERRIDING SYSTEM VALUE VALUES (3, 'before_times', 'before_times-definition', 2, 3, 88, 0, 'queued', false, 1, NULL, 88);
-INSERT INTO understudy.agents (key, agent_id, agent, incarnation, epoch, last_seq, floor, standing, deleted, owner, due, indexed_seq) OVERRIDING SYSTEM VALUE VALUES (4, 'desk', 'desk-definition', 2, 3, 87, 0, 'rest', false, 1, NULL, 87);
-INSERT INTO understudy.agents (key, agent_id, agent, incarnation, epoch, last_seq, floor, standing, deleted, owner, due, indexed_seq) OVERRIDING SYSTEM VALUE VALUES (5, 'open', 'open-definition', 2, 3, 2, 0, 'open', false, 1, NULL, 2);
-INSERT INTO understudy.agents (key, agent_id, agent, incarnation, epoch, last_seq, floor, standing, deleted, owner, due, indexed_seq) OVERRIDING SYSTEM VALUE VALUES (6, 'panel', 'panel-definition', 2, 3, 22, 0, 'open', false, 1, NULL, 22);
-INSERT INTO understudy.agents (key, agent_id, agent, incarnation, epoch, last_seq, floor, standing, deleted, owner, due, indexed_seq) OVERRIDING SYSTEM VALUE VALUES (7, 'quarantined', 'quarantined-definition', 2, 3, 2, 0, 'quarantined', false, 1, NULL, 2);
-INSERT INTO understudy.agents (key, agent_id, agent, incarnation, epoch, last_seq, floor, standing, deleted, owner, due, indexed_seq) OVERRIDING SYSTEM VALUE VALUES (8, 'queued', 'queued-definition', 2, 3, 1, 0, 'queued', false, 1, NULL, 1);
-INSERT INTO understudy.agents (key, agent_id, agent, incarnation, epoch, last_seq, floor, standing, deleted, owner, due, indexed_seq) OVERRIDING SYSTEM VALUE VALUES (9, 'resting', 'resting-definition', 2, 3, 10, 0, 'rest', false, 1, NULL, 10);
-INSERT INTO understudy.agents (key, agent_id, agent, incarnation, epoch, last_seq, floor, standing, deleted, owner, due, indexed_seq) OVERRIDING SYSTEM VALUE VALUES (10, 'suspect', 'suspect-definition', 2, 3, 3, 0, 'suspect', false, 1, NULL, 3);
-INSERT INTO understudy.agents (key, agent_id, agent, incarnation, epoch, last_seq, floor, standing, deleted, owner, due, indexed_seq) OVERRIDING SYSTEM VALUE VALUES (11, 'waiting', 'waiting-definition', 2, 3, 3, 0, 'waits', false, 1, NULL, 3);
-INSERT INTO understudy.agents (key, agent_id, agent, incarnation, epoch, last_seq, floor, standing, deleted, owner, due, indexed_seq) OVERRIDING SYSTEM VALUE VALUES (12, 'deleted', 'deleted-definition', 1, 1, 0, 0, 'rest', true, NULL, NULL, 0);
+INSERT INTO understudy.agents (key, agent_id, agent, incarnation, epoch, last_seq, floor, standing, deleted, owner, due, indexed_seq, status, status_at, asking) OVERRIDING SYSTEM VALUE VALUES (1, 'archived', 'archived-definition', 2, 3, 6, 3, 'queued', false, 1, NULL, 6, 'idle', 1767323147123456, 0);
+INSERT INTO understudy.agents (key, agent_id, agent, incarnation, epoch, last_seq, floor, standing, deleted, owner, due, indexed_seq, status, status_at, asking) OVERRIDING SYSTEM VALUE VALUES (2, 'asking', 'asking-definition', 2, 3, 4, 0, 'waits', false, 1, 1767323081123456, 4, 'interrupted', 1767323072123456, 1);
+INSERT INTO understudy.agents (key, agent_id, agent, incarnation, epoch, last_seq, floor, standing, deleted, owner, due, indexed_seq, status, status_at, asking) OVERRIDING SYSTEM VALUE VALUES (8, 'queued', 'queued-definition', 2, 3, 1, 0, 'queued', false, 1, NULL, 1, 'idle', NULL, 0);
+INSERT INTO understudy.agents (key, agent_id, agent, incarnation, epoch, last_seq, floor, standing, deleted, owner, due, indexed_seq, status, status_at, asking) OVERRIDING SYSTEM VALUE VALUES (3, 'before_times', 'before_times-definition', 2, 3, 88, 0, 'queued', false, 1, NULL, 88, 'idle', NULL, 0);
+INSERT INTO understudy.agents (key, agent_id, agent, incarnation, epoch, last_seq, floor, standing, deleted, owner, due, indexed_seq, status, status_at, asking) OVERRIDING SYSTEM VALUE VALUES (4, 'desk', 'desk-definition', 2, 3, 87, 0, 'rest', false, 1, NULL, 87, 'failed', 1767323061123456, 0);
+INSERT INTO understudy.agents (key, agent_id, agent, incarnation, epoch, last_seq, floor, standing, deleted, owner, due, indexed_seq, status, status_at, asking) OVERRIDING SYSTEM VALUE VALUES (5, 'open', 'open-definition', 2, 3, 2, 0, 'open', false, 1, NULL, 2, 'running', NULL, 0);
+INSERT INTO understudy.agents (key, agent_id, agent, incarnation, epoch, last_seq, floor, standing, deleted, owner, due, indexed_seq, status, status_at, asking) OVERRIDING SYSTEM VALUE VALUES (6, 'panel', 'panel-definition', 2, 3, 22, 0, 'open', false, 1, NULL, 22, 'running', 1767323166123456, 0);
+INSERT INTO understudy.agents (key, agent_id, agent, incarnation, epoch, last_seq, floor, standing, deleted, owner, due, indexed_seq, status, status_at, asking) OVERRIDING SYSTEM VALUE VALUES (7, 'quarantined', 'quarantined-definition', 2, 3, 2, 0, 'quarantined', false, 1, NULL, 2, 'failed', NULL, 0);
+INSERT INTO understudy.agents (key, agent_id, agent, incarnation, epoch, last_seq, floor, standing, deleted, owner, due, indexed_seq, status, status_at, asking) OVERRIDING SYSTEM VALUE VALUES (9, 'resting', 'resting-definition', 2, 3, 10, 0, 'rest', false, 1, NULL, 10, 'idle', 1767323055123456, 0);
+INSERT INTO understudy.agents (key, agent_id, agent, incarnation, epoch, last_seq, floor, standing, deleted, owner, due, indexed_seq, status, status_at, asking) OVERRIDING SYSTEM VALUE VALUES (10, 'suspect', 'suspect-definition', 2, 3, 3, 0, 'suspect', false, 1, NULL, 3, 'running', NULL, 0);
+INSERT INTO understudy.agents (key, agent_id, agent, incarnation, epoch, last_seq, floor, standing, deleted, owner, due, indexed_seq, status, status_at, asking) OVERRIDING SYSTEM VALUE VALUES (11, 'waiting', 'waiting-definition', 2, 3, 3, 0, 'waits', false, 1, NULL, 3, 'paused', NULL, 0);
+INSERT INTO understudy.agents (key, agent_id, agent, incarnation, epoch, last_seq, floor, standing, deleted, owner, due, indexed_seq, status, status_at, asking) OVERRIDING SYSTEM VALUE VALUES (12, 'deleted', 'deleted-definition', 1, 1, 0, 0, 'rest', true, NULL, NULL, 0, 'idle', NULL, 0);
+INSERT INTO understudy.asks (no, agent, id, name, kind, tool, asked_at, expires_at, reminders, escalations, version, payload) OVERRIDING SYSTEM VALUE VALUES (1, 2, 'q1', 'asking-definition', 'request', 'pay', 1767323051123456, 1767323111123456, 2, 0, 1, '\x7b2272657175657374223a7b226964223a227131222c226b696e64223a22617070726f76616c222c226167656e745f6964223a226465736b222c2272756e5f6964223a2272756e2d31222c226167656e745f70617468223a5b226465736b222c22636c65726b225d2c2263616c6c5f6b6579223a2272756e2d312e302e30222c22746f6f6c5f63616c6c5f6964223a2263616c6c5f30222c22746f6f6c5f6e616d65223a22706179222c22617267756d656e7473223a7b226e223a307d2c22646973706c6179223a7b227469746c65223a225061793f227d2c227061796c6f6164223a7b22776879223a22706f6c696379227d2c22616c6c6f776564223a5b22617070726f7665222c2272656a656374225d2c22637265617465645f6174223a22323032362d30312d30325430333a30343a31312e3132333435365a222c22657870697265735f6174223a22323032362d30312d30325430333a30353a31312e3132333435365a222c2272656d696e645f6174223a5b22323032362d30312d30325430333a30343a32312e3132333435365a222c22323032362d30312d30325430333a30343a33312e3132333435365a225d2c22657363616c6174696f6e73223a5b7b226174223a22323032362d30312d30325430333a30343a34312e3132333435365a222c2261756469656e6365223a226865616473227d5d2c226f6e5f657870697279223a2273746f70222c2266696e6765727072696e74223a2266316631663166316631663166316631663166316631663166316631663166316631663166316631663166316631663166316631663166316631663166316631222c22646967657374223a2264316431643164316431643164316431643164316431643164316431643164316431643164316431643164316431643164316431643164316431643164316431222c22736f75726365223a2248756d616e496e5468654c6f6f70222c22646f75627473223a5b7b2263616c6c5f6b6579223a2272756e2d302e302e30222c22746f6f6c5f6e616d65223a22706179222c22746f6f6c5f63616c6c5f6964223a2263616c6c5f39222c22617267756d656e7473223a7b226e223a397d2c22726561736f6e223a22637574206f6666222c22746f6b656e5f686173686573223a5b2265326532653265326532653265326532653265326532653265326532653265326532653265326532653265326532653265326532653265326532653265326532225d7d2c7b2263616c6c5f6b6579223a2272756e2d302e302e31222c22746f6f6c5f6e616d65223a22706179222c22746f6f6c5f63616c6c5f6964223a2263616c6c5f39222c22617267756d656e7473223a7b226e223a397d2c22726561736f6e223a22637574206f6666227d5d7d7d');
 INSERT INTO understudy.hosts (id, name, opened_at, lease_until) OVERRIDING SYSTEM VALUE VALUES (1, 'frozen-host:1', '2026-01-02 03:04:05.5+00', '2026-01-02 03:05:05.5+00');
 INSERT INTO understudy.lost_attempts (agent, run, numbers) VALUES (1, 'run-1', '{2,3}');
 INSERT INTO understudy.lost_attempts (agent, run, numbers) VALUES (2, 'run-1', '{2,3}');
@@ -304,16 +330,28 @@ INSERT INTO understudy.records (agent, seq, incarnation, epoch, kind, version, p
 INSERT INTO understudy.records (agent, seq, incarnation, epoch, kind, version, payload) VALUES (11, 3, 2, 3, 'paused', 1, '\x7b227475726e223a302c22726561736f6e223a226c756e6368227d');
 INSERT INTO understudy.schema_version (version) VALUES (2);
 SELECT pg_catalog.setval('understudy.agents_key_seq', 12, true);
+SELECT pg_catalog.setval('understudy.asks_no_seq', 1, true);
 SELECT pg_catalog.setval('understudy.hosts_id_seq', 1, true);
 ALTER TABLE ONLY understudy.agents
     ADD CONSTRAINT agents_agent_id_key UNIQUE (agent_id);
 ALTER TABLE ONLY understudy.agents
     ADD CONSTRAINT agents_pkey PRIMARY KEY (key);
+ALTER TABLE ONLY understudy.asks
+    ADD CONSTRAINT asks_agent_id_key UNIQUE (agent, id);
+ALTER TABLE ONLY understudy.asks
+    ADD CONSTRAINT asks_pkey PRIMARY KEY (no);
 ALTER TABLE ONLY understudy.hosts
     ADD CONSTRAINT hosts_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY understudy.lost_attempts
     ADD CONSTRAINT lost_attempts_pkey PRIMARY KEY (agent);
 ALTER TABLE ONLY understudy.records
     ADD CONSTRAINT records_pkey PRIMARY KEY (agent, seq);
+CREATE INDEX agents_by_change ON understudy.agents USING btree (status_at, agent_id) WHERE ((status_at IS NOT NULL) AND (NOT deleted));
 CREATE INDEX agents_by_due ON understudy.agents USING btree (due, agent_id) WHERE ((due IS NOT NULL) AND (NOT deleted));
+CREATE INDEX agents_by_name ON understudy.agents USING btree (agent, agent_id) WHERE (NOT deleted);
 CREATE INDEX agents_by_standing ON understudy.agents USING btree (standing, agent_id) WHERE (NOT deleted);
+CREATE INDEX agents_by_status ON understudy.agents USING btree (status, agent_id) WHERE (NOT deleted);
+CREATE INDEX asks_by_age ON understudy.asks USING btree (kind, asked_at, no);
+CREATE INDEX asks_by_expiry ON understudy.asks USING btree (kind, expires_at, no);
+CREATE INDEX asks_by_name ON understudy.asks USING btree (kind, name, asked_at, no);
+CREATE INDEX asks_by_tool ON understudy.asks USING btree (kind, tool, asked_at, no);
