@@ -20,6 +20,7 @@ from understudy import (
     Agent,
     AgentRef,
     Interrupt,
+    Observer,
     Outcome,
     Runtime,
     SimulatedClock,
@@ -912,3 +913,13 @@ async def test_waking_often_is_no_crash(clock: SimulatedClock, store: str) -> No
             await until_status(ref, Status.WAITING, Status.IDLE)
         ended = completed(await soon(outcome))
     assert texts(ended) == ["polled"]
+
+
+async def test_an_observer_sees_what_agents_wait_for(bank: Bank, tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path / 'store.db'}"
+    async with Runtime([bank.agent()], store=store) as runtime:
+        await waiting(runtime)
+        listed = await runtime.waiting()
+        async with Observer(store) as observer:
+            assert await observer.waiting() == listed
+        assert [wait.name for wait in listed] == ["paid"]

@@ -116,7 +116,8 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
     ) -> Future[OutcomeOf[OutputT_co]]:
         """Run the agent on a message; the future resolves to the outcome.
 
-        While another run is under way this one is queued.
+        While another run is under way this one is queued; also where that one's tools sleep or wait
+        for the outside. The future of such a run stays open until it ends, or asks a person.
 
         Args:
             input: the user's message.
@@ -124,8 +125,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             until_tool_success: the same, but only for a result that is not an error.
             force: make the model call the until tool, and no other one, in each of its replies.
             max_runs: the maximum number of model calls in this run; the agent's own by default.
-            deadline: seconds after which the run is stopped, without the time that it waits for
-                people.
+            deadline: seconds after which the run is stopped, without the time that it waits.
             early_stopping_prompt: the user message that asks for the last answer at a limit; the
                 agent's own by default.
             ends_at: the time of day, with a time zone, at which the run is stopped; also while it
@@ -134,8 +134,8 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             message_id: the caller's id of this message. A message with the same id again is not
                 run again: its future resolves to the outcome of the first.
             if_interrupted: what to do while requests of an earlier run are pending: `"withdraw"`
-                ends that run and withdraws its requests; `"error"` refuses this one, so that its
-                future raises `NotInterrupted`.
+                withdraws them, and ends that run unless it also waits; `"error"` refuses this one,
+                so that its future raises `NotInterrupted`.
 
         Raises:
             UsageError: if an argument is wrong.

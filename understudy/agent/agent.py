@@ -344,8 +344,8 @@ class Agent(Generic[DepsT_contra, OutputT_co]):
         self,
         state: AgentState,
         decisions: Decisions | None = None,
-        *,
         answers: Mapping[str, Any] | None = None,
+        *,
         cancellation: CancellationSource | Sequence[CancellationSource] | None = None,
         deps: DepsT_contra | None = None,
         pause_when: PauseWhen | None = None,
@@ -394,7 +394,6 @@ class Agent(Generic[DepsT_contra, OutputT_co]):
         self,
         state: AgentState,
         decisions: Decisions | None = None,
-        *,
         answers: Mapping[str, Any] | None = None,
         **options: Unpack[EnvironmentOptions[DepsT_contra]],
     ) -> OutcomeOf[OutputT_co]:
@@ -405,20 +404,19 @@ class Agent(Generic[DepsT_contra, OutputT_co]):
                 `await agent.resume(...)` there.
 
         """
-        return self._sync(
-            lambda: self.resume(state, decisions, answers=answers, **options), "resume"
-        )
+        return self._sync(lambda: self.resume(state, decisions, answers, **options), "resume")
 
     def stream(
         self,
         input: UserInput | None = None,
         *,
         decisions: Decisions | None = None,
+        answers: Mapping[str, Any] | None = None,
         **options: Unpack[ExecuteOptions[DepsT_contra]],
     ) -> AsyncIterator[Event | OutcomeOf[OutputT_co]]:
         """Run the agent, and iterate over its events and, last, its outcome.
 
-        With a `state` and no input it resumes, with `decisions` if there are some. Takes the
+        With a `state` and no input it resumes, with `decisions` and `answers` if given. Takes the
         options of `execute` or `resume`. Closing the iterator cancels the run; to leave the loop
         early use `async with contextlib.aclosing(agent.stream(...)) as events`.
 
@@ -431,8 +429,8 @@ class Agent(Generic[DepsT_contra, OutputT_co]):
             listener = options.get("on_event")
             options["on_event"] = emit if listener is None else _both(emit, listener)
             if input is not None:
-                if decisions is not None:
-                    raise UsageError("stream() takes an input or decisions, not both")
+                if decisions is not None or answers is not None:
+                    raise UsageError("stream() takes an input, or decisions and answers, not both")
                 return await self.execute(input, **options)
             state = options.pop("state", None)
             if state is None:
@@ -442,7 +440,8 @@ class Agent(Generic[DepsT_contra, OutputT_co]):
                 raise UsageError(
                     f"stream() resumes a run, whose state holds {fixed[0]} already: leave it out"
                 )
-            return await self.resume(state, decisions, **cast("EnvironmentOptions", options))
+            environment = cast("EnvironmentOptions", options)
+            return await self.resume(state, decisions, answers, **environment)
 
         return streamed(begin)
 

@@ -105,7 +105,7 @@ class Stage:
     def waits(self, **options: Any) -> Plays:
         """A kill at each point of a tool that sleeps and waits, or every sixth one."""
         step = 1 if self.size.every == 1 else 6
-        stops = range(1 + self.random.randrange(step), 70, step)
+        stops = range(1 + self.random.randrange(step), 100, step)
         return [{"stops": [stop], **options} for stop in stops]
 
     def after_an_answer(self, **options: Any) -> Plays:
