@@ -135,7 +135,9 @@ def stores(agents: int, folder: str, url: str | None) -> Iterator[tuple[str, Sto
         "SQLite": lambda: SqliteBackend(str(Path(folder, "lists.db")), host="benchmark")
     }
     if url is not None:
-        backends["PostgreSQL"] = lambda: PostgresBackend(url, host="benchmark", schema=SCHEMA)
+        backends["PostgreSQL"] = lambda: PostgresBackend(
+            url, host="benchmark", schema=SCHEMA, lease=600
+        )
     for name, make in backends.items():
         backend = make()
         backend.open()

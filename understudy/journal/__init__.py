@@ -8,12 +8,14 @@ from understudy.journal.contracts import (
     Owned,
     StoredAgent,
 )
+from understudy.journal.feed import FeedStore
 from understudy.journal.index_status import (
     index_entry_of,
     index_status_of,
     is_busy,
     rest_status,
 )
+from understudy.journal.lists import ListStore
 from understudy.journal.memory import MemoryJournal, MemoryStore
 from understudy.journal.store import DatabaseStore, DueStore, Loaded, OwnedJournal, Store
 from understudy.state.fold import replay
@@ -26,9 +28,11 @@ standing_of = index_status_of
 __all__ = [
     "DatabaseStore",
     "DueStore",
+    "FeedStore",
     "IndexEntry",
     "IndexStatus",
     "Journal",
+    "ListStore",
     "Loaded",
     "LostAttempt",
     "MemoryJournal",

@@ -17,6 +17,7 @@ from understudy.journal.contracts import (
     stored_agent,
     time_number,
 )
+from understudy.journal.feed import FeedKey, FeedPage, stored_feed_row
 from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery, ids_from, stored_ask
 from understudy.journal.postgres import sql
 from understudy.journal.postgres.asks import Rows
@@ -111,6 +112,29 @@ class PostgresReader:
         where += f" AND (k.{by}, k.no) > (%s, %s) ORDER BY k.{by}, k.no LIMIT %s"
         values += [*(after or (-1, -1)), limit]
         return [stored_ask(row) for row in self._rows(sql.LISTED_ASKS + where, values)]
+
+    def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
+        def read(connection: PsycopgConnection) -> tuple[Rows, Rows]:
+            with connection.pipeline():
+                # Of one moment: what was removed before it, and the rows behind that.
+                connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                state = connection.execute(sql.FEED_STATE)
+                first = (0, 0) if after is None else after
+                wanted = 0 if after is None else limit
+                rows = connection.execute(sql.READ_FEED, [*first, wanted], binary=True)
+                connection.execute("COMMIT")
+            return state.fetchall(), rows.fetchall()
+
+        states, rows = self._connection.run_repeatable(read)
+        if not states:
+            return None
+        ((feed, floor_xid, floor, xmin),) = states
+        return FeedPage(
+            feed=feed,
+            floor=(floor_xid, floor),
+            end=(xmin, 0) if after is None else after,
+            rows=[stored_feed_row(row) for row in rows],
+        )
 
     def count_agents(self) -> dict[str, int]:
         return dict(self._rows(sql.COUNTED_AGENTS, []))

@@ -19,7 +19,9 @@ from understudy.journal.contracts import (
     stored_agent,
     time_number,
 )
+from understudy.journal.feed import FeedKey, FeedPage
 from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery, ids_from, stored_ask
+from understudy.journal.sqlite import feed
 from understudy.journal.sqlite.connection import connect_reader
 from understudy.journal.sqlite.errors import UNREADABLE, damaged, is_undecodable, store_error
 from understudy.journal.sqlite.lock import SidecarLock
@@ -177,6 +179,15 @@ class SqliteReader:
             lambda connection: connection.execute(f"{_ASK} {where}", values).fetchall()
         )
         return [stored_ask(row) for row in rows]
+
+    def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
+        """See `FeedIndex.read_feed`."""
+
+        def read(connection: sqlite3.Connection) -> FeedPage | None:
+            with _Snapshot(connection):
+                return feed.read(connection, after, limit)
+
+        return self._read(read)
 
     def count_agents(self) -> dict[str, int]:
         """See `ListIndex.count_agents`."""
