@@ -171,6 +171,8 @@ class DatabaseStore:
         self._terms: dict[str, int] = {}
         self.reader: StoreReader = StoreReader(backend, patience=patience)
         self.feed_hint: FeedHint = FeedHint()
+        # Looked up once: to ask whether an object has a protocol takes as long as a record.
+        self._feed = backend if isinstance(backend, FeedIndex) else None
         self._opener = WorkerThreads(1, name="understudy-opener")
 
     @property
@@ -267,7 +269,7 @@ class DatabaseStore:
             index_entry=index_entry,
             on_durable=on_durable,
             max_bytes=self._max_bytes,
-            feed=self if isinstance(self._backend, FeedIndex) else None,
+            feed=self,
         )
 
     async def load(self, agent_id: str, after: int = 0) -> Loaded | None:
@@ -364,7 +366,7 @@ class DatabaseStore:
     @property
     def keeps_feed(self) -> bool:
         """Whether its feed is on, as far as this host knows."""
-        return isinstance(self._backend, FeedIndex) and self._backend.keeps_feed
+        return self._feed is not None and self._feed.keeps_feed
 
     async def turn_feed(self, on: bool) -> None:
         await self._change(lambda _: self._feed_index.turn_feed(on))
@@ -377,8 +379,8 @@ class DatabaseStore:
 
     @property
     def _feed_index(self) -> FeedIndex:
-        assert isinstance(self._backend, FeedIndex), "checked before the feed is used"
-        return self._backend
+        assert self._feed is not None, "checked before the feed is used"
+        return self._feed
 
     async def _change(self, function: Callable[[Backend], T], batch: Batch | None = None) -> T:
         change = Change(function, batch)
