@@ -229,13 +229,13 @@ async def test_who_comes_too_late_is_told_of_a_gap_once(new_store: NewStore) -> 
     """J31."""
     clock = SimulatedClock()
     options = FeedOptions(seconds=100, events=4)
-    async with Runtime([talker()], store=new_store(), clock=clock, feed=options) as runtime:
+    store: Any = new_store()
+    async with Runtime([talker()], store=store, clock=clock, feed=options) as runtime:
         feed = runtime.events()
         position = await soon(feed.position())
         for id in "abc":
             await soon(runtime.spawn("talker", id).run("Go."))
             await soon(runtime.get(id).stop(block=False))
-        store: Any = runtime._agent_host.services.store
         await store.trim_feed(options.before(clock.now()), options.events)
         late = await first(runtime.events(after=position), 5)
         assert kinds(late) == ["gap", "idle", "running", "run_finished", "idle"]
@@ -252,6 +252,18 @@ async def test_who_comes_too_late_is_told_of_a_gap_once(new_store: NewStore) -> 
         assert kinds(later) == ["running", "run_finished", "idle"]
         later = await first(runtime.events(after=oldest[0].cursor), 4)
         assert kinds(later) == ["gap", "running", "run_finished", "idle"]
+
+
+async def test_a_sweep_removes_what_the_feed_need_not_keep(new_store: NewStore) -> None:
+    options = FeedOptions(events=2)
+    async with Runtime([talker()], store=new_store(), feed=options, sweep=0.02) as runtime:
+        position = await soon(runtime.events().position())
+        for id in "abc":
+            await soon(runtime.spawn("talker", id).run("Go."))
+        while True:
+            (event,) = await first(runtime.events(after=position), 1)
+            if event.event.kind == "gap":
+                break
 
 
 async def test_a_feed_that_is_off_writes_nothing_and_says_so(tmp_path: Path) -> None:

@@ -100,7 +100,8 @@ class PostgresReader:
             first = [after[1]]
             where += " AND a.agent_id > %s"
         text = f"{sql.LISTED_AGENTS}{where} ORDER BY {order} LIMIT %s"
-        return self._listed(text, [*values, *first, limit])
+        rows = self._in_order(text, [*values, *first, limit])
+        return [listed_agent(row) for row in rows]
 
     def list_asks(self, query: AskQuery, after: AskKey | None, limit: int) -> list[StoredAsk]:
         where, values = "", list[Any]()
@@ -111,7 +112,7 @@ class PostgresReader:
         by = "asked_at" if query.order == "oldest" else "expires_at"
         where += f" AND (k.{by}, k.no) > (%s, %s) ORDER BY k.{by}, k.no LIMIT %s"
         values += [*(after or (-1, -1)), limit]
-        return [stored_ask(row) for row in self._rows(sql.LISTED_ASKS + where, values)]
+        return [stored_ask(row) for row in self._in_order(sql.LISTED_ASKS + where, values)]
 
     def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
         def read(connection: PsycopgConnection) -> tuple[Rows, Rows]:
@@ -141,6 +142,19 @@ class PostgresReader:
 
     def _listed(self, query: str, values: Sequence[Any]) -> list[StoredAgent]:
         return [listed_agent(row) for row in self._rows(query, values)]
+
+    def _in_order(self, query: str, values: Sequence[Any]) -> Rows:
+        """The rows of a page, found along the index that has their order."""
+
+        def read(connection: PsycopgConnection) -> Rows:
+            with connection.pipeline():
+                connection.execute("BEGIN READ ONLY")
+                connection.execute(sql.FIND_IN_ORDER)
+                rows = connection.execute(query, values, binary=True)
+                connection.execute("COMMIT")
+            return rows.fetchall()
+
+        return self._connection.run_repeatable(read)
 
     def _rows(self, query: str, values: Sequence[Any]) -> Rows:
         return self._connection.run_repeatable(

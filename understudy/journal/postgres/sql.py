@@ -322,6 +322,12 @@ NOTE_INDEX = """
 UPDATE agents SET indexed_seq = last_seq, due = %s, status = %s, status_at = %s
 WHERE agent_id = %s AND incarnation = %s AND last_seq = %s AND NOT deleted RETURNING key"""
 
+FIND_IN_ORDER = """
+SELECT set_config(name, 'off', true)
+FROM unnest(ARRAY['enable_sort', 'enable_seqscan', 'enable_bitmapscan', 'enable_hashjoin',
+    'enable_mergejoin']) AS name"""
+"""For the rest of the transaction. Else a planner that believes that few rows fit finds all of them
+and sorts them, for each page: 100 of 30,000 took 80 ms, along the index 6 ms."""
 LISTED_AGENTS = _COLUMNS
 """Conditions, an order and a limit follow."""
 COUNTED_AGENTS = "SELECT status, count(*) FROM agents WHERE NOT deleted GROUP BY status"
