@@ -21,6 +21,7 @@ from understudy.actors.stored_agents import (
     loaded_agent,
     stored_events,
     stored_history,
+    stored_waiting,
 )
 from understudy.errors import UsageError
 from understudy.history import HistoryPage, check_page
@@ -30,6 +31,7 @@ from understudy.journal.opening import open_reader
 from understudy.loop_actors.future import Future, refuse
 from understudy.loop_actors.loop_thread import LoopThread
 from understudy.state.agent_state import AgentState
+from understudy.state.waits import Wait
 
 T = TypeVar("T")
 
@@ -138,6 +140,14 @@ class Observer:
     ) -> Listing[PendingRequest]:
         """As `Runtime.pending`. No definition is known here, so no tool is described."""
         return self._lists.pending(tool=tool, agent=agent, order=order, after=after, limit=limit)
+
+    def waiting(self) -> Future[list[Wait]]:
+        """The sleeps of tools, and their waits for the outside, of all agents."""
+
+        async def waiting() -> list[Wait]:
+            return [wait async for wait in stored_waiting(self._reader)]
+
+        return self._call(waiting)
 
     def count(self) -> Future[dict[Status, int]]:
         """As `Runtime.count`."""

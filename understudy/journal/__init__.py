@@ -13,6 +13,7 @@ from understudy.journal.index_status import (
     index_entry_of,
     index_status_of,
     is_busy,
+    is_waiting,
     rest_status,
 )
 from understudy.journal.lists import ListStore
@@ -45,6 +46,7 @@ __all__ = [
     "index_entry_of",
     "index_status_of",
     "is_busy",
+    "is_waiting",
     "replay",
     "rest_status",
     "standing_of",
