@@ -25,7 +25,6 @@ from understudy.actors.messages import AnswerWait, Passivate
 from understudy.actors.phase import Phase
 from understudy.actors.replies import runtime_stopped
 from understudy.actors.services import RuntimeServices
-from understudy.actors.stored_agents import stored_waiting
 from understudy.actors.tree import agent_tree
 from understudy.agent.agent import Agent
 from understudy.errors import Expired, UnknownAgent, UnknownToken, UsageError
@@ -35,7 +34,6 @@ from understudy.loop_actors.monitor import Lifetime
 from understudy.loop_actors.supervisor import SupervisorTree
 from understudy.run.answers import Answer, MadeToken, token_in
 from understudy.run.tokens import agent_of, hash_of
-from understudy.state.waits import Wait, waits_of
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -159,25 +157,6 @@ class AgentHost:
                     self.activator.check_inbox_here(slot)
 
     # ------------------------------------------------------------------- agents
-
-    async def waiting(self) -> list[Wait]:
-        """As `Runtime.waiting`. Of agents that are not in memory it reads the store."""
-        waiting: list[Wait] = []
-        in_memory = self._in_memory()
-        for slot in in_memory:
-            waiting += waits_of(slot.state, slot.id)
-        seen = {slot.id for slot in in_memory}
-        async for wait in stored_waiting(self.services.store, but=seen):
-            waiting.append(wait)
-        return waiting
-
-    def _in_memory(self) -> list[AgentSlot]:
-        """The slots whose state is durable: no answer precedes its commit, but the store's does."""
-        return [
-            slot
-            for slot in self.directory.slots()
-            if slot.activation is not None and not slot.activation.ledger.has_unflushed
-        ]
 
     async def answer_wait(self, token: str, answer: Answer) -> bool:
         """As `Runtime.resolve` and `Runtime.reject`.

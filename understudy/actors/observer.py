@@ -21,7 +21,6 @@ from understudy.actors.stored_agents import (
     loaded_agent,
     stored_events,
     stored_history,
-    stored_waiting,
 )
 from understudy.errors import UsageError
 from understudy.history import HistoryPage, check_page
@@ -141,13 +140,17 @@ class Observer:
         """As `Runtime.pending`. No definition is known here, so no tool is described."""
         return self._lists.pending(tool=tool, agent=agent, order=order, after=after, limit=limit)
 
-    def waiting(self) -> Future[list[Wait]]:
-        """The sleeps of tools, and their waits for the outside, of all agents."""
-
-        async def waiting() -> list[Wait]:
-            return [wait async for wait in stored_waiting(self._reader)]
-
-        return self._call(waiting)
+    def waiting(
+        self,
+        *,
+        tool: str | None = None,
+        agent: str | None = None,
+        order: AskOrder = "oldest",
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> Listing[Wait]:
+        """As `Runtime.waiting`."""
+        return self._lists.waiting(tool=tool, agent=agent, order=order, after=after, limit=limit)
 
     def count(self) -> Future[dict[Status, int]]:
         """As `Runtime.count`."""

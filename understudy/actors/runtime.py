@@ -450,9 +450,25 @@ class Runtime:
             has_ended=self._agent_host.lifetime.is_set,
         )
 
-    def waiting(self) -> Future[list[Wait]]:
-        """The sleeps of tools, and their waits for the outside, of all agents."""
-        return self._call(self._agent_host.waiting)
+    def waiting(
+        self,
+        *,
+        tool: str | None = None,
+        agent: str | None = None,
+        order: AskOrder = "oldest",
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> Listing[Wait]:
+        """The sleeps of tools, and their waits for the outside, of all agents that wait.
+
+        A list in pages, with the arguments of `pending`. It activates and loads no agent.
+
+        Raises:
+            UsageError: if an argument is wrong; it names the argument.
+
+        """
+        self._running_loop()
+        return self._lists.waiting(tool=tool, agent=agent, order=order, after=after, limit=limit)
 
     def resolve(self, token: str, value: Any) -> Future[bool]:
         """Answer the wait that a tool made this token for: `await ctx.wait_for(name)` returns it.

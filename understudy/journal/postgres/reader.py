@@ -104,7 +104,7 @@ class PostgresReader:
         return [listed_agent(row) for row in rows]
 
     def list_asks(self, query: AskQuery, after: AskKey | None, limit: int) -> list[StoredAsk]:
-        where, values = "", list[Any]()
+        where, values = "", list[Any]([query.kind])
         for column, value in (("tool", query.tool), ("name", query.agent)):
             if value is not None:
                 where += f" AND k.{column} = %s"

@@ -332,10 +332,10 @@ LISTED_AGENTS = _COLUMNS
 """Conditions, an order and a limit follow."""
 COUNTED_AGENTS = "SELECT status, count(*) FROM agents WHERE NOT deleted GROUP BY status"
 LISTED_ASKS = """
-SELECT k.no, a.agent_id, k.name, k.tool, k.asked_at, k.expires_at, k.reminders, k.escalations,
-    k.version, k.payload
+SELECT k.no, a.agent_id, k.name, k.kind, k.tool, k.asked_at, k.expires_at, k.reminders,
+    k.escalations, k.version, k.payload
 FROM asks k JOIN agents a ON a.key = k.agent
-WHERE NOT a.deleted AND a.indexed_seq = a.last_seq AND k.kind = 'request'"""
+WHERE NOT a.deleted AND a.indexed_seq = a.last_seq AND k.kind = %s"""
 """Conditions, an order and a limit follow."""
 
 ASKS = "SELECT agent, id, reminders, escalations FROM asks WHERE agent = ANY(%s)"

@@ -39,10 +39,10 @@ _AGENT = """
 """
 # The asks come first: SQLite takes the tables of a CROSS JOIN in this order.
 _ASK = """
-    SELECT k.no, a.id, k.name, k.tool, k.asked_at, k.expires_at, k.reminders, k.escalations,
+    SELECT k.no, a.id, k.name, k.kind, k.tool, k.asked_at, k.expires_at, k.reminders, k.escalations,
         k.version, k.payload
     FROM asks k CROSS JOIN agents a ON a.no = k.agent
-    WHERE NOT a.deleted AND a.indexed_seq = a.last_seq AND k.kind = 'request'
+    WHERE NOT a.deleted AND a.indexed_seq = a.last_seq AND k.kind = ?
 """
 _RECORDS = """
     SELECT kind, version, payload FROM records WHERE id BETWEEN ? AND ? ORDER BY id
@@ -174,7 +174,7 @@ class SqliteReader:
 
     def list_asks(self, query: AskQuery, after: AskKey | None, limit: int) -> list[StoredAsk]:
         """See `ListIndex.list_asks`."""
-        where, values = "", list[Any]()
+        where, values = "", list[Any]([query.kind])
         for column, value in (("tool", query.tool), ("name", query.agent)):
             if value is not None:
                 where += f" AND k.{column} = ?"
