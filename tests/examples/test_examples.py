@@ -23,6 +23,13 @@ TOLD = {
         "  a reminder after 1 hour",
         "  the head of sales is told after 4 hours",
     ],
+    "payment_webhook": [
+        "order-17 waits at 'paid' until 02 Jan, 12:00",
+        "[200, 200]",
+        "payment-17 was paid by card",
+        "payment-18 was not paid within a day",
+        "[200, 410]",
+    ],
     "extract_value": [
         "Invoice(number='A-17', total=49.9) after 2 model calls",
         "NotExtracted, because of UntilToolNotCalled",
