@@ -227,6 +227,9 @@ async def test_sleeps_and_waits_are_listed_in_pages_and_load_no_agent(new_store:
         assert names(await soon(runtime.pending())) == ["c"]
         assert (await soon(runtime.count()))[Status.WAITING] == 2
         await soon(clock.advance(25))
+        for id in ("a", "b"):
+            await until_status(runtime.get(id), Status.WAITING)
+            await soon(runtime.get(id).state())
         left = await soon(runtime.waiting(agent="sleeper"))
         assert [wait.agent_id for wait in left] == ["a", "b"]
         with pytest.raises(UsageError, match="cursor of 'waiting'"):
