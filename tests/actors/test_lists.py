@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support.agents import by_turn, completed, interrupted
+from tests.support.agents import by_turn, completed, interrupted, until_status
 from tests.support.faulty import FaultyBackend
 from tests.support.frozen.places import DATA, GENERATIONS
 from tests.support.loops import soon
@@ -28,6 +28,7 @@ from understudy import (
     ScriptedModel,
     SimulatedClock,
     Status,
+    ToolContext,
     UnderstudyError,
     UsageError,
     approve,
@@ -191,6 +192,48 @@ async def test_a_list_activates_and_loads_no_agent(tmp_path: Path) -> None:
         assert [info.is_active for info in await soon(runtime.agents())] == [False, False]
         assert (await soon(runtime.count()))[Status.INTERRUPTED] == 2
         assert not backend.mend()
+
+
+async def test_sleeps_and_waits_are_listed_in_pages_and_load_no_agent(new_store: NewStore) -> None:
+    """J30: beside the requests, each in its own list."""
+
+    @tool
+    async def nap(ctx: ToolContext, seconds: float) -> str:
+        await ctx.sleep("nap", seconds)
+        return "rested"
+
+    def sleeper() -> Agent:
+        calls = [call("nap", {"seconds": 30.0}), call("nap", {"seconds": 20.0})]
+        return Agent("sleeper", by_turn(calls, "Done."), tools=[nap])
+
+    clock = SimulatedClock()
+    agents = [sleeper(), desk()]
+    async with Runtime(agents, store=new_store(), clock=clock) as runtime:
+        for id in ("a", "b"):
+            outcome = runtime.spawn("sleeper", id).run("Go.")
+            await until_status(runtime.get(id), Status.WAITING)
+            await soon(runtime.get(id).state())
+            assert not outcome.done()
+        await ask(runtime, "c")
+        first = await soon(runtime.waiting(limit=3))
+        rest = await soon(runtime.waiting(limit=3, after=first.after))
+        expiring = [wait async for wait in runtime.waiting(order="expiring")]
+        assert [wait.agent_id for wait in [*first, *rest]] == ["a", "a", "b", "b"]
+        assert sorted(expiring, key=repr) == sorted([*first, *rest], key=repr)
+        assert [wait.expires_at for wait in expiring] == sorted(
+            wait.expires_at for wait in expiring if wait.expires_at is not None
+        )
+        assert await soon(runtime.waiting(tool="refund")) == []
+        assert names(await soon(runtime.pending())) == ["c"]
+        assert (await soon(runtime.count()))[Status.WAITING] == 2
+        await soon(clock.advance(25))
+        for id in ("a", "b"):
+            await until_status(runtime.get(id), Status.WAITING)
+            await soon(runtime.get(id).state())
+        left = await soon(runtime.waiting(agent="sleeper"))
+        assert [wait.agent_id for wait in left] == ["a", "b"]
+        with pytest.raises(UsageError, match="cursor of 'waiting'"):
+            runtime.pending(after=first.after)
 
 
 # --------------------------------------------------------------------------- filters
@@ -605,7 +648,8 @@ async def test_what_was_asked_in_tables_of_version_1_is_listed(tmp_path: Path) -
             older.execute(f"DROP INDEX agents_by_{index}")
         for column in ("due", "indexed_seq", "status", "status_at", "asking"):
             older.execute(f"ALTER TABLE agents DROP COLUMN {column}")
-        older.execute("DROP TABLE asks")
+        for table in ("asks", "feed", "feed_state"):
+            older.execute(f"DROP TABLE {table}")
         older.execute("UPDATE meta SET version = 1")
     async with Runtime([desk(), talker()], store=f"sqlite:///{path}") as runtime:
         after = await soon(runtime.pending())

@@ -196,6 +196,7 @@ async def test_one_call_sleeps_while_the_others_of_its_reply_run(
         assert ran == ["work"]
         await soon(clock.advance(HOUR))
         await until_status(ref, Status.WAITING)
+        await soon(ref.state())  # what is listed is committed
         assert len(await runtime.waiting()) == 1
         await soon(clock.advance(HOUR))
         ended = await soon(outcome)

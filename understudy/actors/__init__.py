@@ -12,6 +12,15 @@ from understudy.actors.agent_events import (
     Subscription,
 )
 from understudy.actors.agent_ref import AgentRef
+from understudy.actors.feed import (
+    AgentDeleted,
+    Feed,
+    FeedEvent,
+    FeedOptions,
+    RequestDecided,
+    RequestsWithdrawn,
+)
+from understudy.actors.listing import Listing, Page
 from understudy.actors.observer import Observer
 from understudy.actors.recovery import Recovery
 from understudy.actors.runtime import Runtime, RuntimeStatus
@@ -51,6 +60,7 @@ from understudy.state.plans import Occurrence, Schedule
 __all__ = [
     "ActorDied",
     "AgentActor",
+    "AgentDeleted",
     "AgentEvent",
     "AgentInfo",
     "AgentRef",
@@ -63,10 +73,14 @@ __all__ = [
     "ChildStatus",
     "Down",
     "EventsDropped",
+    "Feed",
+    "FeedEvent",
+    "FeedOptions",
     "Future",
     "Gap",
     "HistoryEntry",
     "HistoryPage",
+    "Listing",
     "LoopActor",
     "LoopActorRef",
     "LoopActorRegistry",
@@ -76,8 +90,11 @@ __all__ = [
     "NoSuchChild",
     "Observer",
     "Occurrence",
+    "Page",
     "PendingRequest",
     "Recovery",
+    "RequestDecided",
+    "RequestsWithdrawn",
     "Restart",
     "RestartIntensityExceeded",
     "Runtime",

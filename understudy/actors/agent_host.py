@@ -25,17 +25,15 @@ from understudy.actors.messages import AnswerWait, Passivate
 from understudy.actors.phase import Phase
 from understudy.actors.replies import runtime_stopped
 from understudy.actors.services import RuntimeServices
-from understudy.actors.stored_agents import stored_waiting
 from understudy.actors.tree import agent_tree
 from understudy.agent.agent import Agent
-from understudy.errors import Expired, JournalFailed, UnknownAgent, UnknownToken, UsageError
+from understudy.errors import Expired, UnknownAgent, UnknownToken, UsageError
 from understudy.journal import Store
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.monitor import Lifetime
 from understudy.loop_actors.supervisor import SupervisorTree
 from understudy.run.answers import Answer, MadeToken, token_in
 from understudy.run.tokens import agent_of, hash_of
-from understudy.state.waits import Wait, waits_of
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -159,23 +157,6 @@ class AgentHost:
                     self.activator.check_inbox_here(slot)
 
     # ------------------------------------------------------------------- agents
-
-    async def waiting(self) -> list[Wait]:
-        """As `Runtime.waiting`. Of agents that are not in memory it reads the store."""
-        waiting: list[Wait] = []
-        seen = set()
-        for slot in self.directory.slots():
-            if slot.activation is not None and slot.activation.ledger.has_unflushed:
-                # Race: a run that has just come to rest is not told to do so by the index yet
-                # (test_one_call_sleeps_while_the_others_of_its_reply_run).
-                with contextlib.suppress(JournalFailed):
-                    await slot.activation.ledger.durable()
-            if slot.activation is not None and not slot.activation.ledger.has_unflushed:
-                seen.add(slot.id)
-                waiting += waits_of(slot.state, slot.id)
-        async for wait in stored_waiting(self.services.store, but=seen):
-            waiting.append(wait)
-        return waiting
 
     async def answer_wait(self, token: str, answer: Answer) -> bool:
         """As `Runtime.resolve` and `Runtime.reject`.

@@ -6,8 +6,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from typing import TypeVar
 
-from understudy._base.json_values import shown
+from understudy._base.json_values import shown, text_of
 from understudy.actors.agent_directory import Directory
 from understudy.actors.agent_events import Status
 from understudy.actors.listing import (
@@ -30,6 +31,7 @@ from understudy.actors.stored_agents import (
 from understudy.errors import SchemaVersionError, StoreDamaged, UsageError
 from understudy.interrupts import Request
 from understudy.journal import IndexStatus
+from understudy.journal.asks import StoredAsk
 from understudy.journal.contracts import StoredAgent, time_number
 from understudy.journal.lists import (
     NEVER,
@@ -40,8 +42,10 @@ from understudy.journal.lists import (
     ListStore,
 )
 from understudy.loop_actors.future import Future
+from understudy.state.waits import Wait
 from understudy.tools import Tool
 
+T = TypeVar("T")
 logger: logging.Logger = logging.getLogger(__name__)
 
 _STATUSES = [status for status in Status if status is not Status.PASSIVE]
@@ -112,33 +116,64 @@ class Lists:
         limit: int | None,
     ) -> Listing[PendingRequest]:
         """As `Runtime.pending`."""
-        if order not in ("oldest", "expiring"):
-            raise UsageError(f"`order` must be 'oldest' or 'expiring', got {shown(order)}")
-        query = AskQuery(
-            tool=checked_name("`tool`", tool), agent=checked_name("`agent`", agent), order=order
+        return self._asks(
+            "pending",
+            AskQuery(tool, agent, order),
+            lambda ask: self._pending_request(ask, ask.request()),
+            after,
+            limit,
         )
-        cursors = Cursors("pending", query)
+
+    def waiting(
+        self,
+        *,
+        tool: str | None,
+        agent: str | None,
+        order: AskOrder,
+        after: str | None,
+        limit: int | None,
+    ) -> Listing[Wait]:
+        """As `Runtime.waiting`."""
+        query = AskQuery(tool, agent, order, "wait")
+        return self._asks("waiting", query, lambda ask: ask.wait(), after, limit)
+
+    def _pending_request(self, ask: StoredAsk, request: Request) -> PendingRequest:
+        return pending_request(ask, request, self._tool(ask.agent, request))
+
+    def _asks(
+        self,
+        name: str,
+        query: AskQuery,
+        item: Callable[[StoredAsk], T],
+        after: str | None,
+        limit: int | None,
+    ) -> Listing[T]:
+        """A list of asks, each as `item` shows it. One that cannot be read is logged, left out."""
+        if query.order not in ("oldest", "expiring"):
+            raise UsageError(f"`order` must be 'oldest' or 'expiring', got {shown(query.order)}")
+        checked_name("`tool`", query.tool)
+        checked_name("`agent`", query.agent)
+        cursors = Cursors(name, query)
         checked_limit(limit)
         cursors.key(after, int, int)
 
-        async def read(after: str | None, limit: int) -> Page[PendingRequest]:
+        async def read(after: str | None, limit: int) -> Page[T]:
             await self._ready()
             key = cursors.key(after, int, int)
             index = await self._index()
             found = await index.list_asks(
                 query, None if key is None else (key[0], key[1]), limit + 1
             )
-            page = Page[PendingRequest]()
+            page = Page[T]()
             for ask in found[:limit]:
                 try:
-                    request = ask.request()
+                    page.append(item(ask))
                 except (SchemaVersionError, StoreDamaged) as error:
-                    logger.error("a request of agent %r is left out: %s", ask.agent_id, error)
-                    continue
-                page.append(pending_request(ask, request, self._tool(ask.agent, request)))
+                    what = f"a {ask.kind} of agent {ask.agent_id!r}"
+                    logger.error("%s is left out: %s", what, text_of(error))
             if len(found) > limit:
                 last = found[limit - 1]
-                time = last.asked_at if order == "oldest" else last.expires_at
+                time = last.asked_at if query.order == "oldest" else last.expires_at
                 page.after = cursors.cursor((NEVER if time is None else time_number(time), last.no))
             return page
 

@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, overload
 
 from understudy.actors.activation import folded
 from understudy.actors.agent_directory import checked_id
 from understudy.actors.agent_events import AgentEvent, Status
 from understudy.actors.export import export
+from understudy.actors.feed import Feed, Start
 from understudy.actors.listing import Listing
 from understudy.actors.lists import Lists
 from understudy.actors.stored_agents import (
@@ -20,7 +21,6 @@ from understudy.actors.stored_agents import (
     loaded_agent,
     stored_events,
     stored_history,
-    stored_waiting,
 )
 from understudy.errors import UsageError
 from understudy.history import HistoryPage, check_page
@@ -140,13 +140,17 @@ class Observer:
         """As `Runtime.pending`. No definition is known here, so no tool is described."""
         return self._lists.pending(tool=tool, agent=agent, order=order, after=after, limit=limit)
 
-    def waiting(self) -> Future[list[Wait]]:
-        """The sleeps of tools, and their waits for the outside, of all agents."""
-
-        async def waiting() -> list[Wait]:
-            return [wait async for wait in stored_waiting(self._reader)]
-
-        return self._call(waiting)
+    def waiting(
+        self,
+        *,
+        tool: str | None = None,
+        agent: str | None = None,
+        order: AskOrder = "oldest",
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> Listing[Wait]:
+        """As `Runtime.waiting`."""
+        return self._lists.waiting(tool=tool, agent=agent, order=order, after=after, limit=limit)
 
     def count(self) -> Future[dict[Status, int]]:
         """As `Runtime.count`."""
@@ -172,21 +176,45 @@ class Observer:
         check_page(after, limit)
         return self._call(lambda: stored_history(self._reader, id, after, limit))
 
-    def events(self, id: str, after: int = 0) -> Future[list[AgentEvent]]:
-        """The recorded events after number `after`, until now. Live events come from a ref.
+    @overload
+    def events(self, id: str, after: int = 0) -> Future[list[AgentEvent]]: ...
+    @overload
+    def events(self, *, after: str | None = None, start: Start = "now") -> Feed: ...
+    def events(
+        self, id: str | None = None, after: Any = None, start: Start = "now"
+    ) -> Future[list[AgentEvent]] | Feed:
+        """The recorded events of one agent until now; or, without `id`, as `Runtime.events`.
+
+        Args:
+            id: of the agent. Its live events come from a ref.
+            after: the number of the last event of the agent that you have; or a cursor.
+            start: as of `Runtime.events`.
 
         Raises:
-            UsageError: for a bad id, or `after` below 0.
+            UsageError: for a bad id, cursor or `start`, or a number below 0.
 
         """
+        if id is None:
+            return self._feed(after, start)
+        number = 0 if after is None else after
         checked_id(id)
-        check_page(after, 1)
+        check_page(number, 1)
 
         async def events() -> list[AgentEvent]:
             await loaded_agent(self._reader, id)
-            return await stored_events(self._reader, id, after)
+            return await stored_events(self._reader, id, number)
 
         return self._call(events)
+
+    def _feed(self, after: str | None, start: Start) -> Feed:
+        self._open_loop()
+        return Feed(
+            self._call,
+            lambda: self._reader,
+            after=after,
+            start=start,
+            has_ended=lambda: self._loop is None,
+        )
 
     def export(self, id: str) -> Future[dict[str, Any]]:
         """As `runtime.export`."""

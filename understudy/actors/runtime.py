@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self, TypeVar, overload
+from typing import Any, Literal, Self, TypeVar, overload
 
 from understudy._base.abandoned_tasks import AbandonedTasks
 from understudy._base.clock import Clock, NewId, SharedClock, SystemClock, new_random_id
@@ -22,6 +22,7 @@ from understudy.actors.agent_host import AgentHost
 from understudy.actors.agent_ref import AgentRef
 from understudy.actors.agent_slot import running_agents
 from understudy.actors.export import export, import_
+from understudy.actors.feed import Feed, FeedOptions, Start, checked_feed
 from understudy.actors.listing import Listing
 from understudy.actors.lists import RuntimeLists
 from understudy.actors.recovery import Recovery, recover
@@ -31,6 +32,7 @@ from understudy.actors.sweep import Sweep
 from understudy.agent.agent import Agent
 from understudy.errors import ForkedRuntime, UsageError, WouldDeadlock
 from understudy.journal import Store
+from understudy.journal.feed import FeedStore
 from understudy.journal.lists import AskOrder
 from understudy.journal.opening import Durability, open_store
 from understudy.loop_actors.future import Future, refuse, refuse_on_its_loop
@@ -86,6 +88,9 @@ class Runtime:
             a deadline, `delete`, or the end of the runtime. Then it is abandoned, with a warning in
             the log.
         max_threads: the size of the pool in which plain tools and hooks run.
+        feed: True or options turn on the feed of the store, which `events()` reads, and keep it as
+            long as they say; it stays on for all runtimes of the store, until one of them is given
+            False, which empties it. None: leave it as it is.
         clock, new_id: the source of times and ids. By default times are those of the machine; where
             hosts share a database, those of its server.
 
@@ -109,6 +114,7 @@ class Runtime:
         max_threads: int = 64,
         stop_timeout: float | None = None,
         cancel_timeout: float = CANCEL_TIMEOUT,
+        feed: FeedOptions | bool | None = None,
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None: ...
@@ -125,6 +131,7 @@ class Runtime:
         max_threads: int = 64,
         stop_timeout: float | None = None,
         cancel_timeout: float = CANCEL_TIMEOUT,
+        feed: FeedOptions | bool | None = None,
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None: ...
@@ -140,6 +147,7 @@ class Runtime:
         max_threads: int = 64,
         stop_timeout: float | None = None,
         cancel_timeout: float = CANCEL_TIMEOUT,
+        feed: FeedOptions | bool | None = None,
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None:
@@ -162,6 +170,9 @@ class Runtime:
             deps_for=deps_for,
         )
         self._sweep_seconds = None if sweep is None else checked_seconds(sweep, what="`sweep`")
+        self._feed = checked_feed(feed)
+        if self._feed is not None and not isinstance(opened, FeedStore):
+            raise UsageError(f"`feed` cannot be used with {opened!r}: it keeps no feed")
         self._stop_timeout = stop_timeout
         self._thread: LoopThread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -258,7 +269,15 @@ class Runtime:
     async def _open(self) -> None:
         loop = asyncio.get_running_loop()
         await self._agent_host.open(loop)
-        self._sweep = Sweep(self._agent_host, self._sweep_seconds)
+        feed = FeedOptions() if self._feed is True else self._feed
+        if feed is not None:
+            try:
+                await _turn_feed(self._agent_host.services.store, feed)
+            except BaseException:
+                await self._agent_host.close(0)
+                raise
+        kept = feed if isinstance(feed, FeedOptions) else None
+        self._sweep = Sweep(self._agent_host, self._sweep_seconds, feed=kept)
         self._sweep.open()
         self._lists = RuntimeLists(
             lambda: self._agent_host.services.store,
@@ -406,9 +425,53 @@ class Runtime:
         self._running_loop()
         return self._lists.count()
 
-    def waiting(self) -> Future[list[Wait]]:
-        """The sleeps of tools, and their waits for the outside, of all agents."""
-        return self._call(self._agent_host.waiting)
+    def events(self, after: str | None = None, *, start: Start = "now") -> Feed:
+        """What happens to all agents of the store, on other hosts too, in the order of its commits.
+
+        Changes of status, requests that are made, decided, withdrawn, reminded of and escalated,
+        ends of runs, and deletions. Iterate it with `async for`, or with `for` in a thread. Nothing
+        is left out and nothing comes twice; what is no longer kept is told by a `Gap`.
+
+        Args:
+            after: the cursor of the last event that you have. The feed goes on behind it.
+            start: without `after`: `"now"`, or at the `"oldest"` event that is kept.
+
+        Raises:
+            UsageError: if an argument is wrong, or the store keeps no feed. The iteration raises it
+                where the feed is off: see `Runtime(feed=...)`.
+
+        """
+        self._running_loop()
+        store = self._agent_host.services.store
+        if not isinstance(store, FeedStore):
+            raise UsageError(f"{store!r} keeps no feed")
+        return Feed(
+            self._call,
+            lambda: store,
+            after=after,
+            start=start,
+            has_ended=self._agent_host.lifetime.is_set,
+        )
+
+    def waiting(
+        self,
+        *,
+        tool: str | None = None,
+        agent: str | None = None,
+        order: AskOrder = "oldest",
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> Listing[Wait]:
+        """The sleeps of tools, and their waits for the outside, of all agents that wait.
+
+        A list in pages, with the arguments of `pending`. It activates and loads no agent.
+
+        Raises:
+            UsageError: if an argument is wrong; it names the argument.
+
+        """
+        self._running_loop()
+        return self._lists.waiting(tool=tool, agent=agent, order=order, after=after, limit=limit)
 
     def resolve(self, token: str, value: Any) -> Future[bool]:
         """Answer the wait that a tool made this token for: `await ctx.wait_for(name)` returns it.
@@ -660,6 +723,11 @@ class Runtime:
 
     def _on(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> Any:
         return asyncio.run_coroutine_threadsafe(work, loop)
+
+
+async def _turn_feed(store: Store, feed: FeedOptions | Literal[False]) -> None:
+    assert isinstance(store, FeedStore), "checked when the runtime was made"
+    await store.turn_feed(feed is not False)
 
 
 def _clock_of(store: Store) -> Clock:

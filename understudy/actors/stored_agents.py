@@ -22,7 +22,6 @@ from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery, Lis
 from understudy.journal.memory_index import MemoryIndex
 from understudy.state.dues import due_of
 from understudy.state.records import Snapshot
-from understudy.state.waits import Wait, waits_of
 from understudy.tools import Tool
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -136,27 +135,6 @@ async def stored_history(store: Readable, id: str, after: int, limit: int) -> Hi
     loaded = await loaded_agent(store, id)
     entries = history_of(loaded.records, loaded.agent.agent, first_seq=loaded.first_seq)
     return page_of(entries, after, limit)
-
-
-async def stored_waiting(store: Readable, *, but: Collection[str] = ()) -> AsyncIterator[Wait]:
-    """The sleeps and waits of the store's agents, less those of some agents.
-
-    An agent that cannot be read is logged and left out.
-    """
-    async for stored in store.agents({IndexStatus.WAITS}):
-        if stored.damage is not None:
-            logger.error("agent %r is left out: %s", stored.agent_id, text_of(stored.damage))
-            continue
-        if stored.agent_id in but:
-            continue
-        try:
-            loaded = await store.load(stored.agent_id)
-            state = folded(loaded) if loaded is not None else None
-        except (SchemaVersionError, StoreDamaged) as error:
-            logger.error("agent %r is left out: %s", stored.agent_id, text_of(error))
-            continue
-        for wait in waits_of(state, stored.agent_id) if state is not None else ():
-            yield wait
 
 
 def pending_request(ask: StoredAsk, request: Request, tool: Tool | None) -> PendingRequest:

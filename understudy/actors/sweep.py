@@ -11,10 +11,12 @@ import logging
 from understudy._base.clock import jittered
 from understudy._base.json_values import text_of
 from understudy.actors.agent_host import AgentHost
+from understudy.actors.feed import FeedOptions
 from understudy.actors.phase import Phase
 from understudy.actors.recovery import continue_one
 from understudy.errors import JournalFailed
 from understudy.journal import IndexStatus
+from understudy.journal.feed import FeedStore
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -32,10 +34,18 @@ class Sweep:
         agent_host: whose agents.
         seconds: between two sweeps; the first one comes as long after the start. None = only the
             agents that are due are looked for.
+        feed: how long the feed of the store is kept; None = this runtime removes nothing of it.
 
     """
 
-    def __init__(self, agent_host: AgentHost, seconds: float | None) -> None:
+    def __init__(
+        self,
+        agent_host: AgentHost,
+        seconds: float | None,
+        *,
+        feed: FeedOptions | None = None,
+    ) -> None:
+        self._feed = feed
         self._host = agent_host
         self._seconds = seconds
         self._timer: asyncio.TimerHandle | None = None
@@ -65,6 +75,7 @@ class Sweep:
         try:
             await self._host.dues.index_others()
             await self._host.dues.refresh()
+            await self.trim_feed()
             if self._seconds is not None:
                 await self._continue_what_is_left()
         except JournalFailed as error:
@@ -72,6 +83,13 @@ class Sweep:
         except Exception:  # of a store of the application: the next sweep tries again
             logger.exception("the sweep failed")
         self.open()
+
+    async def trim_feed(self) -> None:
+        """Remove what the feed need not keep any longer."""
+        services = self._host.services
+        if self._feed is not None and isinstance(services.store, FeedStore):
+            before = self._feed.before(services.clock.now())
+            await services.store.trim_feed(before, self._feed.events)
 
     async def _continue_what_is_left(self) -> None:
         """As `recover`, for agents whose definition is known here, ever less often for each."""

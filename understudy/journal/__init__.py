@@ -8,6 +8,7 @@ from understudy.journal.contracts import (
     Owned,
     StoredAgent,
 )
+from understudy.journal.feed import FeedStore
 from understudy.journal.index_status import (
     has_next_run,
     index_entry_of,
@@ -16,6 +17,7 @@ from understudy.journal.index_status import (
     is_waiting,
     rest_status,
 )
+from understudy.journal.lists import ListStore
 from understudy.journal.memory import MemoryJournal, MemoryStore
 from understudy.journal.store import DatabaseStore, DueStore, Loaded, OwnedJournal, Store
 from understudy.state.fold import replay
@@ -28,9 +30,11 @@ standing_of = index_status_of
 __all__ = [
     "DatabaseStore",
     "DueStore",
+    "FeedStore",
     "IndexEntry",
     "IndexStatus",
     "Journal",
+    "ListStore",
     "Loaded",
     "LostAttempt",
     "MemoryJournal",

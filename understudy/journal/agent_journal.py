@@ -10,7 +10,8 @@ from datetime import datetime
 from understudy.errors import Fenced, StoreError
 from understudy.journal.codec import MAX_RECORD_BYTES, EncodedRecord, encode
 from understudy.journal.committer import Committer
-from understudy.journal.contracts import Backend, Batch, IndexEntry, IndexStatus, Owned
+from understudy.journal.contracts import Backend, Batch, FeedRow, IndexEntry, IndexStatus, Owned
+from understudy.journal.feed import FeedStore, feed_row
 from understudy.journal.lease import Lease
 from understudy.state.records import Record, StatusNoted
 
@@ -30,6 +31,7 @@ class AgentJournal:
         index_entry: gives what the index says of the agent now.
         on_durable: called on the loop after each commit, with the number of the newest durable
             record.
+        feed: the store, if it may keep a feed.
 
     """
 
@@ -40,6 +42,8 @@ class AgentJournal:
         "_committer",
         "_durable",
         "_failure",
+        "_feed",
+        "_feed_rows",
         "_in_flight",
         "_index_entry",
         "_lease",
@@ -50,6 +54,7 @@ class AgentJournal:
         "_queued",
         "_queued_at",
         "_queued_entry",
+        "_queued_feed",
         "_queued_status_noted",
         "_status_noted",
         "_taken_seq",
@@ -68,6 +73,7 @@ class AgentJournal:
         index_entry: Callable[[], IndexEntry],
         on_durable: Callable[[int], None],
         max_bytes: int = MAX_RECORD_BYTES,
+        feed: FeedStore | None = None,
     ) -> None:
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self._committer = committer
@@ -83,6 +89,9 @@ class AgentJournal:
         """When the last record of the buffer was recorded."""
         self._status_noted = False
         """Whether a record of the buffer is about the status."""
+        self._feed = feed
+        self._feed_rows: list[FeedRow] = []
+        """Of the buffer."""
         self._push_scheduled = False
         self._failure: StoreError | None = None
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
@@ -91,6 +100,7 @@ class AgentJournal:
         self._queued_entry = IndexEntry(IndexStatus.REST)
         self._queued_at: datetime | None = None
         self._queued_status_noted = False
+        self._queued_feed: list[FeedRow] = []
         self._taken_seq = owned.last_seq
         # The newest record of each batch that was taken and is not settled, in the order in which
         # they settle. Added to in the committer's thread and removed from on the loop, at opposite
@@ -117,6 +127,12 @@ class AgentJournal:
             self._at = record.at
             if type(record) is StatusNoted:
                 self._status_noted = True
+        if self._feed is not None and self._feed.keeps_feed:
+            rows = (
+                feed_row(self._owned.agent, self._appended + n, record, kept)
+                for n, (record, kept) in enumerate(zip(records, encoded, strict=True), 1)
+            )
+            self._feed_rows += [row for row in rows if row is not None]
         self._appended += len(encoded)
         if not self._push_scheduled:
             self._push_scheduled = True
@@ -183,7 +199,11 @@ class AgentJournal:
             self._queued_entry = entry
             self._queued_at = self._at
             self._queued_status_noted |= self._status_noted
+            if self._feed_rows:
+                self._queued_feed += self._feed_rows
         self._buffer, self._status_noted = [], False
+        if self._feed_rows:
+            self._feed_rows = []
 
     # ------------------------------------------------------ in the committer's thread
 
@@ -201,8 +221,11 @@ class AgentJournal:
             status_noted=self._queued_status_noted,
             at=self._queued_at,
             asks=entry.asks,
+            feed=tuple(self._queued_feed),
         )
         self._queued_status_noted = False
+        if self._queued_feed:
+            self._queued_feed = []
         self._taken_seq += len(queued)
         self._in_flight.append(self._taken_seq)
         self._queued = []
@@ -231,6 +254,8 @@ class AgentJournal:
             elif not done.done():
                 done.set_result(None)
         self._on_durable(self._durable)
+        if self._feed is not None and self._feed.keeps_feed:
+            self._feed.feed_hint.tell()
 
     def _fail(self, error: StoreError) -> None:
         if self._failure is None:

@@ -7,20 +7,24 @@ where they differ. So a list of what is asked loads no agent.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cache
 from typing import Literal, NamedTuple
 
-from understudy.errors import StoreDamaged
+from pydantic import TypeAdapter
+
+from understudy.errors import SchemaVersionError, StoreDamaged
 from understudy.interrupts import Request
 from understudy.journal.codec import EncodedRecord, decode, encode_again
 from understudy.state.agent_state import AgentState
 from understudy.state.dues import notices_of
 from understudy.state.records import Requested
 from understudy.state.run_state import NO_NOTICES, Notices
+from understudy.state.waits import Wait, has_waits, waits_of
 
-AskKind = Literal["request"]
-"""What is asked: `request` is one to a person."""
+AskKind = Literal["request", "wait"]
+"""What is asked: `request` is one to a person, `wait` a tool's sleep or wait for the outside."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,17 +39,27 @@ class Ask:
     expires_at: datetime | None = None
     told: Notices = NO_NOTICES
     """How many were told of it so far."""
-    request: Request
+    asked: Request | Wait
 
     def encode(self) -> EncodedRecord:
-        """The record that asks it, as a store keeps it."""
-        return encode_again(Requested(request=self.request))
+        """The record that asks it, or the wait, as a store keeps it."""
+        if isinstance(self.asked, Wait):
+            return EncodedRecord(self.kind, 1, _wait_adapter().dump_json(self.asked))
+        return encode_again(Requested(request=self.asked))
+
+
+@cache
+def _wait_adapter() -> TypeAdapter[Wait]:
+    return TypeAdapter(Wait)
 
 
 def open_asks(state: AgentState) -> tuple[Ask, ...]:
     """What the agent waits for, in call order, with what all agents ask that it runs."""
-    told = notices_of(state)
-    return tuple(_ask(request, told.get(request.id, NO_NOTICES)) for request in state.requests)
+    requests, told = state.requests, notices_of(state) if state.requests else {}
+    return (
+        *(_ask(request, told.get(request.id, NO_NOTICES)) for request in requests),
+        *(_ask_of_wait(wait) for wait in (waits_of(state) if has_waits(state) else ())),
+    )
 
 
 def _ask(request: Request, told: Notices) -> Ask:
@@ -55,7 +69,19 @@ def _ask(request: Request, told: Notices) -> Ask:
         asked_at=request.created_at,
         expires_at=request.expires_at,
         told=told,
-        request=request,
+        asked=request,
+    )
+
+
+def _ask_of_wait(wait: Wait) -> Ask:
+    until = "" if wait.expires_at is None else wait.expires_at.isoformat()
+    return Ask(
+        id=f"{wait.call_key}/{until}/{wait.name}",
+        kind="wait",
+        tool=wait.tool_name,
+        asked_at=wait.since,
+        expires_at=wait.expires_at,
+        asked=wait,
     )
 
 
@@ -68,12 +94,13 @@ class StoredAsk:
     agent_id: str
     agent: str
     """The name of the agent's definition."""
+    kind: AskKind
     tool: str
     asked_at: datetime
     expires_at: datetime | None
     told: Notices
-    asked: EncodedRecord | Request
-    """The request, or the record that makes it."""
+    asked: EncodedRecord | Request | Wait
+    """The request or wait, or as it is stored."""
 
     def request(self) -> Request:
         """The request to a person.
@@ -85,12 +112,34 @@ class StoredAsk:
         """
         if isinstance(self.asked, Request):
             return self.asked
+        assert isinstance(self.asked, EncodedRecord), "a list of requests has no waits"
         found = decode(self.asked)
         if not isinstance(found, Requested):
             raise StoreDamaged(
                 what=f"what agent {self.agent_id!r} asks", cause=f"it is a {found.kind!r}"
             )
         return found.request
+
+    def wait(self) -> Wait:
+        """The sleep or wait of a tool.
+
+        Raises:
+            SchemaVersionError: if a newer version of this library wrote it.
+            StoreDamaged: if it cannot be read.
+
+        """
+        found = self.asked
+        if isinstance(found, EncodedRecord):
+            if found.version > 1:
+                raise SchemaVersionError(version=found.version, known=1, what="wait")
+            try:
+                found = _wait_adapter().validate_json(found.payload)
+            except ValueError as error:
+                raise StoreDamaged(
+                    what=f"what agent {self.agent_id!r} waits for", cause=str(error)
+                ) from error
+        assert isinstance(found, Wait), "a list of waits has no requests"
+        return replace(found, agent_id=self.agent_id)  # it may have been imported since
 
 
 class AskChanges(NamedTuple):

@@ -209,6 +209,17 @@ class StoredRecords:
     records: tuple[EncodedRecord, ...]
 
 
+class FeedRow(NamedTuple):
+    """A row that a batch adds to the feed."""
+
+    agent: str
+    """The name of the agent's definition."""
+    seq: int
+    """The number of the record."""
+    at: datetime | None
+    record: EncodedRecord
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
     """The records that one agent adds in one commit."""
@@ -230,6 +241,7 @@ class Batch:
     """When the last of its records was recorded; None where that is not known."""
     asks: tuple[Ask, ...] = ()
     """As of `IndexEntry`."""
+    feed: tuple[FeedRow, ...] = ()
 
     @property
     def due_number(self) -> int | None:

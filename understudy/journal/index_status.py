@@ -6,7 +6,7 @@ from understudy.journal.asks import open_asks
 from understudy.journal.contracts import AGENT_STATUS, IndexEntry, IndexStatus
 from understudy.state.agent_state import AgentState
 from understudy.state.plans import next_occurrence
-from understudy.state.waits import has_waits, open_calls
+from understudy.state.waits import has_waits, is_woken, open_calls
 from understudy.stopping import StopReason, StopSignals
 
 HELD = ("failed", "cancelled")
@@ -61,7 +61,7 @@ def index_status_of(state: AgentState) -> IndexStatus:
         return IndexStatus.QUARANTINED
     if (
         run.cancelled is None
-        and (state.status == INTERRUPTED or not is_busy(state))
+        and (not is_busy(state) or (state.status == INTERRUPTED and not is_woken(state)))
         and (state.pause is not None or state.requests or is_waiting(state))
     ):
         return IndexStatus.WAITS

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from understudy.errors import StoreDamaged
-from understudy.journal.asks import StoredAsk
+from understudy.journal.asks import AskKind, StoredAsk
 from understudy.journal.codec import EncodedRecord
 from understudy.journal.contracts import StoredAgent, time_of
 from understudy.state.run_state import Notices
@@ -42,6 +42,7 @@ class AskQuery(NamedTuple):
     agent: str | None = None
     """The name of the definition of the agent that asks."""
     order: AskOrder = "oldest"
+    kind: AskKind = "request"
 
 
 AgentKey: TypeAlias = tuple[int, str]
@@ -110,7 +111,8 @@ def stored_ask(row: tuple[Any, ...]) -> StoredAsk:
         StoreDamaged: if it cannot be what a store has written.
 
     """
-    no, agent_id, agent, tool, asked, expires, reminders, escalations, version, payload = row
+    no, agent_id, agent, kind, tool, asked, expires, *told, version, payload = row
+    reminders, escalations = told
     asked_at, expires_at = time_of(asked), None if expires == NEVER else time_of(expires)
     if asked_at is None or (expires_at is None and expires != NEVER):
         raise StoreDamaged(what=f"what agent {agent_id!r} asks", cause=f"its row is {row[:7]!r}")
@@ -118,9 +120,10 @@ def stored_ask(row: tuple[Any, ...]) -> StoredAsk:
         no=no,
         agent_id=agent_id,
         agent=agent,
+        kind=kind,
         tool=tool,
         asked_at=asked_at,
         expires_at=expires_at,
         told=Notices(reminders=reminders, escalations=escalations),
-        asked=EncodedRecord("requested", version, payload),
+        asked=EncodedRecord("requested" if kind == "request" else kind, version, payload),
     )

@@ -16,7 +16,9 @@ from understudy.journal.contracts import (
     Owned,
     StoredAgent,
 )
+from understudy.journal.feed import FeedHint, FeedKey, FeedPage
 from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery
+from understudy.journal.memory_feed import MemoryFeed
 from understudy.journal.memory_index import MemoryIndex
 from understudy.journal.store import Loaded
 from understudy.state.records import Record, StatusNoted
@@ -71,6 +73,8 @@ class MemoryStore:
         self._due: dict[str, datetime] = {}
         """When agents are due that are released. The others are known by their owner."""
         self._index = MemoryIndex()
+        self.feed_hint: FeedHint = FeedHint()
+        self._feed: MemoryFeed | None = None
         self._changed: set[str] = set()
         """The agents whose rows in the index are behind: who lists brings them up to date."""
 
@@ -119,7 +123,14 @@ class MemoryStore:
         kept = self._kept[owned.agent_id]
         kept.live_entry = index_entry
         self._note_due(owned.agent_id, None)
-        return MemoryAgentJournal(kept, owned, self._changed)
+        return MemoryAgentJournal(kept, owned, self._appended)
+
+    def _appended(self, owned: Owned, seq: int, records: Sequence[Record]) -> None:
+        self._changed.add(owned.agent_id)  # the records are folded after this
+        if self._feed is not None:
+            for number, record in enumerate(records, seq):
+                self._feed.add(owned.agent_id, owned.agent, number, record)
+            self.feed_hint.tell()
 
     async def load(self, agent_id: str, after: int = 0) -> Loaded | None:
         kept = self._kept.get(agent_id)
@@ -159,6 +170,9 @@ class MemoryStore:
         kept.entry, kept.live_entry, kept.status_at = _AT_REST, None, None
         self._changed.add(agent_id)
         self._note_due(agent_id, None)
+        if self._feed is not None:
+            self._feed.add_deletion(agent_id, kept.agent)
+            self.feed_hint.tell()
         return True
 
     async def due(self, until: datetime) -> AsyncIterator[StoredAgent]:
@@ -182,6 +196,21 @@ class MemoryStore:
 
     async def count_agents(self) -> Mapping[str, int]:
         return self._up_to_date().count_agents()
+
+    @property
+    def keeps_feed(self) -> bool:
+        """Whether its feed is on."""
+        return self._feed is not None
+
+    async def turn_feed(self, on: bool) -> None:
+        self._feed = (self._feed or MemoryFeed()) if on else None
+
+    async def trim_feed(self, before: datetime, keep: int) -> None:
+        if self._feed is not None:
+            self._feed.trim(before, keep)
+
+    async def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
+        return None if self._feed is None else self._feed.read(after, limit)
 
     def _up_to_date(self) -> MemoryIndex:
         changed, index = sorted(self._changed), self._index
@@ -228,12 +257,17 @@ def _stored(agent_id: str, kept: _AgentRecords, entry: IndexEntry | None = None)
 class MemoryAgentJournal:
     """The journal in which the owner of one agent writes in a `MemoryStore`."""
 
-    __slots__ = ("_changed", "_kept", "_owned")
+    __slots__ = ("_kept", "_on_append", "_owned")
 
-    def __init__(self, kept: _AgentRecords, owned: Owned, changed: set[str]) -> None:
+    def __init__(
+        self,
+        kept: _AgentRecords,
+        owned: Owned,
+        on_append: Callable[[Owned, int, Sequence[Record]], None],
+    ) -> None:
         self._kept = kept
         self._owned = owned
-        self._changed = changed
+        self._on_append = on_append
 
     @property
     def owned(self) -> Owned:
@@ -246,8 +280,8 @@ class MemoryAgentJournal:
     def append(self, records: Sequence[Record]) -> None:
         if self._kept.epoch != self._owned.epoch:
             raise Fenced(agent_id=self._owned.agent_id, why="it was claimed again")
+        self._on_append(self._owned, self._kept.last_seq + 1, records)
         self._kept.records.extend(records)
-        self._changed.add(self._owned.agent_id)  # its records are folded after this
         for record in records:
             if type(record) is StatusNoted:
                 self._kept.status_at = record.at

@@ -101,7 +101,8 @@ class MemoryIndex:
                 asked_at=ask.asked_at,
                 expires_at=ask.expires_at,
                 told=ask.told,
-                asked=ask.request,
+                kind=ask.kind,
+                asked=ask.asked,
             )
             self._by_no[row.no] = row
             if known is None:
@@ -146,7 +147,9 @@ class MemoryIndex:
         wanted = (
             ask
             for ask in found
-            if query.agent in (None, ask.agent) and query.tool in (None, ask.tool)
+            if ask.kind == query.kind
+            and query.agent in (None, ask.agent)
+            and query.tool in (None, ask.tool)
         )
         return list(itertools.islice(wanted, limit))
 

@@ -28,6 +28,7 @@ from understudy.journal.contracts import (
     StatusIndex,
     StoredAgent,
 )
+from understudy.journal.feed import FeedHint, FeedIndex, FeedKey, FeedPage
 from understudy.journal.index_status import index_entry_of
 from understudy.journal.lease import Lease
 from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery
@@ -169,6 +170,9 @@ class DatabaseStore:
         # it has one (test_what_was_claimed_under_a_lease_that_ended_meanwhile_is_lost).
         self._terms: dict[str, int] = {}
         self.reader: StoreReader = StoreReader(backend, patience=patience)
+        self.feed_hint: FeedHint = FeedHint()
+        # Looked up once: to ask whether an object has a protocol takes as long as a record.
+        self._feed = backend if isinstance(backend, FeedIndex) else None
         self._opener = WorkerThreads(1, name="understudy-opener")
 
     @property
@@ -265,6 +269,7 @@ class DatabaseStore:
             index_entry=index_entry,
             on_durable=on_durable,
             max_bytes=self._max_bytes,
+            feed=self,
         )
 
     async def load(self, agent_id: str, after: int = 0) -> Loaded | None:
@@ -354,7 +359,28 @@ class DatabaseStore:
         return replace(owned, last_seq=batch.first_seq)
 
     async def delete(self, agent_id: str) -> bool:
-        return await self._change(lambda backend: backend.delete(agent_id))
+        existed = await self._change(lambda backend: backend.delete(agent_id))
+        self.feed_hint.tell()
+        return existed
+
+    @property
+    def keeps_feed(self) -> bool:
+        """Whether its feed is on, as far as this host knows."""
+        return self._feed is not None and self._feed.keeps_feed
+
+    async def turn_feed(self, on: bool) -> None:
+        await self._change(lambda _: self._feed_index.turn_feed(on))
+
+    async def trim_feed(self, before: datetime, keep: int) -> None:
+        await self._change(lambda _: self._feed_index.trim_feed(before, keep))
+
+    async def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
+        return await self.reader.read_feed(after, limit)
+
+    @property
+    def _feed_index(self) -> FeedIndex:
+        assert self._feed is not None, "checked before the feed is used"
+        return self._feed
 
     async def _change(self, function: Callable[[Backend], T], batch: Batch | None = None) -> T:
         change = Change(function, batch)

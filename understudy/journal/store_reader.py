@@ -15,6 +15,7 @@ from understudy.journal.asks import StoredAsk
 from understudy.journal.codec import decode
 from understudy.journal.committer import BACKOFF, WHILE_UNAVAILABLE
 from understudy.journal.contracts import Backend, IndexStatus, OpensToRead, StoredAgent
+from understudy.journal.feed import FeedIndex, FeedKey, FeedPage
 from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery, ListIndex
 from understudy.state.records import Record
 
@@ -109,6 +110,12 @@ class StoreReader:
     async def count_agents(self) -> Mapping[str, int]:
         """As `ListStore.count_agents`."""
         return await self.read(self._index.count_agents)
+
+    async def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
+        """As `FeedStore.read_feed`."""
+        if not isinstance(self._backend, FeedIndex):
+            return None
+        return await self.read(partial(self._backend.read_feed, after, limit))
 
     @property
     def _index(self) -> ListIndex:

@@ -608,6 +608,15 @@ def waiting() -> Iterator[r.Record]:
     yield r.Paused(turn=0, reason="lunch")
 
 
+def sleeping() -> Iterator[r.Record]:
+    """A tool sleeps, and nothing else is under way."""
+    yield started("run-1", "sleeping")
+    yield r.Reply(turn=0, response=reply(tool_call(0)))
+    yield r.Started(call_key="run-1.0.0", tool_name="pay", tool_call_id="call_0", attempt=1)
+    yield r.PointReached(call_key="run-1.0.0", name="nap", what="sleep", at=at(12), due=at(40))
+    yield r.StatusNoted(status="waiting")
+
+
 def asking() -> Iterator[r.Record]:
     """A person was reminded twice; the escalation is due next."""
     yield started("run-1", "asking")
@@ -680,6 +689,7 @@ AGENTS = {
     "quarantined": quarantined,
     "queued": queued,
     "resting": resting,
+    "sleeping": _timed(sleeping),
     "suspect": suspect,
     "waiting": waiting,
 }

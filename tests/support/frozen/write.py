@@ -34,6 +34,7 @@ from understudy.actors import Runtime
 from understudy.journal import DatabaseStore, Owned, index_entry_of
 from understudy.journal.codec import encode
 from understudy.journal.contracts import Backend, Batch, KeepsLostAttempts, LostAttempt
+from understudy.journal.feed import FeedIndex, feed_row
 from understudy.journal.postgres.backend import PostgresBackend
 from understudy.journal.sqlite.backend import SqliteBackend
 from understudy.state.agent_state import AgentState
@@ -96,6 +97,8 @@ def _fill(backend: Backend) -> None:
                 backend.note_lost_attempt(id, LostAttempt(state.run.run_id, number))
         backend.commit()
     backend.begin()
+    assert isinstance(backend, FeedIndex)
+    backend.turn_feed(True)
     gone = backend.claim(DELETED, "deleted-definition")
     assert gone is not None, "it was begun just now"
     _append(backend, gone, AgentState(), *AGENTS["queued"]())
@@ -124,6 +127,11 @@ def _batch(owned: Owned, state: AgentState, *records: Record) -> Batch:
         status_noted=any(isinstance(record, StatusNoted) for record in records),
         at=records[-1].at,
         asks=entry.asks,
+        feed=tuple(
+            row
+            for seq, record in enumerate(records, owned.last_seq + 1)
+            if (row := feed_row(owned.agent, seq, record, encode(record))) is not None
+        ),
     )
 
 

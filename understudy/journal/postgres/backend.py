@@ -36,6 +36,7 @@ from understudy.journal.contracts import (
     StoredRecords,
     check_durability,
 )
+from understudy.journal.feed import FeedKey, FeedPage
 from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery
 from understudy.journal.postgres import sql
 from understudy.journal.postgres.reader import PostgresReader
@@ -160,7 +161,7 @@ class PostgresBackend:
         """Insert a new host, the owner of later claims. Returns the seconds of its lease."""
         values = [self._host, self._lease]
         before = wall_seconds()
-        ((host_id, seconds, there),) = self._heartbeat.run_repeatable(
+        ((host_id, seconds, there, self._writer.keeps_feed),) = self._heartbeat.run_repeatable(
             lambda connection: connection.execute(sql.INSERT_HOST, values).fetchall()
         )
         self._measure(before, there)
@@ -214,7 +215,7 @@ class PostgresBackend:
                 why=f"the lease of {self._host!r} ended ({self._lease:g} s without a renewal), "
                 "and another runtime took over since",
             )
-        ((seconds, there),) = rows
+        ((seconds, there, self._writer.keeps_feed),) = rows
         self._measure(before, there)
         return float(seconds)
 
@@ -268,6 +269,16 @@ class PostgresBackend:
     def note_index(self, agent: StoredAgent, entry: IndexEntry, status_at: datetime | None) -> None:
         self._writer.note_index(agent, entry, status_at)
 
+    @property
+    def keeps_feed(self) -> bool:
+        return self._writer.keeps_feed
+
+    def turn_feed(self, on: bool) -> None:
+        self._writer.turn_feed(on)
+
+    def trim_feed(self, before: datetime, keep: int) -> None:
+        self._writer.trim_feed(before, keep)
+
     def is_committed(self, batch: Batch) -> bool:
         return self._writer.is_committed(batch)
 
@@ -296,6 +307,9 @@ class PostgresBackend:
 
     def list_asks(self, query: AskQuery, after: AskKey | None, limit: int) -> list[StoredAsk]:
         return self._reader.list_asks(query, after, limit)
+
+    def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
+        return self._reader.read_feed(after, limit)
 
     def count_agents(self) -> Mapping[str, int]:
         return self._reader.count_agents()

@@ -17,6 +17,7 @@ from understudy.journal.contracts import (
     stored_agent,
     time_number,
 )
+from understudy.journal.feed import FeedKey, FeedPage, stored_feed_row
 from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery, ids_from, stored_ask
 from understudy.journal.postgres import sql
 from understudy.journal.postgres.asks import Rows
@@ -99,10 +100,11 @@ class PostgresReader:
             first = [after[1]]
             where += " AND a.agent_id > %s"
         text = f"{sql.LISTED_AGENTS}{where} ORDER BY {order} LIMIT %s"
-        return self._listed(text, [*values, *first, limit])
+        rows = self._in_order(text, [*values, *first, limit])
+        return [listed_agent(row) for row in rows]
 
     def list_asks(self, query: AskQuery, after: AskKey | None, limit: int) -> list[StoredAsk]:
-        where, values = "", list[Any]()
+        where, values = "", list[Any]([query.kind])
         for column, value in (("tool", query.tool), ("name", query.agent)):
             if value is not None:
                 where += f" AND k.{column} = %s"
@@ -110,13 +112,49 @@ class PostgresReader:
         by = "asked_at" if query.order == "oldest" else "expires_at"
         where += f" AND (k.{by}, k.no) > (%s, %s) ORDER BY k.{by}, k.no LIMIT %s"
         values += [*(after or (-1, -1)), limit]
-        return [stored_ask(row) for row in self._rows(sql.LISTED_ASKS + where, values)]
+        return [stored_ask(row) for row in self._in_order(sql.LISTED_ASKS + where, values)]
+
+    def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
+        def read(connection: PsycopgConnection) -> tuple[Rows, Rows]:
+            with connection.pipeline():
+                # Of one moment: what was removed before it, and the rows behind that.
+                connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                state = connection.execute(sql.FEED_STATE)
+                first = (0, 0) if after is None else after
+                wanted = 0 if after is None else limit
+                rows = connection.execute(sql.READ_FEED, [*first, wanted], binary=True)
+                connection.execute("COMMIT")
+            return state.fetchall(), rows.fetchall()
+
+        states, rows = self._connection.run_repeatable(read)
+        if not states:
+            return None
+        ((feed, floor_xid, floor, xmin),) = states
+        return FeedPage(
+            feed=feed,
+            floor=(floor_xid, floor),
+            end=(xmin, 0) if after is None else after,
+            rows=[stored_feed_row(row) for row in rows],
+        )
 
     def count_agents(self) -> dict[str, int]:
         return dict(self._rows(sql.COUNTED_AGENTS, []))
 
     def _listed(self, query: str, values: Sequence[Any]) -> list[StoredAgent]:
         return [listed_agent(row) for row in self._rows(query, values)]
+
+    def _in_order(self, query: str, values: Sequence[Any]) -> Rows:
+        """The rows of a page, found along the index that has their order."""
+
+        def read(connection: PsycopgConnection) -> Rows:
+            with connection.pipeline():
+                connection.execute("BEGIN READ ONLY")
+                connection.execute(sql.FIND_IN_ORDER)
+                rows = connection.execute(query, values, binary=True)
+                connection.execute("COMMIT")
+            return rows.fetchall()
+
+        return self._connection.run_repeatable(read)
 
     def _rows(self, query: str, values: Sequence[Any]) -> Rows:
         return self._connection.run_repeatable(

@@ -57,6 +57,8 @@ class PostgresWriter:
     def __init__(self, connection: PostgresConnection, *, name: str, keep_claims: bool) -> None:
         self.host_id: int | None = None
         """The key of this host's row; None while it is not open."""
+        self.keeps_feed: bool = False
+        """Whether the feed is on, as of the last heartbeat."""
         self._connection = connection
         self._name = name
         self._keep_claims = keep_claims
@@ -203,6 +205,8 @@ class PostgresWriter:
                 self._fetch(sql.DELETE_RECORDS, [key])
                 self._fetch(sql.DELETE_LOST_ATTEMPTS, [key])
                 self._fetch(sql.DELETE_ASKS, [key])
+                if self.keeps_feed:
+                    self._fetch(sql.ADD_DELETION_TO_FEED, [key])
                 return True
         raise _contended(agent_id)
 
@@ -212,6 +216,18 @@ class PostgresWriter:
         agent_is = [agent.agent_id, agent.incarnation, agent.last_seq]
         for (key,) in self._fetch(sql.NOTE_INDEX, [due, status, at, *agent_is]):
             put_asks(self._fetch, {key: entry.asks})
+
+    def turn_feed(self, on: bool) -> None:
+        if on:
+            self._fetch(sql.TURN_FEED_ON)
+            self._fetch(sql.DELETE_FOREIGN_FEED)
+        else:
+            self._fetch(sql.TURN_FEED_OFF)
+            self._fetch(sql.EMPTY_FEED)
+        self.keeps_feed = on
+
+    def trim_feed(self, before: datetime, keep: int) -> None:
+        self._fetch(sql.TRIM_FEED, [time_number(before), keep])
 
     def is_committed(self, batch: Batch) -> bool:
         first, last = batch.first_seq, batch.first_seq + len(batch.records) - 1
@@ -319,6 +335,9 @@ class PostgresWriter:
         }
         if asks:
             put_asks(self._fetch, asks)
+        told = [batches[place - 1] for place in sorted(accepted) if batches[place - 1].feed]
+        if told:
+            self._fetch(sql.ADD_TO_FEED, _feed_columns(told))
         if len(accepted) == len(batches):
             return [None] * len(batches)
         rest = [n for n in range(len(batches)) if n + 1 in accepted]
@@ -408,6 +427,18 @@ def _columns(batches: Sequence[Batch], keys: Sequence[int], own_id: int) -> dict
         "versions": [record.version for _, _, record in rows],
         "payloads": [record.payload for _, _, record in rows],
     }
+
+
+def _feed_columns(batches: Sequence[Batch]) -> list[list[Any]]:
+    rows = [
+        (
+            *(batch.agent_id, row.agent, row.seq, -1 if row.at is None else time_number(row.at)),
+            *(row.record.kind, row.record.version, row.record.payload),
+        )
+        for batch in batches
+        for row in batch.feed
+    ]
+    return [list(column) for column in zip(*rows, strict=True)]
 
 
 def _refusal(batch: Batch, row: tuple[Any, ...] | None, *, own_id: int) -> Refusal:

@@ -12,7 +12,7 @@ import math
 import os
 import sqlite3
 from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Concatenate, NoReturn, ParamSpec, TypeVar
 
@@ -36,8 +36,9 @@ from understudy.journal.contracts import (
     StoredRecords,
     check_durability,
 )
+from understudy.journal.feed import FeedKey, FeedPage
 from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery
-from understudy.journal.sqlite import writer
+from understudy.journal.sqlite import feed, writer
 from understudy.journal.sqlite.connection import connect_writer
 from understudy.journal.sqlite.errors import UNREADABLE, damaged, is_io_error, store_error
 from understudy.journal.sqlite.lock import SidecarLock, Watermark
@@ -99,6 +100,7 @@ class SqliteBackend:
         self._tenure = 0
         self._wal = f"{self._path}-wal"
         self._files: list[tuple[int, int]] = []
+        self._keeps_feed = False
         self._mark = 0  # of the open transaction, or of the last one
         self._marked = False  # whether that changed records
 
@@ -132,6 +134,7 @@ class SqliteBackend:
         db.execute("BEGIN IMMEDIATE")
         make_tables(db)
         tenure = writer.begin_tenure(db, self._host, watermark)
+        self._keeps_feed = feed.is_on(db)
         db.execute("COMMIT")
         if tenure.was_older:
             _logger.warning(
@@ -237,6 +240,8 @@ class SqliteBackend:
 
     def append(self, batch: Batch) -> None:
         self._run(writer.append, batch, self._mark)
+        if batch.feed:
+            self._run(feed.add, batch.agent_id, batch.feed)
         self._marked = True
 
     def append_all(self, batches: Sequence[Batch]) -> list[Refusal | None]:
@@ -259,11 +264,24 @@ class SqliteBackend:
 
     def delete(self, agent_id: str) -> bool:
         existed = self._run(writer.delete, agent_id, self._mark)
+        if existed and self._keeps_feed:
+            self._run(feed.add_deletion, agent_id, datetime.now(timezone.utc))
         self._marked |= existed
         return existed
 
     def note_index(self, agent: StoredAgent, entry: IndexEntry, status_at: datetime | None) -> None:
         self._run(writer.note_index, agent, entry, status_at)
+
+    @property
+    def keeps_feed(self) -> bool:
+        return self._keeps_feed
+
+    def turn_feed(self, on: bool) -> None:
+        self._run(feed.turn, on)
+        self._keeps_feed = on
+
+    def trim_feed(self, before: datetime, keep: int) -> None:
+        self._run(feed.trim, before, keep)
 
     def is_committed(self, batch: Batch) -> bool:
         return self._run(writer.is_committed, batch)
@@ -321,6 +339,9 @@ class SqliteBackend:
 
     def list_asks(self, query: AskQuery, after: AskKey | None, limit: int) -> list[StoredAsk]:
         return self._reader.list_asks(query, after, limit)
+
+    def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
+        return self._reader.read_feed(after, limit)
 
     def count_agents(self) -> Mapping[str, int]:
         return self._reader.count_agents()

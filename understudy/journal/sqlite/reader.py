@@ -19,7 +19,9 @@ from understudy.journal.contracts import (
     stored_agent,
     time_number,
 )
+from understudy.journal.feed import FeedKey, FeedPage
 from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery, ids_from, stored_ask
+from understudy.journal.sqlite import feed
 from understudy.journal.sqlite.connection import connect_reader
 from understudy.journal.sqlite.errors import UNREADABLE, damaged, is_undecodable, store_error
 from understudy.journal.sqlite.lock import SidecarLock
@@ -37,10 +39,10 @@ _AGENT = """
 """
 # The asks come first: SQLite takes the tables of a CROSS JOIN in this order.
 _ASK = """
-    SELECT k.no, a.id, k.name, k.tool, k.asked_at, k.expires_at, k.reminders, k.escalations,
+    SELECT k.no, a.id, k.name, k.kind, k.tool, k.asked_at, k.expires_at, k.reminders, k.escalations,
         k.version, k.payload
     FROM asks k CROSS JOIN agents a ON a.no = k.agent
-    WHERE NOT a.deleted AND a.indexed_seq = a.last_seq AND k.kind = 'request'
+    WHERE NOT a.deleted AND a.indexed_seq = a.last_seq AND k.kind = ?
 """
 _RECORDS = """
     SELECT kind, version, payload FROM records WHERE id BETWEEN ? AND ? ORDER BY id
@@ -172,7 +174,7 @@ class SqliteReader:
 
     def list_asks(self, query: AskQuery, after: AskKey | None, limit: int) -> list[StoredAsk]:
         """See `ListIndex.list_asks`."""
-        where, values = "", list[Any]()
+        where, values = "", list[Any]([query.kind])
         for column, value in (("tool", query.tool), ("name", query.agent)):
             if value is not None:
                 where += f" AND k.{column} = ?"
@@ -184,6 +186,15 @@ class SqliteReader:
             lambda connection: connection.execute(f"{_ASK} {where}", values).fetchall()
         )
         return [stored_ask(row) for row in rows]
+
+    def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
+        """See `FeedIndex.read_feed`."""
+
+        def read(connection: sqlite3.Connection) -> FeedPage | None:
+            with _Snapshot(connection):
+                return feed.read(connection, after, limit)
+
+        return self._read(read)
 
     def count_agents(self) -> dict[str, int]:
         """See `ListIndex.count_agents`."""

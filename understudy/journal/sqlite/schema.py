@@ -41,6 +41,27 @@ _ASKS = (
     "CREATE INDEX asks_by_tool ON asks (kind, tool, asked_at, no)",
     "CREATE INDEX asks_by_name ON asks (kind, name, asked_at, no)",
 )
+# The feed. `floor` is the `no` of the last row that was removed; the newest row never is, so that
+# no number is used twice. `seq` is 0 for a deletion.
+_FEED = (
+    """CREATE TABLE feed (
+        no INTEGER PRIMARY KEY,
+        agent_id TEXT NOT NULL,
+        name TEXT NOT NULL,
+        seq INTEGER NOT NULL,
+        at INTEGER,
+        kind TEXT NOT NULL,
+        version INTEGER NOT NULL,
+        payload BLOB NOT NULL
+    ) STRICT""",
+    """CREATE TABLE feed_state (
+        only INTEGER PRIMARY KEY CHECK (only = 1),
+        is_on INTEGER NOT NULL,
+        feed TEXT NOT NULL,
+        floor INTEGER NOT NULL
+    ) STRICT""",
+    "INSERT INTO feed_state VALUES (1, 0, lower(hex(randomblob(8))), 0)",
+)
 SCHEMA_UPGRADES: Mapping[int, Sequence[str]] = MappingProxyType(
     {
         1: (
@@ -51,6 +72,7 @@ SCHEMA_UPGRADES: Mapping[int, Sequence[str]] = MappingProxyType(
             "ALTER TABLE agents ADD COLUMN asking INTEGER NOT NULL DEFAULT 0",
             *_INDEXES,
             *_ASKS,
+            *_FEED,
         )
     }
 )
@@ -97,6 +119,7 @@ _TABLES = (
     "CREATE INDEX agents_by_standing ON agents (standing, id) WHERE NOT deleted",
     *_INDEXES,
     *_ASKS,
+    *_FEED,
     """CREATE TABLE records (
         id INTEGER PRIMARY KEY,
         epoch INTEGER NOT NULL,

@@ -1,0 +1,494 @@
+"""One feed over all agents of a store: no gap and no duplicate, whoever writes and whenever."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable
+from contextlib import closing, suppress
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.agents import by_turn, completed, interrupted
+from tests.support.batches import claim, commit, record
+from tests.support.faulty import FaultyBackend
+from tests.support.loops import soon
+from tests.support.postgres import Hosts
+from understudy import (
+    Agent,
+    Halt,
+    Observer,
+    Runtime,
+    ScriptedModel,
+    SimulatedClock,
+    UnderstudyError,
+    UsageError,
+    approve,
+    call,
+    tool,
+)
+from understudy.actors import Feed, FeedEvent, FeedOptions
+from understudy.errors import StoreBroken
+from understudy.journal import DatabaseStore, IndexStatus, MemoryStore, Store
+from understudy.journal.codec import encode
+from understudy.journal.contracts import Backend, Batch, FeedRow, Owned
+from understudy.journal.feed import FeedIndex, FeedKey, feed_row
+from understudy.journal.sqlite.backend import SqliteBackend
+from understudy.middleware import Haltable, HumanInTheLoop
+from understudy.state.records import StatusNoted
+
+
+@tool
+def refund(order: str) -> str:
+    """Pay money back."""
+    return "refunded"
+
+
+def desk(**options: Any) -> Agent:
+    gate = HumanInTheLoop({"refund": True}, **options)
+    model = by_turn(call("refund", {"order": "17"}), "Done.")
+    return Agent("desk", model, tools=[refund], middleware=[gate])
+
+
+def talker() -> Agent:
+    return Agent("talker", ScriptedModel(lambda _: "hello"))
+
+
+NewStore = Callable[[], Store]
+
+
+@pytest.fixture(params=["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> NewStore:
+    """Makes stores of one database, one after the other."""
+    if request.param == "memory":
+        memory = MemoryStore()
+        return lambda: memory
+    if request.param == "postgres":
+        hosts: Hosts = request.getfixturevalue("hosts")
+        return lambda: DatabaseStore(hosts.new())
+    path = str(tmp_path / "store.db")
+    return lambda: DatabaseStore(SqliteBackend(path, durability="off", host="here"))
+
+
+async def first(feed: Feed, count: int) -> list[FeedEvent]:
+    """The next events."""
+    found: list[FeedEvent] = []
+    async with asyncio.timeout(30):
+        async for event in feed:
+            found.append(event)
+            if len(found) == count:
+                break
+    return found
+
+
+def told(events: list[FeedEvent]) -> list[tuple[str, str]]:
+    """Who, and what."""
+    return [
+        (event.agent_id, getattr(event.event, "status", None) or event.event.kind)
+        for event in events
+    ]
+
+
+async def until_deleted(feed: Feed) -> list[FeedEvent]:
+    """All events up to the first deletion."""
+    found: list[FeedEvent] = []
+    async with asyncio.timeout(30):
+        async for event in feed:
+            found.append(event)
+            if event.event.kind == "agent_deleted":
+                break
+    return found
+
+
+def kinds(events: list[FeedEvent]) -> list[str]:
+    names = []
+    for event in events:
+        status = getattr(event.event, "status", None)
+        names.append(event.event.kind if status is None else status.value)
+    return names
+
+
+async def test_the_feed_tells_of_statuses_requests_ends_and_deletions(new_store: NewStore) -> None:
+    """J31."""
+    clock = SimulatedClock()
+    agent = desk(remind_after=60, escalate_after={120: "ann"})
+    async with Runtime([agent], store=new_store(), clock=clock, feed=True) as runtime:
+        feed = runtime.events()
+        await soon(feed.position())
+        ref = runtime.spawn("desk", "a")
+        asked = interrupted(await soon(ref.run("Go.")))
+        await soon(clock.advance(150))
+        completed(await soon(ref.resume(asked.decide(approve(by="bob")))))
+        await soon(ref.stop(block=False))
+        await soon(runtime.delete("a"))
+        events = await until_deleted(feed)
+    assert kinds(events) == [
+        *("running", "request_made", "interrupted", "request_reminder", "request_escalated"),
+        *("request_decided", "running", "run_finished", "idle", "agent_deleted"),
+    ]
+    assert {event.agent_id for event in events} == {"a"}
+    assert {event.agent for event in events} == {"desk"}
+    found = {event.event.kind: event.event for event in events}
+    made, decided, ended = (
+        found[kind] for kind in ("request_made", "request_decided", "run_finished")
+    )
+    assert made.request == asked.requests[0]  # type: ignore[union-attr]
+    assert decided.request_id == made.request.id  # type: ignore[union-attr]
+    assert (decided.decision, decided.by) == ("approve", "bob")  # type: ignore[union-attr]
+    assert (ended.outcome, ended.text) == ("completed", "Done.")  # type: ignore[union-attr]
+    assert all(isinstance(event.at, datetime) for event in events)
+    seqs = [event.seq for event in events if event.seq is not None]
+    assert seqs == sorted(seqs)
+    assert events[-1].seq is None
+
+
+async def test_a_feed_goes_on_behind_any_of_its_cursors(new_store: NewStore) -> None:
+    """J31: also between two events of one record, and after a restart."""
+    calls = [call("refund", {"order": str(n)}) for n in range(3)]
+    agents = [Agent("desk", by_turn(calls, "Done."), tools=[refund], interrupt_on={"refund": True})]
+    async with Runtime(agents, store=new_store(), feed=True) as runtime:
+        for id in ("a", "b"):
+            await soon(runtime.spawn("desk", id).run("Go."))
+            await soon(runtime.get(id).stop(block=False))
+        await soon(runtime.delete("a"))
+        events = await until_deleted(runtime.events(start="oldest"))
+        assert kinds(events).count("request_made") == 6
+    store = new_store()
+    async with Runtime(agents, store=store) as runtime:
+        for n, event in enumerate(events[:-1], 1):
+            rest = await until_deleted(runtime.events(after=event.cursor))
+            assert rest == events[n:], "nothing is missing, nothing comes twice"
+
+
+async def test_a_feed_begins_now_and_wakes_for_what_is_written_here(new_store: NewStore) -> None:
+    async with Runtime([talker()], store=new_store(), feed=True) as runtime:
+        await soon(runtime.spawn("talker", "before").run("Go."))
+        await soon(runtime.get("before").stop(block=False))
+        feed = runtime.events()
+        await soon(feed.position())
+        waiting = asyncio.ensure_future(first(feed, 3))
+        await asyncio.sleep(0)
+        await soon(runtime.spawn("talker", "after").run("Go."))
+        events = await soon(waiting)
+    assert told(events)[:1] == [("after", events[0].event.status)]  # type: ignore[union-attr]
+    assert {event.agent_id for event in events} == {"after"}
+
+
+def test_a_thread_follows_the_feed_until_the_runtime_stops(new_store: NewStore) -> None:
+    found: list[FeedEvent] = []
+    seen = threading.Event()
+
+    def follow(feed: Feed) -> None:
+        for event in feed:
+            found.append(event)
+            if len(found) == 3:
+                seen.set()
+
+    with Runtime([talker()], store=new_store(), feed=True) as runtime:
+        feed = runtime.events()
+        feed.position().get(timeout=30)
+        thread = threading.Thread(target=follow, args=(feed,))
+        thread.start()
+        runtime.spawn("talker", "a").run("Go.").get(timeout=30)
+        assert seen.wait(timeout=30)
+    thread.join(timeout=30)
+    assert not thread.is_alive()
+    assert kinds(found) == ["running", "run_finished", "idle"]
+
+
+async def test_a_halt_is_told_as_the_request_that_it_makes(new_store: NewStore) -> None:
+    @tool
+    def stop_all() -> str:
+        raise Halt("no further")
+
+    agent = Agent("a", by_turn(call("stop_all")), tools=[stop_all], middleware=[Haltable()])
+    async with Runtime([agent], store=new_store(), feed=True) as runtime:
+        await soon(runtime.spawn("a", "x").run("Go."))
+        events = await first(runtime.events(start="oldest"), 3)
+    assert kinds(events) == ["running", "request_made", "interrupted"]
+
+
+async def test_a_new_message_withdraws_requests_in_the_feed(new_store: NewStore) -> None:
+    async with Runtime([desk()], store=new_store(), feed=True) as runtime:
+        ref = runtime.spawn("desk", "a")
+        asked = interrupted(await soon(ref.run("Go.")))
+        await soon(ref.run("Never mind."))
+        events = await first(runtime.events(start="oldest"), 6)
+    (withdrawn,) = [e.event for e in events if e.event.kind == "requests_withdrawn"]
+    assert withdrawn.request_ids == (asked.requests[0].id,)
+
+
+# ------------------------------------------------------------------------- retention
+
+
+async def test_who_comes_too_late_is_told_of_a_gap_once(new_store: NewStore) -> None:
+    """J31."""
+    clock = SimulatedClock()
+    options = FeedOptions(seconds=100, events=4)
+    store: Any = new_store()
+    async with Runtime([talker()], store=store, clock=clock, feed=options) as runtime:
+        feed = runtime.events()
+        position = await soon(feed.position())
+        for id in "abc":
+            await soon(runtime.spawn("talker", id).run("Go."))
+            await soon(runtime.get(id).stop(block=False))
+        await store.trim_feed(options.before(clock.now()), options.events)
+        late = await first(runtime.events(after=position), 5)
+        assert kinds(late) == ["gap", "idle", "running", "run_finished", "idle"]
+        assert (late[0].agent_id, late[0].seq, late[0].at) == ("", None, None)
+        again = await first(runtime.events(after=late[0].cursor), 4)
+        assert again == late[1:]
+        oldest = await first(runtime.events(start="oldest"), 4)
+        assert oldest == again
+        await soon(clock.advance(200))
+        await soon(runtime.get("a").run("Again."))
+        await soon(runtime.get("a").stop(block=False))
+        await store.trim_feed(options.before(clock.now()), options.events)
+        later = await first(runtime.events(after=oldest[-1].cursor), 3)
+        assert kinds(later) == ["running", "run_finished", "idle"]
+        later = await first(runtime.events(after=oldest[0].cursor), 4)
+        assert kinds(later) == ["gap", "running", "run_finished", "idle"]
+
+
+async def test_a_sweep_removes_what_the_feed_need_not_keep(new_store: NewStore) -> None:
+    options = FeedOptions(events=2)
+    async with Runtime([talker()], store=new_store(), feed=options, sweep=0.02) as runtime:
+        position = await soon(runtime.events().position())
+        for id in "abc":
+            await soon(runtime.spawn("talker", id).run("Go."))
+        while True:
+            (event,) = await first(runtime.events(after=position), 1)
+            if event.event.kind == "gap":
+                break
+
+
+async def test_a_feed_that_is_off_writes_nothing_and_says_so(tmp_path: Path) -> None:
+    """J31: so nobody notices that its table is gone."""
+    backend = SqliteBackend(str(tmp_path / "store.db"), durability="off", host="here")
+    async with Runtime([desk()], store=DatabaseStore(backend)) as runtime:
+        with closing(sqlite3.connect(tmp_path / "store.db")) as other, other:
+            other.execute("DROP TABLE feed")
+        asked = interrupted(await soon(runtime.spawn("desk", "a").run("Go.")))
+        completed(await soon(runtime.get("a").resume(asked.decide(approve()))))
+        assert await soon(runtime.delete("a"))
+
+
+async def test_a_feed_that_is_turned_off_and_on_again_is_another_one(new_store: NewStore) -> None:
+    async with Runtime([talker()], store=new_store(), feed=True) as runtime:
+        await soon(runtime.spawn("talker", "a").run("Go."))
+        (event,) = await first(runtime.events(start="oldest"), 1)
+    async with Runtime([talker()], store=new_store(), feed=False) as runtime:
+        with pytest.raises(UsageError, match=r"Runtime\(feed=True\)"):
+            await first(runtime.events(), 1)
+    async with Runtime([talker()], store=new_store(), feed=True) as runtime:
+        await soon(runtime.spawn("talker", "a").run("Again."))
+        events = await first(runtime.events(after=event.cursor), 2)
+        assert kinds(events) == ["gap", "running"]
+
+
+# ----------------------------------------------------------------------- crash, hosts
+
+
+@pytest.mark.parametrize("at", range(1, 12))
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+async def test_after_a_crash_at_any_commit_the_feed_tells_what_is_recorded(
+    tmp_path: Path, at: int, after: bool
+) -> None:
+    """J31: the rows are in the transactions of their records."""
+    path = str(tmp_path / "store.db")
+    backend = FaultyBackend(SqliteBackend(path, durability="off", host="here"))
+    with suppress(UnderstudyError):
+        async with Runtime([desk()], store=DatabaseStore(backend), feed=True) as runtime:
+            backend.fail(
+                "commit",
+                at=at,
+                times=10**6,
+                after=after,
+                fault=lambda: StoreBroken(cause="cut off", remedy="none", is_final=True),
+            )
+            ref = runtime.spawn("desk", "a")
+            asked = interrupted(await soon(ref.run("Go.")))
+            completed(await soon(ref.resume(asked.decide(approve()))))
+            await soon(ref.stop(block=False))
+    store = DatabaseStore(SqliteBackend(path, durability="off", host="here"))
+    await store.open(lambda: None)
+    loaded = await store.load("a")
+    page = await store.read_feed((0, 0), 100)
+    await store.close()
+    records = () if loaded is None else loaded.records
+    rows = (feed_row("desk", n, r, encode(r)) for n, r in enumerate(records, 1))
+    wanted = [row.seq for row in rows if row is not None]
+    assert page is not None
+    assert [row.seq for row in page.rows] == wanted
+
+
+def status(backend: Backend, owned: Owned, first_seq: int) -> Batch:
+    """A batch whose one record the feed tells."""
+    noted = StatusNoted(status="running")
+    row = feed_row("support", first_seq, noted, encode(noted))
+    assert isinstance(row, FeedRow)
+    return Batch(
+        agent_id=owned.agent_id,
+        incarnation=owned.incarnation,
+        epoch=owned.epoch,
+        first_seq=first_seq,
+        records=(record("x"),),
+        index_status=IndexStatus.OPEN,
+        feed=(row,),
+    )
+
+
+def read_on(backend: Backend, key: FeedKey) -> tuple[list[tuple[str, int | None]], FeedKey]:
+    assert isinstance(backend, FeedIndex)
+    page = backend.read_feed(key, 1000)
+    assert page is not None
+    last = page.rows[-1].key if page.rows else key
+    return [(row.agent_id, row.seq) for row in page.rows], last
+
+
+def test_commits_out_of_order_leave_no_gap_and_no_duplicate(hosts: Hosts) -> None:
+    """J31: the transaction that began first, and got the first number, is committed last."""
+    slow, fast, reader = (hosts.open(name) for name in ("slow", "fast", "reader"))
+    with commit(slow):
+        slow.turn_feed(True)
+    a, b = claim(slow, "a"), claim(fast, "b")
+    begun = reader.read_feed(None, 0)
+    assert begun is not None
+    slow.begin()
+    slow.append(status(slow, a, 1))
+    for seq in (1, 2):
+        with commit(fast):
+            fast.append(status(fast, b, seq))
+    early, place = read_on(reader, begun.end)
+    assert early == [], "what is committed later would come before them"
+    slow.append(status(slow, a, 2))
+    slow.commit()
+    with commit(fast):
+        fast.append(status(fast, b, 3))
+    found, place = read_on(reader, place)
+    assert found == [("a", 1), ("a", 2), ("b", 1), ("b", 2), ("b", 3)]
+    assert read_on(reader, place) == ([], place)
+
+
+@pytest.mark.slow
+def test_many_writers_and_a_reader_at_once_leave_no_gap_and_no_duplicate(hosts: Hosts) -> None:
+    """J31."""
+    writers = [hosts.open(f"w{n}") for n in range(3)]
+    reader = hosts.open("reader")
+    with commit(writers[0]):
+        writers[0].turn_feed(True)
+    begun = reader.read_feed(None, 0)
+    assert begun is not None
+
+    def write(backend: Any, name: str) -> None:
+        owned = [claim(backend, f"{name}{n}") for n in range(3)]
+        for seq in range(1, 60):
+            backend.begin()
+            for each in owned:
+                backend.append(status(backend, each, seq))
+            (backend.rollback if seq % 10 == 9 else backend.commit)()
+            if seq % 10 == 9:
+                with commit(backend):
+                    for each in owned:
+                        backend.append(status(backend, each, seq))
+
+    threads = [
+        threading.Thread(target=write, args=(backend, f"w{n}-"))
+        for n, backend in enumerate(writers)
+    ]
+    for thread in threads:
+        thread.start()
+    found: list[tuple[str, int | None]] = []
+    place = begun.end
+    while any(thread.is_alive() for thread in threads):
+        rows, place = read_on(reader, place)
+        found += rows
+    rows, _ = read_on(reader, place)
+    found += rows
+    assert len(found) == len(set(found)) == 3 * 3 * 59
+    for agent_id in {agent_id for agent_id, _ in found}:
+        assert [seq for each, seq in found if each == agent_id] == list(range(1, 60))
+
+
+@pytest.mark.postgres
+async def test_two_hosts_see_one_feed(hosts: Hosts) -> None:
+    """J31."""
+    stores = [DatabaseStore(hosts.new(name, lease=1.0)) for name in ("first", "second")]
+    async with (
+        Runtime([talker()], store=stores[0], feed=True) as one,
+        Runtime([talker()], store=stores[1]) as two,
+    ):
+        feeds = [runtime.events() for runtime in (one, two)]
+        for feed in feeds:
+            await soon(feed.position())
+        for n, runtime in enumerate((one, two, one, two)):
+            await soon(runtime.spawn("talker", f"{n}").run("Go."))
+            await soon(runtime.get(f"{n}").stop(block=False))
+        seen = [await first(feed, 12) for feed in feeds]
+    assert seen[0] == seen[1]
+    assert {event.agent_id for event in seen[0]} == set("0123")
+
+
+async def test_an_observer_follows_the_feed(new_store: NewStore) -> None:
+    store = new_store()
+    if isinstance(store, MemoryStore):
+        pytest.skip("no other process can have it")
+    other: Any = new_store()
+    async with Runtime([talker()], store=store, feed=True) as runtime, Observer(other) as observer:
+        feed = observer.events()
+        await soon(feed.position())
+        await soon(runtime.spawn("talker", "a").run("Go."))
+        assert kinds(await first(feed, 3)) == ["running", "run_finished", "idle"]
+
+
+# -------------------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: Runtime(feed=5), "`feed`"),  # type: ignore[call-overload]
+        (lambda: Runtime(feed="on"), "`feed`"),  # type: ignore[call-overload]
+        (lambda: FeedOptions(seconds=0), "seconds"),
+        (lambda: FeedOptions(seconds=float("nan")), "seconds"),
+        (lambda: FeedOptions(events=0), "events"),
+        (lambda: FeedOptions(events=1.5), "events"),  # type: ignore[arg-type]
+    ],
+)
+def test_wrong_options_of_a_feed_are_refused(make: Callable[[], object], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        make()
+
+
+async def test_wrong_arguments_of_events_are_refused_at_once() -> None:
+    async with Runtime([talker()], feed=True) as runtime:
+        await soon(runtime.spawn("talker", "a").run("Go."))
+        await soon(runtime.spawn("talker", "b").run("Go."))
+        foreign = (await soon(runtime.agents(limit=1))).after
+        for arguments in ({"after": foreign}, {"after": "x"}, {"after": 5}, {"start": "later"}):
+            with pytest.raises(UsageError, match=r"`after`|`start`"):
+                runtime.events(**arguments)
+
+
+def test_a_store_without_a_feed_is_refused() -> None:
+    kept = MemoryStore()
+
+    class Plain:
+        def __getattr__(self, name: str) -> Any:
+            if "feed" in name:
+                raise AttributeError(name)
+            return getattr(kept, name)
+
+    plain: Any = Plain()
+    with pytest.raises(UsageError, match="keeps no feed"):
+        Runtime(store=plain, feed=True)
+
+
+def test_options_reach_back_as_far_as_time_does() -> None:
+    now = SimulatedClock().now()
+    assert FeedOptions(seconds=10).before(now) == now - timedelta(seconds=10)
+    assert FeedOptions(seconds=1e12).before(now) < now - timedelta(days=1000)

@@ -1,0 +1,299 @@
+"""`Feed`: what happens to all agents of a store, as one stream that nothing is missing from."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal, Protocol
+
+from understudy._base.json_values import checked_seconds, shown
+from understudy.actors.agent_events import (
+    EventsDropped,
+    Gap,
+    LoopBlocked,
+    SelfRunsBounded,
+    StatusChanged,
+    agent_events_of,
+)
+from understudy.actors.listing import Calls, Cursors
+from understudy.errors import SchemaVersionError, StoreDamaged, UsageError
+from understudy.events import Event
+from understudy.interrupts import DecisionType
+from understudy.journal.feed import FeedKey, FeedPage, StoredFeedRow
+from understudy.loop_actors.future import Future
+from understudy.state import records as r
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+PAGE = 500
+POLL = 0.25
+"""Seconds between two looks at a store to which others write. What is written here is told at
+once."""
+LONGEST_WAIT = 5.0
+"""Seconds between two looks at a store to which nobody else writes."""
+
+Start = Literal["now", "oldest"]
+
+
+class _Place:
+    """Where the feed goes on: behind this row, and behind so many events of the next one."""
+
+    __slots__ = ("feed", "key", "part")
+
+    def __init__(self, feed: str, xid: int, no: int, part: int = 0) -> None:
+        self.feed = feed
+        self.key: FeedKey = (xid, no)
+        self.part = part
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestDecided:
+    """A decision on a request is recorded."""
+
+    agent_path: tuple[str, ...]
+    request_id: str
+    decision: DecisionType
+    by: str | None
+    kind: Literal["request_decided"] = "request_decided"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestsWithdrawn:
+    """Requests are withdrawn by a new message: nobody needs to answer them any more."""
+
+    agent_path: tuple[str, ...]
+    request_ids: tuple[str, ...]
+    kind: Literal["requests_withdrawn"] = "requests_withdrawn"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentDeleted:
+    """The agent and all its records are deleted."""
+
+    kind: Literal["agent_deleted"] = "agent_deleted"
+
+
+FedEvent = (
+    Event
+    | StatusChanged
+    | SelfRunsBounded
+    | RequestDecided
+    | RequestsWithdrawn
+    | AgentDeleted
+    | Gap
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedEvent:
+    """One event of one agent, in the feed of all agents."""
+
+    cursor: str
+    """Where the feed goes on behind it: `runtime.events(after=event.cursor)`."""
+    agent_id: str
+    """Empty for a `Gap`."""
+    agent: str
+    """The name of the agent's definition."""
+    seq: int | None
+    """The number of its record. None for a deletion and for a `Gap`."""
+    event: FedEvent
+    at: datetime | None
+    """When it was recorded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedOptions:
+    """How long a store keeps its feed.
+
+    Args:
+        seconds: events older than this are removed.
+        events: of more than this many, the oldest are removed.
+
+    Raises:
+        UsageError: if one of them is not above 0.
+
+    """
+
+    seconds: float = 7 * 86_400.0
+    events: int = 100_000
+
+    def __post_init__(self) -> None:
+        checked_seconds(self.seconds, what="FeedOptions(seconds=...)")
+        events = self.events
+        if not isinstance(events, int) or isinstance(events, bool) or not 1 <= events < 1 << 62:
+            raise UsageError(f"FeedOptions(events=...) must be at least 1, got {shown(events)}")
+
+    def before(self, now: datetime) -> datetime:
+        """Events from before this time are removed."""
+        try:
+            return now - timedelta(seconds=self.seconds)
+        except OverflowError:
+            return datetime.min.replace(tzinfo=now.tzinfo)
+
+
+def checked_feed(feed: object) -> FeedOptions | bool | None:
+    """What `Runtime(feed=...)` is given.
+
+    Raises:
+        UsageError: if it is none of what it takes.
+
+    """
+    if feed is None or isinstance(feed, (bool, FeedOptions)):
+        return feed
+    raise UsageError(f"`feed` must be True, False, None or FeedOptions(...), got {shown(feed)}")
+
+
+class ReadsFeed(Protocol):
+    """The part of a `FeedStore` that reads."""
+
+    async def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
+        """As of `FeedIndex`."""
+
+
+class Feed:
+    """The events of all agents, to iterate with `async for`, or with `for` in a thread.
+
+    It ends when the runtime stops.
+    """
+
+    def __init__(
+        self,
+        call: Calls,
+        store: Callable[[], ReadsFeed],
+        *,
+        after: str | None,
+        start: Start,
+        has_ended: Callable[[], bool],
+    ) -> None:
+        if start not in ("now", "oldest"):
+            raise UsageError(f"`start` must be 'now' or 'oldest', got {shown(start)}")
+        self._cursors = Cursors("events", None)
+        key = self._cursors.key(after, str, int, int, int)
+        self._call = call
+        self._store = store
+        self._has_ended = has_ended
+        self._place: _Place | None = None if key is None else _Place(*key)
+        self._start = start
+        # Asked at once: what happens from now on is told.
+        self._begun: Future[_Place] = call(self._begin)
+
+    async def _begin(self) -> _Place:
+        page = await self._store().read_feed(None, 0)
+        if page is None:
+            raise UsageError(
+                "the feed of this store is off: turn it on by Runtime(feed=True), which tells what "
+                "happens from then on"
+            )
+        if self._place is not None:
+            return self._place
+        return _Place(page.feed, *(page.floor if self._start == "oldest" else page.end))
+
+    def position(self) -> Future[str]:
+        """The cursor before the first event that it brings. Once it is known, nothing is missed."""
+        return self._begun.map(self._cursor)
+
+    async def __aiter__(self) -> AsyncIterator[FeedEvent]:
+        place = await self._begun
+        while not self._has_ended():
+            try:
+                events, place = await self._next(place)
+            except Exception:
+                if self._has_ended():
+                    return
+                raise
+            for event in events:
+                yield event
+
+    def __iter__(self) -> Iterator[FeedEvent]:
+        place = self._begun.get()
+        while not self._has_ended():
+            try:
+                events, place = self._next(place).get()
+            except Exception:
+                if self._has_ended():
+                    return
+                raise
+            yield from events
+
+    def _next(self, place: _Place) -> Future[tuple[list[FeedEvent], _Place]]:
+        """The next events, or none after some time; and where it goes on."""
+        return self._call(lambda: self._read(place))
+
+    async def _read(self, place: _Place) -> tuple[list[FeedEvent], _Place]:
+        page = await self._read_page(place)
+        if not page.rows and page.feed == place.feed:
+            await self._wait()
+            page = await self._read_page(place)
+        events: list[FeedEvent] = []
+        if page.feed != place.feed or place.key < page.floor:
+            place = _Place(page.feed, *page.floor)
+            gap = Gap(floor=page.floor[1])
+            events.append(self._event(place, gap))
+            page = await self._read_page(place)
+        for row in page.rows:
+            found = list(_events_of(row))
+            for part, event in enumerate(found[place.part :], place.part + 1):
+                ahead = _Place(page.feed, *place.key, part)
+                behind = _Place(page.feed, *row.key)
+                events.append(self._event(behind if part == len(found) else ahead, event, row))
+            place = _Place(page.feed, *row.key)
+        return events, place
+
+    async def _wait(self) -> None:
+        store = self._store()
+        hint = getattr(store, "feed_hint", None)
+        if hint is None:
+            await asyncio.sleep(POLL)
+        else:
+            is_shared = getattr(store, "time_offset", None) is not None
+            await hint.wait(POLL if is_shared else LONGEST_WAIT)
+
+    async def _read_page(self, place: _Place) -> FeedPage:
+        page = await self._store().read_feed(place.key, PAGE)
+        if page is None:
+            raise UsageError("the feed of this store was turned off")
+        return page
+
+    def _event(self, place: _Place, event: FedEvent, row: StoredFeedRow | None = None) -> FeedEvent:
+        return FeedEvent(
+            cursor=self._cursor(place),
+            agent_id="" if row is None else row.agent_id,
+            agent="" if row is None else row.agent,
+            seq=None if row is None else row.seq,
+            event=event,
+            at=None if row is None else row.at,
+        )
+
+    def _cursor(self, place: _Place) -> str:
+        return self._cursors.cursor((place.feed, *place.key, place.part))
+
+
+def _events_of(row: StoredFeedRow) -> Iterator[FedEvent]:
+    try:
+        record = row.record()
+    except (SchemaVersionError, StoreDamaged) as error:
+        logger.error("an event of agent %r is left out: %s", row.agent_id, error)
+        return
+    if record is None:
+        yield AgentDeleted()
+        return
+    path: tuple[str, ...] = (row.agent,)
+    inner = record
+    while isinstance(inner, r.ChildRecord):
+        path, inner = (*path, inner.name), inner.record
+    if isinstance(inner, r.Decided):
+        yield RequestDecided(
+            agent_path=path,
+            request_id=inner.request_id,
+            decision=inner.decision.type,
+            by=inner.decision.by,
+        )
+    elif isinstance(inner, r.Withdrawn):
+        yield RequestsWithdrawn(agent_path=path, request_ids=inner.request_ids)
+    else:
+        for found in agent_events_of(row.seq or 0, inner, row.agent_id, path):
+            assert not isinstance(found.event, EventsDropped | LoopBlocked), "not of a record"
+            yield found.event

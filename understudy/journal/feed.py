@@ -1,0 +1,161 @@
+"""The feed of a store: what happened to all its agents, in the order of its commits.
+
+Its rows are copies of the records that it tells, written in the same transaction, and kept for some
+time. So it outlives the compaction and the deletion of an agent. A store keeps none until a runtime
+turns its feed on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+from understudy.journal.codec import EncodedRecord, decode, encode_again
+from understudy.journal.contracts import FeedRow, time_of
+from understudy.state import records as r
+
+FeedKey: TypeAlias = tuple[int, int]
+"""The place of a row: the number of its transaction (0 where commits come in the order of the
+rows), and its own."""
+
+_TOLD = frozenset(
+    {r.StatusNoted, r.Requested, r.Reminded, r.Escalated, r.Decided, r.Withdrawn, r.RunEnded}
+)
+DELETED = "deleted"
+"""The kind of the row that tells of a deletion. It has no record."""
+
+
+def told_record(record: r.Record) -> r.Record | None:
+    """The record that the feed tells for this one; None if it tells nothing."""
+    inner = record
+    while isinstance(inner, r.ChildRecord):
+        inner = inner.record
+    if isinstance(inner, r.InterruptsChecked):
+        return record if inner.requests else None
+    if isinstance(inner, r.Result):  # a halt asks, too
+        return None if inner.halt is None else r.Requested(request=inner.halt, at=record.at)
+    if isinstance(inner, r.RunEnded) and inner is not record:
+        return None  # of a run inside the agent's
+    return record if type(inner) in _TOLD else None
+
+
+def feed_row(agent: str, seq: int, record: r.Record, encoded: EncodedRecord) -> FeedRow | None:
+    """The row of a record that was accepted; None if the feed does not tell of it."""
+    told = told_record(record)
+    if told is None:
+        return None
+    return FeedRow(agent, seq, record.at, encoded if told is record else encode_again(told))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredFeedRow:
+    """A row of the feed."""
+
+    key: FeedKey
+    agent_id: str
+    agent: str
+    seq: int | None
+    at: datetime | None
+    kept: EncodedRecord | r.Record | None
+    """The record; None: the agent was deleted."""
+
+    def record(self) -> r.Record | None:
+        """The record; None: the agent was deleted.
+
+        Raises:
+            SchemaVersionError: if a newer version of this library wrote it.
+            StoreDamaged: if it cannot be read.
+
+        """
+        return decode(self.kept) if isinstance(self.kept, EncodedRecord) else self.kept
+
+
+def stored_feed_row(row: tuple[Any, ...]) -> StoredFeedRow:
+    """The feed's row of a database's."""
+    xid, no, agent_id, agent, seq, at, kind, version, payload = row
+    return StoredFeedRow(
+        key=(xid, no),
+        agent_id=agent_id,
+        agent=agent,
+        seq=None if kind == DELETED else seq,
+        at=time_of(at),
+        kept=None if kind == DELETED else EncodedRecord(kind, version, payload),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedPage:
+    """Some rows of the feed, in order."""
+
+    feed: str
+    """The id of the feed. It is another one after the feed was turned off and on."""
+    floor: FeedKey
+    """Rows up to this key were removed."""
+    end: FeedKey
+    """Where the next page begins if this one has no rows."""
+    rows: Sequence[StoredFeedRow] = ()
+
+
+@runtime_checkable
+class FeedIndex(Protocol):
+    """An optional part of a backend: it keeps a feed."""
+
+    @property
+    def keeps_feed(self) -> bool:
+        """Whether it is on, as far as this host knows."""
+
+    def turn_feed(self, on: bool) -> None:
+        """The writer's: turn it on; or off, and empty it."""
+
+    def trim_feed(self, before: datetime, keep: int) -> None:
+        """The writer's: remove rows from before a time, and all but the newest `keep`."""
+
+    def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
+        """The reader's: up to `limit` rows behind a key, that no open transaction can come before.
+
+        None: it is off. Without a key: no rows, but where the feed ends now.
+        """
+
+
+@runtime_checkable
+class FeedStore(Protocol):
+    """An optional part of a store: as of `FeedIndex`."""
+
+    @property
+    def keeps_feed(self) -> bool: ...
+
+    @property
+    def feed_hint(self) -> FeedHint:
+        """Tells of rows that were added here."""
+
+    async def turn_feed(self, on: bool) -> None: ...
+
+    async def trim_feed(self, before: datetime, keep: int) -> None: ...
+
+    async def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None: ...
+
+
+class FeedHint:
+    """Wakes who waits for rows of the feed. On one loop."""
+
+    def __init__(self) -> None:
+        self._waiters: set[asyncio.Future[None]] = set()
+
+    def tell(self) -> None:
+        """There are new rows."""
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._waiters.clear()
+
+    async def wait(self, seconds: float) -> None:
+        """Wait until then, or for as long."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.add(waiter)
+        try:
+            await asyncio.wait({waiter}, timeout=seconds)
+        finally:
+            self._waiters.discard(waiter)

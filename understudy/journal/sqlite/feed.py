@@ -1,0 +1,88 @@
+"""The feed of a SQLite store. Commits come in the order of its rows: one runtime writes."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from datetime import datetime
+
+from understudy.journal.contracts import FeedRow, time_number
+from understudy.journal.feed import DELETED, FeedKey, FeedPage, stored_feed_row
+
+_ADD = """
+    INSERT INTO feed (agent_id, name, seq, at, kind, version, payload)
+    VALUES (?, ?, ?, ?, ?, ?, ?)
+"""
+_DELETED = f"""
+    INSERT INTO feed (agent_id, name, seq, at, kind, version, payload)
+    SELECT id, agent, 0, ?, '{DELETED}', 1, x'' FROM agents WHERE id = ?
+"""  # noqa: S608 - of a constant
+_READ = """
+    SELECT 0, no, agent_id, name, seq, at, kind, version, payload FROM feed
+    WHERE no > ? ORDER BY no LIMIT ?
+"""
+_STATE = """
+    SELECT feed, floor, coalesce((SELECT max(no) FROM feed), 0) FROM feed_state WHERE is_on
+"""
+# The last row to go: before a time, or behind the newest ones.
+_LAST = """
+    SELECT max(
+        coalesce((SELECT no FROM feed WHERE at < ? ORDER BY no DESC LIMIT 1), 0),
+        coalesce((SELECT no FROM feed ORDER BY no DESC LIMIT 1 OFFSET ?), 0)
+    )
+"""
+
+
+def is_on(db: sqlite3.Connection) -> bool:
+    """Whether the store keeps a feed."""
+    return bool(db.execute("SELECT is_on FROM feed_state").fetchone()[0])
+
+
+def add(db: sqlite3.Connection, agent_id: str, rows: Sequence[FeedRow]) -> None:
+    """Add rows about an agent."""
+    values = [
+        (
+            *(agent_id, row.agent, row.seq, None if row.at is None else time_number(row.at)),
+            *(row.record.kind, row.record.version, row.record.payload),
+        )
+        for row in rows
+    ]
+    db.executemany(_ADD, values)
+
+
+def add_deletion(db: sqlite3.Connection, agent_id: str, at: datetime) -> None:
+    """Add that the agent was deleted."""
+    db.execute(_DELETED, (time_number(at), agent_id))
+
+
+def turn(db: sqlite3.Connection, on: bool) -> None:
+    """See `FeedIndex.turn_feed`."""
+    if on:
+        db.execute("UPDATE feed_state SET is_on = 1")
+        return
+    db.execute("DELETE FROM feed")
+    db.execute("UPDATE feed_state SET is_on = 0, floor = 0, feed = lower(hex(randomblob(8)))")
+
+
+def trim(db: sqlite3.Connection, before: datetime, keep: int) -> None:
+    """See `FeedIndex.trim_feed`."""
+    (last,) = db.execute(_LAST, (time_number(before), keep)).fetchone()
+    (newest,) = db.execute("SELECT coalesce(max(no), 0) FROM feed").fetchone()
+    last = min(last, newest - 1)
+    if db.execute("DELETE FROM feed WHERE no <= ?", (last,)).rowcount:
+        db.execute("UPDATE feed_state SET floor = ?", (last,))
+
+
+def read(db: sqlite3.Connection, after: FeedKey | None, limit: int) -> FeedPage | None:
+    """See `FeedIndex.read_feed`. Inside a read transaction."""
+    state = db.execute(_STATE).fetchone()
+    if state is None:
+        return None
+    feed, floor, newest = state
+    rows = db.execute(_READ, (after[1], limit)).fetchall() if after is not None else []
+    return FeedPage(
+        feed=feed,
+        floor=(0, floor),
+        end=(0, newest) if after is None else after,
+        rows=[stored_feed_row(row) for row in rows],
+    )
