@@ -33,6 +33,13 @@ TOLD = {
         "triggered: True",
         "schedules left: []",
     ],
+    "payment_webhook": [
+        "order-17 waits at 'paid' until 02 Jan, 12:00",
+        "[200, 200]",
+        "payment-17 was paid by card",
+        "payment-18 was not paid within a day",
+        "[200, 410]",
+    ],
     "extract_value": [
         "Invoice(number='A-17', total=49.9) after 2 model calls",
         "NotExtracted, because of UntilToolNotCalled",
