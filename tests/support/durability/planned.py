@@ -1,0 +1,195 @@
+"""The story of an agent that runs by itself: it is stopped anywhere, and its days go on.
+
+In each life a day has passed. Each life says again what is planned, as an application does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+from tests.support.durability.disk import cut_power, watch_syncs
+from tests.support.durability.forks import forked, scratch
+from tests.support.durability.lives import in_time
+from tests.support.durability.points import NO_POINTS, Points, kill
+from tests.support.durability.side_log import SideLog
+from understudy import (
+    Agent,
+    AgentRef,
+    Runtime,
+    ScriptedModel,
+    SimulatedClock,
+    ToolContext,
+    call,
+    tool,
+)
+from understudy.models import ScriptedRequest
+from understudy.state import agent_state, dues, fold
+from understudy.state.records import Occurred
+
+__all__ = ["BROKEN", "planned", "warm_up"]
+
+NOON = datetime(2030, 1, 1, 12, tzinfo=timezone.utc)
+DAYS = 4
+"""So many days pass at least, whatever is stopped."""
+
+
+def _never_moves_on() -> None:
+    """A schedule whose next time is not that of its record."""
+    inner = fold._APPLY[Occurred]
+
+    def occurred(state: Any, record: Any) -> None:
+        before = state.plans.schedules[record.occurrence.schedule_id].next_due
+        object.__setattr__(record, "next_due", before)
+        inner(state, record)
+
+    fold._APPLY[Occurred] = occurred
+
+
+def _is_not_in_the_index() -> None:
+    """The index of the store does not say when the plans of an agent are due."""
+    assert callable(agent_state.next_due)  # type: ignore[attr-defined]  # else nothing is broken
+    agent_state.next_due = dues.due_of_run  # type: ignore[attr-defined]
+
+
+def _stays_in_the_queue() -> None:
+    """The run of a message does not take it from the queue."""
+    inner = fold._dequeue
+
+    def dequeue(state: Any, message_ids: Any) -> None:
+        kept = dict(state.queue)
+        inner(state, message_ids)
+        if len(state.messages) < 8:
+            state.queue.update(kept)
+
+    fold._dequeue = dequeue
+
+
+BROKEN: dict[str, Callable[[], None]] = {
+    "J26: a schedule does not move on": _never_moves_on,
+    "J21: plans are not in the index": _is_not_in_the_index,
+    "J25: a message stays in the queue": _stays_in_the_queue,
+}
+"""Each broken build, by what is wrong with it."""
+
+
+def warm_up() -> None:
+    """Do once what is slow the first time."""
+    with tempfile.TemporaryDirectory(dir=scratch()) as folder:
+        _live(Path(folder), 0, NO_POINTS)
+
+
+def planned(
+    folder: Path, *, stops: list[int], power: bool = False, broken: str | None = None
+) -> dict[str, Any]:
+    """The n-th process is stopped at the n-th point, the last one lives."""
+    if broken is not None:
+        BROKEN[broken]()
+    for life in range(DAYS):
+        stop_at = stops[life] if life < len(stops) else None
+
+        def body(life: int = life, stop_at: int | None = stop_at) -> None:
+            if power:
+                watch_syncs(folder)
+            passed = _live(folder, life, stop_at)
+            SideLog(folder / "log", life).write("points", *passed)
+
+        ended = forked(body, killed=stop_at is not None)
+        if power and not ended:
+            cut_power(folder)
+    log = SideLog(folder / "log", -1)
+    return {
+        "violations": list(_violations(log)),
+        "stopped": [entry.of[0] for entry in log.read("stopped")],
+        "points": len(log.read("points")[-1].of),
+    }
+
+
+def _agent(log: SideLog, point: Callable[[str], None]) -> Agent:
+    @tool(idempotent=True)
+    async def report(ctx: ToolContext) -> str:
+        point("before effect of report")
+        log.write("effect", ctx.call_key)
+        point("after effect of report")
+        return "reported"
+
+    def reply(request: ScriptedRequest) -> Any:
+        parts = request.messages[-1].parts
+        return call("report") if parts[0].part_kind == "user-prompt" else "done"
+
+    return Agent("reporter", ScriptedModel(reply), tools=[report])
+
+
+def _live(folder: Path, life: int, stop_at: int | None) -> list[str]:
+    """One day."""
+    log = SideLog(folder / "log", life)
+
+    def stop(name: str) -> None:
+        log.write("stopped", name)
+        kill()
+
+    points = Points(stop_at, stop)
+    if stop_at != NO_POINTS:
+        points.install()
+
+    async def main() -> None:
+        clock = SimulatedClock(NOON + timedelta(days=life))
+        store = f"sqlite:///{folder}/store.db"
+        async with Runtime([_agent(log, points)], store=store, clock=clock, sweep=None) as runtime:
+            await in_time(_day(runtime, clock, log))
+
+    asyncio.run(main())
+    return points.passed
+
+
+async def _day(runtime: Runtime, clock: SimulatedClock, log: SideLog) -> None:
+    ref = runtime.spawn("reporter", id="a")
+    options: dict[str, Any] = {"missed": "all", "overlap": "queue"}
+    await runtime.schedule(ref, "daily", cron="0 9 * * *", input="Report.", **options)
+    await ref.send("Later.", at=NOON + timedelta(hours=6), message_id="later")
+    await runtime.recover()
+    await clock.advance(86_399)
+    await _at_rest(ref)
+    if clock.now() >= NOON + timedelta(days=DAYS, seconds=-1):
+        entries = (await ref.history(limit=10_000)).entries
+        for entry in entries:
+            if entry.what == "schedule_set":
+                log.write("planned", str(entry.at))
+            elif entry.what in ("occurrence", "run_started", "run_ended"):
+                occurrence = entry.detail.get("occurrence") or entry.detail
+                told = entry.detail.get("text") or ""
+                log.write(entry.what, str(occurrence.get("due")), str(told))
+
+
+async def _at_rest(ref: AgentRef) -> None:
+    while True:
+        await ref.outcome()
+        state = await ref.state()
+        if not state.queue and (state.run is None or state.run.over):
+            return
+
+
+def _violations(log: SideLog) -> Iterator[str]:
+    """What is lost, and what happened twice."""
+    since = datetime.fromisoformat(log.read("planned")[0].of[0])
+    times = [NOON + timedelta(days=n, hours=21) for n in range(DAYS)]
+    days = [time.isoformat() for time in times if time > since]
+    came = Counter(entry.of[0] for entry in log.read("occurrence"))
+    run = Counter(entry.of[0] for entry in log.read("run_started") if entry.of[1] == "Report.")
+    for what, found in (("recorded", came), ("run", run)):
+        for day in days:
+            if found[day] != 1:
+                yield f"the occurrence of {day} is {what} {found[day]} times"
+        for day in found.keys() - set(days):
+            yield f"an occurrence of {day}, which is none, is {what}"
+    messages = [entry.of[1] for entry in log.read("run_started") if "Later." in entry.of[1]]
+    if messages != ["Later."]:
+        yield f"the message is run {len(messages)} times: {messages}"
+    ended, effects = len(log.read("run_ended")), {entry.of[0] for entry in log.read("effect")}
+    if not ended == len(effects) == len(days) + 1:
+        yield f"{ended} runs have ended, and {len(effects)} calls had their effect"
