@@ -32,6 +32,8 @@ from understudy.errors import (
     UnknownAgent,
     UntilToolNotCalled,
     UsageError,
+    WaitExpired,
+    WaitRejected,
     WouldDeadlock,
 )
 from understudy.interrupts import (
@@ -55,10 +57,12 @@ from understudy.outcomes import (
     Paused,
     Stopped,
     ToolCallResult,
+    Waiting,
 )
 from understudy.run.cancellation import CancellationSource, InMemoryCancellation
 from understudy.run.run import Run
 from understudy.state.agent_state import AgentState
+from understudy.state.waits import Wait
 from understudy.stopping import (
     ExecutionContinuation,
     StopAgent,
@@ -122,6 +126,10 @@ __all__ = [
     "UnknownAgent",
     "UntilToolNotCalled",
     "UsageError",
+    "Wait",
+    "WaitExpired",
+    "WaitRejected",
+    "Waiting",
     "WouldDeadlock",
     "approve",
     "call",

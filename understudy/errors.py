@@ -7,6 +7,8 @@
     │   ├── MissingValue          the instructions read a key that the state lacks
     │   ├── UnknownAgent          there is no agent with this id
     │   ├── OtherAgent            the agent with this id has another definition
+    │   ├── UnknownToken          no wait has this token
+    │   ├── Expired               the wait is over: its answer comes too late
     │   ├── SchemaVersionError    the stored data has a newer schema than this version reads
     │   ├── ForkedRuntime         the runtime belongs to the parent process of a fork
     │   └── WouldDeadlock         waiting here would block the event loop that has to answer
@@ -23,6 +25,9 @@
     │   ├── NotHaltable           a tool raised `Halt` and no agent above it is haltable
     │   ├── Quarantined           the run is cut off at every attempt
     │   └── StepFailed            a step of the pipeline
+    ├── WaitEnded                 a wait of a tool ended without a value; raised in the tool
+    │   ├── WaitExpired           nobody answered in time
+    │   └── WaitRejected          the answer is that there will be none
     ├── NotExtracted              `extract` ended without a value
     └── JournalFailed             the journal: a run does not continue without its records
         └── StoreError            the store under it, or another user of the store
@@ -49,6 +54,7 @@ __all__ = [
     "AgentFailed",
     "DecisionError",
     "DefinitionChanged",
+    "Expired",
     "Fenced",
     "ForkedRuntime",
     "JournalFailed",
@@ -77,8 +83,12 @@ __all__ = [
     "StreamBroken",
     "UnderstudyError",
     "UnknownAgent",
+    "UnknownToken",
     "UntilToolNotCalled",
     "UsageError",
+    "WaitEnded",
+    "WaitExpired",
+    "WaitRejected",
     "WouldDeadlock",
     "error_from_dict",
 ]
@@ -197,6 +207,30 @@ class OtherAgent(UsageError):
             agent_id=agent_id,
             agent=agent,
             wanted=wanted,
+        )
+
+
+class UnknownToken(UsageError):
+    """No wait has this token: it is malformed, of another store, or of an agent that is gone.
+
+    These are told alike, and the message has nothing of the token, which is a secret.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("No wait of a tool has this token")
+
+
+class Expired(UsageError):
+    """The wait of this token is over, so its answer comes too late: nothing is recorded."""
+
+    agent_id: str
+    name: str
+
+    def __init__(self, *, agent_id: str, name: str) -> None:
+        super().__init__(
+            f"The wait {name!r} of agent {agent_id!r} is over: this answer comes too late",
+            agent_id=agent_id,
+            name=name,
         )
 
 
@@ -415,6 +449,32 @@ class Quarantined(RunError):
             attempts=attempts,
             cause=cause,
         )
+
+
+class WaitEnded(UnderstudyError):
+    """A wait of a tool ended without a value: `ctx.wait_for` raises it, in every run of the tool.
+
+    Where the tool does not catch it, it is the error that the model sees as the call's result.
+    """
+
+    name: str
+    """The tool's name for the wait."""
+
+
+class WaitExpired(WaitEnded):
+    """Nobody answered the wait within its `timeout`."""
+
+    def __init__(self, *, name: str) -> None:
+        super().__init__(f"Nobody answered {name!r} in time", name=name)
+
+
+class WaitRejected(WaitEnded):
+    """The wait was answered by `reject`: it will have no value."""
+
+    reason: str
+
+    def __init__(self, *, name: str, reason: str) -> None:
+        super().__init__(f"{name!r} was rejected: {reason}", name=name, reason=reason)
 
 
 class NotExtracted(UnderstudyError):

@@ -35,6 +35,8 @@ __all__ = [
     "ToolEnded",
     "ToolOutcome",
     "ToolStarted",
+    "WaitOver",
+    "WaitStarted",
     "events_of",
 ]
 
@@ -189,6 +191,34 @@ class ToolEnded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WaitStarted:
+    """A tool sleeps or waits at a named point; again each time that it comes back to it."""
+
+    agent_path: tuple[str, ...]
+    call_key: str
+    name: str
+    """The tool's name for the point."""
+    what: r.PointKind
+    """`sleep` or `wait`."""
+    expires_at: datetime | None
+    """When it is over by itself."""
+    kind: Literal["wait_started"] = "wait_started"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitOver:
+    """A tool need not sleep or wait at a point any longer: it can go on."""
+
+    agent_path: tuple[str, ...]
+    call_key: str
+    name: str
+    what: r.PointKind
+    how: r.PointEnd
+    """`over` for a sleep; `value`, `rejected` or `expired` for a wait."""
+    kind: Literal["wait_over"] = "wait_over"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptDiscarded:
     """A run continues after a crash: deltas of `attempt` without a `ReplyEnded` are void."""
 
@@ -243,6 +273,8 @@ Event = (
     | ToolStarted
     | ToolEmitted
     | ToolEnded
+    | WaitStarted
+    | WaitOver
     | AgentEnded
 )
 
@@ -312,6 +344,22 @@ def events_of(record: r.Record, agent_path: tuple[str, ...]) -> Iterator[Event]:
                 content=record.part.content,
                 metadata=record.part.metadata,
                 user_content=None if record.user_prompt is None else record.user_prompt.content,
+            )
+        case r.PointReached(what="sleep" | "wait"):
+            yield WaitStarted(
+                agent_path=agent_path,
+                call_key=record.call_key,
+                name=record.name,
+                what=record.what,
+                expires_at=record.due,
+            )
+        case r.PointAnswered(what="sleep" | "wait"):
+            yield WaitOver(
+                agent_path=agent_path,
+                call_key=record.call_key,
+                name=record.name,
+                what=record.what,
+                how=record.how,
             )
         case r.Attempt(number=number, reply_lost=True):
             yield AttemptDiscarded(agent_path=agent_path, attempt=number - 1)

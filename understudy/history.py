@@ -36,6 +36,11 @@ What = Literal[
     "revoked",
     "tool_started",
     "tool_suspended",
+    "wait_started",
+    "wait_over",
+    "token_made",
+    "once_started",
+    "once_over",
     "tool_ended",
     "settled",
     "paused",
@@ -295,6 +300,18 @@ def _simple(record: r.Record) -> Iterator[tuple[What, dict[str, Any]]]:
             yield "revoked", {"tool_name": record.tool_name}
         case r.Suspended():
             yield "tool_suspended", {"call_key": record.call_key}
+        case r.PointReached():
+            until = None if record.due is None else record.due.isoformat()
+            point: dict[str, Any] = {"name": record.name, "what": record.what, "expires_at": until}
+            what: What = "once_started" if record.what == "once" else "wait_started"
+            yield what, {"call_key": record.call_key, "detail": point}
+        case r.PointAnswered():
+            what = "once_over" if record.what == "once" else "wait_over"
+            answer: dict[str, Any] = {"name": record.name, "what": record.what, "how": record.how}
+            answer |= {"value": record.value, "reason": record.reason}
+            yield what, {"call_key": record.call_key, "detail": answer}
+        case r.TokenMade():
+            yield "token_made", {"call_key": record.call_key, "detail": {"name": record.name}}
         case r.Settled():
             yield "settled", {"call_key": record.call_key, "detail": {"how": record.how}}
         case r.Paused():

@@ -146,6 +146,8 @@ class DoubtfulCall:
     tool_call_id: str
     arguments: dict[str, Any]
     reason: str
+    token_hashes: tuple[str, ...] = ()
+    """Of the tokens for its waits: an answer by one of them settles the doubt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

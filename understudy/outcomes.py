@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic
 
 from pydantic_ai.messages import FinishReason, ModelRequest, ModelResponse
@@ -25,6 +26,7 @@ from understudy.state.continuation import (
     overrides_exhausted,
 )
 from understudy.state.run_state import RunState
+from understudy.state.waits import Wait
 from understudy.state.workflow_progress import AgentResult, Progress
 from understudy.stopping import StopSignal, StopSignals
 
@@ -37,6 +39,7 @@ __all__ = [
     "Paused",
     "Stopped",
     "ToolCallResult",
+    "Waiting",
 ]
 
 
@@ -63,6 +66,12 @@ class ToolCallResult:
     """The `metadata` of the `ToolReturn` that the tool returned, as JSON."""
 
 
+_FACTS = frozenset(
+    {"text", "output", "tool_result", "requests", "reason", "waits", "signals", "error"}
+)
+"""What only some outcomes have."""
+
+
 class _OneOutcome:
     """Says what a run came to, where a caller takes its outcome for another one."""
 
@@ -72,7 +81,7 @@ class _OneOutcome:
 
         def __getattr__(self, name: str) -> Any:
             error = f"{type(self).__name__!r} object has no attribute {name!r}"
-            if name in ("text", "output", "tool_result", "requests", "reason", "signals", "error"):
+            if name in _FACTS:
                 error = f"{error}. {self.explain()} Match the outcome before you read it"
             raise AttributeError(error, name=name, obj=self)
 
@@ -188,6 +197,30 @@ class Paused(_OneOutcome):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting(_OneOutcome):
+    """Tools of the run sleep, or wait for the outside: `agent.resume(outcome.state)` goes on.
+
+    It goes on where a sleep is over, a wait has timed out, or an answer is given; else the outcome
+    is the same again. Under a `Runtime` that happens by itself, and nobody gets this outcome.
+    """
+
+    waits: tuple[Wait, ...]
+    """What the run waits for, oldest first."""
+    run_id: str = ""
+    state: AgentState = field(repr=False)
+    usage: RunUsage = field(repr=False)
+
+    @property
+    def due(self) -> datetime | None:
+        """When the next of them is over by itself; None for never."""
+        return min((w.expires_at for w in self.waits if w.expires_at is not None), default=None)
+
+    def explain(self) -> str:
+        """In one sentence, what the run waits for."""
+        return _sentence(self.state, "Waits", ", ".join(_wait(wait) for wait in self.waits))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped(_OneOutcome):
     """The run was stopped; the state holds everything that was finished before."""
 
@@ -230,10 +263,10 @@ class Failed(_OneOutcome):
         return _sentence(self.state, "Failed", f"{type(self.error).__name__}: {self.error}")
 
 
-Outcome = Completed | Interrupted | Paused | Stopped | Failed
+Outcome = Completed | Interrupted | Paused | Waiting | Stopped | Failed
 """How a run ended, or why it waits; `isinstance(value, Outcome)` tells it from an event."""
 
-OutcomeOf = Completed[OutputT] | Interrupted | Paused | Stopped | Failed
+OutcomeOf = Completed[OutputT] | Interrupted | Paused | Waiting | Stopped | Failed
 """`OutcomeOf[Invoice]`: the outcome of an agent whose `output_type` is `Invoice`."""
 
 
@@ -244,6 +277,12 @@ def _sentence(state: AgentState, how: str, why: str) -> str:
     overridden = overridden_signals(run)
     before = f" (it had gone on in spite of {_listed(overridden)})" if len(overridden) else ""
     return f"{how} after {calls}: {why.rstrip('.')}{before}."
+
+
+def _wait(wait: Wait) -> str:
+    until = "" if wait.expires_at is None else f" until {wait.expires_at.isoformat()}"
+    verb = "sleeps" if wait.kind == "sleep" else "waits"
+    return f"{wait.tool_name!r} {verb} at {wait.name!r}{until}"
 
 
 def _limit(run: RunState) -> str:

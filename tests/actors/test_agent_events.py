@@ -24,6 +24,7 @@ from understudy import (
     Status,
     Stopped,
     ToolContext,
+    Waiting,
     WouldDeadlock,
     call,
     tool,
@@ -44,7 +45,7 @@ from understudy.events import (
     ToolStarted,
 )
 
-OUTCOMES = (Completed, Failed, Interrupted, Paused, Stopped)
+OUTCOMES = (Completed, Failed, Interrupted, Paused, Stopped, Waiting)
 
 
 @tool

@@ -24,6 +24,7 @@ from understudy import (
     Stopped,
     StreamBroken,
     ToolContext,
+    Waiting,
     approve,
     call,
 )
@@ -42,7 +43,7 @@ from understudy.events import (
 from understudy.journal import MemoryJournal, replay
 from understudy.middleware import Middleware
 
-OUTCOMES = (Completed, Failed, Interrupted, Paused, Stopped)
+OUTCOMES = (Completed, Failed, Interrupted, Paused, Stopped, Waiting)
 
 
 async def told(stream: AsyncIterator[Event | Outcome]) -> tuple[list[Event], Outcome]:

@@ -183,6 +183,11 @@ def of_kinds(value: Any) -> list[Record]:
         r.Started(call_key="k", tool_name="t", tool_call_id="c", attempt=1),
         result,
         r.Suspended(call_key="k"),
+        r.PointReached(call_key="k", name=text, what="wait", at=NOW, due=NOW),
+        r.TokenMade(call_key="k", name=text, token_hash="ab", at=NOW),
+        r.PointAnswered(
+            call_key="k", name=text, what="wait", how="value", value=value, reason=text, at=NOW
+        ),
         r.ChildRecord(child="k", name="a", record=result),
         r.ChildRecord(child="k", name="a", record=r.ChildRecord(child="k", name="a", record=reply)),
         r.Settled(call_key="k", how=text),

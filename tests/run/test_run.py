@@ -32,6 +32,7 @@ from understudy import (
     ScriptedModel,
     Stopped,
     StreamBroken,
+    Waiting,
     approve,
     call,
 )
@@ -61,7 +62,7 @@ async def collected(agent: Agent, text: str, **options: Any) -> tuple[list[Event
     events: list[Event] = []
     outcome: Outcome | None = None
     async for item in agent.stream(text, **options):
-        if isinstance(item, (Completed, Failed, Interrupted, Paused, Stopped)):
+        if isinstance(item, (Completed, Failed, Interrupted, Paused, Stopped, Waiting)):
             outcome = item
         else:
             events.append(item)

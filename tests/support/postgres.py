@@ -129,6 +129,10 @@ class Cutter:
         self._listener.listen()
         self._open: list[socket.socket] = [self._listener]
         self._cut = False
+        self._ways: list[threading.Thread] = []
+        self._may_connect = threading.Event()
+        self._may_connect.set()
+        self._is_asked = threading.Event()
         self.url = make_conninfo_url(self._target, folder)
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -136,7 +140,24 @@ class Cutter:
         """What is asked next reaches the server; then the connection is gone, unanswered."""
         self._cut = True
 
+    @contextmanager
+    def holding_connections(self) -> Iterator[threading.Event]:
+        """Meanwhile new connections get no answer; the event is set when one was wanted."""
+        self._is_asked.clear()
+        self._may_connect.clear()
+        try:
+            yield self._is_asked
+        finally:
+            self._may_connect.set()
+
+    def wait_until_all_have_left(self) -> None:
+        """Until no client has a connection. Fails after 30 seconds."""
+        for way in self._ways:
+            way.join(30)
+            assert not way.is_alive(), "a connection is still open"
+
     def close(self) -> None:
+        self._may_connect.set()
         for each in self._open:
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
@@ -146,10 +167,14 @@ class Cutter:
         with suppress(OSError):  # closed
             while True:
                 client, _ = self._listener.accept()
+                self._is_asked.set()
+                self._may_connect.wait()
                 server = self._connect()
                 self._open += [client, server]
                 for way in (self._ask, self._answer):
-                    threading.Thread(target=way, args=(client, server), daemon=True).start()
+                    thread = threading.Thread(target=way, args=(client, server), daemon=True)
+                    self._ways.append(thread)
+                    thread.start()
 
     def _connect(self) -> socket.socket:
         host, port = str(self._target["host"]), int(self._target.get("port") or 5432)

@@ -1,4 +1,4 @@
-"""How long a request to a person waits: reminders, escalations, expiry; checked, and as times."""
+"""How long a run waits: for a person, with reminders and expiry, or at a point; checked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EXPIRY = "expiry"
 """`Decision.by` of the rejection that an expired request counts as, and the source of the signal
 that stops a run instead."""
 MAX_SECONDS = 100 * 365 * 86_400.0
-"""The longest time that a request may wait: 100 years."""
+"""The longest time that anything may wait: 100 years."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,4 +127,29 @@ def _seconds(what: str, option: str, given: object) -> float:
         raise UsageError(
             f"{what}: `{option}` must be seconds above 0, at most 100 years, got {shown(given)}"
         )
+    return given
+
+
+def checked_delay(given: object, *, what: str) -> timedelta:
+    """`given` as a span of time, if it is seconds from 0 to 100 years.
+
+    Raises:
+        UsageError: if it is not.
+
+    """
+    number = isinstance(given, (int, float)) and not isinstance(given, bool)
+    if not number or not 0 <= given <= MAX_SECONDS:  # type: ignore[operator]  # it is a number
+        raise UsageError(f"{what} must be seconds from 0 on, at most 100 years, got {shown(given)}")
+    return timedelta(seconds=given)  # type: ignore[arg-type]  # it is a number
+
+
+def checked_time(given: object, *, what: str) -> datetime:
+    """`given`, if it is a point in time.
+
+    Raises:
+        UsageError: for anything but a datetime with a time zone.
+
+    """
+    if not isinstance(given, datetime) or given.utcoffset() is None:
+        raise UsageError(f"{what} must be a datetime with a time zone, got {shown(given)}")
     return given

@@ -18,6 +18,7 @@ from understudy.actors.runtime import Runtime, RuntimeStatus
 from understudy.actors.simulated_clock import SimulatedClock
 from understudy.actors.stored_agents import AgentInfo, PendingRequest
 from understudy.actors.tree import AgentTree, NestedRun
+from understudy.actors.wait_route import WaitRoute
 from understudy.history import HistoryEntry, HistoryPage
 from understudy.loop_actors.errors import ActorDied
 from understudy.loop_actors.future import Future
@@ -90,6 +91,7 @@ __all__ = [
     "Supervisor",
     "SupervisorRef",
     "SupervisorTree",
+    "WaitRoute",
     "async_hook",
     "loop_for_start",
 ]

@@ -28,6 +28,7 @@ class Status(enum.Enum):
     RUNNING = "running"  # a run is under way
     INTERRUPTED = "interrupted"  # its run waits for a person's decision
     PAUSED = "paused"  # its run is paused, by `pause` or by `pause_when`
+    WAITING = "waiting"  # its run sleeps, or waits for the outside, and for no person
     CANCELLED = "cancelled"  # its last run was cancelled
     FAILED = "failed"  # its last run failed, or its run is quarantined
     PASSIVE = "passive"  # not in memory; the next message activates it

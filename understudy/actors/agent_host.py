@@ -15,13 +15,13 @@ from understudy._base.clock import Clock, NewId
 from understudy._base.worker_threads import WorkerThreads
 from understudy.actors.activation import Activation
 from understudy.actors.activator import Activator
-from understudy.actors.agent_directory import Directory
+from understudy.actors.agent_directory import Directory, checked_id
 from understudy.actors.agent_events import LoopBlocked
 from understudy.actors.agent_slot import AgentSlot
 from understudy.actors.dues import DueClock
 from understudy.actors.export import mark_restored
 from understudy.actors.loop_monitor import LoopMonitor
-from understudy.actors.messages import Passivate
+from understudy.actors.messages import AnswerWait, Passivate
 from understudy.actors.phase import Phase
 from understudy.actors.replies import runtime_stopped
 from understudy.actors.services import RuntimeServices
@@ -31,13 +31,18 @@ from understudy.actors.stored_agents import (
     info_of,
     pending_of,
     stored_pending,
+    stored_waiting,
 )
 from understudy.actors.tree import agent_tree
 from understudy.agent.agent import Agent
+from understudy.errors import Expired, UnknownAgent, UnknownToken, UsageError
 from understudy.journal import IndexStatus, Store, index_status_of
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.monitor import Lifetime
 from understudy.loop_actors.supervisor import SupervisorTree
+from understudy.run.answers import Answer, MadeToken, token_in
+from understudy.run.tokens import agent_of, hash_of
+from understudy.state.waits import Wait, waits_of
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -183,18 +188,74 @@ class AgentHost:
     async def pending(self) -> list[PendingRequest]:
         """As `Runtime.pending`. Of agents that are not in memory it reads the store."""
         pending: list[PendingRequest] = []
-        seen = set()
-        for slot in self.directory.slots():
-            if slot.activation is None or slot.activation.ledger.has_unflushed:
-                continue  # no answer precedes its commit: what the store has is listed
-            seen.add(slot.id)
+        in_memory = self._in_memory()
+        for slot in in_memory:
             # A run that is cut off with a request is listed too: the person is asked anyway.
             is_suspended = not slot.phase.has_run_task
             if is_suspended or index_status_of(slot.state) is IndexStatus.WAITS:
                 pending += pending_of(slot.id, slot.state)
+        seen = {slot.id for slot in in_memory}
         async for request in stored_pending(self.services.store, but=seen):
             pending.append(request)
         return pending
+
+    async def waiting(self) -> list[Wait]:
+        """As `Runtime.waiting`. Of agents that are not in memory it reads the store."""
+        waiting: list[Wait] = []
+        in_memory = self._in_memory()
+        for slot in in_memory:
+            waiting += waits_of(slot.state, slot.id)
+        seen = {slot.id for slot in in_memory}
+        async for wait in stored_waiting(self.services.store, but=seen):
+            waiting.append(wait)
+        return waiting
+
+    def _in_memory(self) -> list[AgentSlot]:
+        """The slots whose state is durable: no answer precedes its commit, but the store's does."""
+        return [
+            slot
+            for slot in self.directory.slots()
+            if slot.activation is not None and not slot.activation.ledger.has_unflushed
+        ]
+
+    async def answer_wait(self, token: str, answer: Answer) -> bool:
+        """As `Runtime.resolve` and `Runtime.reject`.
+
+        A token that no wait has activates no agent: whoever can guess ids must not do that.
+        """
+        agent_id, token_hash = agent_of(token), hash_of(token)
+        try:
+            checked_id(agent_id)
+        except UsageError:
+            raise UnknownToken from None
+        if not self.directory.is_active(agent_id):
+            await self._made_token(agent_id, token_hash)
+        future: Future[bool | None] = Future()
+        self.directory.get(agent_id)._slot.post(AnswerWait(token_hash, answer, future))
+        try:
+            known = await future
+        except UnknownAgent:
+            raise UnknownToken from None
+        if known is not None:
+            return known
+        # Its turn is over, and the state has nothing of it any more.
+        made = await self._made_token(agent_id, token_hash)
+        if made.answered is None or made.answered.how == "expired":
+            raise Expired(agent_id=agent_id, name=made.name)
+        return answer.same_as(made.answered)
+
+    async def _made_token(self, agent_id: str, token_hash: str) -> MadeToken:
+        """What the agent's records tell of this token.
+
+        Raises:
+            UnknownToken: if it has not made it.
+
+        """
+        loaded = await self.services.store.load(agent_id)
+        made = token_in(loaded.records if loaded is not None else (), token_hash)
+        if made is None:
+            raise UnknownToken
+        return made
 
     def tree(self) -> SupervisorTree:
         """As `Runtime.tree`."""

@@ -17,6 +17,7 @@ from typing import Any
 
 from understudy._base.clock import TimerClock, jittered
 from understudy._base.event_loops import call_on
+from understudy._base.json_values import text_of
 from understudy.actors.activation import Activation
 from understudy.actors.agent_directory import Directory
 from understudy.actors.agent_slot import AgentSlot
@@ -112,7 +113,7 @@ class DueClock:
                     break
             self._read_until = until
         except Exception as error:
-            logger.error("which agents are due cannot be read: %s", error)
+            logger.error("which agents are due cannot be read: %s", text_of(error))
             return  # the sweep reads it again
         if until is not _NEVER:
             is_active = self._directory.is_active
@@ -136,7 +137,7 @@ class DueClock:
         try:
             await store.index_dues()
         except Exception as error:
-            logger.error("when agents of an older version are due is not known: %s", error)
+            logger.error("when agents of an older version are due is not known: %s", text_of(error))
             return
         await self.refresh()
 
@@ -316,7 +317,7 @@ class DueClock:
         """Later, and later each time. Only the first failure in a row is logged."""
         tries = self._tries[agent_id] = self._tries.get(agent_id, 0) + 1
         if tries == 1:
-            logger.error("agent %r is due, and could not be told: %s", agent_id, error)
+            logger.error("agent %r is due, and could not be told: %s", agent_id, text_of(error))
         seconds = jittered(min(2.0**tries, LONGEST_BACKOFF))
         self._services.loop.call_later(seconds, self._note_again, agent_id)
 

@@ -12,6 +12,7 @@ from understudy.agent.agent import Agent
 from understudy.agent.runner import Decisions, RunOptions
 from understudy.loop_actors.future import Future
 from understudy.outcomes import Outcome
+from understudy.run.answers import Answer
 from understudy.run.until_tool import UntilTool
 from understudy.state.records import Revoked, Settled
 from understudy.stopping import StopSignal
@@ -170,9 +171,18 @@ class RecordFact:
 
 @dataclass(frozen=True, slots=True)
 class CheckDue:
-    """Record what is due by now: reminders, escalations and expiries of requests."""
+    """Record what is due by now: reminders, escalations, expiries, and the ends of waits."""
 
     future: Future[None]
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerWait:
+    """Record an answer for the wait with this token; None where it is not known here."""
+
+    token_hash: str
+    answer: Answer
+    future: Future[bool | None]
 
 
 @dataclass(slots=True)
@@ -213,5 +223,6 @@ AgentMessage = (
     | Delete
     | RecordFact
     | CheckDue
+    | AnswerWait
     | Expecting
 )

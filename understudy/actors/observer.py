@@ -19,6 +19,7 @@ from understudy.actors.stored_agents import (
     stored_events,
     stored_history,
     stored_pending,
+    stored_waiting,
 )
 from understudy.errors import UsageError
 from understudy.history import HistoryPage, check_page
@@ -27,6 +28,7 @@ from understudy.journal.opening import open_reader
 from understudy.loop_actors.future import Future, refuse
 from understudy.loop_actors.loop_thread import LoopThread
 from understudy.state.agent_state import AgentState
+from understudy.state.waits import Wait
 
 T = TypeVar("T")
 
@@ -119,6 +121,14 @@ class Observer:
             return [request async for request in stored_pending(self._reader)]
 
         return self._call(pending)
+
+    def waiting(self) -> Future[list[Wait]]:
+        """The sleeps of tools, and their waits for the outside, of all agents."""
+
+        async def waiting() -> list[Wait]:
+            return [wait async for wait in stored_waiting(self._reader)]
+
+        return self._call(waiting)
 
     def count(self) -> Future[dict[IndexStatus, int]]:
         """How many agents have each status in the store's index."""

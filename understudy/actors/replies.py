@@ -16,7 +16,7 @@ from understudy.actors.messages import Notify
 from understudy.errors import Quarantined, UsageError
 from understudy.loop_actors.errors import ActorDied
 from understudy.loop_actors.future import Future, refuse
-from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Paused, Stopped
+from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Paused, Stopped, Waiting
 from understudy.run.hooks import HookFailed
 from understudy.state.agent_state import AgentState
 from understudy.state.records import Revoked, Settled, ValuesMerged
@@ -169,6 +169,8 @@ def status_after(outcome: Outcome) -> Status:
             return Status.INTERRUPTED
         case Paused():
             return Status.PAUSED
+        case Waiting():
+            return Status.WAITING
         case Failed():
             return Status.FAILED
         case Stopped(signals=signals):

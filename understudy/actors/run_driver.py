@@ -15,7 +15,7 @@ from understudy._base.causes import cause_of
 from understudy.actors.activation import Activation, QueuedRun
 from understudy.actors.agent_events import Status
 from understudy.actors.agent_slot import AgentSlot
-from understudy.actors.messages import AgentKey, Cancel, Resume, RunRequest, Send
+from understudy.actors.messages import AgentKey, AnswerWait, Cancel, Resume, RunRequest, Send
 from understudy.actors.phase import Phase
 from understudy.actors.replies import (
     answer_when_durable,
@@ -27,7 +27,7 @@ from understudy.actors.replies import (
     status_after,
 )
 from understudy.actors.run_task import start_run_task
-from understudy.agent.runner import RunOptions, decide, unpause
+from understudy.agent.runner import RunOptions, decide, unpause, withdraw_requests
 from understudy.errors import (
     JournalFailed,
     NotInterrupted,
@@ -35,14 +35,16 @@ from understudy.errors import (
     UnderstudyError,
     UsageError,
 )
-from understudy.journal import is_busy, rest_status
+from understudy.journal import is_busy, is_waiting, rest_status
 from understudy.loop_actors.future import Future
-from understudy.outcomes import Completed, Outcome
+from understudy.outcomes import Completed, Interrupted, Outcome, Waiting
+from understudy.run.answers import record_answer
 from understudy.run.dues import record_dues
 from understudy.state.agent_state import AgentState, QueuedMessage
 from understudy.state.fold import apply
 from understudy.state.records import CancelRequested, MessageQueued, Quarantined, Released
 from understudy.state.run_state import RunState
+from understudy.state.waits import has_waits, is_woken
 from understudy.stopping import StopSignal
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -104,7 +106,9 @@ class RunDriver:
             self._wait_for_run_of(message_id, request, options)
             return
         is_suspended = self._open_run is not None and not slot.phase.has_run_task
-        if is_suspended and request.refuse_if_interrupted:
+        is_kept = is_suspended and self._keeps_run
+        asks = is_suspended and (not is_kept or bool(activation.state.requests))
+        if asks and request.refuse_if_interrupted:
             raise NotInterrupted(
                 f"Agent {slot.id!r} waits for a person: answer its requests first, or leave "
                 "if_interrupted='withdraw'"
@@ -113,10 +117,13 @@ class RunDriver:
         if message_id is not None:
             known = activation.runs_by_message_id or {}
             activation.runs_by_message_id = {**known, message_id: request.future}
-        if is_suspended:
+        if is_suspended and not is_kept:
             activation.pause_reason = None  # it was for the run that this one withdraws
         activation.queue_run(request, options)
-        self.start_next()
+        if is_kept:
+            self._withdraw_requests()
+        else:
+            self.start_next()
 
     def _wait_for_run_of(self, message_id: str, request: RunRequest, options: RunOptions) -> None:
         """The message was accepted by an earlier activation: its run answers this request, too."""
@@ -164,7 +171,7 @@ class RunDriver:
             answer_when_durable(self._slot, future, suspended)
             return
         activation.outcome_futures += (future,)
-        if not phase.has_run_task:
+        if not phase.has_run_task and not is_waiting(state):
             self.continue_run()
 
     def send(self, sent: Send) -> None:
@@ -186,7 +193,25 @@ class RunDriver:
             activation.self_started_runs = 0
         run = self._open_run
         if run is None or not (sent.self_sent or run.quarantined is not None):
-            self.start_next()
+            if run is not None and not slot.phase.has_run_task and self._keeps_run:
+                self._withdraw_requests()
+            else:
+                self.start_next()
+
+    @property
+    def _keeps_run(self) -> bool:
+        """Whether a tool of the open run sleeps or waits, or did: no message ends such a run."""
+        state = self._activation.state
+        if state.run is None or state.run.halt is not None:
+            return False
+        return has_waits(state) or is_woken(state)
+
+    def _withdraw_requests(self) -> None:
+        """A message of the user came to a run that also waits: only its requests are withdrawn."""
+        ledger = self._activation.ledger
+        if ledger.state.requests:
+            withdraw_requests(ledger)
+            self.continue_run()
 
     def resume(self, resume: Resume) -> None:
         """Record decisions and continue the run.
@@ -268,7 +293,7 @@ class RunDriver:
         activation.outcome_futures += (future,)
 
     def check_due(self) -> None:
-        """Record what is due by now, and let the run go on if a request has expired.
+        """Record what is due by now, and let the run go on if it has something to do.
 
         A run that is under way looks itself when it continues, and says so again when it ends.
         """
@@ -278,10 +303,38 @@ class RunDriver:
         if not record_dues(activation.ledger, slot.services.clock.now()):
             return
         run = self._open_run
-        assert run is not None, "only a request of an open run expires"
+        assert run is not None, "only of an open run something is due"
         if run.cancelled is not None:
             self._stop_run(StopSignal.from_dict(run.cancelled))
         else:
+            self.continue_run()
+
+    def answer_wait(self, answer: AnswerWait) -> None:
+        """Record an answer for a wait, and let the run go on if it waits there.
+
+        Raises:
+            Expired: if the wait is over.
+            RecordRefused: if the answer is too large.
+
+        """
+        slot, activation = self._slot, self._activation
+        now = slot.services.clock.now()
+        known = record_answer(
+            activation.ledger, answer.token_hash, answer.answer, now, agent_id=slot.id
+        )
+        answer_when_durable(slot, answer.future, known)
+        self._go_on_if_woken()
+
+    def _go_on_if_woken(self) -> None:
+        # Race: an answer may come when the run has found that it waits, and its task has not ended
+        # (test_an_answer_that_comes_while_the_run_comes_to_rest_is_not_lost).
+        run, activation = self._open_run, self._activation
+        if run is None or self._slot.phase.has_run_task or self._slot.services.closing:
+            return
+        if activation.is_to_end_attempt:
+            return  # the next activation goes on
+        may_go_on = run.quarantined is None and run.halt is None and run.cancelled is None
+        if may_go_on and run.paused is None and is_woken(activation.state):
             self.continue_run()
 
     def tell_due(self) -> None:
@@ -300,8 +353,8 @@ class RunDriver:
     # ------------------------------------------------------------------ starting runs
 
     def start_next(self) -> None:
-        """Unless a run task is under way, start the next queued run, or one of the queue alone."""
-        if self._slot.phase.has_run_task:
+        """Start the next queued run, or one of the queue; not while a run goes on or waits."""
+        if self._slot.phase.has_run_task or (self._open_run is not None and self._keeps_run):
             return
         activation = self._activation
         try:
@@ -409,7 +462,7 @@ class RunDriver:
     # ------------------------------------------------------------------ what follows
 
     def recover(self) -> None:
-        """After activation or a crash: continue a run that is open and neither asks nor pauses."""
+        """After activation or a crash: continue an open run that neither waits nor pauses."""
         slot, state = self._slot, self._activation.state
         run = self._open_run
         if slot.services.closing:
@@ -421,8 +474,10 @@ class RunDriver:
             return
         elif run.cancelled is not None:
             self._stop_run(StopSignal.from_dict(run.cancelled))
-        elif self._suspended_status() is not None and not self._activation.outcome_futures:
-            return
+        elif (status := self._suspended_status()) is Status.WAITING or (
+            status is not None and not self._activation.outcome_futures
+        ):
+            return  # who waits for a run that waits goes on waiting
         elif self._is_fruitless(run):
             self._quarantine("the process went away")
         else:
@@ -445,11 +500,14 @@ class RunDriver:
             slot.set_status(self._suspended_status() or self._status_without_run())
 
     def _suspended_status(self) -> Status | None:
-        """The status of a run that waits for a person or is paused."""
+        """The status of a run that waits, or is paused."""
         state = self._activation.state
-        if state.requests and not is_busy(state):
+        is_at_rest = not is_busy(state)
+        if state.requests and is_at_rest:
             return Status.INTERRUPTED
-        return Status.PAUSED if state.pause is not None else None
+        if state.pause is not None:
+            return Status.PAUSED
+        return Status.WAITING if is_at_rest and is_waiting(state) else None
 
     def _status_without_run(self) -> Status:
         return Status(rest_status(self._activation.state))
@@ -477,6 +535,9 @@ class RunDriver:
 
     def _after_outcome(self, outcome: Outcome) -> None:
         slot, activation = self._slot, self._activation
+        if isinstance(outcome, Waiting):
+            self._after_waiting()
+            return
         has_next = self._has_next(clean=isinstance(outcome, Completed))
         try:
             if not has_next:
@@ -485,6 +546,13 @@ class RunDriver:
             slot.answer(outcome)  # it is recorded, whatever becomes of the status
         if has_next and not activation.is_to_end_attempt:
             self.start_next()
+        elif isinstance(outcome, Interrupted):
+            self._go_on_if_woken()
+
+    def _after_waiting(self) -> None:
+        """The run has come to rest at its waits: whoever waits for its outcome goes on waiting."""
+        self._slot.set_status(Status.WAITING)
+        self._go_on_if_woken()
 
     def _has_next(self, *, clean: bool) -> bool:
         """Whether another run follows at once, without an idle status in between."""

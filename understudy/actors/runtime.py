@@ -31,6 +31,8 @@ from understudy.journal.opening import Durability, open_store
 from understudy.loop_actors.future import Future, refuse, refuse_on_its_loop
 from understudy.loop_actors.loop_thread import LoopThread
 from understudy.loop_actors.supervisor import SupervisorTree
+from understudy.run.answers import Answer, rejected, resolved
+from understudy.state.waits import Wait
 
 logger: logging.Logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -328,6 +330,51 @@ class Runtime:
     def pending(self) -> Future[list[PendingRequest]]:
         """The requests of all agents that wait for a person, in memory or stored."""
         return self._call(self._agent_host.pending)
+
+    def waiting(self) -> Future[list[Wait]]:
+        """The sleeps of tools, and their waits for the outside, of all agents."""
+        return self._call(self._agent_host.waiting)
+
+    def resolve(self, token: str, value: Any) -> Future[bool]:
+        """Answer the wait that a tool made this token for: `await ctx.wait_for(name)` returns it.
+
+        An answer that comes before the tool waits is kept for it. The agent may be passive, and of
+        another run of this process.
+
+        Args:
+            token: of `ctx.token(name)`.
+            value: JSON-able.
+
+        Returns:
+            The future of whether this is the answer. It settles when that is durable. A second
+            call with the same value is True as well; with another one it is False, and the first
+            answer stands.
+
+        Raises:
+            UsageError: for a value that cannot be stored as JSON.
+            UnknownToken: by the future, if no wait of this store has this token.
+            Expired: by the future, if the wait is over without this answer.
+            RecordRefused: by the future, if the value is too large.
+            OwnedElsewhere: by the future, if the agent is in another runtime's memory now.
+
+        """
+        return self._answer_wait(token, resolved(value))
+
+    def reject(self, token: str, reason: str) -> Future[bool]:
+        """As `resolve`, but the wait ends without a value: the tool gets `WaitRejected`.
+
+        Args:
+            token: of `ctx.token(name)`.
+            reason: a text, which the model sees if the tool does not catch the error.
+
+        Raises:
+            UsageError: for a reason that is no text, or empty.
+
+        """
+        return self._answer_wait(token, rejected(reason))
+
+    def _answer_wait(self, token: str, answer: Answer) -> Future[bool]:
+        return self._call(lambda: self._agent_host.answer_wait(token, answer))
 
     def recover(self, *, at_once: int = 32) -> Future[Recovery]:
         """Continue every run that was cut off, and start what is queued.

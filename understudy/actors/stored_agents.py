@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from understudy._base.json_values import text_of
 from understudy.actors.activation import folded
 from understudy.actors.agent_events import AgentEvent, Status, agent_events_of
 from understudy.errors import SchemaVersionError, StoreDamaged, UnknownAgent
@@ -19,6 +20,7 @@ from understudy.state.agent_state import AgentState
 from understudy.state.dues import due_of, notices_of
 from understudy.state.records import Snapshot
 from understudy.state.run_state import NO_NOTICES, Notices
+from understudy.state.waits import Wait, waits_of
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -127,9 +129,28 @@ async def stored_pending(
 
     An agent that cannot be read is logged and left out.
     """
+    async for id, state in _waiting_states(store, but):
+        for request in pending_of(id, state):
+            yield request
+
+
+async def stored_waiting(store: Readable, *, but: Collection[str] = ()) -> AsyncIterator[Wait]:
+    """The sleeps and waits of the store's agents, less those of some agents.
+
+    An agent that cannot be read is logged and left out.
+    """
+    async for id, state in _waiting_states(store, but):
+        for wait in waits_of(state, id):
+            yield wait
+
+
+async def _waiting_states(
+    store: Readable, but: Collection[str]
+) -> AsyncIterator[tuple[str, AgentState]]:
+    """The states of the agents whose run waits for anything, by the store's index."""
     async for stored in store.agents({IndexStatus.WAITS}):
         if stored.damage is not None:
-            logger.error("agent %r is left out: %s", stored.agent_id, stored.damage)
+            logger.error("agent %r is left out: %s", stored.agent_id, text_of(stored.damage))
             continue
         if stored.agent_id in but:
             continue
@@ -137,10 +158,10 @@ async def stored_pending(
             loaded = await store.load(stored.agent_id)
             state = folded(loaded) if loaded is not None else None
         except (SchemaVersionError, StoreDamaged) as error:
-            logger.error("agent %r is left out: %s", stored.agent_id, error)
+            logger.error("agent %r is left out: %s", stored.agent_id, text_of(error))
             continue
-        for request in pending_of(stored.agent_id, state) if state is not None else ():
-            yield request
+        if state is not None:
+            yield stored.agent_id, state
 
 
 def pending_of(id: str, state: AgentState) -> list[PendingRequest]:

@@ -9,6 +9,7 @@ import asyncio
 import logging
 
 from understudy._base.clock import jittered
+from understudy._base.json_values import text_of
 from understudy.actors.agent_host import AgentHost
 from understudy.actors.phase import Phase
 from understudy.actors.recovery import continue_one
@@ -66,7 +67,7 @@ class Sweep:
             if self._seconds is not None:
                 await self._continue_what_is_left()
         except JournalFailed as error:
-            logger.error("what nobody runs is not known: %s", error)
+            logger.error("what nobody runs is not known: %s", text_of(error))
         except Exception:  # of a store of the application: the next sweep tries again
             logger.exception("the sweep failed")
         self.open()

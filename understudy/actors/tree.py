@@ -9,6 +9,7 @@ from understudy.actors.agent_events import Status
 from understudy.actors.agent_slot import AgentSlot
 from understudy.loop_actors.supervisor import SupervisorTree
 from understudy.state.agent_state import AgentState
+from understudy.state.waits import has_waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,5 +57,7 @@ def _nested_runs(state: AgentState, status: Status) -> tuple[NestedRun, ...]:
             own = Status.INTERRUPTED
         elif child.pause is not None:
             own = Status.PAUSED
+        elif has_waits(child):
+            own = Status.WAITING
         runs.append(NestedRun(key, child.run.agent, own, _nested_runs(child, own)))
     return tuple(runs)

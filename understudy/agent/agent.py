@@ -335,6 +335,7 @@ class Agent(Generic[DepsT_contra, OutputT_co]):
         state: AgentState,
         decisions: Decisions | None = None,
         *,
+        answers: Mapping[str, Any] | None = None,
         cancellation: CancellationSource | Sequence[CancellationSource] | None = None,
         deps: DepsT_contra | None = None,
         pause_when: PauseWhen | None = None,
@@ -343,7 +344,7 @@ class Agent(Generic[DepsT_contra, OutputT_co]):
         journal: Journal | None = None,
         on_event: Callable[[Event], None] | None = None,
     ) -> OutcomeOf[OutputT_co]:
-        """Continue a run that was interrupted, paused, or cut off by a crash.
+        """Continue a run that was interrupted, paused, or cut off by a crash, or that waits.
 
         A state is a value: two calls with the same one continue two copies of the run, and each
         runs its tools. Where that must not happen, let a `Runtime` keep the state.
@@ -352,6 +353,7 @@ class Agent(Generic[DepsT_contra, OutputT_co]):
             state: from an outcome, or from `AgentState.from_dict` in another process.
             decisions: by request id. Some of them are enough: the others stay pending, in a new
                 outcome. Without any, a paused run continues.
+            answers: by token, the values of waits, as `runtime.resolve` takes them.
             cancellation: as in `execute`; sources are not stored, so give them again.
             deps, pause_when: must be given again if the run had them; without them its outcome is
                 `Paused("needs deps")`.
@@ -362,6 +364,7 @@ class Agent(Generic[DepsT_contra, OutputT_co]):
                 and a right one still works.
             NotInterrupted: without decisions, if no run is open; with them, if the request was
                 answered differently before.
+            UnknownToken, Expired: if a wait cannot be answered by one of `answers`. Nothing ran.
             UsageError: for an invalid state or option.
             JournalFailed: if the journal refuses a record.
 
@@ -375,12 +378,14 @@ class Agent(Generic[DepsT_contra, OutputT_co]):
             on_event=on_event,
             cancellation=cancellation,
         )
-        return await self.runner.resume(state, decisions, environment=environment)
+        return await self.runner.resume(state, decisions, answers or {}, environment=environment)
 
     def resume_sync(
         self,
         state: AgentState,
         decisions: Decisions | None = None,
+        *,
+        answers: Mapping[str, Any] | None = None,
         **options: Unpack[EnvironmentOptions[DepsT_contra]],
     ) -> OutcomeOf[OutputT_co]:
         """`resume` for code that cannot await, as `execute_sync` is `execute`.
@@ -390,7 +395,9 @@ class Agent(Generic[DepsT_contra, OutputT_co]):
                 `await agent.resume(...)` there.
 
         """
-        return self._sync(lambda: self.resume(state, decisions, **options), "resume")
+        return self._sync(
+            lambda: self.resume(state, decisions, answers=answers, **options), "resume"
+        )
 
     def stream(
         self,

@@ -14,12 +14,18 @@ from pydantic_ai.messages import ModelRequest
 from pydantic_ai.models import Model
 
 from understudy._base.clock import Clock, NewId, SystemClock, new_random_id
-from understudy._base.json_values import checked_json
+from understudy._base.json_values import checked_json, shown
 from understudy._base.request_timing import EXPIRY
 from understudy._base.type_variables import DepsT
 from understudy._base.worker_threads import WorkerThreads
 from understudy.agent.nested_runs import NestedRuns, models_of, seeds_of
-from understudy.errors import DecisionError, NotInterrupted, RecordRefused, UsageError
+from understudy.errors import (
+    DecisionError,
+    NotInterrupted,
+    RecordRefused,
+    UnknownToken,
+    UsageError,
+)
 from understudy.events import Event
 from understudy.interrupts import Decision, Request, checked_decision
 from understudy.journal import Journal
@@ -29,11 +35,13 @@ from understudy.modes.pipeline import run_pipeline
 from understudy.modes.steps.check_stop import ANSWER_PROMPT
 from understudy.modes.steps.run_end import call_end_hooks, end_of, outcome_of, withdrawn_by
 from understudy.outcomes import Interrupted, Outcome, Paused
+from understudy.run.answers import Answer, record_answer, resolved
 from understudy.run.cancellation import CancellationSource, as_sources
 from understudy.run.definition import AgentDefinition, PauseWhen
 from understudy.run.instructions import render
 from understudy.run.ledger import Ledger, ledger_tree
 from understudy.run.run import Run, inside_run
+from understudy.run.tokens import agent_of, hash_of
 from understudy.state.agent_state import AgentState
 from understudy.state.records import (
     CancelRequested,
@@ -238,9 +246,14 @@ class Runner:
         return await run_pipeline(self._run(ledger, environment), self._definition.mode)
 
     async def resume(
-        self, state: AgentState, decisions: Decisions | None, *, environment: RunEnvironment
+        self,
+        state: AgentState,
+        decisions: Decisions | None,
+        answers: Mapping[str, Any],
+        *,
+        environment: RunEnvironment,
     ) -> Outcome:
-        """Continue the open run of this state, with decisions if there are some."""
+        """Continue the open run of this state, with decisions and answers if there are some."""
         state = _checked_state(state)
         refuse_inside_run()
         current = state.run
@@ -257,8 +270,12 @@ class Runner:
                     "The run of this state is over: use execute(input, state=...) for a new one"
                 )
             return self.ended(state)  # the same decisions again
+        given = _checked_answers(answers)
+        if given:  # on a copy first: where one of them is refused, nothing is recorded
+            _record_answers(Ledger(state.copied()), given, environment.clock)
         ledger = self._ledger(state, environment, fresh=False)
         decide(ledger, new, environment.clock)
+        _record_answers(ledger, given, environment.clock)
         if decisions is None:
             unpause(ledger)
         return await self.go_on(ledger, environment=environment)
@@ -530,6 +547,21 @@ def decide(ledger: Ledger, decisions: Mapping[str, Decision], clock: Clock) -> N
         place.record(record)
 
 
+def _checked_answers(answers: object) -> dict[str, Answer]:
+    if not isinstance(answers, Mapping):
+        raise UsageError(f"`answers` must be a mapping of tokens to values, got {shown(answers)}")
+    for token in answers:
+        agent_of(token)
+    return {hash_of(token): resolved(value) for token, value in answers.items()}
+
+
+def _record_answers(ledger: Ledger, answers: Mapping[str, Answer], clock: Clock) -> None:
+    for token_hash, answer in answers.items():
+        now, agent_id = clock.now(), "" if ledger.state.run is None else ledger.state.run.agent_id
+        if record_answer(ledger, token_hash, answer, now, agent_id=agent_id) is None:
+            raise UnknownToken
+
+
 def unpause(ledger: Ledger) -> None:
     """Record that the run, and each paused run inside it, is no longer paused."""
     for place in list(ledger_tree(ledger)):
@@ -548,12 +580,17 @@ def _checked_state(given: object) -> AgentState:
     raise UsageError(f"`state` must be an AgentState, such as outcome.state, got {given!r}")
 
 
-def withdraw(ledger: Ledger, clock: Clock) -> None:
-    """Record that the open run ends because of a new message."""
+def withdraw_requests(ledger: Ledger) -> None:
+    """Record that a new message withdraws the pending requests, in the whole tree of agents."""
     for place in list(ledger_tree(ledger)):
         run = place.state.run
         turn = run.turn if run is not None and not run.over else None
         ids = tuple(request.id for request in turn.pending_requests) if turn is not None else ()
         if ids:
             place.record(Withdrawn(request_ids=ids))
+
+
+def withdraw(ledger: Ledger, clock: Clock) -> None:
+    """Record that the open run ends because of a new message."""
+    withdraw_requests(ledger)
     ledger.record(RunEnded(end=End(outcome="withdrawn"), at=clock.now()))

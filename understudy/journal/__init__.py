@@ -12,6 +12,7 @@ from understudy.journal.index_status import (
     index_entry_of,
     index_status_of,
     is_busy,
+    is_waiting,
     rest_status,
 )
 from understudy.journal.memory import MemoryJournal, MemoryStore
@@ -41,6 +42,7 @@ __all__ = [
     "index_entry_of",
     "index_status_of",
     "is_busy",
+    "is_waiting",
     "replay",
     "rest_status",
     "standing_of",

@@ -48,7 +48,7 @@ class IndexStatus(Enum):
     QUEUED = "queued"  # messages are queued, and no run is open
     OPEN = "open"  # a run is open, and can continue by itself
     SUSPECT = "suspect"  # as OPEN, and it crashed before without progress
-    WAITS = "waits"  # its run waits for a person, or is paused
+    WAITS = "waits"  # its run waits for a person, the outside or a time, or is paused
     QUARANTINED = "quarantined"  # its run crashed too often in a row without progress
 
 

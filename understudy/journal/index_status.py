@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from understudy.journal.contracts import IndexEntry, IndexStatus
 from understudy.state.agent_state import AgentState
+from understudy.state.waits import has_waits, open_calls
 from understudy.stopping import StopReason, StopSignals
 
 HELD = ("failed", "cancelled")
 """In these the queue waits for a newer message."""
 AT_REST = ("idle", *HELD)
+WAITING = "waiting"
+"""The status of an agent whose run sleeps, or waits for the outside."""
 
 
 _NOT_DUE = {status: IndexEntry(status) for status in IndexStatus}
@@ -28,13 +31,25 @@ def index_status_of(state: AgentState) -> IndexStatus:
         return IndexStatus.REST if held else IndexStatus.QUEUED
     if run.quarantined is not None:
         return IndexStatus.QUARANTINED
-    if run.cancelled is None and not is_busy(state) and (state.pause is not None or state.requests):
+    if (
+        run.cancelled is None
+        and not is_busy(state)
+        and (state.pause is not None or state.requests or is_waiting(state))
+    ):
         return IndexStatus.WAITS
     return IndexStatus.SUSPECT if run.fruitless > 1 else IndexStatus.OPEN
 
 
+def is_waiting(state: AgentState) -> bool:
+    """Whether the run has come to rest at sleeps and waits of its tools, and nothing else.
+
+    What a crash cut off before that is to be continued: other calls may not have begun.
+    """
+    return state.status == WAITING and has_waits(state)
+
+
 def is_busy(state: AgentState) -> bool:
-    """Whether a call is running, in this agent or in one that it runs.
+    """Whether a call is running or can go on, in this agent or in one that it runs.
 
     While it runs, requests of its sibling calls do not make the run wait. A halt does, whatever is
     running: then the agent does not count as busy.
@@ -42,9 +57,7 @@ def is_busy(state: AgentState) -> bool:
     halt = state.run.halt if state.run is not None else None
     if halt is not None and halt.source:
         return False
-    runs = [inner.run for inner in state.tree if inner.run is not None and not inner.run.over]
-    turns = [run.turn for run in runs if run.turn is not None]
-    return any(call.running for turn in turns for call in turn.calls.values())
+    return any(call.running or call.is_woken for call in open_calls(state))
 
 
 def rest_status(state: AgentState) -> str:

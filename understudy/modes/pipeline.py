@@ -24,7 +24,7 @@ from understudy.modes.steps.check_stop import (
     within_deadline,
 )
 from understudy.modes.steps.run_end import call_end_hooks, end_of
-from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Paused, Stopped
+from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Paused, Stopped, Waiting
 from understudy.run.definition import ChildAgent, Pipeline
 from understudy.run.dues import record_dues
 from understudy.run.hooks import HookFailed
@@ -32,7 +32,7 @@ from understudy.run.run import AttemptEnded, Run, inside_run
 from understudy.state.records import Attempt, HooksRan, Once, RunEnded
 from understudy.stopping import StopSignal, StopSignals
 
-OUTCOMES = (Completed, Interrupted, Paused, Stopped, Failed)
+OUTCOMES = (Completed, Interrupted, Paused, Waiting, Stopped, Failed)
 Step = Callable[[Run[DepsT]], Awaitable[Outcome | None]]
 """An async function of the run."""
 

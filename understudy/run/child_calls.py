@@ -8,15 +8,23 @@ from typing import Any
 from understudy._base.causes import cause_of
 from understudy.errors import UsageError
 from understudy.models.messages import UserInput, user_message
-from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Paused, Stopped
+from understudy.outcomes import (
+    Completed,
+    Failed,
+    Interrupted,
+    Outcome,
+    Paused,
+    Stopped,
+    Waiting,
+)
 from understudy.run.definition import AgentDefinition, ChildAgent
-from understudy.run.run import AttemptEnded, Run, RunningChildren
+from understudy.run.run import AttemptEnded, Run, RunningParts
 from understudy.state.run_state import Call
 from understudy.tools import ToolFailed
 
 
-class ChildSuspended(BaseException):
-    """An agent that a call runs is interrupted or paused, so the call is suspended: no result.
+class CallSuspended(BaseException):
+    """An agent that a call runs waits, or the call itself at a point: it is suspended, no result.
 
     Not an `Exception`: a tool that catches every exception must not take it for a failure
     (`test_a_tool_that_catches_everything_does_not_take_waiting_for_a_failure`).
@@ -45,26 +53,32 @@ def make_run_agent(
         if len(run.agent_path) >= max_depth:
             raise UsageError(f"agents nest at most {max_depth} deep")
         message = user_message(input, at=run.clock.now())
-        children = run.running_children.get(call.key)
-        if children is None or count == 1:
-            children = run.running_children[call.key] = RunningChildren()
-        if children.suspended:
-            raise ChildSuspended
+        parts = parts_of(run, call)
+        if parts.suspended:
+            raise CallSuspended
         try:
-            with children.running():
+            with parts.running():
                 outcome = await run.children.run(run, key, child, message)
-            if not isinstance(outcome, (Interrupted, Paused)):
+            if not isinstance(outcome, (Interrupted, Paused, Waiting)):
                 return outcome
         except AttemptEnded:
             pass  # the others halt after their steps, too
         # Race: an agent beside this one may be in the middle of a call. It must not be cut off
         # because this one waits
         # (test_an_approved_call_is_not_cut_off_because_an_agent_beside_it_waits).
-        await children.wait_until_none_runs()
-        children.suspended = True
-        raise ChildSuspended
+        await parts.wait_until_none_runs()
+        parts.suspended = True
+        raise CallSuspended
 
     return run_agent
+
+
+def parts_of(run: Run, call: Call) -> RunningParts:
+    """The parts of this attempt at the call."""
+    parts = run.running_parts.get(call.key)
+    if parts is None or parts.attempt != call.attempts:
+        parts = run.running_parts[call.key] = RunningParts(call.attempts)
+    return parts
 
 
 def result_of_agent(outcome: Outcome, *, what: str) -> Any:
@@ -92,17 +106,17 @@ def result_of_agent(outcome: Outcome, *, what: str) -> Any:
             raise ToolFailed(f"{what} ended as {outcome!r}")
 
 
-async def wait_for_children(run: Run, call: Call) -> None:
-    """Wait until no task of the call runs an agent any more.
+async def wait_for_parts(run: Run, call: Call) -> None:
+    """Wait until no task of the call runs an agent, or what is done once, any more.
 
     Race: a tool runs several agents at once, and the first that is suspended ends the tool's body.
     Without this wait the run would return its outcome while the others still add records
     (`test_one_agent_that_waits_does_not_leave_another_of_the_same_tool_running`).
     """
-    children = run.running_children.pop(call.key, None)
-    if children is not None:
-        children.suspended = True
-        await children.wait_until_none_runs()
+    parts = run.running_parts.get(call.key)
+    if parts is not None:
+        parts.suspended = parts.body_ended = True
+        await parts.wait_until_none_runs()
 
 
 def _child(run: Run, agent: Any) -> ChildAgent:

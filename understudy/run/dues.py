@@ -1,4 +1,4 @@
-"""What becomes of a time that has come: reminders, escalations and expiries, as records.
+"""What becomes of a time that has come, as records: of requests, sleeps and waits.
 
 Called where a run continues, and by the actor of an agent that is due. What is recorded is not due
 any more, so it does not matter how often, or by whom, this is called.
@@ -7,14 +7,22 @@ any more, so it does not matter how often, or by whom, this is called.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 from understudy._base.request_timing import EXPIRY
 from understudy.interrupts import Decision, Request
-from understudy.run.ledger import Ledger, ledger_tree
-from understudy.state.records import CancelRequested, Decided, Escalated, Record, Reminded
-from understudy.state.run_state import NO_NOTICES, Notices
+from understudy.run.ledger import Ledger, open_calls
+from understudy.state.records import (
+    CancelRequested,
+    Decided,
+    Escalated,
+    PointAnswered,
+    PointEnd,
+    Record,
+    Reminded,
+)
+from understudy.state.run_state import NO_NOTICES, Call, Notices
 from understudy.stopping import StopSignal
 
 
@@ -22,16 +30,17 @@ def record_dues(ledger: Ledger, now: datetime) -> bool:
     """Record what is due now, in the agent of this ledger and in those that it runs.
 
     A request that has expired is rejected; or the whole run is cancelled, if the request says so.
-    Any other request gets its reminders and escalations.
+    Any other request gets its reminders and escalations. Sleeps are over, waits have timed out.
 
     Returns:
-        Whether a request has expired, so that the run has something to do.
+        Whether the run has something to do: a request has expired, or a call can go on.
 
     """
     due = ledger.state.next_due
     if due is None or due > now:
         return False
-    waiting = list(_pending(ledger))
+    calls = list(open_calls(ledger))
+    waiting = list(_pending(calls))
     expired = [
         (place, request)
         for place, request, _ in waiting
@@ -49,17 +58,29 @@ def record_dues(ledger: Ledger, now: datetime) -> bool:
             told = list(_told(request, notices, now))
             if told:
                 place.record(*told)
-    return bool(expired)
+    over = [(place, answer) for place, call in calls for answer in _over(call, now)]
+    for place, answer in over:
+        place.record(answer)
+    return bool(expired or over)
 
 
-def _pending(ledger: Ledger) -> Iterator[tuple[Ledger, Request, Notices]]:
-    """The pending requests of the whole tree of agents, each with the ledger of its agent."""
-    for place in list(ledger_tree(ledger)):
-        run = place.state.run
-        turn = run.turn if run is not None and not run.over else None
-        for call in turn.calls.values() if turn is not None else ():
-            for request in call.pending_requests:
-                yield place, request, call.notices.get(request.id, NO_NOTICES)
+def _pending(
+    calls: Iterable[tuple[Ledger, Call]],
+) -> Iterator[tuple[Ledger, Request, Notices]]:
+    """The pending requests about these calls, each with the ledger of its agent."""
+    for place, call in calls:
+        for request in call.pending_requests:
+            yield place, request, call.notices.get(request.id, NO_NOTICES)
+
+
+def _over(call: Call, now: datetime) -> Iterator[PointAnswered]:
+    """The ends of the sleeps and waits of a call whose time has come."""
+    for point in call.waits_at:
+        if point.due is not None and point.due <= now:
+            how: PointEnd = "over" if point.kind == "sleep" else "expired"
+            yield PointAnswered(
+                call_key=call.key, name=point.name, what=point.kind, how=how, at=now
+            )
 
 
 def _told(request: Request, notices: Notices, now: datetime) -> Iterator[Record]:

@@ -6,8 +6,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from datetime import datetime
 from typing import Protocol, runtime_checkable
 
+from understudy._base.causes import cause_of
 from understudy._base.clock import Clock, SystemClock
 from understudy._base.event_loops import call_on
 from understudy._base.json_values import shown
@@ -18,6 +20,7 @@ from understudy.journal.contracts import Journal
 from understudy.state.agent_state import AgentState
 from understudy.state.fold import apply
 from understudy.state.records import ChildRecord, Record, Snapshot, stamp
+from understudy.state.run_state import Call
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -202,7 +205,7 @@ class Ledger:
             raise self._failure
         journal = self._journal
         if journal is not None or self._on_fact is not None:  # else nothing keeps a record
-            now = self._clock.now()
+            now = self._now()
             for record in records:
                 stamp(record, now)
         if not self._journal_checks:
@@ -220,6 +223,18 @@ class Ledger:
             self._unreported.append((self._count, record, None))
         if journal is None or not journal.has_unflushed:
             self.tell_until(self._count)
+
+    def _now(self) -> datetime:
+        try:
+            return self._clock.now()
+        except BaseException as error:
+            if self._journal is None:
+                raise
+            # What has no time cannot be recorded, an attempt neither: without an end here the run
+            # would crash and be activated again for ever
+            # (test_a_clock_that_raises_is_an_error_of_the_waiters).
+            self._failure = JournalFailed(f"The clock of the runtime raised {cause_of(error)}")
+            raise self._failure from error
 
     async def durable(self) -> None:
         """Wait until all facts recorded so far are durable, and report them."""
@@ -354,3 +369,12 @@ def ledger_tree(ledger: Ledger) -> Iterator[Ledger]:
     for key, child in ledger.state.children.items():
         if child.run is not None:
             yield from ledger_tree(ChildLedger(ledger, key, child.run.agent))
+
+
+def open_calls(ledger: Ledger) -> Iterator[tuple[Ledger, Call]]:
+    """The calls of the open turns of the whole tree, each with the ledger of its agent."""
+    for place in list(ledger_tree(ledger)):
+        run = place.state.run
+        if run is not None and not run.over and run.turn is not None:
+            for call in run.turn.calls.values():
+                yield place, call

@@ -30,6 +30,7 @@ from understudy.outcomes import (
     Paused,
     Stopped,
     ToolCallResult,
+    Waiting,
 )
 from understudy.run.cancellation import CancellationSource
 from understudy.run.definition import AgentDefinition, ChildAgent, Gate, PauseWhen
@@ -40,6 +41,7 @@ from understudy.state.agent_state import AgentState
 from understudy.state.continuation import continuation_of
 from understudy.state.records import HistoryReplaced, Once, Override, Record, Signalled, TimeSpent
 from understudy.state.run_state import RunState
+from understudy.state.waits import waits_of
 from understudy.stopping import ExecutionContinuation, StopSignal, StopSignals
 from understudy.tools import Tool
 
@@ -58,23 +60,32 @@ class AttemptEnded(BaseException):
     """The runtime ended this attempt between two steps. The run stays open; nothing is lost."""
 
 
-class RunningChildren:
-    """The agents that one tool call runs at this moment, each in a task of the tool's.
+class RunningParts:
+    """The parts of one tool call that run at this moment, each in a task of the tool's.
 
-    When one of them waits for a person, the call is suspended: its body ends, and runs again when
-    the person has answered. But it ends only when none of the others runs. An exception would make
-    the tool's `TaskGroup` cancel them, in the middle of calls that people have approved.
+    A part is an agent, or what is done once. When an agent waits for a person, or the tool at a
+    point, the call is suspended: its body ends, and runs again when that is over. But it ends only
+    when no other part runs. An exception would make the tool's `TaskGroup` cancel them, in the
+    middle of calls that people have approved.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, attempt: int) -> None:
+        self.attempt = attempt
+        """Of the call, whose body these are parts of."""
         self._tasks: set[asyncio.Task[Any] | None] = set()
         self._waiters: list[asyncio.Future[None]] = []
         self.suspended = False
-        """The body is to end: no other agent is started."""
+        """The body is to end: no other part is started."""
+        self.body_ended = False
+
+    @property
+    def any_runs(self) -> bool:
+        """Whether one of them runs now."""
+        return bool(self._tasks)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """While an agent runs in this task."""
+        """While a part runs in this task."""
         task = asyncio.current_task()
         self._tasks.add(task)
         try:
@@ -88,7 +99,7 @@ class RunningChildren:
                         waiter.set_result(None)
 
     async def wait_until_none_runs(self) -> None:
-        """Wait for the agents that run in other tasks, and for those about to be started there."""
+        """Wait for the parts that run in other tasks, and for those about to be started there."""
         # One iteration of the loop first: of the tasks that the tool has created together, the
         # others may not have begun; and an agent that has ended may be followed by another one of
         # the same task (test_agents_side_by_side_are_all_asked_about_at_once).
@@ -199,7 +210,8 @@ class Run(Generic[DepsT_co]):
         self.timed: bool = False
         """Whether the time spent is recorded: only where a deadline or a middleware limits it."""
         self._seconds_recorded_at = clock.monotonic()  # the pipeline begins right after
-        self._loop = asyncio.get_running_loop()
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
+        """On which it runs."""
         self._attempt_begun = False
         self.tools: tuple[Tool, ...] = tuple(
             tool for tool in definition.tools.values() if tool is not definition.output_tool
@@ -208,8 +220,8 @@ class Run(Generic[DepsT_co]):
         """The last model request and its parameters, to reuse while these do not change."""
         self.live_values: dict[str, Any] = {}
         """Return values of until tools, as live objects of this process, by call key."""
-        self.running_children: dict[str, RunningChildren] = {}
-        """The agents that a call runs now, by call key."""
+        self.running_parts: dict[str, RunningParts] = {}
+        """Of the calls that run agents or come to points, by call key."""
         self._once_pending: dict[str, asyncio.Event] = {}
         self.closed = False
         """This attempt has returned its outcome: it must add no more records."""
@@ -411,7 +423,7 @@ class Run(Generic[DepsT_co]):
             UsageError: if the loop does not run any more.
 
         """
-        if asyncio._get_running_loop() is self._loop:
+        if asyncio._get_running_loop() is self.loop:
             function()
             return
         done: concurrent.futures.Future[None] = concurrent.futures.Future()
@@ -425,13 +437,13 @@ class Run(Generic[DepsT_co]):
                 else:
                     done.set_result(None)
 
-        called = call_on(self._loop, call)
+        called = call_on(self.loop, call)
         # Race: the loop may stop after it took the call, and then never makes it. Whether it runs
         # is looked at while the thread waits; a call that has begun is waited for
         # (test_a_signal_after_the_loop_of_the_run_has_ended_is_refused).
         while called and not done.done():
             concurrent.futures.wait((done,), timeout=_LOOP_CHECK_SECONDS)
-            called = self._loop.is_running() or not done.cancel()
+            called = self.loop.is_running() or not done.cancel()
         if not called:
             raise UsageError(_RUN_IS_OVER)
         done.result()
@@ -508,3 +520,13 @@ class Run(Generic[DepsT_co]):
         """The outcome of a paused run, for a step to return."""
         run = self.current
         return Paused(reason=reason, run_id=run.run_id, state=self.state, usage=self.usage)
+
+    def waiting(self) -> Waiting:
+        """The outcome of a run whose tools sleep or wait for the outside, for a step to return."""
+        run = self.current
+        return Waiting(
+            waits=waits_of(self.state, self.root.agent_id),
+            run_id=run.run_id,
+            state=self.state,
+            usage=self.usage,
+        )

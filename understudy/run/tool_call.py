@@ -18,6 +18,7 @@ from understudy.interrupts import (
     checked_allowed,
 )
 from understudy.run.child_calls import make_run_agent
+from understudy.run.points import Points
 from understudy.run.run import Run
 from understudy.state.run_state import Call
 from understudy.tools import Tool, ToolContext
@@ -155,6 +156,8 @@ def make_context(run: Run, call: Call) -> ToolContext:
     if answers:
         resume_value = answers[0] if len(answers) == 1 else answers
 
+    attempt = call.attempts
+
     def emit(context: ToolContext, data: Any) -> None:
         run.emit(
             ToolEmitted(
@@ -179,4 +182,5 @@ def make_context(run: Run, call: Call) -> ToolContext:
         resume_value=resume_value,
         emit=emit,
         run_agent=make_run_agent(run, call),
+        make_points=lambda: Points(run, call, attempt),
     )

@@ -31,6 +31,7 @@ from understudy.models.messages import (
 from understudy.state.dues import next_due
 from understudy.state.run_state import RunState
 from understudy.state.stored_names import is_needed
+from understudy.state.waits import Wait, waits_of
 
 SCHEMA_VERSION = 1
 _STORED_KEYS = ("run", "decisions", "sticky", "doubts", "queue", "message_ids", "status")
@@ -169,11 +170,16 @@ class AgentState:
 
     @property
     def next_due(self) -> datetime | None:
-        """When the next reminder, escalation or expiry of a pending request is due.
+        """When the next reminder, escalation or expiry of a request, or the end of a wait, is due.
 
         None where there is none, and where the run does not continue by itself.
         """
         return next_due(self)
+
+    @property
+    def waits(self) -> tuple[Wait, ...]:
+        """The sleeps and waits of its tools, oldest first, with those of all agents it runs."""
+        return waits_of(self)
 
     @property
     def usage(self) -> RunUsage:

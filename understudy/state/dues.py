@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from understudy.interrupts import Request
 from understudy.state.run_state import NO_NOTICES, Notices
+from understudy.state.waits import open_calls
 
 if TYPE_CHECKING:
     from understudy.state.agent_state import AgentState
@@ -27,11 +28,11 @@ def next_due(state: AgentState) -> datetime | None:
     if run is None or run.end is not None:
         return None
     turn = run.turn
-    if not state.children and (turn is None or not turn.has_requests):
+    if not state.children and (turn is None or not turn.may_be_due):
         return None  # the common case, at no cost
     if run.halt is not None or run.cancelled is not None or run.quarantined is not None:
         return None
-    return min(_request_dues(state), default=None)
+    return min(_dues(state), default=None)
 
 
 def due_of(request: Request, notices: Notices) -> datetime | None:
@@ -47,22 +48,19 @@ def due_of(request: Request, notices: Notices) -> datetime | None:
 
 def notices_of(state: AgentState) -> dict[str, Notices]:
     """By request id, what is recorded about the requests of this agent and of those it runs."""
-    turns = [inner.run.turn for inner in state.tree if inner.run is not None]
     return {
         request_id: notices
-        for turn in turns
-        if turn is not None
-        for call in turn.calls.values()
+        for call in open_calls(state)
         for request_id, notices in call.notices.items()
     }
 
 
-def _request_dues(state: AgentState) -> Iterator[datetime]:
-    for inner in state.tree:
-        run = inner.run
-        turn = run.turn if run is not None and run.end is None else None
-        for call in turn.calls.values() if turn is not None else ():
-            for request in call.pending_requests:
-                due = due_of(request, call.notices.get(request.id, NO_NOTICES))
-                if due is not None:
-                    yield due
+def _dues(state: AgentState) -> Iterator[datetime]:
+    for call in open_calls(state):
+        for request in call.pending_requests:
+            due = due_of(request, call.notices.get(request.id, NO_NOTICES))
+            if due is not None:
+                yield due
+        for point in call.waits_at:
+            if point.due is not None:
+                yield point.due

@@ -19,7 +19,7 @@ from understudy.models.attribution import from_user
 from understudy.models.messages import Messages
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState, QueuedMessage, is_child_of
-from understudy.state.run_state import NO_NOTICES, Call, RunState, Turn
+from understudy.state.run_state import NO_NOTICES, Call, Point, PointAnswer, RunState, Turn
 from understudy.state.workflow_progress import Progress, Shared
 from understudy.state.workflow_sharing import add_result, merge_child, new_child
 
@@ -32,6 +32,7 @@ IN_DOUBT = (
     "taken effect. Do not repeat it; tell the user, or check by other means."
 )
 CHILD_STOPPED = "The agent that this call ran was stopped before it had finished."
+WAITED = "Not finished: the run ended while this call waited. What it had done before stands."
 MOVED_ON = "Not run: the user moved on instead of answering whether this call may run."
 
 
@@ -107,13 +108,15 @@ def _imported(state: AgentState, record: r.Imported) -> None:
 
 
 def _reset_imported(state: AgentState, call: Call) -> None:
-    """Drop requests and decisions, which hold only where the agent was exported.
+    """Drop requests, decisions and tokens, which hold only where the agent was exported.
 
     A started call is in doubt. One that runs agents is not: they continue here.
     """
     if any(request.kind == "doubt" for request in call.requests.values()):
         call.running = True
     call.requests, call.decisions, call.notices = {}, {}, {}
+    for name, point in call.points.items():  # the tool runs again, and makes tokens that hold here
+        call.points[name] = replace(point, token_hashes=(), reached_in=0)
     runs_agents = any(is_child_of(key, call.key) for key in state.children)
     call.copied_from = call.running and not runs_agents
 
@@ -254,6 +257,10 @@ def _requested(state: AgentState, record: r.Requested) -> None:
         call.decisions.pop(replaced, None)
     call.requests[record.request.id] = record.request
     call.running = False
+    if record.request.kind == "doubt":  # what it began once is part of the doubt
+        for name, point in list(call.points.items()):
+            if point.kind == "once" and point.answer is None:
+                del call.points[name]
 
 
 def _interrupts_checked(state: AgentState, record: r.InterruptsChecked) -> None:
@@ -349,6 +356,40 @@ def _suspended(state: AgentState, record: r.Suspended) -> None:
     find_call(state, record.call_key).running = False
 
 
+def _point_reached(state: AgentState, record: r.PointReached) -> None:
+    call = find_call(state, record.call_key)
+    reached_in = 0 if record.what == "once" else call.attempts
+    point = call.points.get(record.name)
+    if point is None:
+        point = Point(name=record.name, kind=record.what, since=record.at, due=record.due)
+    elif point.since is None:
+        point = replace(point, since=record.at, due=record.due)
+    call.points[record.name] = replace(point, reached_in=reached_in)
+    if reached_in and record.suspends:
+        call.running = False
+
+
+def _token_made(state: AgentState, record: r.TokenMade) -> None:
+    call = find_call(state, record.call_key)
+    point = call.points.get(record.name)
+    if point is None:
+        point = Point(name=record.name, kind="wait", since=None)
+    hashes = (*point.token_hashes, record.token_hash)
+    call.points[record.name] = replace(point, token_hashes=hashes)
+
+
+def _point_answered(state: AgentState, record: r.PointAnswered) -> None:
+    call = find_call(state, record.call_key)
+    if record.how == "raised":
+        del call.points[record.name]
+        return
+    answer = PointAnswer(how=record.how, value=record.value, reason=record.reason, at=record.at)
+    point = replace(call.points[record.name], answer=answer)
+    if call.running:  # the attempt that came to it goes on
+        point = replace(point, reached_in=0)
+    call.points[record.name] = point
+
+
 def _child_record(state: AgentState, record: r.ChildRecord) -> None:
     child = state.children.get(record.child)
     if child is None:
@@ -374,6 +415,7 @@ def doubtful_call(call: Call, reason: str) -> DoubtfulCall:
         tool_call_id=call.part.tool_call_id,
         arguments=_last_arguments(call),
         reason=reason,
+        token_hashes=tuple(each for p in call.points.values() for each in p.token_hashes),
     )
 
 
@@ -506,7 +548,7 @@ def _closing_part(state: AgentState, call: Call, record: r.RunEnded) -> ToolRetu
         content, moved_on = IN_DOUBT.format(reason=reason), False
     else:
         moved_on = call.withdrawn
-        content = MOVED_ON if moved_on else NOT_RUN
+        content = MOVED_ON if moved_on else WAITED if call.points else NOT_RUN
     return ToolReturnPart(
         tool_name=call.part.tool_name,
         content=content,
@@ -538,6 +580,8 @@ _PROGRESS = frozenset(
         r.InterruptsChecked,
         r.Result,
         r.Decided,
+        r.PointReached,
+        r.PointAnswered,
         r.Propagated,
         r.TurnClosed,
         r.SubRunEnded,
@@ -575,6 +619,9 @@ _APPLY: dict[type[r.Record], Callable[[AgentState, Any], None]] = {
     r.Started: _started,
     r.Result: _result,
     r.Suspended: _suspended,
+    r.PointReached: _point_reached,
+    r.TokenMade: _token_made,
+    r.PointAnswered: _point_answered,
     r.ChildRecord: _child_record,
     r.Settled: _settled,
     r.Propagated: _propagated,

@@ -36,6 +36,14 @@ StoredRecord = Annotated[
 ]
 """Any record, for a field of a record: `Record` is defined after them."""
 
+PointKind = Literal["sleep", "wait", "once"]
+"""What a tool does at a named point of its call."""
+PointEnd = Literal["over", "value", "rejected", "expired", "failed", "raised"]
+"""How a point ends. `over`: the time of a sleep has come. `value`: a wait was resolved, or what is
+done once is done. `rejected`, `expired`: the wait. `failed`: what was done once is done, and its
+value cannot be kept. `raised`: it raised, so it is not done, and may be done again.
+"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
@@ -411,10 +419,55 @@ class Result(Timed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspended(Timed):
-    """The call waits for an agent that it runs, which waits for a person."""
+    """The call is suspended: an agent that it runs waits, or it waits at a point."""
 
     call_key: str
     kind: Literal["suspended"] = "suspended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointReached:
+    """A call has come to a named point of its tool: a sleep, a wait, or what is done once."""
+
+    call_key: str
+    name: str
+    """The tool's name for the point; a name is of one point of the call."""
+    what: PointKind
+    at: datetime
+    due: datetime | None = None
+    """When a sleep is over, or a wait has timed out; None for never."""
+    suspends: bool = True
+    """The call is suspended with it. Not where something else of the call is under way."""
+    kind: Literal["point_reached"] = "point_reached"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenMade:
+    """A call has a token by which one of its waits can be answered, now or before it waits."""
+
+    call_key: str
+    name: str
+    """The name of the wait."""
+    token_hash: str
+    """The SHA-256 of the token, as hexadecimal digits. The token itself is not stored."""
+    at: datetime
+    kind: Literal["token_made"] = "token_made"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointAnswered:
+    """A point is over: from now on the tool passes it at once, whenever it runs."""
+
+    call_key: str
+    name: str
+    what: PointKind
+    how: PointEnd
+    value: Any = None
+    """Of a wait that was resolved, and of what was done once, as JSON."""
+    reason: str | None = None
+    """Why a wait was rejected, or why what was done once has no value."""
+    at: datetime
+    kind: Literal["point_answered"] = "point_answered"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -549,6 +602,9 @@ Record = (
     | Started
     | Result
     | Suspended
+    | PointReached
+    | TokenMade
+    | PointAnswered
     | ChildRecord
     | Settled
     | Propagated

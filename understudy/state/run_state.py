@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Literal, TypeVar
 
 from pydantic_ai.messages import ToolCallPart
@@ -14,7 +15,7 @@ from pydantic_ai.usage import RunUsage
 
 from understudy.interrupts import Decision, Request
 from understudy.models.messages import StoredResponse
-from understudy.state.records import End, Override, Result, Signalled
+from understudy.state.records import End, Override, PointEnd, PointKind, Result, Signalled
 from understudy.state.workflow_progress import Progress, Shared
 
 T = TypeVar("T", "Call", "Turn", "RunState")
@@ -30,6 +31,34 @@ class Notices:
 
 
 NO_NOTICES = Notices()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointAnswer:
+    """How a point ended."""
+
+    how: PointEnd
+    value: Any = None
+    reason: str | None = None
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """A named point of a tool's body: a sleep, a wait for the outside, or what is done once."""
+
+    name: str
+    kind: PointKind
+    since: datetime | None
+    """When the call first came to it; None as long as there is but a token for it."""
+    due: datetime | None = None
+    """When a sleep is over, or a wait has timed out."""
+    reached_in: int = 0
+    """The attempt at the call that came to it last and had to wait for its answer; 0 if none did,
+    or if the answer came while that attempt went on."""
+    token_hashes: tuple[str, ...] = ()
+    """Of the tokens that may answer it."""
+    answer: PointAnswer | None = None
 
 
 @dataclass(slots=True)
@@ -55,6 +84,26 @@ class Call:
     result: Result | None = None
     notices: dict[str, Notices] = field(default_factory=dict)
     """The reminders and escalations so far, by request id."""
+    points: dict[str, Point] = field(default_factory=dict)
+    """The points that its tool has come to, by their names."""
+
+    @property
+    def waits_at(self) -> list[Point]:
+        """The points at which it is suspended, if none of them is answered yet."""
+        if not self.points or self.running or self.result is not None:
+            return []
+        here = self._suspended_at()
+        return [] if any(point.answer is not None for point in here) else here
+
+    @property
+    def is_woken(self) -> bool:
+        """Whether a point at which it is suspended is answered: it can go on."""
+        if not self.points or self.running or self.result is not None or self.pending_requests:
+            return False
+        return any(point.answer is not None for point in self._suspended_at())
+
+    def _suspended_at(self) -> list[Point]:
+        return [point for point in self.points.values() if point.reached_in == self.attempts]
 
     @property
     def pending_requests(self) -> list[Request]:
@@ -80,7 +129,7 @@ class Call:
     def copied(self) -> Call:
         twin = _twin(self)
         twin.requests, twin.decisions = dict(self.requests), dict(self.decisions)
-        twin.notices = dict(self.notices)
+        twin.notices, twin.points = dict(self.notices), dict(self.points)
         return twin
 
 
@@ -115,6 +164,14 @@ class Turn:
         """Whether there is a request about any call, decided or not."""
         for call in self.calls.values():  # noqa: SIM110  # as above
             if call.requests:
+                return True
+        return False
+
+    @property
+    def may_be_due(self) -> bool:
+        """Whether there is a request about any call, or a point in it."""
+        for call in self.calls.values():  # noqa: SIM110  # as above
+            if call.requests or call.points:
                 return True
         return False
 

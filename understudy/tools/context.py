@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Generic, overload
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
+from understudy._base.request_timing import checked_delay, checked_time
 from understudy._base.type_variables import DepsT_co, OutputT
+from understudy.errors import UsageError
 from understudy.models.messages import UserInput
 from understudy.state.agent_state import AgentState
 
 if TYPE_CHECKING:
     from understudy.agent.agent import Agent
     from understudy.outcomes import Completed, Failed, Stopped
+
+T = TypeVar("T")
 
 
 class ToolContext(Generic[DepsT_co]):
@@ -22,6 +28,8 @@ class ToolContext(Generic[DepsT_co]):
 
     __slots__ = (
         "_emit",
+        "_make_points",
+        "_points",
         "_read_state",
         "_run_agent",
         "_state",
@@ -68,6 +76,7 @@ class ToolContext(Generic[DepsT_co]):
         run_agent: Callable[
             [Any, UserInput, int], Coroutine[Any, Any, Completed | Stopped | Failed]
         ],
+        make_points: Callable[[], CallPoints],
     ) -> None:
         self._read_state = read_state
         self._state: AgentState | None = None
@@ -82,6 +91,8 @@ class ToolContext(Generic[DepsT_co]):
         self.resume_value = resume_value
         self._emit = emit
         self._run_agent = run_agent
+        self._make_points = make_points
+        self._points: CallPoints | None = None
 
     @property
     def state(self) -> AgentState:
@@ -119,6 +130,193 @@ class ToolContext(Generic[DepsT_co]):
         """
         return await self._run_agent(agent, input, max_depth)
 
+    # ------------------------------------------------------------------ points
+
+    def sleep(self, name: str, seconds: float) -> Coroutine[Any, Any, None]:
+        """Wait for some time, which may be days: `await ctx.sleep("cool down", 3600)`.
+
+        The call is suspended here: nothing of it is in memory meanwhile. When the time has come,
+        the tool runs again from its start, and passes this point at once. So whatever must not
+        happen twice goes into `ctx.once`.
+
+        Args:
+            name: of this point, its own in each tool.
+            seconds: at least 0, and at most 100 years.
+
+        Raises:
+            UsageError: for bad arguments, a name that another point has, or in a plain tool, which
+                calls `ctx.sync.sleep`.
+
+        """
+        points = self._on_loop("sleep")
+        return points.sleep(
+            name, points.now() + checked_delay(seconds, what="ctx.sleep: `seconds`")
+        )
+
+    def sleep_until(self, name: str, at: datetime) -> Coroutine[Any, Any, None]:
+        """As `sleep`, until a point in time. One that has passed is over at once.
+
+        Args:
+            name: of this point.
+            at: with a time zone.
+
+        Raises:
+            UsageError: as `sleep` does.
+
+        """
+        return self._on_loop("sleep_until").sleep(
+            name, checked_time(at, what="ctx.sleep_until: `at`")
+        )
+
+    def token(self, name: str) -> Coroutine[Any, Any, str]:
+        """A new secret by which somebody outside can answer the wait of this name.
+
+        Whoever has it calls `runtime.resolve(token, value)` or `runtime.reject(token, reason)`, or
+        uses the route of `WaitRoute`. It is returned once it is durable; of the token itself only
+        a hash is stored. Each run of the tool adds another one, and all of them count.
+
+        Args:
+            name: of the wait.
+
+        Raises:
+            UsageError: as `sleep` does.
+
+        """
+        return self._on_loop("token").token(name)
+
+    def wait_for(self, name: str, *, timeout: float | None = None) -> Coroutine[Any, Any, Any]:
+        """Wait until somebody outside answers by a token of this name; the value of the answer.
+
+        As `sleep`, the call is suspended here. An answer that came before counts.
+
+        Args:
+            name: of the wait; `ctx.token(name)` comes before it.
+            timeout: seconds from when the tool first comes here; None = no limit.
+
+        Raises:
+            WaitExpired: if nobody has answered within `timeout`.
+            WaitRejected: if the answer is `reject(token, reason)`.
+            UsageError: as `sleep` does, and if there is no token.
+
+        """
+        return self._on_loop("wait_for").wait_for(name, _expiry(timeout))
+
+    @overload
+    def once(
+        self, name: str, function: Callable[[], Coroutine[Any, Any, T]]
+    ) -> Coroutine[Any, Any, T]: ...
+    @overload
+    def once(self, name: str, function: Callable[[], T]) -> Coroutine[Any, Any, T]: ...
+    def once(self, name: str, function: Callable[[], Any]) -> Coroutine[Any, Any, Any]:
+        """Call `function` once in this call, and return its stored value in each run of the tool.
+
+        A crash in its middle leaves the call in doubt, unless the tool is idempotent. If it raises,
+        it is not done: it is called again when the tool runs again.
+
+        Args:
+            name: of this point.
+            function: plain or async, without arguments; its value must be JSON-able. It has no
+                points itself.
+
+        Raises:
+            UsageError: as `sleep` does, and for a value that cannot be stored.
+
+        """
+        return self._on_loop("once").once(name, function)
+
+    @property
+    def sync(self) -> SyncPoints:
+        """The same points for plain tools, which cannot await: `ctx.sync.sleep("a", 60)`."""
+        return SyncPoints(self._own_points)
+
+    @property
+    def _own_points(self) -> CallPoints:
+        if self._points is None:
+            self._points = self._make_points()
+        return self._points
+
+    def _on_loop(self, what: str) -> CallPoints:
+        """The points, for a coroutine. In a thread nobody would await it: it would do nothing."""
+        if asyncio._get_running_loop() is None:
+            raise UsageError(
+                f"ctx.{what} is for async tools, which await it: a plain tool calls "
+                f"ctx.sync.{what}(...)"
+            )
+        return self._own_points
+
     def emit(self, data: Any) -> None:
         """Emit a `ToolEmitted` event with `data` to the run's subscribers."""
         self._emit(self, data)
+
+
+class SyncPoints:
+    """The points of a plain tool, which runs in a thread: `ctx.sync`."""
+
+    __slots__ = ("_points",)
+
+    def __init__(self, points: CallPoints) -> None:
+        self._points = points
+
+    def sleep(self, name: str, seconds: float) -> None:
+        """As `ToolContext.sleep`."""
+        points = self._points
+        due = points.now() + checked_delay(seconds, what="ctx.sync.sleep: `seconds`")
+        points.from_thread(points.sleep(name, due))
+
+    def sleep_until(self, name: str, at: datetime) -> None:
+        """As `ToolContext.sleep_until`."""
+        points = self._points
+        points.from_thread(points.sleep(name, checked_time(at, what="ctx.sync.sleep_until: `at`")))
+
+    def token(self, name: str) -> str:
+        """As `ToolContext.token`."""
+        return self._points.from_thread(self._points.token(name))
+
+    def wait_for(self, name: str, *, timeout: float | None = None) -> Any:
+        """As `ToolContext.wait_for`."""
+        return self._points.from_thread(self._points.wait_for(name, _expiry(timeout)))
+
+    def once(self, name: str, function: Callable[[], T]) -> T:
+        """As `ToolContext.once`; the function is a plain one, and runs in this thread."""
+        value: T = self._points.once_in_thread(name, function)
+        return value
+
+
+class CallPoints(Protocol):
+    """The points of one attempt at a call: `Points`, in the layer `run`."""
+
+    def now(self) -> datetime:
+        """The time by the clock of the run."""
+
+    async def sleep(self, name: str, due: datetime) -> None:
+        """As `ToolContext.sleep_until`."""
+
+    async def token(self, name: str) -> str:
+        """As `ToolContext.token`."""
+
+    async def wait_for(self, name: str, due_at: Callable[[datetime], datetime | None]) -> Any:
+        """As `ToolContext.wait_for`; `due_at` makes the time at which a wait expires."""
+
+    async def once(self, name: str, function: Callable[[], Any]) -> Any:
+        """As `ToolContext.once`."""
+
+    def once_in_thread(self, name: str, function: Callable[[], Any]) -> Any:
+        """As `once`, where the function runs in the thread of a plain tool."""
+
+    def from_thread(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do this on the loop of the run, for a plain tool."""
+
+
+def _expiry(timeout: float | None) -> Callable[[datetime], datetime | None]:
+    """What makes the time at which a wait expires of the time at which it begins.
+
+    Raises:
+        UsageError: for a timeout that is not possible.
+
+    """
+    if timeout is None:
+        return lambda _: None
+    if timeout == 0:
+        raise UsageError("ctx.wait_for: `timeout` must be above 0 seconds, or None")
+    span = checked_delay(timeout, what="ctx.wait_for: `timeout`")
+    return lambda now: now + span

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -316,21 +316,24 @@ def test_closing_while_another_thread_reads_disturbs_neither(path: Path) -> None
             assert owned is not None
             backend.append(batch(owned, *map(str, range(2_000))))
         failed: list[BaseException] = []
-        reading = threading.Barrier(2)
+        reading, done = threading.Barrier(2), threading.Event()
 
         def read() -> None:
             try:
                 reading.wait(timeout=30)
-                for _ in range(8):
-                    assert len(texts(backend)) == 2_000
+                while not done.is_set():
+                    with suppress(StoreBroken):  # it is closed now
+                        assert len(texts(backend)) == 2_000
             except BaseException as error:
                 failed.append(error)
 
         thread = threading.Thread(target=read)
         thread.start()
         reading.wait(timeout=30)
-        while thread.is_alive():  # so that some come in the middle of a read
+        for _ in range(20):  # so that some come in the middle of a read
             backend.close()
+            backend.open()
+        done.set()
         thread.join(timeout=60)
     assert failed == []
 

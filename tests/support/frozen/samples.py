@@ -52,7 +52,7 @@ from understudy.modes import Loop, Mode, Parallel, Sequential
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState, QueuedMessage
 from understudy.state.fold import replay
-from understudy.state.run_state import Call, Notices, RunState, Turn
+from understudy.state.run_state import Call, Notices, Point, PointAnswer, RunState, Turn
 from understudy.state.workflow_progress import AgentResult, Progress, Shared
 from understudy.stopping import StopReason, StopSignal, StopSignals
 
@@ -214,6 +214,7 @@ def doubt(key: str) -> DoubtfulCall:
         tool_call_id="call_9",
         arguments={"n": 9},
         reason="cut off",
+        token_hashes=("e2" * 32,),
     )
 
 
@@ -431,8 +432,35 @@ def _results() -> Iterator[r.Record]:
         yield r.Result(call_key=key(number), part=returned(number, outcome="failed"))
     yield start(11)
     yield from _nested(key(11))
+    yield from _points(key(11))
     yield r.Suspended(call_key=key(11))
     yield r.Result(call_key=key(11), part=returned(11, [BinaryContent(b"x", media_type="a/b")]))
+
+
+def _points(key: str) -> Iterator[r.Record]:
+    """What the tool of a call does once, and where it sleeps and waits; with all ends."""
+
+    def reached(name: str, what: r.PointKind, **fields: Any) -> r.Record:
+        return r.PointReached(call_key=key, name=name, what=what, at=at(10), **fields)
+
+    def answered(name: str, what: r.PointKind, how: r.PointEnd, **fields: Any) -> r.Record:
+        return r.PointAnswered(call_key=key, name=name, what=what, how=how, at=at(11), **fields)
+
+    yield reached("create", "once")
+    yield answered("create", "once", "value", value={"id": 7})
+    yield reached("mail", "once")
+    yield answered("mail", "once", "raised")
+    yield reached("log", "once")
+    yield answered("log", "once", "failed", reason="no JSON")
+    yield r.TokenMade(call_key=key, name="paid", token_hash="d1" * 32, at=at(10))
+    yield reached("paid", "wait", due=at(99), suspends=False)
+    yield answered("paid", "wait", "expired")
+    yield reached("cool down", "sleep", due=at(98))
+    yield answered("cool down", "sleep", "over")
+    yield r.TokenMade(call_key=key, name="sent", token_hash="d2" * 32, at=at(10))
+    yield answered("sent", "wait", "rejected", reason="no stock")
+    yield r.TokenMade(call_key=key, name="seen", token_hash="d3" * 32, at=at(10))
+    yield reached("seen", "wait", due=at(97))
 
 
 def _nested(key: str) -> Iterator[r.Record]:
@@ -662,6 +690,24 @@ def _run(**fields: Any) -> RunState:
         requests={"q3": request("q3", "run-1.0.0"), "q4": request("q4", "run-1.0.0")},
         decisions={"q3": RESPONDED},
         notices={"q4": Notices(reminders=2, escalations=1)},
+        points={
+            "paid": Point(
+                name="paid",
+                kind="wait",
+                since=at(10),
+                due=at(99),
+                reached_in=2,
+                token_hashes=("d1" * 32,),
+                answer=PointAnswer(how="rejected", value={"a": 1}, reason="no", at=at(11)),
+            ),
+            "sent": Point(name="sent", kind="wait", since=None, token_hashes=("d2" * 32,)),
+            "create": Point(
+                name="create",
+                kind="once",
+                since=at(9),
+                answer=PointAnswer(how="value", value=7, at=at(9)),
+            ),
+        },
         withdrawn=True,
     )
     turn = Turn(
@@ -760,6 +806,11 @@ def sample_errors() -> list[UnderstudyError]:
         e.NotHaltable(tool="pay", agent_path=["desk"], message="stop"),
         e.Quarantined(attempts=3, cause="killed"),
         e.StepFailed(step="call_llm", cause="ValueError: no"),
+        e.UnknownToken(),
+        e.Expired(agent_id="a", name="paid"),
+        e.WaitEnded("over", name="paid"),
+        e.WaitExpired(name="paid"),
+        e.WaitRejected(name="paid", reason="no"),
         e.NotExtracted(tool="finish", outcome="Stopped"),
         e.JournalFailed("refused"),
         e.StoreError("broken"),

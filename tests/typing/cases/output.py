@@ -19,6 +19,7 @@ from understudy import (
     ScriptedModel,
     Stopped,
     ToolContext,
+    Waiting,
 )
 
 
@@ -43,7 +44,7 @@ wider: Agent[Any, BaseModel] = reader
 
 def in_a_function(agent: Agent[Any, Invoice]) -> float:
     outcome = agent.execute_sync("Read it.")
-    assert_type(outcome, Completed[Invoice] | Interrupted | Paused | Stopped | Failed)
+    assert_type(outcome, Completed[Invoice] | Interrupted | Paused | Waiting | Stopped | Failed)
     outcome.output  # error: not every outcome has one
     if isinstance(outcome, Completed) and outcome.output is not None:
         assert_type(outcome.output, Invoice)

@@ -98,7 +98,7 @@ class PostgresBackend:
         self._lease = lease
         self._schema = schema
         self._fenced = False
-        self.time_offset = 0.0
+        self.time_offset: float = 0.0
         self._connections = make_connections(
             url, host=host, schema=schema, durability=durability, lease=lease, patience=patience
         )
@@ -130,7 +130,7 @@ class PostgresBackend:
         self._watchdog.start()
         try:
             for each in self._connections:
-                each.connect()
+                each.open()
             check_server(self._connections[0], durable=self._durable)
             prepare_schema(self._connections[0], self._schema)
             with self._heartbeat.use() as connection:
@@ -147,7 +147,7 @@ class PostgresBackend:
         self._watchdog.start()
         try:
             _, reader, _ = self._connections
-            reader.connect()
+            reader.open()
             check_schema(reader, self._schema)
         except BaseException:
             self.close()

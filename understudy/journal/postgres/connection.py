@@ -18,7 +18,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 
-from understudy.errors import StoreUnavailable, UsageError
+from understudy.errors import StoreBroken, StoreUnavailable, UsageError
 from understudy.journal.postgres.errors import store_error
 
 T = TypeVar("T")
@@ -69,25 +69,46 @@ class PostgresConnection:
         self._limit = limit
         self._connection: PsycopgConnection | None = None
         self._socket: socket.socket | None = None
-        self._socket_lock = threading.Lock()
+        self._lock = threading.Lock()
+        """Held to change which connection, and which socket, this is."""
+        self._is_open = False
         self._waited: list[float] | None = None
         """The seconds that the present call has taken; None between calls."""
 
+    def open(self) -> None:
+        """Connect. A connection that is lost later is replaced, until `close`.
+
+        Raises:
+            StoreUnavailable, StoreBroken: as `connect`.
+
+        """
+        self._is_open = True
+        self.connect()
+
     def connect(self) -> None:
-        """Connect, again if there was a connection.
+        """Connect again.
 
         Raises:
             StoreUnavailable: if the server cannot be reached, or is not ready.
-            StoreBroken: if it refuses this user, or has no such database.
+            StoreBroken: if it refuses this user, or has no such database; or after `close`.
 
         """
-        self.close()
+        self._disconnect()
+        if not self._is_open:
+            raise _not_open()
         try:
             connection = psycopg.connect(**self._parameters, autocommit=True)
         except psycopg.Error as error:
             raise store_error(error, lost=False) from error
-        self._connection = connection
-        self._socket = socket.fromfd(connection.fileno(), socket.AF_INET, socket.SOCK_STREAM)
+        with self._lock:
+            # Race: this in the reader's thread against `close`, which finds no connection to close
+            # while this one is being made, and against the `open` after it
+            # (test_a_store_that_closes_while_a_reader_reconnects_leaves_no_connection).
+            if not self._is_open or self._connection is not None:
+                connection.close()
+                raise StoreUnavailable(cause="it was closed") if self._is_open else _not_open()
+            self._connection = connection
+            self._socket = socket.fromfd(connection.fileno(), socket.AF_INET, socket.SOCK_STREAM)
         # Else the type of an array of numbers depends on how large they are, and the server
         # converts it for each row that it compares with it.
         connection.adapters.register_dumper(int, Int8Dumper)
@@ -98,19 +119,23 @@ class PostgresConnection:
             with self.use():
                 connection.execute(f"SELECT {calls}", values)
         except BaseException:
-            self.close()
+            self._disconnect()
             raise
 
     def close(self) -> None:
-        """Disconnect. Raises nothing."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            with suppress(psycopg.Error):
-                connection.close()
-        with self._socket_lock:
+        """Disconnect for good: until `open`. Raises nothing."""
+        self._is_open = False
+        self._disconnect()
+
+    def _disconnect(self) -> None:
+        with self._lock:
+            connection, self._connection = self._connection, None
             handle, self._socket = self._socket, None
             if handle is not None:
                 handle.close()
+        if connection is not None:
+            with suppress(psycopg.Error):
+                connection.close()
 
     def add_wait(self, seconds: float) -> None:
         """Count this time to the present call. Shut the connection down if it is over its limit.
@@ -126,7 +151,7 @@ class PostgresConnection:
         if waited[0] > self._limit:
             # Race: this against `close`. A socket of our own, closed under the same lock: the
             # number of a closed one may belong to another file by now.
-            with self._socket_lock, suppress(OSError):  # the other side may have closed it
+            with self._lock, suppress(OSError):  # the other side may have closed it
                 if self._socket is not None:
                     self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -170,6 +195,10 @@ class PostgresConnection:
                     if connection.info.transaction_status != TransactionStatus.IDLE:
                         connection.execute("ROLLBACK")
                 raise
+
+
+def _not_open() -> StoreBroken:
+    return StoreBroken(cause="the store is not open", remedy="Open it.")
 
 
 class Watchdog:

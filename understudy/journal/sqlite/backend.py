@@ -111,6 +111,7 @@ class SqliteBackend:
         try:
             self._writer = self._connect()
             self._become_host(self._writer, watermark)
+            self._reader.open()
         except sqlite3.Error as error:
             self._disconnect()
             raise store_error(error, self._path) from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
+from understudy._base.json_values import text_of
 from understudy.errors import StoreBroken, StoreDamaged, StoreError, StoreUnavailable
 
 _TRANSIENT = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
@@ -22,13 +23,13 @@ _REMEDIES = {
 def store_error(error: sqlite3.Error, path: str) -> StoreError:
     """The store's error for one of SQLite's, with a remedy."""
     code = _primary(error)
-    cause = f"SQLite file {path!r}: {error}"
+    cause = f"SQLite file {path!r}: {text_of(error)}"
     if is_undecodable(error):
-        return StoreDamaged(what=f"the SQLite file {path!r}", cause=str(error))
+        return StoreDamaged(what=f"the SQLite file {path!r}", cause=text_of(error))
     if code in _TRANSIENT:
         return StoreUnavailable(cause=cause)
     if code in _DAMAGE:
-        return StoreDamaged(what=f"the SQLite file {path!r}", cause=str(error))
+        return StoreDamaged(what=f"the SQLite file {path!r}", cause=text_of(error))
     remedy = _REMEDIES.get(code, "Open the store again; if that fails too, restore a copy of it.")
     return StoreBroken(cause=cause, remedy=remedy, is_final=is_io_error(error))
 
@@ -40,7 +41,9 @@ too large, or a text that is not UTF-8, also in an error message of SQLite's own
 
 def damaged(error: Exception, path: str) -> StoreDamaged:
     """The error for what `UNREADABLE` names."""
-    return StoreDamaged(what=f"the SQLite file {path!r}", cause=f"{type(error).__name__}: {error}")
+    return StoreDamaged(
+        what=f"the SQLite file {path!r}", cause=f"{type(error).__name__}: {text_of(error)}"
+    )
 
 
 def read_only(path: str) -> StoreBroken:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Any
 
-from understudy.errors import StoreDamaged
+from understudy.errors import StoreBroken, StoreDamaged
 from understudy.journal.codec import EncodedRecord
 from understudy.journal.contracts import (
     IndexStatus,
@@ -45,13 +45,20 @@ class SqliteReader:
         self._path = path
         self._lock = lock
         self._connection: sqlite3.Connection | None = None
+        self._is_closed = False
         # Race: `close` comes from another thread, perhaps in the middle of a read. Closing a
         # connection that is in use crashes the process
         # (test_closing_while_another_thread_reads_disturbs_neither).
         self._busy = threading.Lock()
 
+    def open(self) -> None:
+        """After `close`: connect at the next call."""
+        with self._busy:
+            self._is_closed = False
+
     def connect(self) -> None:
         """Connect now, and check the tables."""
+        self.open()
         with self._busy:
             try:
                 self._connected()
@@ -166,13 +173,16 @@ class SqliteReader:
 
     def _connected(self) -> sqlite3.Connection:
         self._lock.check_process()
+        if self._is_closed:  # a read that was under way when the store was closed
+            raise StoreBroken(cause=f"{self._path!r} is not open", remedy="Open the store.")
         if self._connection is None:
             self._connection = connect_reader(self._path)
         return self._connection
 
     def close(self) -> None:
-        """Disconnect. The next call connects again."""
+        """Disconnect for good: until `open` or `connect`."""
         with self._busy:
+            self._is_closed = True
             if self._connection is not None and not self._lock.forked:  # else it is the parent's
                 self._connection.close()
                 self._connection = None

@@ -31,6 +31,7 @@ from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall, binding
 from understudy.state.records import Decided, InterruptsChecked, PauseChecked, Paused
 from understudy.state.run_state import Turn
+from understudy.state.waits import has_waits, is_woken
 from understudy.tools import InvalidArguments
 
 
@@ -73,18 +74,25 @@ async def check_interrupts(run: Run) -> Outcome | None:
     if not turn.has_requests:
         return None
     _request_changed_again(run, turn)
-    return run.interrupted() if turn.pending_requests else None
+    if not turn.pending_requests or is_woken(run.state):
+        return None  # a call whose wait is over goes on, though a person is asked about another one
+    return run.interrupted()
 
 
 async def check_tool_interrupts(run: Run) -> Outcome | None:
-    """Interrupt the run if a tool of the reply asked a question; all its siblings are done now."""
+    """Interrupt the run if a tool of the reply asked a question; all its siblings are done now.
+
+    Or they wait, as the run does then.
+    """
     turn = run.current.turn
     if turn is None or turn.has_all_results:
         return None
     if run.state.requests:
         return run.interrupted()
     reason = run.state.pause
-    return run.paused(reason) if reason is not None else None
+    if reason is not None:
+        return run.paused(reason)
+    return run.waiting() if has_waits(run.state) and not is_woken(run.state) else None
 
 
 async def _request_decisions(run: Run, turn: Turn) -> None:

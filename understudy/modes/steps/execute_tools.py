@@ -22,9 +22,11 @@ from understudy.modes.steps.tool_results import (
 )
 from understudy.outcomes import Outcome
 from understudy.run.run import Run
-from understudy.state.fold import IN_DOUBT
+from understudy.state.agent_state import is_child_of
+from understudy.state.fold import IN_DOUBT, MOVED_ON, WAITED
 from understudy.state.records import Propagated, Result
 from understudy.state.run_state import Call, Turn
+from understudy.state.waits import is_woken
 
 T = TypeVar("T")
 
@@ -47,11 +49,12 @@ async def execute_tools(run: Run) -> Outcome | None:
     if gated and not turn.interrupts_checked and not turn.cut and not turn.has_all_results:
         raise UsageError("a middleware gates tools, but the mode has no step check_interrupts")
     ready = []
+    asked = turn.has_requests and bool(turn.pending_requests)
     for call in turn.calls.values():
         if turn.cut and call.result is None:  # its arguments may be incomplete
             part = make_part(run, call, CUT_OFF, "interrupted")
             run.record(Result(call_key=call.key, part=part))
-        elif call.result is None and not call.pending_requests:
+        elif call.result is None and not call.pending_requests and _may_run(run, call, asked):
             released = await _release(run, call)
             if released is not None:
                 ready.append(released)
@@ -81,6 +84,16 @@ async def execute_tools(run: Run) -> Outcome | None:
     return None
 
 
+def _may_run(run: Run, call: Call, asked: bool) -> bool:
+    """Whether the call does not wait itself; nor for a person who is `asked` about another one."""
+    if asked:  # none is started now, but one that waited goes on
+        inside = (c for key, c in run.state.children.items() if is_child_of(key, call.key))
+        return call.is_woken or any(is_woken(child) for child in inside)
+    if not call.points or not call.waits_at:
+        return True
+    return any(is_child_of(key, call.key) for key in run.state.children)
+
+
 def _has_stop_signal(turn: Turn) -> bool:
     """Whether a tool of this turn raised `StopAgent`."""
     return any(call.result is not None and call.result.signal for call in turn.calls.values())
@@ -94,7 +107,9 @@ async def _close_unfinished(run: Run, turn: Turn) -> None:
         doubt = next(
             (r.payload["reason"] for r in call.pending_requests if r.kind == "doubt"), None
         )
-        text = STOPPED if doubt is None else IN_DOUBT.format(reason=doubt)
+        text = WAITED if call.points else STOPPED
+        if doubt is not None:
+            text = IN_DOUBT.format(reason=doubt)
         await end_agents_of(run, call.key)
         part = make_part(run, call, text, "interrupted")
         run.record(Result(call_key=call.key, part=part, doubt=doubt))
@@ -116,6 +131,11 @@ async def _release(run: Run, call: Call) -> ReadyCall | None:
             await end_agents_of(run, call.key)
             run.record(failed_result(run, call, limit_text(tool, limit)))
             return None
+    if call.withdrawn:
+        await end_agents_of(run, call.key)
+        part = make_part(run, call, MOVED_ON, "denied")
+        run.record(Result(call_key=call.key, part=part))
+        return None
     decided = _decided_result(run, call) if call.requests else None
     if decided is not None:
         await end_agents_of(run, call.key)

@@ -45,7 +45,7 @@ from understudy.modes.steps.tool_results import (
     stop_result,
     timed_out_result,
 )
-from understudy.run.child_calls import ChildSuspended, wait_for_children
+from understudy.run.child_calls import CallSuspended, wait_for_parts
 from understudy.run.hooks import Hook, HookFailed
 from understudy.run.run import AttemptEnded, Run
 from understudy.run.tool_call import ToolCall, make_context
@@ -75,7 +75,7 @@ class _ToolInterrupt(_CallEnded):
         super().__init__()
         self.interrupts = interrupts
         self.child_suspended = child_suspended
-        """An agent that the call runs is interrupted or paused, too."""
+        """An agent that the call runs waits, or another part of it at a point, too."""
 
 
 class _ToolStop(_CallEnded):
@@ -136,7 +136,7 @@ async def invoke(run: Run, ready: ReadyCall) -> None:
             # (test_cancelling_an_execution_cancels_its_tools_and_passes_on).
             raise
         result = cancelled_inside_result(run, ready)
-    except (ChildSuspended, AttemptEnded):
+    except (CallSuspended, AttemptEnded):
         await _suspend(run, ready)
         return
     if result is not None:
@@ -152,8 +152,9 @@ async def invoke(run: Run, ready: ReadyCall) -> None:
 
 
 async def _suspend(run: Run, ready: ReadyCall) -> None:
-    await wait_for_children(run, ready.call)
-    run.record(Suspended(call_key=ready.call.key))
+    await wait_for_parts(run, ready.call)
+    if ready.call.running:  # else the point to which it has come says so
+        run.record(Suspended(call_key=ready.call.key))
 
 
 def _uncancel_after_task_group(run: Run) -> None:
@@ -440,11 +441,11 @@ def _control_signal(error: BaseException) -> BaseException | None:
     if halts:
         return _ToolHalt(halts[0])
     interrupts = [leaf for leaf in leaves if isinstance(leaf, Interrupt)]
-    suspended = any(isinstance(leaf, (ChildSuspended, AttemptEnded)) for leaf in leaves)
+    suspended = any(isinstance(leaf, (CallSuspended, AttemptEnded)) for leaf in leaves)
     if interrupts:
         return _ToolInterrupt(interrupts, child_suspended=suspended)
     if suspended:
-        return ChildSuspended()
+        return CallSuspended()
     signals = StopSignals(tuple(leaf.signal for leaf in leaves if isinstance(leaf, StopAgent)))
     return None if signals.highest is None else _ToolStop(signals.highest)
 

@@ -19,13 +19,17 @@ from understudy.modes.workflows.workflow import (
     inside_loop,
     key_of,
 )
-from understudy.outcomes import Failed, Interrupted, Outcome, Paused
+from understudy.outcomes import Failed, Interrupted, Outcome, Paused, Waiting
 from understudy.run.run import AttemptEnded, Run
 from understudy.state.workflow_progress import Progress
 from understudy.stopping import StopReason, StopSignal, StopSignals
 
 if TYPE_CHECKING:
     from understudy.agent.agent import Agent
+
+
+SUSPENDED = (Interrupted, Paused, Waiting)
+"""The outcomes of an agent that goes on later."""
 
 
 class Parallel(Workflow[DepsT_contra]):
@@ -75,11 +79,13 @@ class _RunTogether(RunAgents):
         outcomes = await self._outcomes(run, missing)
         if self._ends_all(outcomes):
             await self._stop_others(run, missing, outcomes)
-        suspended = [o for o in outcomes.values() if isinstance(o, (Interrupted, Paused))]
-        if any(isinstance(outcome, Interrupted) for outcome in suspended):
+        suspended = {type(o) for o in outcomes.values() if isinstance(o, SUSPENDED)}
+        if Interrupted in suspended:
             return run.interrupted()
-        if suspended:
+        if Paused in suspended:
             return run.paused(run.state.pause or "")
+        if suspended:
+            return run.waiting()
         # Recorded only when all are done, and in declared order: a record made as each one finishes
         # would merge them in the order of chance
         # (test_results_stand_in_declared_order_whoever_is_done_first).
@@ -159,7 +165,7 @@ class _RunTogether(RunAgents):
         assert run.children is not None, "a run of a workflow can run agents"
         for index in missing:
             key = key_of(run, 0, index)
-            unfinished = isinstance(outcomes.get(index), (Interrupted, Paused, NoneType))
+            unfinished = isinstance(outcomes.get(index), (*SUSPENDED, NoneType))
             if unfinished and key in run.state.children:
                 await run.children.stop(run, key, signals)
                 outcomes[index] = run.stopped(signals)

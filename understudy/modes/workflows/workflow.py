@@ -14,7 +14,7 @@ from understudy._base.type_variables import DepsT_contra
 from understudy.errors import AgentFailed, DefinitionChanged, UsageError, error_from_dict
 from understudy.modes.pipeline import Mode
 from understudy.modes.steps.check_stop import end_by
-from understudy.outcomes import Failed, Interrupted, Outcome, Paused, Stopped
+from understudy.outcomes import Failed, Interrupted, Outcome, Paused, Stopped, Waiting
 from understudy.run.definition import AgentDefinition, ChildAgent
 from understudy.run.run import ESCALATED, Run
 from understudy.state.records import SubRunEnded
@@ -105,6 +105,8 @@ class RunAgents:
             return run.interrupted()
         if isinstance(outcome, Paused):
             return run.paused(outcome.reason)
+        if isinstance(outcome, Waiting):
+            return run.waiting()
         self.record_end(run, round, index, outcome)
         return None
 

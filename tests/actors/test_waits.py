@@ -1,0 +1,783 @@
+"""Tools that sleep and wait for the outside, in agents of a runtime."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import threading
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.agents import Held, by_turn, completed, interrupted, results, until_status
+from tests.support.loops import soon
+from tests.support.postgres import Hosts
+from understudy import (
+    Agent,
+    AgentRef,
+    Interrupt,
+    Outcome,
+    Runtime,
+    SimulatedClock,
+    Status,
+    Stopped,
+    Tool,
+    ToolContext,
+    WaitExpired,
+    approve,
+    call,
+    events,
+    respond,
+    tool,
+)
+from understudy.errors import Expired, OwnedElsewhere, RecordRefused, UnknownToken, UsageError
+from understudy.journal import IndexStatus
+from understudy.journal.sqlite.backend import SqliteBackend
+from understudy.journal.store import DatabaseStore
+from understudy.middleware import HumanInTheLoop, SubAgent
+from understudy.modes import Parallel, Sequential
+
+HOUR = 3600.0
+DAY = 24 * HOUR
+
+
+class Bank:
+    """A provider of payments: who pays there has a token, and calls back."""
+
+    def __init__(self) -> None:
+        self.tokens: list[str] = []
+        self.created: list[str] = []
+
+    @property
+    def pay(self) -> Tool:
+        @tool
+        async def pay(ctx: ToolContext, order: str) -> str:
+            """Have an order paid."""
+            self.tokens.append(await ctx.token("paid"))
+            await ctx.once("create", lambda: self.created.append(order))
+            try:
+                return f"paid by {await ctx.wait_for('paid', timeout=DAY)}"
+            except WaitExpired:
+                return "not paid in time"
+
+        return pay
+
+    def agent(self, *tools: Any, turns: Any = None, **options: Any) -> Agent:
+        turns = turns if turns is not None else [call("pay", {"order": "17"})]
+        return Agent("shop", by_turn(turns, "Done."), tools=[self.pay, *tools], **options)
+
+
+@pytest.fixture
+def bank() -> Bank:
+    return Bank()
+
+
+@pytest.fixture
+def clock() -> SimulatedClock:
+    return SimulatedClock()
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return "memory:" if request.param == "memory" else f"sqlite:///{tmp_path / 'store.db'}"
+
+
+@tool
+async def nap(ctx: ToolContext, seconds: float = HOUR) -> str:
+    """Sleep."""
+    await ctx.sleep("nap", seconds)
+    return "slept"
+
+
+async def waiting(runtime: Runtime, id: str = "a", agent: str = "shop") -> tuple[AgentRef, Any]:
+    """An agent that waits, and the future of its run."""
+    ref = runtime.spawn(agent, id=id)
+    outcome = ref.run("Go.")
+    await until_status(ref, Status.WAITING)
+    return ref, outcome
+
+
+def texts(outcome: Any) -> list[Any]:
+    return [part.content for part in results(completed(outcome).state)]
+
+
+async def ended_of(ref: AgentRef) -> Outcome:
+    """The outcome of the run, when it has one."""
+    outcome = await soon(ref.outcome())
+    assert outcome is not None
+    return outcome
+
+
+# ------------------------------------------------------------------------- sleeps
+
+
+async def test_a_tool_sleeps_and_the_run_ends_when_it_has_slept(
+    clock: SimulatedClock, store: str
+) -> None:
+    agent = Agent("shop", by_turn(call("nap", {}), "Done."), tools=[nap])
+    async with Runtime([agent], store=store, clock=clock) as runtime:
+        ref, outcome = await waiting(runtime)
+        (wait,) = await runtime.waiting()
+        assert (wait.agent_id, wait.agent_path, wait.tool_name) == ("a", ("shop",), "nap")
+        assert (wait.name, wait.kind) == ("nap", "sleep")
+        assert (wait.since, wait.expires_at) == (clock.now(), clock.now() + timedelta(hours=1))
+        assert await runtime.pending() == []
+        await soon(clock.advance(HOUR - 1))
+        assert ref.status() is Status.WAITING
+        assert not outcome.done()
+        await soon(clock.advance(1))
+        assert texts(await soon(outcome)) == ["slept"]
+        assert await runtime.waiting() == []
+
+
+async def test_a_sleeping_agent_is_passive_and_wakes_by_itself(
+    clock: SimulatedClock, store: str
+) -> None:
+    agent = Agent("shop", by_turn(call("nap", {}), "Done."), tools=[nap])
+    async with Runtime([agent], store=store, clock=clock) as runtime:
+        ref, outcome = await waiting(runtime)
+        await soon(ref.compact())
+        assert ref.status() is Status.PASSIVE
+        assert runtime.status().running == 0
+        assert [info.index_status for info in await runtime.agents()] == [IndexStatus.WAITS]
+        assert [wait.name for wait in await runtime.waiting()] == ["nap"]
+        await soon(clock.advance(HOUR))
+        assert texts(await soon(outcome)) == ["slept"]
+
+
+async def test_who_waits_for_a_run_waits_through_many_activations(
+    bank: Bank, clock: SimulatedClock
+) -> None:
+    async with Runtime([bank.agent()], clock=clock) as runtime:
+        ref, outcome = await waiting(runtime)
+        for _ in range(5):
+            await soon(ref.compact())
+            await soon(ref.state())
+            assert not outcome.done()
+        again = ref.outcome()
+        run = (await soon(ref.state())).run
+        assert await soon(runtime.resolve(bank.tokens[-1], "ann"))
+        assert texts(await soon(outcome)) == ["paid by ann"]
+        assert texts(await soon(again)) == ["paid by ann"]
+    assert run is not None
+    assert run.attempts == 1
+
+
+async def test_a_timer_survives_the_end_of_its_process(tmp_path: Path) -> None:
+    store, clock = f"sqlite:///{tmp_path / 'store.db'}", SimulatedClock()
+    agent = Agent("shop", by_turn(call("nap", {}), "Done."), tools=[nap])
+    async with Runtime([agent], store=store, clock=clock) as runtime:
+        await waiting(runtime)
+    later = SimulatedClock(clock.now() + timedelta(days=3))
+    async with Runtime([agent], store=store, clock=later) as runtime:
+        ref = runtime.get("a")
+        assert texts(await soon(ref.outcome())) == ["slept"]
+
+
+async def test_one_call_sleeps_while_the_others_of_its_reply_run(
+    clock: SimulatedClock, store: str
+) -> None:
+    ran: list[str] = []
+
+    @tool
+    async def work() -> str:
+        ran.append("work")
+        return "worked"
+
+    turns = [call("nap", {}), call("work", {}), call("nap", {"seconds": 2 * HOUR})]
+    agent = Agent("shop", by_turn(turns, "Done."), tools=[nap, work])
+    async with Runtime([agent], store=store, clock=clock) as runtime:
+        ref, outcome = await waiting(runtime)
+        assert ran == ["work"]
+        await soon(clock.advance(HOUR))
+        await until_status(ref, Status.WAITING)
+        assert len(await runtime.waiting()) == 1
+        await soon(clock.advance(HOUR))
+        ended = await soon(outcome)
+    assert texts(ended) == ["slept", "worked", "slept"]
+    assert ended.usage.requests == 2
+    assert ran == ["work"]
+
+
+async def test_a_plain_tool_sleeps_in_its_thread(clock: SimulatedClock, store: str) -> None:
+    threads: list[str] = []
+
+    @tool
+    def rest(ctx: ToolContext) -> str:
+        number = ctx.sync.once("draw", lambda: len(threads))
+        threads.append(threading.current_thread().name)
+        ctx.sync.sleep("rest", HOUR)
+        token = ctx.sync.token("go")
+        assert token
+        try:
+            ctx.sync.wait_for("go", timeout=60)
+        except WaitExpired:
+            return f"rested {number}"
+        return "no"
+
+    agent = Agent("shop", by_turn(call("rest", {}), "Done."), tools=[rest])
+    async with Runtime([agent], store=store, clock=clock) as runtime:
+        ref, outcome = await waiting(runtime)
+        await soon(clock.advance(HOUR))
+        await until_status(ref, Status.WAITING)
+        await soon(clock.advance(60))
+        assert texts(await soon(outcome)) == ["rested 0"]
+    assert len(threads) == 3
+
+
+async def test_a_deadline_does_not_count_sleeps_and_waits(
+    bank: Bank, clock: SimulatedClock
+) -> None:
+    turns = [call("nap", {}), call("pay", {"order": "17"})]
+    async with Runtime([bank.agent(nap, turns=turns)], clock=clock) as runtime:
+        ref = runtime.spawn("shop", id="a")
+        outcome = ref.run("Go.", deadline=10)
+        await until_status(ref, Status.WAITING)
+        await soon(clock.advance(HOUR))
+        await until_status(ref, Status.WAITING)
+        await soon(clock.advance(HOUR))
+        assert await soon(runtime.resolve(bank.tokens[-1], "ann"))
+        assert texts(await soon(outcome)) == ["slept", "paid by ann"]
+
+
+# ------------------------------------------------------------------------- answers
+
+
+async def test_a_wait_ends_by_the_answer_to_its_token(
+    bank: Bank, clock: SimulatedClock, store: str
+) -> None:
+    async with Runtime([bank.agent()], store=store, clock=clock) as runtime:
+        ref, outcome = await waiting(runtime)
+        (wait,) = await runtime.waiting()
+        assert (wait.name, wait.kind) == ("paid", "wait")
+        assert wait.expires_at == clock.now() + timedelta(days=1)
+        assert await soon(runtime.resolve(bank.tokens[0], {"card": ["x", 1]}))
+        assert texts(await soon(outcome)) == ["paid by {'card': ['x', 1]}"]
+        assert ref.status() is Status.IDLE
+        stored = json.dumps(await runtime.export("a"))
+    assert bank.created == ["17"]
+    assert len(bank.tokens) == 2
+    assert not any(token in stored or token.partition(".")[2] in stored for token in bank.tokens)
+
+
+async def test_an_answer_activates_a_passive_agent(bank: Bank, store: str) -> None:
+    async with Runtime([bank.agent()], store=store) as runtime:
+        ref, outcome = await waiting(runtime)
+        await soon(ref.compact())
+        assert await soon(runtime.resolve(bank.tokens[0], "ann"))
+        assert texts(await soon(outcome)) == ["paid by ann"]
+
+
+async def test_an_answer_that_comes_before_the_wait_is_kept(clock: SimulatedClock) -> None:
+    tokens: list[str] = []
+
+    @tool
+    async def slow(ctx: ToolContext) -> Any:
+        tokens.append(await ctx.token("go"))
+        await ctx.sleep("first", HOUR)
+        return await ctx.wait_for("go")
+
+    agent = Agent("shop", by_turn(call("slow", {}), "Done."), tools=[slow])
+    async with Runtime([agent], clock=clock) as runtime:
+        _, outcome = await waiting(runtime)
+        assert await soon(runtime.resolve(tokens[0], "early"))
+        assert [wait.name for wait in await runtime.waiting()] == ["first"]
+        await soon(clock.advance(HOUR))
+        assert texts(await soon(outcome)) == ["early"]
+
+
+async def test_the_first_answer_stands(bank: Bank) -> None:
+    async with Runtime([bank.agent()]) as runtime:
+        _, outcome = await waiting(runtime)
+        token = bank.tokens[0]
+        first = [runtime.resolve(token, "ann") for _ in range(3)]
+        other = runtime.resolve(token, "ben")
+        rejection = runtime.reject(token, "no")
+        assert [await soon(each) for each in first] == [True, True, True]
+        assert await soon(other) is False
+        assert await soon(rejection) is False
+        assert texts(await soon(outcome)) == ["paid by ann"]
+        assert await soon(runtime.resolve(token, "ann")) is True
+        assert await soon(runtime.resolve(token, "ben")) is False
+        completed(await soon(runtime.get("a").run("Something else.")))
+        assert await soon(runtime.resolve(token, "ann")) is True
+
+
+async def test_each_token_of_a_wait_counts(bank: Bank, tmp_path: Path) -> None:
+    store, clock = f"sqlite:///{tmp_path / 'store.db'}", SimulatedClock()
+    turns = [call("pay", {"order": "17"}), call("nap", {})]
+
+    @tool
+    async def twice(ctx: ToolContext) -> Any:
+        bank.tokens.append(await ctx.token("paid"))
+        await ctx.sleep("first", 60)
+        return await ctx.wait_for("paid")
+
+    turns = [call("twice", {})]
+    async with Runtime([bank.agent(twice, turns=turns)], store=store, clock=clock) as runtime:
+        ref, outcome = await waiting(runtime)
+        await soon(clock.advance(60))
+        await until_status(ref, Status.WAITING)
+        assert len(set(bank.tokens)) == 2
+        assert await soon(runtime.resolve(bank.tokens[0], "by the first"))
+        assert texts(await soon(outcome)) == ["by the first"]
+
+
+async def test_a_rejected_wait_raises_in_the_tool(bank: Bank) -> None:
+    async with Runtime([bank.agent()]) as runtime:
+        _, outcome = await waiting(runtime)
+        assert await soon(runtime.reject(bank.tokens[0], "the card is stolen"))
+        ended = await soon(outcome)
+    (part,) = results(completed(ended).state)
+    assert part.outcome == "failed"
+    assert part.content == "WaitRejected: 'paid' was rejected: the card is stolen"
+
+
+async def test_a_wait_expires_and_a_late_answer_is_refused(
+    bank: Bank, clock: SimulatedClock, store: str
+) -> None:
+    async with Runtime([bank.agent()], store=store, clock=clock) as runtime:
+        _, outcome = await waiting(runtime)
+        await soon(clock.advance(DAY))
+        assert texts(await soon(outcome)) == ["not paid in time"]
+        for answer in (runtime.resolve(bank.tokens[0], "ann"), runtime.reject(bank.tokens[0], "x")):
+            with pytest.raises(Expired, match="'paid' of agent 'a' is over"):
+                await soon(answer)
+
+
+async def test_an_answer_at_the_time_of_the_expiry_is_late_though_nothing_is_recorded_yet(
+    bank: Bank,
+) -> None:
+    clock = Standing()
+    async with Runtime([bank.agent()], clock=clock) as runtime:
+        await waiting(runtime)
+        clock.time += timedelta(days=1)
+        with pytest.raises(Expired):
+            await soon(runtime.resolve(bank.tokens[0], "ann"))
+
+
+class Standing:
+    """A clock of which nobody says when it has reached a time."""
+
+    time = datetime(2030, 1, 1, tzinfo=timezone.utc)
+
+    def now(self) -> datetime:
+        return self.time
+
+    def monotonic(self) -> float:
+        return 0.0
+
+
+async def test_unknown_and_foreign_and_malformed_tokens_are_told_alike(bank: Bank) -> None:
+    async with Runtime([bank.agent()]) as runtime:
+        ref, _ = await waiting(runtime)
+        await soon(ref.compact())
+        agent = base64.urlsafe_b64encode(b"a").decode().rstrip("=")
+        nobody = base64.urlsafe_b64encode(b"nobody").decode().rstrip("=")
+        slash = base64.urlsafe_b64encode(b"a/b").decode().rstrip("=")
+        bad: list[Any] = [
+            *(
+                "",
+                ".",
+                "x",
+                "a.b",
+                "é.x",
+                "x" * 5000,
+                None,
+                7,
+                b"a.b",
+                f"{agent}.",
+                f"{agent}.wrong",
+            ),
+            *(f"{nobody}.x", f"{slash}.x", bank.tokens[0][:-1], bank.tokens[0] + " ", "\ud800.x"),
+        ]
+        told = set()
+        for token in bad:
+            with pytest.raises(UnknownToken) as error:
+                await soon(runtime.resolve(token, 1))
+            told.add(str(error.value))
+        assert len(told) == 1
+        assert ref.status() is Status.PASSIVE
+        assert [info.id for info in await runtime.agents()] == ["a"]
+        await soon(runtime.delete("a"))
+        with pytest.raises(UnknownToken):
+            await soon(runtime.resolve(bank.tokens[0], 1))
+
+
+@pytest.mark.parametrize("value", [object(), "\ud800", {"a": {1, object()}}])
+async def test_a_value_that_cannot_be_stored_is_refused(bank: Bank, value: Any) -> None:
+    async with Runtime([bank.agent()]) as runtime:
+        _, outcome = await waiting(runtime)
+        with pytest.raises(UsageError):
+            runtime.resolve(bank.tokens[0], value)
+        with pytest.raises(UsageError):
+            runtime.reject(bank.tokens[0], value)
+        assert await soon(runtime.resolve(bank.tokens[0], "ann"))
+        assert texts(await soon(outcome)) == ["paid by ann"]
+
+
+async def test_a_value_that_is_too_large_is_refused(bank: Bank, tmp_path: Path) -> None:
+    database = DatabaseStore(
+        SqliteBackend(str(tmp_path / "store.db"), host="here"), max_record_bytes=5_000
+    )
+    async with Runtime([bank.agent()], store=database) as runtime:
+        _, outcome = await waiting(runtime)
+        with pytest.raises(RecordRefused):
+            await soon(runtime.resolve(bank.tokens[0], "x" * 6_000))
+        assert await soon(runtime.resolve(bank.tokens[0], "ann"))
+        assert texts(await soon(outcome)) == ["paid by ann"]
+
+
+async def test_an_answer_that_comes_100_times_from_8_threads_is_one(bank: Bank) -> None:
+    async with Runtime([bank.agent()]) as runtime:
+        _, outcome = await waiting(runtime)
+        told: list[bool] = []
+
+        def post() -> None:
+            for _ in range(100 // 8 + 1):
+                told.append(runtime.resolve(bank.tokens[0], "ann").get(timeout=30))
+
+        threads = [asyncio.to_thread(post) for _ in range(8)]
+        await soon(asyncio.gather(*threads, return_exceptions=True))
+        assert texts(await soon(outcome)) == ["paid by ann"]
+        kinds = [
+            (record["kind"], record.get("what"))
+            for record in (await runtime.export("a"))["records"]
+        ]
+    assert told
+    assert all(told)
+    assert kinds.count(("point_answered", "wait")) == 1
+    assert bank.created == ["17"]
+
+
+async def test_a_late_answer_settles_the_doubt_about_its_call(bank: Bank, tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path / 'store.db'}"
+    held = Held()
+
+    @tool
+    async def order(ctx: ToolContext) -> str:
+        bank.tokens.append(await ctx.token("paid"))
+        await ctx.once("create", held.wait)
+        return str(await ctx.wait_for("paid"))
+
+    agent = bank.agent(order, turns=[call("order", {})])
+    async with Runtime([agent], store=store, stop_timeout=0) as runtime:
+        runtime.spawn("shop", id="a").run("Go.")
+        await soon(held.entered.wait())
+    async with Runtime([agent], store=store) as runtime:
+        ref = runtime.get("a")
+        completed(await ended_of(ref))
+        (doubt,) = (await soon(ref.state())).doubts.values()
+        assert doubt.tool_name == "order"
+        assert await soon(runtime.resolve(bank.tokens[0], "ann"))
+        assert (await soon(ref.state())).doubts == {}
+        with pytest.raises(Expired):
+            await soon(runtime.resolve(bank.tokens[0], "ann"))
+
+
+# ------------------------------------------------------------------------- messages
+
+
+async def test_a_message_to_a_run_that_waits_is_queued(
+    bank: Bank, clock: SimulatedClock, store: str
+) -> None:
+    async with Runtime([bank.agent()], store=store, clock=clock) as runtime:
+        ref, outcome = await waiting(runtime)
+        await soon(ref.send("And another thing."))
+        second = ref.run("Hello?")
+        refused = ref.run("Hello?", if_interrupted="error")
+        await soon(ref.compact())
+        assert not outcome.done()
+        assert len(await runtime.waiting()) == 1
+        assert await soon(runtime.resolve(bank.tokens[-1], "ann"))
+        assert texts(await soon(outcome)) == ["paid by ann"]
+        ended = completed(await soon(second))
+        completed(await soon(refused))
+        assert ended.run_id != completed(await soon(outcome)).run_id
+
+
+async def test_a_message_withdraws_requests_and_ends_no_wait(
+    bank: Bank, clock: SimulatedClock, store: str
+) -> None:
+    @tool
+    async def ask(ctx: ToolContext) -> str:
+        raise Interrupt("Which?")
+
+    turns = [call("pay", {"order": "17"}), call("ask", {})]
+    async with Runtime([bank.agent(ask, turns=turns)], store=store, clock=clock) as runtime:
+        ref = runtime.spawn("shop", id="a")
+        asked = interrupted(await soon(ref.run("Go.")))
+        assert ref.status() is Status.INTERRUPTED
+        assert [wait.name for wait in await runtime.waiting()] == ["paid"]
+        await soon(ref.send("Forget it."))
+        await until_status(ref, Status.WAITING)
+        assert await runtime.pending() == []
+        assert [wait.name for wait in await runtime.waiting()] == ["paid"]
+        outcome = ref.outcome()
+        assert await soon(runtime.resolve(bank.tokens[-1], "ann"))
+        ended = await soon(outcome)
+    assert ended is not None
+    assert ended.run_id == asked.run_id
+    denied = results(ended.state)[1]
+    assert (denied.outcome, "moved on" in str(denied.content)) == ("denied", True)
+
+
+async def test_a_call_wakes_while_a_person_is_asked_about_another_one(
+    bank: Bank, clock: SimulatedClock, store: str
+) -> None:
+    @tool
+    async def ask(ctx: ToolContext) -> str:
+        if not ctx.resumed:
+            raise Interrupt("Which?")
+        return str(ctx.resume_value)
+
+    @tool(sequential=True)
+    async def last(ctx: ToolContext) -> str:
+        return "last"
+
+    turns = [call("nap", {}), call("ask", {}), call("last", {})]
+    async with Runtime([bank.agent(nap, ask, last, turns=turns)], store=store, clock=clock) as r:
+        ref = r.spawn("shop", id="a")
+        asked = interrupted(await soon(ref.run("Go.")))
+        await soon(ref.compact())
+        await soon(clock.advance(HOUR))
+        await until_status(ref, Status.INTERRUPTED)
+        assert await r.waiting() == []
+        (pending,) = await r.pending()
+        outcome = await soon(ref.resume({pending.request.id: respond("this")}))
+    assert texts(outcome) == ["slept", "this", "last"]
+    assert asked.run_id == outcome.run_id
+
+
+async def test_an_answer_that_comes_before_its_person_leaves_the_run_waiting(
+    bank: Bank, clock: SimulatedClock
+) -> None:
+    gate = HumanInTheLoop({"pay": True})
+    turns = [call("nap", {}), call("pay", {"order": "17"})]
+    agent = bank.agent(nap, turns=turns, middleware=[gate])
+    async with Runtime([agent], clock=clock) as runtime:
+        ref = runtime.spawn("shop", id="a")
+        asked = interrupted(await soon(ref.run("Go.")))
+        outcome = ref.resume(asked.decide(approve()))
+        await until_status(ref, Status.WAITING)
+        assert len(await runtime.waiting()) == 2
+        assert await soon(runtime.resolve(bank.tokens[-1], "ann"))
+        await until_status(ref, Status.WAITING)
+        assert not outcome.done()
+        await soon(clock.advance(HOUR))
+        assert texts(await soon(outcome)) == ["slept", "paid by ann"]
+    assert bank.created == ["17"]
+
+
+async def test_a_run_that_waits_can_be_cancelled(bank: Bank, clock: SimulatedClock) -> None:
+    async with Runtime([bank.agent()], clock=clock) as runtime:
+        ref, outcome = await waiting(runtime)
+        stopped = await soon(ref.cancel())
+        assert isinstance(stopped, Stopped)
+        assert await soon(outcome) == stopped
+        assert await runtime.waiting() == []
+        assert stopped.state.doubts == {}
+        (part,) = results(stopped.state)
+        assert str(part.content).startswith("Not finished: the run ended while this call waited.")
+        with pytest.raises(Expired):
+            await soon(runtime.resolve(bank.tokens[0], "ann"))
+        await soon(clock.advance(2 * DAY))
+        assert ref.status() is Status.CANCELLED
+
+
+async def test_a_paused_agent_that_waits_goes_on_when_both_are_over(
+    bank: Bank, clock: SimulatedClock
+) -> None:
+    agent = Agent(
+        "shop",
+        by_turn(call("nap", {}), call("pay", {"order": "1"}), "Done."),
+        tools=[nap, bank.pay],
+    )
+    async with Runtime([agent], clock=clock) as runtime:
+        ref, outcome = await waiting(runtime)
+        await soon(ref.pause("look first"))
+        await soon(clock.advance(HOUR))
+        paused = await soon(outcome)
+        assert paused.reason == "look first"
+        ref.unpause()
+        await until_status(ref, Status.WAITING)
+        assert await soon(runtime.resolve(bank.tokens[0], "ann"))
+        assert texts(await soon(ref.outcome())) == ["slept", "paid by ann"]
+
+
+async def test_who_waits_is_told_where_the_runtime_or_the_agent_ends(bank: Bank) -> None:
+    async with Runtime([bank.agent()]) as runtime:
+        _, first = await waiting(runtime, "a")
+        ref, second = await waiting(runtime, "b")
+        await soon(ref.compact())
+        _, deleted = await waiting(runtime, "c")
+        await soon(runtime.delete("c"))
+        with pytest.raises(Exception, match="There is no agent 'c'"):
+            await soon(deleted)
+    for outcome in (first, second):
+        with pytest.raises(Exception, match="its runtime has stopped"):
+            await soon(outcome)
+
+
+# ------------------------------------------------------------------------- nested agents
+
+
+@pytest.mark.parametrize("kind", ["sub_agent", "run_agent", "sequential", "parallel"])
+async def test_a_tool_of_a_nested_agent_waits(
+    bank: Bank, clock: SimulatedClock, store: str, kind: str
+) -> None:
+    inner = Agent(
+        "clerk", by_turn(call("pay", {"order": "17"}), "Paid."), tools=[bank.pay], description="c"
+    )
+    other = Agent("other", by_turn(call("nap", {}), "Slept."), tools=[nap], description="o")
+
+    @tool
+    async def hand_on(ctx: ToolContext) -> Any:
+        return await ctx.run_agent(inner, "Pay.")
+
+    if kind == "sub_agent":
+        task = call("task", {"task_name": "clerk", "instructions": "Pay."})
+        boss = Agent("boss", by_turn(task, "Done."), middleware=[SubAgent([inner])])
+    elif kind == "run_agent":
+        boss = Agent("boss", by_turn(call("hand_on", {}), "Done."), tools=[hand_on])
+    elif kind == "sequential":
+        boss = Agent("boss", mode=Sequential([inner]))
+    else:
+        boss = Agent("boss", mode=Parallel([inner, other]))
+    async with Runtime([boss], store=store, clock=clock) as runtime:
+        ref, outcome = await waiting(runtime, agent="boss")
+        waits = [wait for wait in await runtime.waiting() if wait.name == "paid"]
+        assert [(wait.agent_id, wait.agent_path) for wait in waits] == [("a", ("boss", "clerk"))]
+        await soon(ref.compact())
+        assert await soon(runtime.resolve(bank.tokens[0], "ann"))
+        if kind == "parallel":
+            await until_status(ref, Status.WAITING)
+            assert not outcome.done()
+            await soon(clock.advance(HOUR))
+        completed(await soon(outcome))
+    assert bank.created == ["17"]
+
+
+async def test_a_nested_wait_expires(bank: Bank, clock: SimulatedClock, store: str) -> None:
+    inner = Agent(
+        "clerk", by_turn(call("pay", {"order": "17"}), "Paid."), tools=[bank.pay], description="c"
+    )
+    task = call("task", {"task_name": "clerk", "instructions": "Pay."})
+    boss = Agent("boss", by_turn(task, "Done."), middleware=[SubAgent([inner])])
+    async with Runtime([boss], store=store, clock=clock) as runtime:
+        ref, outcome = await waiting(runtime, agent="boss")
+        await soon(ref.compact())
+        await soon(clock.advance(DAY))
+        completed(await soon(outcome))
+        with pytest.raises(Expired):
+            await soon(runtime.resolve(bank.tokens[0], "ann"))
+
+
+# ------------------------------------------------------------------------- elsewhere
+
+
+async def test_an_imported_agent_waits_for_new_tokens(
+    bank: Bank, clock: SimulatedClock, store: str
+) -> None:
+    turns = [call("nap", {}), call("pay", {"order": "17"})]
+    agent = bank.agent(nap, turns=turns)
+    async with Runtime([agent], store=store, clock=clock) as runtime:
+        ref, _ = await waiting(runtime)
+        document = json.loads(json.dumps(await runtime.export("a")))
+    async with Runtime([agent], clock=clock) as runtime:
+        ref = await soon(runtime.import_(document))
+        await runtime.recover()
+        await until_status(ref, Status.WAITING)
+        old, new = bank.tokens
+        due = {wait.name: wait.expires_at for wait in await runtime.waiting()}
+        assert due == {"nap": clock.now() + timedelta(hours=1), "paid": clock.now() + timedelta(1)}
+        with pytest.raises(UnknownToken):
+            await soon(runtime.resolve(old, "ann"))
+        assert await soon(runtime.resolve(new, "ben"))
+        outcome = ref.outcome()
+        await soon(clock.advance(HOUR))
+        assert texts(await soon(outcome)) == ["slept", "paid by ben"]
+    assert bank.created == ["17"]
+
+
+async def test_two_hosts_that_see_the_same_timer_record_one(hosts: Hosts) -> None:
+    agent = Agent("shop", by_turn(call("nap", {}), "Done."), tools=[nap])
+    clock, other = SimulatedClock(), SimulatedClock()
+    here = DatabaseStore(hosts.new("here"))
+    async with Runtime([agent], store=here, clock=clock, sweep=None) as first:
+        ref, _ = await waiting(first)
+        await soon(ref.stop(block=False))
+        there = DatabaseStore(hosts.new("there"))
+        async with Runtime([agent], store=there, clock=other, sweep=None) as second:
+            await soon(asyncio.gather(clock.advance(HOUR), other.advance(HOUR)))
+            await until_over(second)
+            kinds = [record["kind"] for record in (await second.export("a"))["records"]]
+    assert kinds.count("point_answered") == 1
+    assert kinds.count("run_ended") == 1
+
+
+async def test_an_answer_on_one_host_ends_the_wait_of_another(bank: Bank, hosts: Hosts) -> None:
+    here, there = DatabaseStore(hosts.new("here")), DatabaseStore(hosts.new("there"))
+    async with (
+        Runtime([bank.agent()], store=here, sweep=None) as first,
+        Runtime([bank.agent()], store=there, sweep=None) as second,
+    ):
+        ref, _ = await waiting(first)
+        with pytest.raises(OwnedElsewhere):
+            await soon(second.resolve(bank.tokens[0], "ann"))
+        await soon(ref.stop(block=False))
+        assert await soon(second.resolve(bank.tokens[0], "ann"))
+        await until_over(second)
+        kinds = [record["kind"] for record in (await second.export("a"))["records"]]
+    assert kinds.count("point_answered") == 2
+    assert bank.created == ["17"]
+
+
+async def until_over(runtime: Runtime) -> None:
+    """Return when the run of the agent is over, whichever host runs it."""
+    async with asyncio.timeout(30):
+        while True:
+            (info,) = await runtime.agents()
+            if info.index_status is IndexStatus.REST:
+                return
+
+
+async def test_waits_are_seen_by_subscribers_and_in_the_history(
+    bank: Bank, clock: SimulatedClock
+) -> None:
+    turns = [call("nap", {}), call("pay", {"order": "17"})]
+    async with Runtime([bank.agent(nap, turns=turns)], clock=clock) as runtime:
+        ref, outcome = await waiting(runtime)
+        subscription = ref.events()
+        await soon(runtime.resolve(bank.tokens[0], "ann"))
+        await until_status(ref, Status.WAITING)
+        await soon(clock.advance(HOUR))
+        await soon(outcome)
+        subscription.close()
+        told = [e.event async for e in subscription]
+        page = await ref.history(limit=1000)
+    started = [e for e in told if isinstance(e, events.WaitStarted)]
+    over = [e for e in told if isinstance(e, events.WaitOver)]
+    assert [(e.name, e.what) for e in started] == [("nap", "sleep"), ("paid", "wait")]
+    assert [(e.name, e.how) for e in over] == [("paid", "value"), ("nap", "over")]
+    found = [entry.what for entry in page.entries]
+    for what in ("wait_started", "wait_over", "token_made", "once_started", "once_over"):
+        assert what in found
+
+
+async def test_an_agent_that_is_never_answered_waits_for_ever(clock: SimulatedClock) -> None:
+    @tool
+    async def forever(ctx: ToolContext) -> Any:
+        await ctx.token("go")
+        return await ctx.wait_for("go")
+
+    agent = Agent("shop", by_turn(call("forever", {}), "Done."), tools=[forever])
+    async with Runtime([agent], clock=clock) as runtime:
+        ref, outcome = await waiting(runtime)
+        await soon(clock.advance(1000 * DAY))
+        assert ref.status() is Status.WAITING
+        assert [wait.expires_at for wait in await runtime.waiting()] == [None]
+        assert not outcome.done()

@@ -1,0 +1,139 @@
+"""`WaitRoute`: an ASGI application by which somebody outside answers the waits of tools."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any
+
+import pykka
+from pydantic_core import from_json
+
+from understudy._base.json_values import shown
+from understudy.actors.runtime import Runtime
+from understudy.errors import Expired, RecordRefused, StoreError, UnknownToken, UsageError
+from understudy.run.answers import rejected, resolved
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+MAX_BYTES = 64 * 1024
+RETRY_SECONDS = "5"
+
+
+class _Refused(Exception):
+    """The request is answered with this status and this constant text."""
+
+    def __init__(self, status: int, error: str) -> None:
+        super().__init__(error)
+        self.status = status
+        self.error = error
+
+
+class WaitRoute:
+    """An ASGI application to mount: `app.mount("/waits", WaitRoute(runtime))`. Needs no framework.
+
+    `POST .../<token>` with a JSON body resolves the wait of this token with that value.
+    `POST .../<token>/reject` with a JSON text rejects it for that reason. Both answer by a JSON
+    object, which has nothing of what was sent:
+
+    - 200 `accepted`: the answer is recorded, or was before; and where another one was before it.
+    - 400 no JSON, or no such reason; 405 not POST; 413 too large; 415 not `application/json`.
+    - 404 `unknown`: no wait has this token, whatever it looks like.
+    - 410 `expired`: the wait is over without an answer.
+    - 503: the store is away, or the agent is in another runtime's memory now: send it again later.
+
+    The token in the path is the secret, so nothing else is checked. Keep it out of logs.
+
+    Args:
+        runtime: whose agents.
+        max_bytes: of a body.
+
+    Raises:
+        UsageError: for bad arguments.
+
+    """
+
+    def __init__(self, runtime: Runtime, *, max_bytes: int = MAX_BYTES) -> None:
+        if not isinstance(runtime, Runtime):
+            raise UsageError(f"WaitRoute takes a Runtime, got {shown(runtime)}")
+        if not isinstance(max_bytes, int) or isinstance(max_bytes, bool) or max_bytes < 1:
+            raise UsageError(f"WaitRoute: `max_bytes` must be at least 1, got {shown(max_bytes)}")
+        self._runtime = runtime
+        self._max_bytes = max_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request, as of ASGI 3."""
+        if scope["type"] != "http":
+            raise UsageError(f"WaitRoute serves http alone, not {shown(scope['type'])}")
+        try:
+            await self._answer(scope, receive)
+        except _Refused as refused:
+            await _respond(send, refused.status, {"error": refused.error})
+        else:
+            await _respond(send, 200, {"status": "accepted"})
+
+    async def _answer(self, scope: Scope, receive: Receive) -> None:
+        # A GET changes nothing: programs that show a preview of a link follow it.
+        if scope["method"] != "POST":
+            raise _Refused(405, "use POST")
+        headers = {name.lower(): value for name, value in scope["headers"]}
+        kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+        if kind != b"application/json":
+            raise _Refused(415, "send application/json")
+        value = _value(await self._body(headers, receive))
+        *_, before, last = ["", "", *str(scope["path"]).split("/")]
+        is_rejection = last == "reject"
+        try:
+            answer = rejected(value) if is_rejection else resolved(value)
+        except UsageError:
+            raise _Refused(400, "not a value for this") from None
+        try:
+            await self._runtime._answer_wait(before if is_rejection else last, answer)
+        except UnknownToken:
+            raise _Refused(404, "unknown") from None
+        except Expired:
+            raise _Refused(410, "expired") from None
+        except RecordRefused:
+            raise _Refused(413, "too large") from None
+        except (StoreError, UsageError, pykka.ActorDeadError):  # also a runtime that has stopped
+            raise _Refused(503, "try again later") from None
+
+    async def _body(self, headers: Mapping[bytes, bytes], receive: Receive) -> bytes:
+        """The body; what is too large is not read to its end."""
+        length = headers.get(b"content-length", b"0")
+        if not length.isdigit() or int(length[:20]) > self._max_bytes:
+            raise _Refused(413, "too large")
+        body = bytearray()
+        while True:
+            message = await receive()
+            if message["type"] != "http.request":  # the client has gone away
+                raise _Refused(400, "incomplete")
+            body += message.get("body", b"")
+            if len(body) > self._max_bytes:
+                raise _Refused(413, "too large")
+            if not message.get("more_body", False):
+                return bytes(body)
+
+
+def _value(body: bytes) -> Any:
+    try:
+        return from_json(body, allow_inf_nan=False)
+    except ValueError:
+        raise _Refused(400, "not JSON") from None
+
+
+async def _respond(send: Send, status: int, content: Mapping[str, str]) -> None:
+    body = json.dumps(content).encode()
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        (b"cache-control", b"no-store"),
+    ]
+    if status == 405:
+        headers.append((b"allow", b"POST"))
+    if status == 503:
+        headers.append((b"retry-after", RETRY_SECONDS.encode()))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,150 @@
+"""Answers from the outside, by token, to the waits of tools."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from understudy._base.json_values import checked_json, checked_text, digest
+from understudy.errors import Expired
+from understudy.run.ledger import Ledger, ledger_tree, open_calls
+from understudy.state.agent_state import AgentState
+from understudy.state.records import (
+    ChildRecord,
+    Imported,
+    PointAnswered,
+    Record,
+    Settled,
+    Snapshot,
+    TokenMade,
+)
+from understudy.state.run_state import Call, Point, PointAnswer
+
+LATE_ANSWER = "late answer"
+"""How a doubt is settled by an answer to a wait of its call."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """An answer to a wait. Make one with `resolved` or `rejected`."""
+
+    how: Literal["value", "rejected"]
+    value: Any = None
+    reason: str | None = None
+
+    def same_as(self, known: PointAnswer | PointAnswered) -> bool:
+        """Whether a wait ended by this answer."""
+        return digest([self.how, self.value, self.reason]) == digest(
+            [known.how, known.value, known.reason]
+        )
+
+
+def resolved(value: object) -> Answer:
+    """The answer that the wait has this value.
+
+    Raises:
+        UsageError: for a value that cannot be stored as JSON and read back.
+
+    """
+    return Answer(how="value", value=checked_json({"value": value}, what="resolve(...)")["value"])
+
+
+def rejected(reason: object) -> Answer:
+    """The answer that the wait will have no value.
+
+    Raises:
+        UsageError: for a reason that is no text, or empty.
+
+    """
+    return Answer(how="rejected", reason=checked_text(reason, what="reject(...): `reason`"))
+
+
+def record_answer(
+    ledger: Ledger, token_hash: str, answer: Answer, now: datetime, *, agent_id: str
+) -> bool | None:
+    """Record an answer for the wait that has this token, in whichever agent of the tree it is.
+
+    It may come before the tool waits for it. Where the call is in doubt instead, it settles that.
+
+    Returns:
+        True where this is the answer, recorded now or before. False where another one was before
+        it, which stands. None where nothing here has this token.
+
+    Raises:
+        Expired: if the wait is over without an answer.
+        RecordRefused: if the answer is too large to be kept.
+
+    """
+    for place in list(ledger_tree(ledger)):
+        for call_key, doubt in place.state.doubts.items():
+            if token_hash in doubt.token_hashes:
+                place.record(Settled(call_key=call_key, how=LATE_ANSWER))
+                return True
+    found = _find(ledger, token_hash)
+    if found is None:
+        return None
+    place, call, point = found
+    if point.answer is not None and point.answer.how != "expired":
+        return answer.same_as(point.answer)
+    is_late = point.since is not None and point.due is not None and point.due <= now
+    if point.answer is not None or is_late or call.result is not None:
+        raise Expired(agent_id=agent_id, name=point.name)
+    place.record(
+        PointAnswered(
+            call_key=call.key,
+            name=point.name,
+            what="wait",
+            how=answer.how,
+            value=answer.value,
+            reason=answer.reason,
+            at=now,
+        )
+    )
+    return True
+
+
+def _find(ledger: Ledger, token_hash: str) -> tuple[Ledger, Call, Point] | None:
+    for place, call in open_calls(ledger):
+        for point in call.points.values():
+            if token_hash in point.token_hashes:
+                return place, call, point
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class MadeToken:
+    """A token that an agent has made, as its records tell."""
+
+    name: str
+    """Of the wait."""
+    answered: PointAnswer | PointAnswered | None
+    """How the wait ended, if it did."""
+
+
+def token_in(records: Iterable[Record], token_hash: str) -> MadeToken | None:
+    """What the records of an agent, and of those that it ran, tell of this token.
+
+    None where none has made it, where that was before an import, or where it is compacted away.
+    """
+    made: tuple[str, str] | None = None
+    answered: PointAnswer | PointAnswered | None = None
+    for record in records:
+        while isinstance(record, ChildRecord):
+            record = record.record
+        match record:
+            case TokenMade() if record.token_hash == token_hash:
+                made = record.call_key, record.name
+            case PointAnswered() if (record.call_key, record.name) == made:
+                answered = record
+            case Snapshot():
+                made = answered = None
+                found = _find(Ledger(AgentState.from_dict(record.state)), token_hash)
+                if found is not None:
+                    made, answered = (found[1].key, found[2].name), found[2].answer
+            case Imported():
+                made = answered = None  # tokens hold only where they were made
+            case _:
+                pass
+    return None if made is None else MadeToken(made[1], answered)

@@ -1,0 +1,97 @@
+"""What the calls of an agent wait for: points of their tools that are not answered yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal
+
+from understudy.state.run_state import Call
+
+if TYPE_CHECKING:
+    from understudy.state.agent_state import AgentState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """One point at which a tool call waits: a sleep, or a wait for the outside."""
+
+    agent_id: str
+    """Of the agent whose run it is; without a runtime, the agent's name."""
+    agent_path: tuple[str, ...]
+    """The names of the agents from the outermost one to the one whose tool waits."""
+    run_id: str
+    """Of the run of that agent."""
+    call_key: str
+    tool_call_id: str
+    tool_name: str
+    name: str
+    """The tool's name for the point."""
+    kind: Literal["sleep", "wait"]
+    since: datetime
+    """When the call first came to it."""
+    expires_at: datetime | None
+    """When the sleep is over, or the wait has timed out; None = never."""
+
+
+def open_calls(state: AgentState) -> Iterator[Call]:
+    """The calls of the open turns, in this agent and in those that it runs."""
+    for inner in state.tree:
+        run = inner.run
+        if run is not None and run.end is None and run.turn is not None:
+            yield from run.turn.calls.values()
+
+
+def has_waits(state: AgentState) -> bool:
+    """Whether a call waits at a point, in this agent or in one that it runs."""
+    run = state.run
+    turn = run.turn if run is not None else None
+    if not state.children and (turn is None or not turn.may_be_due):
+        return False  # the common case, at no cost
+    return any(call.waits_at for call in open_calls(state))
+
+
+def is_woken(state: AgentState) -> bool:
+    """Whether a call can go on because its point is answered, in this agent or in one inside."""
+    return any(call.is_woken for call in open_calls(state))
+
+
+def waits_of(state: AgentState, agent_id: str | None = None) -> tuple[Wait, ...]:
+    """All that the agent's open run waits for, oldest first.
+
+    Args:
+        state: of the agent.
+        agent_id: its id, if it is not the one that its run has recorded.
+
+    """
+    run = state.run
+    if run is None or run.over or run.halt is not None:
+        return ()
+    waits = list(_waits(state, agent_id or run.agent_id, (run.agent,)))
+    return tuple(sorted(waits, key=lambda wait: wait.since))
+
+
+def _waits(state: AgentState, agent_id: str, path: tuple[str, ...]) -> Iterator[Wait]:
+    run = state.run
+    if run is None or run.over:
+        return
+    for call in run.turn.calls.values() if run.turn is not None else ():
+        for point in call.waits_at:
+            assert point.kind != "once", "a call is suspended at sleeps and waits alone"
+            assert point.since is not None, "what it is suspended at, it has come to"
+            yield Wait(
+                agent_id=agent_id,
+                agent_path=path,
+                run_id=run.run_id,
+                call_key=call.key,
+                tool_call_id=call.part.tool_call_id,
+                tool_name=call.part.tool_name,
+                name=point.name,
+                kind=point.kind,
+                since=point.since,
+                expires_at=point.due,
+            )
+    for child in state.children.values():
+        if child.run is not None:
+            yield from _waits(child, agent_id, (*path, child.run.agent))
