@@ -1,7 +1,7 @@
 """Agents behind a web API: people write to them, watch them live, and decide what they may do.
 
     pip install 'understudy[web]'
-    python -m uvicorn examples.fastapi_app:app      then open http://127.0.0.1:8000, or:
+    python -m examples.fastapi_app      then open http://127.0.0.1:8000, or:
 
     curl -d '{"text": "Refund order 17"}' -H 'content-type: application/json' \
         http://127.0.0.1:8000/agents/ann/messages
@@ -268,3 +268,8 @@ def event_view(event: AgentEvent) -> dict[str, Any]:
 
 
 app = make_app()
+
+if __name__ == "__main__":
+    import uvicorn  # a server of your own starts it as `uvicorn examples.fastapi_app:app`
+
+    uvicorn.run(app)
