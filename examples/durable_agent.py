@@ -38,7 +38,7 @@ from understudy.models import ScriptedRequest
 SECONDS = 60
 TICKET = "ticket-42"
 BANK = Path("durable_agent.bank")
-COMMAND = "python -m examples.durable_agent"
+COMMAND = f"{sys.orig_argv[0]} -m examples.durable_agent"  # as it was typed
 KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # on Windows any signal kills at once
 
 

@@ -7,6 +7,7 @@ fails because something was added. What is stored is not renamed or dropped.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from pathlib import Path
@@ -36,9 +37,17 @@ from tests.support.frozen.walk import (
 from tests.support.postgres import Hosts
 from understudy import AgentState, Runtime, StopReason, StopSignals, UnderstudyError
 from understudy.errors import error_from_dict
-from understudy.journal import DatabaseStore, IndexStatus, Loaded, StoredAgent, index_status_of
+from understudy.journal import (
+    DatabaseStore,
+    IndexStatus,
+    Loaded,
+    StoredAgent,
+    index_entry_of,
+    index_status_of,
+)
 from understudy.journal.codec import decode, encode
-from understudy.journal.contracts import Batch, KeepsLostAttempts
+from understudy.journal.contracts import AGENT_STATUS, Batch, KeepsLostAttempts
+from understudy.journal.lists import AgentQuery, AskQuery
 from understudy.state.fold import replay
 from understudy.state.records import Record, record_from_dict
 
@@ -136,7 +145,12 @@ async def test_the_index_of_a_store_describes_each_agent_as_before(
             index_status=index_status_of(replay(loaded.records)),
             host=None,
             due=None if generation == "v1" else replay(loaded.records).next_due,
+            agent_status=agent.agent_status,
+            status_at=agent.status_at,
         )
+        entry = index_entry_of(replay(loaded.records))
+        known = AGENT_STATUS[entry.status] if generation == "v1" else entry.agent_status
+        assert agent.agent_status == known
         assert agent.incarnation == 2
     assert found.keys() == documents.keys()
     assert {loaded.agent.index_status for loaded in found.values()} == set(IndexStatus), REMEDY
@@ -167,18 +181,30 @@ def stored_in(place: Place, generation: str) -> list[Any]:
 
 
 @every_generation
-async def test_a_store_finds_out_when_its_agents_are_due(generation: str, place: Made) -> None:
+async def test_a_store_finds_out_what_its_agents_wait_for(generation: str, place: Made) -> None:
+    """J30."""
     store = DatabaseStore(place(generation).backend)
     await store.open(lambda: None)
     try:
-        await store.index_dues()
+        await store.index_agents()
         found = {agent.agent_id: agent.due async for agent in store.due(FAR)}
+        agents = await store.list_agents(AgentQuery(), None, 100)
+        asks = await store.list_asks(AskQuery(), None, 100)
+        counts = await store.count_agents()
     finally:
         await store.close()
 
     folded = {id: replay(loaded) for id, loaded in exported(generation).items()}
     assert found == {id: state.next_due for id, state in folded.items() if state.next_due}
-    assert found or generation == "v1", REMEDY
+    entries = {id: index_entry_of(state) for id, state in folded.items()}
+    assert {agent.agent_id: agent.agent_status for agent in agents} == {
+        id: entry.agent_status for id, entry in entries.items()
+    }
+    assert counts == Counter(entry.agent_status for entry in entries.values())
+    assert {ask.agent_id: (ask.request(), ask.told) for ask in asks} == {
+        id: (ask.request, ask.told) for id, entry in entries.items() for ask in entry.asks
+    }
+    assert (found and asks) or generation == "v1", REMEDY
 
 
 @every_generation

@@ -353,13 +353,13 @@ def events_of(record: r.Record, agent_path: tuple[str, ...]) -> Iterator[Event]:
                 what=record.what,
                 expires_at=record.due,
             )
-        case r.PointAnswered(what="sleep" | "wait"):
+        case r.PointAnswered(what="sleep" | "wait", how=how) if how != "raised":
             yield WaitOver(
                 agent_path=agent_path,
                 call_key=record.call_key,
                 name=record.name,
                 what=record.what,
-                how=record.how,
+                how=how,
             )
         case r.Attempt(number=number, reply_lost=True):
             yield AttemptDiscarded(agent_path=agent_path, attempt=number - 1)

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.agents import Held, by_turn, completed, interrupted
 from tests.support.postgres import Hosts
-from understudy import Agent, Observer, Runtime, ScriptedModel, UsageError, approve, call
+from understudy import Agent, Observer, Runtime, ScriptedModel, Status, UsageError, approve, call
 from understudy.errors import SchemaVersionError, StoreError, UnknownAgent
 from understudy.journal import DatabaseStore, IndexStatus
 from understudy.journal.sqlite.backend import SqliteBackend
@@ -52,7 +52,7 @@ async def test_an_observer_sees_what_a_live_runtime_has_committed(
             assert (info.id, info.index_status) == ("desk-1", IndexStatus.WAITS)
             (pending,) = await observer.pending()
             assert pending.request == asked.requests[0]
-            assert (await observer.count())[IndexStatus.WAITS] == 1
+            assert (await observer.count())[Status.INTERRUPTED] == 1
             assert (await observer.state("desk-1")).requests == asked.requests
 
             completed(await ref.resume(asked.decide(approve(by="ada"))))

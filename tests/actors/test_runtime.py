@@ -294,7 +294,7 @@ async def test_an_id_that_another_definition_has_is_refused_and_nothing_changes(
         with pytest.raises(UsageError, match=r"'one'.*'echo'.*'other'"):
             runtime.spawn("other", "one")
         assert await soon(runtime.agents()) == [
-            AgentInfo(id="one", agent="echo", status=Status.PASSIVE)
+            AgentInfo(id="one", agent="echo", status=Status.IDLE)
         ]
         assert isinstance(await soon(ref.run("hello")), Completed)
 

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import threading
+from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ from understudy import (
     tool,
 )
 from understudy.errors import Expired, OwnedElsewhere, RecordRefused, UnknownToken, UsageError
-from understudy.journal import IndexStatus
+from understudy.journal import IndexStatus, MemoryStore, index_entry_of, replay
 from understudy.journal.sqlite.backend import SqliteBackend
 from understudy.journal.store import DatabaseStore
 from understudy.middleware import HumanInTheLoop, SubAgent
@@ -781,3 +782,133 @@ async def test_an_agent_that_is_never_answered_waits_for_ever(clock: SimulatedCl
         assert ref.status() is Status.WAITING
         assert [wait.expires_at for wait in await runtime.waiting()] == [None]
         assert not outcome.done()
+
+
+class Order:
+    """An order that is created, cools down, waits for its payment and is shipped or refunded."""
+
+    def __init__(self) -> None:
+        self.effects: list[str] = []
+        self.tokens: list[str] = []
+
+    def agent(self) -> Agent:
+        def effect(name: str) -> Callable[[], str]:
+            def work() -> str:
+                self.effects.append(name)
+                return name
+
+            return work
+
+        @tool
+        async def order(ctx: ToolContext) -> str:
+            self.tokens.append(await ctx.token("paid"))
+            await ctx.once("create", effect("create"))
+            await ctx.sleep("cool down", HOUR)
+            try:
+                by = await ctx.wait_for("paid", timeout=DAY)
+            except WaitExpired:
+                return await ctx.once("refund", effect("refund"))
+            return await ctx.once("ship", effect(f"ship to {by}"))
+
+        return Agent("shop", by_turn(call("order", {}), "Done."), tools=[order])
+
+
+@pytest.mark.parametrize("pays", [True, False])
+async def test_a_host_that_goes_away_after_any_record_loses_and_doubles_nothing(
+    pays: bool,
+) -> None:
+    """Each prefix of the records goes on elsewhere: to the same end, or to a told doubt."""
+    order, clock, store = Order(), SimulatedClock(), MemoryStore()
+    async with Runtime([order.agent()], store=store, clock=clock) as runtime:
+        ref, outcome = await waiting(runtime)
+        await soon(clock.advance(HOUR))
+        await until_status(ref, Status.WAITING)
+        if pays:
+            assert await soon(runtime.resolve(order.tokens[0], "ann"))
+        else:
+            await soon(clock.advance(DAY))
+        end = completed(await soon(outcome))
+    loaded = await store.load("a")
+    assert loaded is not None
+    kinds = [record.kind for record in loaded.records]
+    first = kinds.index("run_started")
+    tokens, doubts = order.tokens, 0
+    for cut in range(first + 1, len(kinds) + 1):
+        left = await store_of(loaded.records[:cut])
+        again, order = SimulatedClock(clock.now()), Order()
+        async with Runtime([order.agent()], store=left, clock=again) as runtime:
+            await runtime.recover()
+            ref = runtime.get("a")
+            await soon(ref.state())  # activated, if nothing else has done that
+            while await until_status(ref, Status.WAITING, Status.IDLE) is Status.WAITING:
+                names = [wait.name for wait in await runtime.waiting()]
+                known = [*tokens[: kinds[:cut].count("token_made")], *order.tokens]
+                if pays and names == ["paid"]:
+                    assert await soon(runtime.resolve(known[0], "ann"))
+                    await until_status(ref, Status.IDLE)
+                elif names:
+                    await soon(again.advance(DAY))
+            ended = completed(await ended_of(ref))
+        if ended.state.doubts:
+            doubts += 1
+            assert "unknown" in str(results(ended.state)[0].content)
+        else:
+            assert texts(ended)[0].startswith(str(texts(end)[0])[:4]), (cut, kinds[:cut])
+        done_before = [
+            record.name
+            for record in loaded.records[:cut]
+            if record.kind == "point_answered" and record.what == "once"
+        ]
+        assert len(order.effects) == len(set(order.effects))
+        assert not set(done_before) & {effect.split()[0] for effect in order.effects}
+    assert doubts, "a crash in the middle of a body is a doubt"
+
+
+async def store_of(records: Any) -> MemoryStore:
+    """A store with an agent that has these records, as a crash leaves it."""
+    left = MemoryStore()
+    owned = await left.claim("a", "shop")
+    assert owned is not None
+    journal = left.journal(
+        owned, index_entry=lambda: index_entry_of(replay(records)), on_durable=lambda _: None
+    )
+    journal.append(records)
+    await left.release(owned)
+    return left
+
+
+async def test_an_answer_that_comes_while_the_run_comes_to_rest_is_not_lost() -> None:
+    """In each turn of the loop, from when the token is known until the agent waits."""
+    for turns in range(40):
+        bank = Bank()
+        async with Runtime([bank.agent()]) as runtime:
+            ref = runtime.spawn("shop", id="a")
+            outcome = ref.run("Go.")
+            async with asyncio.timeout(30):
+                while not bank.tokens:  # noqa: ASYNC110
+                    await asyncio.sleep(0)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            assert await soon(runtime.resolve(bank.tokens[0], "ann"))
+            assert texts(await soon(outcome)) == ["paid by ann"]
+        assert bank.created == ["17"]
+
+
+async def test_waking_often_is_no_crash(clock: SimulatedClock, store: str) -> None:
+    """A run that wakes again and again, in process after process, is not quarantined."""
+
+    @tool
+    async def poll(ctx: ToolContext) -> str:
+        for n in range(8):
+            await ctx.sleep(f"wait {n}", HOUR)
+        return "polled"
+
+    agent = Agent("shop", by_turn(call("poll", {}), "Done."), tools=[poll])
+    async with Runtime([agent], store=store, clock=clock) as runtime:
+        ref, outcome = await waiting(runtime)
+        for _ in range(8):
+            await soon(ref.compact())
+            await soon(clock.advance(HOUR))
+            await until_status(ref, Status.WAITING, Status.IDLE)
+        ended = completed(await soon(outcome))
+    assert texts(ended) == ["polled"]

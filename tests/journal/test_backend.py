@@ -30,9 +30,10 @@ from understudy.journal.codec import EncodedRecord, decode
 from understudy.journal.contracts import (
     Backend,
     Batch,
-    DueIndex,
+    IndexEntry,
     IndexStatus,
     Owned,
+    StatusIndex,
     StoredAgent,
 )
 from understudy.state.records import Once
@@ -502,6 +503,7 @@ def test_a_host_that_closes_gives_up_what_it_owns(database: Database) -> None:
         floor=0,
         index_status=WAITS,
         host=None,
+        agent_status="interrupted",
     )
     again = claim(second, "a", None)
     assert again.epoch > owned.epoch
@@ -921,8 +923,8 @@ def seconds(number: float) -> datetime:
     return NOON + timedelta(seconds=number)
 
 
-def index_of(backend: Backend) -> DueIndex:
-    assert isinstance(backend, DueIndex)
+def index_of(backend: Backend) -> StatusIndex:
+    assert isinstance(backend, StatusIndex)
     return backend
 
 
@@ -977,11 +979,11 @@ def test_a_due_time_that_is_noted_holds_only_for_the_records_that_it_follows_fro
     owned = agent_with(backend, "a", "one")
     before = stored(backend)
     with commit(backend):
-        index_of(backend).note_due(before, seconds(1))
+        index_of(backend).note_index(before, IndexEntry(OPEN, seconds(1)), None)
     assert dues(backend) == [("a", seconds(1))]
     with commit(backend):
         backend.append(batch(owned, "two", first_seq=2, due=seconds(2)))
-        index_of(backend).note_due(before, seconds(3))
+        index_of(backend).note_index(before, IndexEntry(OPEN, seconds(3)), None)
     assert dues(backend) == [("a", seconds(2))]
     assert index_of(backend).unindexed("", 10) == []
 

@@ -25,18 +25,11 @@ from understudy.actors.messages import AnswerWait, Passivate
 from understudy.actors.phase import Phase
 from understudy.actors.replies import runtime_stopped
 from understudy.actors.services import RuntimeServices
-from understudy.actors.stored_agents import (
-    AgentInfo,
-    PendingRequest,
-    info_of,
-    pending_of,
-    stored_pending,
-    stored_waiting,
-)
+from understudy.actors.stored_agents import stored_waiting
 from understudy.actors.tree import agent_tree
 from understudy.agent.agent import Agent
 from understudy.errors import Expired, UnknownAgent, UnknownToken, UsageError
-from understudy.journal import IndexStatus, Store, index_status_of
+from understudy.journal import Store
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.monitor import Lifetime
 from understudy.loop_actors.supervisor import SupervisorTree
@@ -166,38 +159,6 @@ class AgentHost:
                     self.activator.check_inbox_here(slot)
 
     # ------------------------------------------------------------------- agents
-
-    async def agents(self) -> list[AgentInfo]:
-        """As `Runtime.agents`."""
-        infos: dict[str, AgentInfo] = {}
-        async for stored in self.services.store.agents():
-            infos[stored.agent_id] = info_of(stored)
-        for slot in self.directory.slots():
-            before = infos.get(slot.id)
-            if slot.agent is not None:
-                infos[slot.id] = AgentInfo(
-                    id=slot.id,
-                    agent=slot.agent.name,
-                    status=slot.status,
-                    host=before.host if before is not None else None,
-                    index_status=before.index_status if before is not None else IndexStatus.REST,
-                    damage=before.damage if before is not None else None,
-                )
-        return [infos[id] for id in sorted(infos)]
-
-    async def pending(self) -> list[PendingRequest]:
-        """As `Runtime.pending`. Of agents that are not in memory it reads the store."""
-        pending: list[PendingRequest] = []
-        in_memory = self._in_memory()
-        for slot in in_memory:
-            # A run that is cut off with a request is listed too: the person is asked anyway.
-            is_suspended = not slot.phase.has_run_task
-            if is_suspended or index_status_of(slot.state) is IndexStatus.WAITS:
-                pending += pending_of(slot.id, slot.state)
-        seen = {slot.id for slot in in_memory}
-        async for request in stored_pending(self.services.store, but=seen):
-            pending.append(request)
-        return pending
 
     async def waiting(self) -> list[Wait]:
         """As `Runtime.waiting`. Of agents that are not in memory it reads the store."""

@@ -76,6 +76,8 @@ class DueClock:
         self._on_done: list[Callable[[], None]] = []
         self._is_open = False
         self._clock_fails = False
+        self.indexed: asyncio.Event = asyncio.Event()
+        """Set once the store's index says everything of agents of an older version, too."""
 
     # -------------------------------------------------------------------- life cycle
 
@@ -85,6 +87,8 @@ class DueClock:
         self._is_open = True
         if isinstance(store, DueStore):
             self._start_task(self._index(store))
+        else:
+            self.indexed.set()
         self._arm()
 
     def close(self) -> None:
@@ -133,13 +137,26 @@ class DueClock:
         )
 
     async def _index(self, store: DueStore) -> None:
-        """Find out when agents are due that an older version of this library has written."""
+        """Index the agents that an older version of this library has written."""
         try:
-            await store.index_dues()
-        except Exception as error:
-            logger.error("when agents of an older version are due is not known: %s", text_of(error))
-            return
+            await self._index_agents(store)
+        finally:
+            self.indexed.set()
         await self.refresh()
+
+    async def index_others(self) -> None:
+        """Index what hosts of an older version have written, where hosts share the store."""
+        store = self._services.store
+        if getattr(store, "time_offset", None) is not None and isinstance(store, DueStore):
+            await self._index_agents(store)
+
+    async def _index_agents(self, store: DueStore) -> None:
+        try:
+            await store.index_agents()
+        except Exception as error:
+            logger.error(
+                "what agents of an older version wait for is not known: %s", text_of(error)
+            )
 
     # ------------------------------------------------------------------ what is known
 

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from understudy.actors.activation import folded
 from understudy.actors.agent_directory import checked_id
-from understudy.actors.agent_events import AgentEvent
+from understudy.actors.agent_events import AgentEvent, Status
 from understudy.actors.export import export
+from understudy.actors.listing import Listing
+from understudy.actors.lists import Lists
 from understudy.actors.stored_agents import (
     AgentInfo,
     PendingRequest,
-    info_of,
     loaded_agent,
     stored_events,
     stored_history,
-    stored_pending,
     stored_waiting,
 )
 from understudy.errors import UsageError
 from understudy.history import HistoryPage, check_page
-from understudy.journal import DatabaseStore, IndexStatus
+from understudy.journal import DatabaseStore
+from understudy.journal.lists import AskOrder
 from understudy.journal.opening import open_reader
 from understudy.loop_actors.future import Future, refuse
 from understudy.loop_actors.loop_thread import LoopThread
@@ -106,21 +108,37 @@ class Observer:
 
     # ------------------------------------------------------------------- looking
 
-    def agents(self) -> Future[list[AgentInfo]]:
-        """All agents, sorted by id. None is in memory here, so each has the status `PASSIVE`."""
+    def agents(
+        self,
+        *,
+        status: Status | str | None = None,
+        agent: str | None = None,
+        prefix: str = "",
+        updated_since: datetime | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> Listing[AgentInfo]:
+        """As `Runtime.agents`. None is in memory here, so none `is_active`."""
+        return self._lists.agents(
+            status=status,
+            agent=agent,
+            prefix=prefix,
+            updated_since=updated_since,
+            after=after,
+            limit=limit,
+        )
 
-        async def agents() -> list[AgentInfo]:
-            return [info_of(stored) async for stored in self._reader.agents()]
-
-        return self._call(agents)
-
-    def pending(self) -> Future[list[PendingRequest]]:
-        """The requests of all agents that wait for a person."""
-
-        async def pending() -> list[PendingRequest]:
-            return [request async for request in stored_pending(self._reader)]
-
-        return self._call(pending)
+    def pending(
+        self,
+        *,
+        tool: str | None = None,
+        agent: str | None = None,
+        order: AskOrder = "oldest",
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> Listing[PendingRequest]:
+        """As `Runtime.pending`. No definition is known here, so no tool is described."""
+        return self._lists.pending(tool=tool, agent=agent, order=order, after=after, limit=limit)
 
     def waiting(self) -> Future[list[Wait]]:
         """The sleeps of tools, and their waits for the outside, of all agents."""
@@ -130,16 +148,9 @@ class Observer:
 
         return self._call(waiting)
 
-    def count(self) -> Future[dict[IndexStatus, int]]:
-        """How many agents have each status in the store's index."""
-
-        async def count() -> dict[IndexStatus, int]:
-            counts = dict.fromkeys(IndexStatus, 0)
-            async for stored in self._reader.agents():
-                counts[stored.index_status] += 1
-            return counts
-
-        return self._call(count)
+    def count(self) -> Future[dict[Status, int]]:
+        """As `Runtime.count`."""
+        return self._lists.count()
 
     def state(self, id: str) -> Future[AgentState]:
         """The state of an agent; the future raises `UnknownAgent` if there is none."""
@@ -182,11 +193,34 @@ class Observer:
         checked_id(id)
         return self._call(lambda: export(self._reader, id))
 
-    def _call(self, function: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
+    @property
+    def _lists(self) -> Lists:
+        return Lists(lambda: self._reader, self._call, self._open_loop())
+
+    def _open_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
             raise UsageError("this Observer is not open: use it in `with` or `async with`")
-        loop = self._loop
-        future: Future[T] = Future()
+        return self._loop
+
+    def _call(
+        self, function: Callable[[], Coroutine[Any, Any, T]], future: Future[T] | None = None
+    ) -> Future[T]:
+        """Call it on the loop; the future, a new one or this, gets what it returns or raises."""
+        try:
+            loop = self._open_loop()
+        except UsageError as error:
+            if future is None:
+                raise
+            refuse(future, error)
+            return future
+        return self._call_on(loop, function, Future() if future is None else future)
+
+    def _call_on(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        function: Callable[[], Coroutine[Any, Any, T]],
+        future: Future[T],
+    ) -> Future[T]:
 
         async def go() -> None:
             try:

@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
@@ -21,12 +22,15 @@ from understudy.actors.agent_host import AgentHost
 from understudy.actors.agent_ref import AgentRef
 from understudy.actors.agent_slot import running_agents
 from understudy.actors.export import export, import_
+from understudy.actors.listing import Listing
+from understudy.actors.lists import RuntimeLists
 from understudy.actors.recovery import Recovery, recover
 from understudy.actors.stored_agents import AgentInfo, PendingRequest
 from understudy.actors.sweep import Sweep
 from understudy.agent.agent import Agent
 from understudy.errors import ForkedRuntime, UsageError, WouldDeadlock
 from understudy.journal import Store
+from understudy.journal.lists import AskOrder
 from understudy.journal.opening import Durability, open_store
 from understudy.loop_actors.future import Future, refuse, refuse_on_its_loop
 from understudy.loop_actors.loop_thread import LoopThread
@@ -253,6 +257,13 @@ class Runtime:
         await self._agent_host.open(loop)
         self._sweep = Sweep(self._agent_host, self._sweep_seconds)
         self._sweep.open()
+        self._lists = RuntimeLists(
+            lambda: self._agent_host.services.store,
+            self._call,
+            loop,
+            directory=self._agent_host.directory,
+            indexed=self._agent_host.dues.indexed,
+        )
         self._loop = loop
 
     async def _close(self, timeout: float | None) -> None:
@@ -320,16 +331,77 @@ class Runtime:
         self._running_loop()
         return self._agent_host.directory.get(id)
 
-    def agents(self) -> Future[list[AgentInfo]]:
-        """All agents, in memory and in the store, sorted by id.
+    def agents(
+        self,
+        *,
+        status: Status | str | None = None,
+        agent: str | None = None,
+        prefix: str = "",
+        updated_since: datetime | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> Listing[AgentInfo]:
+        """The agents of the store, and those that are spawned here, sorted by id.
 
-        One whose row in the index is damaged is listed with its `damage`.
+        `await` it, or `.get()` it, for a page, a list with the cursor `after` of the next one.
+        `async for` goes over all of them in pages. One whose row in the index is damaged is listed
+        with its `damage`.
+
+        Args:
+            status: only those with this status.
+            agent: only those with a definition of this name.
+            prefix: only those whose ids begin with it.
+            updated_since: only those whose status has changed since, sorted by when it did. One
+                that changes while you go over the pages comes again. With a time zone.
+            after: the `after` of the page before, with the same filters.
+            limit: how many, at most 10,000; None = all that there are.
+
+        Raises:
+            UsageError: if an argument is wrong; it names the argument.
+
         """
-        return self._call(self._agent_host.agents)
+        self._running_loop()
+        return self._lists.agents(
+            status=status,
+            agent=agent,
+            prefix=prefix,
+            updated_since=updated_since,
+            after=after,
+            limit=limit,
+        )
 
-    def pending(self) -> Future[list[PendingRequest]]:
-        """The requests of all agents that wait for a person, in memory or stored."""
-        return self._call(self._agent_host.pending)
+    def pending(
+        self,
+        *,
+        tool: str | None = None,
+        agent: str | None = None,
+        order: AskOrder = "oldest",
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> Listing[PendingRequest]:
+        """The requests of all agents that wait for a person. It activates and loads no agent.
+
+        `await` it, or `.get()` it, for a page, a list with the cursor `after` of the next one.
+        `async for` goes over all of them in pages.
+
+        Args:
+            tool: only those about a tool of this name.
+            agent: only those of agents with a definition of this name.
+            order: the `"oldest"` first; or the first `"expiring"`, those that never do last.
+            after: the `after` of the page before, with the same filters and order.
+            limit: how many, at most 10,000; None = all that there are.
+
+        Raises:
+            UsageError: if an argument is wrong; it names the argument.
+
+        """
+        self._running_loop()
+        return self._lists.pending(tool=tool, agent=agent, order=order, after=after, limit=limit)
+
+    def count(self) -> Future[dict[Status, int]]:
+        """How many agents of the store have each status. None is `PASSIVE`: see `AgentInfo`."""
+        self._running_loop()
+        return self._lists.count()
 
     def waiting(self) -> Future[list[Wait]]:
         """The sleeps of tools, and their waits for the outside, of all agents."""
@@ -475,10 +547,27 @@ class Runtime:
             raise UsageError("this runtime is not started: use it in `with` or `async with`")
         return self._loop
 
-    def _call(self, function: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
-        """Call it on the loop; the future resolves to what it returns or raises."""
-        loop = self._running_loop()
-        future: Future[T] = Future(loop)
+    def _call(
+        self, function: Callable[[], Coroutine[Any, Any, T]], future: Future[T] | None = None
+    ) -> Future[T]:
+        """Call it on the loop; the future, a new one or this, gets what it returns or raises."""
+        try:
+            loop = self._running_loop()
+        except UsageError as error:
+            if future is None:
+                raise
+            refuse(future, error)
+            return future
+        if future is None:
+            future = Future(loop)
+        return self._call_on(loop, function, future)
+
+    def _call_on(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        function: Callable[[], Coroutine[Any, Any, T]],
+        future: Future[T],
+    ) -> Future[T]:
 
         async def go() -> None:
             try:

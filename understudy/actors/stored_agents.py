@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Collection
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from understudy._base.json_values import text_of
 from understudy.actors.activation import folded
@@ -14,13 +15,15 @@ from understudy.actors.agent_events import AgentEvent, Status, agent_events_of
 from understudy.errors import SchemaVersionError, StoreDamaged, UnknownAgent
 from understudy.history import HistoryPage, history_of, page_of
 from understudy.interrupts import Request
-from understudy.journal import IndexStatus, Loaded
-from understudy.journal.contracts import StoredAgent
-from understudy.state.agent_state import AgentState
-from understudy.state.dues import due_of, notices_of
+from understudy.journal import IndexEntry, IndexStatus, Loaded, index_entry_of
+from understudy.journal.asks import StoredAsk
+from understudy.journal.contracts import AGENT_STATUS, StoredAgent
+from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery, ListStore
+from understudy.journal.memory_index import MemoryIndex
+from understudy.state.dues import due_of
 from understudy.state.records import Snapshot
-from understudy.state.run_state import NO_NOTICES, Notices
 from understudy.state.waits import Wait, waits_of
+from understudy.tools import Tool
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -45,6 +48,11 @@ class AgentInfo:
     agent: str
     """The name of its definition."""
     status: Status
+    """The last one that is recorded, whether it is in memory or not. Never `PASSIVE`."""
+    status_at: datetime | None = None
+    """When that changed last; None where it is not known."""
+    is_active: bool = False
+    """Whether it is in the memory of this runtime."""
     host: str | None = None
     """The runtime that owns it, where the store is shared; None if it is in no runtime's memory."""
     index_status: IndexStatus = IndexStatus.REST
@@ -63,7 +71,13 @@ class PendingRequest:
     """A request of one of the store's agents that waits for a person."""
 
     agent_id: str
+    agent: str
+    """The name of the agent's definition."""
     request: Request
+    tool_description: str | None = None
+    """What the tool tells the model of itself; None where its definition is not known here."""
+    tool_parameters: dict[str, Any] | None = None
+    """The JSON schema of its arguments; None where its definition is not known here."""
     reminders: int = 0
     """How many of its reminders have come."""
     escalated_to: tuple[str, ...] = ()
@@ -72,12 +86,14 @@ class PendingRequest:
     """When its next reminder, its next escalation or its expiry is due; None if nothing is."""
 
 
-def info_of(stored: StoredAgent) -> AgentInfo:
-    """An agent of the store that is not in memory here."""
+def info_of(stored: StoredAgent, *, is_active: bool = False) -> AgentInfo:
+    """An agent of the store."""
     return AgentInfo(
         id=stored.agent_id,
         agent=stored.agent,
-        status=Status.PASSIVE,
+        status=_STATUSES.get(stored.agent_status, Status(AGENT_STATUS[stored.index_status])),
+        status_at=stored.status_at,
+        is_active=is_active,
         host=stored.host,
         index_status=stored.index_status,
         damage=stored.damage,
@@ -122,32 +138,11 @@ async def stored_history(store: Readable, id: str, after: int, limit: int) -> Hi
     return page_of(entries, after, limit)
 
 
-async def stored_pending(
-    store: Readable, *, but: Collection[str] = ()
-) -> AsyncIterator[PendingRequest]:
-    """The requests that the store's agents wait for, less those of some agents.
-
-    An agent that cannot be read is logged and left out.
-    """
-    async for id, state in _waiting_states(store, but):
-        for request in pending_of(id, state):
-            yield request
-
-
 async def stored_waiting(store: Readable, *, but: Collection[str] = ()) -> AsyncIterator[Wait]:
     """The sleeps and waits of the store's agents, less those of some agents.
 
     An agent that cannot be read is logged and left out.
     """
-    async for id, state in _waiting_states(store, but):
-        for wait in waits_of(state, id):
-            yield wait
-
-
-async def _waiting_states(
-    store: Readable, but: Collection[str]
-) -> AsyncIterator[tuple[str, AgentState]]:
-    """The states of the agents whose run waits for anything, by the store's index."""
     async for stored in store.agents({IndexStatus.WAITS}):
         if stored.damage is not None:
             logger.error("agent %r is left out: %s", stored.agent_id, text_of(stored.damage))
@@ -160,23 +155,64 @@ async def _waiting_states(
         except (SchemaVersionError, StoreDamaged) as error:
             logger.error("agent %r is left out: %s", stored.agent_id, text_of(error))
             continue
-        if state is not None:
-            yield stored.agent_id, state
+        for wait in waits_of(state, stored.agent_id) if state is not None else ():
+            yield wait
 
 
-def pending_of(id: str, state: AgentState) -> list[PendingRequest]:
-    """The requests that an agent waits for."""
-    if not state.requests:
-        return []
-    told = notices_of(state)
-    return [_pending_request(id, r, told.get(r.id, NO_NOTICES)) for r in state.requests]
-
-
-def _pending_request(id: str, request: Request, notices: Notices) -> PendingRequest:
+def pending_request(ask: StoredAsk, request: Request, tool: Tool | None) -> PendingRequest:
+    """The request of an ask, about this tool."""
     return PendingRequest(
-        agent_id=id,
+        agent_id=ask.agent_id,
+        agent=ask.agent,
         request=request,
-        reminders=notices.reminders,
-        escalated_to=tuple(e.audience for e in request.escalations[: notices.escalations]),
-        next_due=due_of(request, notices),
+        tool_description=None if tool is None else tool.description,
+        tool_parameters=None if tool is None else deepcopy(tool.parameters),
+        reminders=ask.told.reminders,
+        escalated_to=tuple(e.audience for e in request.escalations[: ask.told.escalations]),
+        next_due=due_of(request, ask.told),
     )
+
+
+async def load_index(store: Readable) -> ListStore:
+    """The index of a store that keeps none: every agent is loaded.
+
+    An agent that cannot be read is logged, and told without what it asks.
+    """
+    index = MemoryIndex()
+    async for stored in store.agents():
+        entry = IndexEntry(stored.index_status)
+        try:
+            if stored.damage is not None:
+                raise stored.damage
+            loaded = await store.load(stored.agent_id)
+            if loaded is None:
+                continue  # it is deleted meanwhile
+            entry = index_entry_of(folded(loaded))
+        except (SchemaVersionError, StoreDamaged) as error:
+            logger.error("agent %r cannot be read: %s", stored.agent_id, text_of(error))
+        status = entry.agent_status or AGENT_STATUS[entry.status]
+        index.put(replace(stored, agent_status=status), entry.asks)
+    return _LoadedIndex(index)
+
+
+class _LoadedIndex:
+    """A `MemoryIndex` as a store."""
+
+    def __init__(self, index: MemoryIndex) -> None:
+        self._index = index
+
+    async def list_agents(
+        self, query: AgentQuery, after: AgentKey | None, limit: int
+    ) -> Sequence[StoredAgent]:
+        return self._index.list_agents(query, after, limit)
+
+    async def list_asks(
+        self, query: AskQuery, after: AskKey | None, limit: int
+    ) -> Sequence[StoredAsk]:
+        return self._index.list_asks(query, after, limit)
+
+    async def count_agents(self) -> Mapping[str, int]:
+        return self._index.count_agents()
+
+
+_STATUSES = {status.value: status for status in Status}

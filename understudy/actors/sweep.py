@@ -63,6 +63,7 @@ class Sweep:
 
     async def _sweep(self) -> None:
         try:
+            await self._host.dues.index_others()
             await self._host.dues.refresh()
             if self._seconds is not None:
                 await self._continue_what_is_left()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import datetime
 
 from understudy.errors import Fenced, StoreError
 from understudy.journal.codec import MAX_RECORD_BYTES, EncodedRecord, encode
 from understudy.journal.committer import Committer
 from understudy.journal.contracts import Backend, Batch, IndexEntry, IndexStatus, Owned
 from understudy.journal.lease import Lease
-from understudy.state.records import Record
+from understudy.state.records import Record, StatusNoted
 
 
 class AgentJournal:
@@ -34,6 +35,7 @@ class AgentJournal:
 
     __slots__ = (
         "_appended",
+        "_at",
         "_buffer",
         "_committer",
         "_durable",
@@ -46,7 +48,10 @@ class AgentJournal:
         "_owned",
         "_push_scheduled",
         "_queued",
+        "_queued_at",
         "_queued_entry",
+        "_queued_status_noted",
+        "_status_noted",
         "_taken_seq",
         "_term",
         "_waiters",
@@ -74,12 +79,18 @@ class AgentJournal:
         self._max_bytes = max_bytes
         self._appended = self._durable = owned.last_seq
         self._buffer: list[EncodedRecord] = []
+        self._at: datetime | None = None
+        """When the last record of the buffer was recorded."""
+        self._status_noted = False
+        """Whether a record of the buffer is about the status."""
         self._push_scheduled = False
         self._failure: StoreError | None = None
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         # Guarded by the committer's lock: the loop adds to them, the committer's thread takes them.
         self._queued: list[EncodedRecord] = []
         self._queued_entry = IndexEntry(IndexStatus.REST)
+        self._queued_at: datetime | None = None
+        self._queued_status_noted = False
         self._taken_seq = owned.last_seq
         # The newest record of each batch that was taken and is not settled, in the order in which
         # they settle. Added to in the committer's thread and removed from on the loop, at opposite
@@ -102,6 +113,10 @@ class AgentJournal:
             raise self._failure
         encoded = [encode(record, max_bytes=self._max_bytes) for record in records]
         self._buffer += encoded
+        for record in records:
+            self._at = record.at
+            if type(record) is StatusNoted:
+                self._status_noted = True
         self._appended += len(encoded)
         if not self._push_scheduled:
             self._push_scheduled = True
@@ -166,7 +181,9 @@ class AgentJournal:
                 self._committer.put(self)
             self._queued += self._buffer
             self._queued_entry = entry
-        self._buffer = []
+            self._queued_at = self._at
+            self._queued_status_noted |= self._status_noted
+        self._buffer, self._status_noted = [], False
 
     # ------------------------------------------------------ in the committer's thread
 
@@ -180,7 +197,12 @@ class AgentJournal:
             records=tuple(queued),
             index_status=entry.status,
             due=entry.due,
+            agent_status=entry.agent_status,
+            status_noted=self._queued_status_noted,
+            at=self._queued_at,
+            asks=entry.asks,
         )
+        self._queued_status_noted = False
         self._taken_seq += len(queued)
         self._in_flight.append(self._taken_seq)
         self._queued = []

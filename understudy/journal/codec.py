@@ -78,6 +78,12 @@ def encode(record: Record, *, max_bytes: int = MAX_RECORD_BYTES) -> EncodedRecor
     return EncodedRecord(record.kind, RECORD_VERSION, payload)
 
 
+def encode_again(record: Record) -> EncodedRecord:
+    """As `encode`, of what was a part of an accepted record: that it can be read is known."""
+    payload = _adapter(cast("Any", type(record))).to_json(record, exclude_defaults=True)
+    return EncodedRecord(record.kind, RECORD_VERSION, payload)
+
+
 def check_storable(record: Record) -> None:
     """Raise `RecordRefused` if no store could keep the record, of whatever size, or read it."""
     if not is_surely_readable(record):

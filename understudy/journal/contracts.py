@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from enum import Enum
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, get_args, runtime_checkable
 
 from understudy._base.json_values import is_storable_text, storable_text
 from understudy.errors import Fenced, StoreConflict, StoreDamaged, UsageError
+from understudy.journal.asks import Ask
 from understudy.journal.codec import EncodedRecord
 from understudy.state.records import Record
 
@@ -52,12 +54,29 @@ class IndexStatus(Enum):
     QUARANTINED = "quarantined"  # its run crashed too often in a row without progress
 
 
+AGENT_STATUS: Mapping[IndexStatus, str] = MappingProxyType(
+    {
+        IndexStatus.REST: "idle",
+        IndexStatus.QUEUED: "idle",
+        IndexStatus.OPEN: "running",
+        IndexStatus.SUSPECT: "running",
+        IndexStatus.WAITS: "interrupted",
+        IndexStatus.QUARANTINED: "failed",
+    }
+)
+"""The status of an agent, as far as its index status tells it."""
+
+
 class IndexEntry(NamedTuple):
     """What the index of a store says about the state of an agent."""
 
     status: IndexStatus
     due: datetime | None = None
     """When the agent has something to record by itself; see `AgentState.next_due`."""
+    agent_status: str = ""
+    """A value of `Status`; as `AGENT_STATUS` says where it is empty."""
+    asks: tuple[Ask, ...] = ()
+    """What it waits for from outside."""
 
 
 _INDEX_STATUSES = frozenset(status.value for status in IndexStatus)
@@ -92,7 +111,11 @@ class StoredAgent:
     """The runtime that owns it now; None = it may be claimed."""
     due: datetime | None = None
     """When it has something to record by itself. None also where the index does not know that: see
-    `DueIndex.unindexed`."""
+    `StatusIndex.unindexed`."""
+    agent_status: str = "idle"
+    """A value of `Status`."""
+    status_at: datetime | None = None
+    """When that changed last; None where it is not known."""
     damage: StoreDamaged | None = None
     """Why its row in the index cannot be what a store has written: then its id alone is sure."""
 
@@ -104,14 +127,16 @@ def stored_agent(row: tuple[Any, ...]) -> StoredAgent:
         StoreDamaged: if they cannot be what a store has written.
 
     """
-    agent_id, agent, incarnation, epoch, last_seq, floor, index_status, host, due = row
+    agent_id, agent, incarnation, epoch, last_seq, floor, index_status, host, due, *told = row
+    agent_status, status_at = told
     numbers = (incarnation, epoch, last_seq, floor)
     texts = (agent_id, agent)
     if (
         index_status not in _INDEX_STATUSES
         or not all(isinstance(number, int) and 0 <= number < 1 << 63 for number in numbers)
         or not all(isinstance(text, str) and is_storable_text(text) for text in texts)
-        or (due is not None and _due_of(due) is None)
+        or any(time is not None and time_of(time) is None for time in (due, status_at))
+        or not isinstance(agent_status, str | None)
     ):
         raise StoreDamaged(what=f"agent {agent_id!r}", cause=f"its row in the index is {row!r}")
     return StoredAgent(
@@ -123,7 +148,9 @@ def stored_agent(row: tuple[Any, ...]) -> StoredAgent:
         floor=floor,
         index_status=IndexStatus(index_status),
         host=host,
-        due=_due_of(due),
+        due=time_of(due),
+        agent_status=agent_status or AGENT_STATUS[IndexStatus(index_status)],
+        status_at=time_of(status_at),
     )
 
 
@@ -131,16 +158,16 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MICROSECOND = timedelta(microseconds=1)
 
 
-def due_number(due: datetime) -> int:
-    """A due time as a database keeps it: microseconds since 1970, in UTC."""
-    return max(0, (due - _EPOCH) // _MICROSECOND)
+def time_number(time: datetime) -> int:
+    """A time as a database keeps it: microseconds since 1970, in UTC."""
+    return max(0, (time - _EPOCH) // _MICROSECOND)
 
 
-_LATEST = due_number(datetime.max.replace(tzinfo=timezone.utc))
+_LATEST = time_number(datetime.max.replace(tzinfo=timezone.utc))
 
 
-def _due_of(number: object) -> datetime | None:
-    """The due time that a database keeps; None also where it cannot be one."""
+def time_of(number: object) -> datetime | None:
+    """The time that a database keeps; None also where it cannot be one."""
     if not isinstance(number, int) or not 0 <= number <= _LATEST:
         return None
     return _EPOCH + number * _MICROSECOND
@@ -156,7 +183,7 @@ def listed_agent(row: tuple[Any, ...]) -> StoredAgent:
     try:
         return stored_agent(row)
     except StoreDamaged as damage:
-        agent_id, agent, *_, due = row
+        agent_id, agent, *_, due, _, _ = row
         if not isinstance(agent_id, str):
             raise
         return StoredAgent(
@@ -168,7 +195,7 @@ def listed_agent(row: tuple[Any, ...]) -> StoredAgent:
             floor=0,
             index_status=IndexStatus.REST,
             host=None,
-            due=_due_of(due),  # an index of dues goes on behind it
+            due=time_of(due),  # an index of dues goes on behind it
             damage=damage,
         )
 
@@ -195,11 +222,29 @@ class Batch:
     index_status: IndexStatus
     due: datetime | None = None
     """As of `IndexEntry`."""
+    agent_status: str = ""
+    """As of `IndexEntry`."""
+    status_noted: bool = False
+    """Whether a record of it is about the status. Else that has changed if it is another one."""
+    at: datetime | None = None
+    """When the last of its records was recorded; None where that is not known."""
+    asks: tuple[Ask, ...] = ()
+    """As of `IndexEntry`."""
 
     @property
     def due_number(self) -> int | None:
         """The due time as a database keeps it."""
-        return None if self.due is None else due_number(self.due)
+        return None if self.due is None else time_number(self.due)
+
+    @property
+    def at_number(self) -> int | None:
+        """The time of its last record as a database keeps it."""
+        return None if self.at is None else time_number(self.at)
+
+    @property
+    def status_word(self) -> str:
+        """The agent's status, in any case."""
+        return self.agent_status or AGENT_STATUS[self.index_status]
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,11 +416,12 @@ class Backend(Protocol):
 
 
 @runtime_checkable
-class DueIndex(Protocol):
-    """An optional part of a backend: its index finds the agents that are due.
+class StatusIndex(Protocol):
+    """An optional part of a backend: its index says more than an `IndexStatus`.
 
-    It keeps the `due` of each batch, with the number of the newest record. An older version of this
-    library writes records without it: then the number is behind, and the due time is not known.
+    It keeps what each batch says of its agent, with the number of the newest record. An older
+    version of this library writes records without it: then the number is behind, and what the index
+    says does not hold.
     """
 
     def due(
@@ -393,13 +439,19 @@ class DueIndex(Protocol):
         """
 
     def unindexed(self, after_id: str, limit: int) -> list[StoredAgent]:
-        """The reader's: waiting agents whose due time is not known, by id, above `after_id`."""
+        """The reader's: agents of which the number is behind, by id, above `after_id`."""
 
-    def note_due(self, agent: StoredAgent, due: datetime | None) -> None:
-        """The writer's: set the due time of an agent, whoever owns it.
+    def note_index(self, agent: StoredAgent, entry: IndexEntry, status_at: datetime | None) -> None:
+        """The writer's: set what the index says of an agent, whoever owns it.
 
         It follows from the records. So it is set only if no other record was added since, and
         nothing happens otherwise.
+
+        Args:
+            agent: as `unindexed` found it.
+            entry: what its records say.
+            status_at: when they say that its status changed last; None if they do not.
+
         """
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from understudy.journal.contracts import IndexEntry, IndexStatus
+from understudy.journal.asks import open_asks
+from understudy.journal.contracts import AGENT_STATUS, IndexEntry, IndexStatus
 from understudy.state.agent_state import AgentState
 from understudy.state.waits import has_waits, open_calls
 from understudy.stopping import StopReason, StopSignals
@@ -14,13 +15,35 @@ WAITING = "waiting"
 """The status of an agent whose run sleeps, or waits for the outside."""
 
 
-_NOT_DUE = {status: IndexEntry(status) for status in IndexStatus}
+_PLAIN = {
+    (index_status, word): IndexEntry(index_status, None, word)
+    for index_status in IndexStatus
+    for word in (*AT_REST, "running", "interrupted", "paused", WAITING)
+}
 
 
 def index_entry_of(state: AgentState) -> IndexEntry:
-    """What the agent waits for, and when it is due."""
-    status, due = index_status_of(state), state.next_due
-    return _NOT_DUE[status] if due is None else IndexEntry(status, due)
+    """What the agent waits for, its status, when it is due, and what it asks.
+
+    A run asks only while it waits. So a step of a run that goes on costs no look at its calls.
+    """
+    index_status, due = index_status_of(state), state.next_due
+    word = _agent_status(state, index_status)
+    asks = open_asks(state) if index_status is IndexStatus.WAITS else ()
+    if due is None and not asks:
+        return _PLAIN[index_status, word]
+    return IndexEntry(index_status, due, word, asks)
+
+
+def _agent_status(state: AgentState, index_status: IndexStatus) -> str:
+    """The status, from what is recorded. It is the same whether the agent is in memory or not."""
+    if index_status is IndexStatus.WAITS and not state.requests:
+        return WAITING if state.pause is None else "paused"
+    if index_status is IndexStatus.REST or index_status is IndexStatus.QUEUED:
+        return rest_status(state)
+    if state.status == "paused" and AGENT_STATUS[index_status] == "running":
+        return "paused"  # it lacks its deps
+    return AGENT_STATUS[index_status]
 
 
 def index_status_of(state: AgentState) -> IndexStatus:

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from understudy.errors import Fenced, StoreConflict
-from understudy.journal.contracts import IndexEntry, IndexStatus, LostAttempt, Owned, StoredAgent
+from understudy.journal.asks import StoredAsk
+from understudy.journal.contracts import (
+    AGENT_STATUS,
+    IndexEntry,
+    IndexStatus,
+    LostAttempt,
+    Owned,
+    StoredAgent,
+)
+from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery
+from understudy.journal.memory_index import MemoryIndex
 from understudy.journal.store import Loaded
-from understudy.state.records import Record
+from understudy.state.records import Record, StatusNoted
 
 
 class MemoryJournal:
@@ -45,6 +55,8 @@ class _AgentRecords:
     live_entry: Callable[[], IndexEntry] | None = None
     """Gives the entry while the agent is claimed; `entry` is the one of its release."""
     deleted: bool = False
+    status_at: datetime | None = None
+    """When its status changed last, as far as records say so."""
 
     @property
     def last_seq(self) -> int:
@@ -58,6 +70,9 @@ class MemoryStore:
         self._kept: dict[str, _AgentRecords] = {}
         self._due: dict[str, datetime] = {}
         """When agents are due that are released. The others are known by their owner."""
+        self._index = MemoryIndex()
+        self._changed: set[str] = set()
+        """The agents whose rows in the index are behind: who lists brings them up to date."""
 
     async def open(self, on_lost: Callable[[], None]) -> None:
         return
@@ -76,6 +91,7 @@ class MemoryStore:
                 kept.agent, kept.deleted = agent, False
                 kept.incarnation += 1
         kept.epoch += 1
+        self._changed.add(agent_id)
         return Owned(
             agent_id=agent_id,
             agent=kept.agent,
@@ -103,7 +119,7 @@ class MemoryStore:
         kept = self._kept[owned.agent_id]
         kept.live_entry = index_entry
         self._note_due(owned.agent_id, None)
-        return MemoryAgentJournal(kept, owned)
+        return MemoryAgentJournal(kept, owned, self._changed)
 
     async def load(self, agent_id: str, after: int = 0) -> Loaded | None:
         kept = self._kept.get(agent_id)
@@ -129,6 +145,7 @@ class MemoryStore:
             raise StoreConflict(
                 agent_id=owned.agent_id, expected=kept.last_seq + 1, got=owned.last_seq + 1
             )
+        self._changed.add(owned.agent_id)
         kept.floor = kept.last_seq
         kept.records[:] = [snapshot]
         return replace(owned, last_seq=kept.last_seq)
@@ -139,7 +156,8 @@ class MemoryStore:
             return False
         kept.deleted, kept.floor, kept.records = True, 0, []
         kept.epoch += 1
-        kept.entry, kept.live_entry = _AT_REST, None
+        kept.entry, kept.live_entry, kept.status_at = _AT_REST, None, None
+        self._changed.add(agent_id)
         self._note_due(agent_id, None)
         return True
 
@@ -149,8 +167,38 @@ class MemoryStore:
             if agent_id in self._due:
                 yield _stored(agent_id, self._kept[agent_id])
 
-    async def index_dues(self) -> None:
+    async def index_agents(self) -> None:
         return
+
+    async def list_agents(
+        self, query: AgentQuery, after: AgentKey | None, limit: int
+    ) -> Sequence[StoredAgent]:
+        return self._up_to_date().list_agents(query, after, limit)
+
+    async def list_asks(
+        self, query: AskQuery, after: AskKey | None, limit: int
+    ) -> Sequence[StoredAsk]:
+        return self._up_to_date().list_asks(query, after, limit)
+
+    async def count_agents(self) -> Mapping[str, int]:
+        return self._up_to_date().count_agents()
+
+    def _up_to_date(self) -> MemoryIndex:
+        changed, index = sorted(self._changed), self._index
+        self._changed.clear()
+        for agent_id in changed:
+            kept = self._kept[agent_id]
+            if kept.deleted:
+                index.remove(agent_id)
+                continue
+            entry = kept.entry if kept.live_entry is None else kept.live_entry()
+            stored, before = _stored(agent_id, kept, entry), index.get(agent_id)
+            is_other = before is None or before.agent_status != stored.agent_status
+            if kept.status_at is None and is_other and kept.records:
+                kept.status_at = kept.records[-1].at
+                stored = replace(stored, status_at=kept.status_at)
+            index.put(stored, entry.asks)
+        return index
 
     def _note_due(self, agent_id: str, due: datetime | None) -> None:
         if due is not None:
@@ -159,8 +207,9 @@ class MemoryStore:
             self._due.pop(agent_id, None)
 
 
-def _stored(agent_id: str, kept: _AgentRecords) -> StoredAgent:
-    entry = kept.entry if kept.live_entry is None else kept.live_entry()
+def _stored(agent_id: str, kept: _AgentRecords, entry: IndexEntry | None = None) -> StoredAgent:
+    if entry is None:
+        entry = kept.entry if kept.live_entry is None else kept.live_entry()
     return StoredAgent(
         agent_id=agent_id,
         agent=kept.agent,
@@ -171,17 +220,20 @@ def _stored(agent_id: str, kept: _AgentRecords) -> StoredAgent:
         index_status=entry.status,
         host=None,
         due=entry.due,
+        agent_status=entry.agent_status or AGENT_STATUS[entry.status],
+        status_at=kept.status_at,
     )
 
 
 class MemoryAgentJournal:
     """The journal in which the owner of one agent writes in a `MemoryStore`."""
 
-    __slots__ = ("_kept", "_owned")
+    __slots__ = ("_changed", "_kept", "_owned")
 
-    def __init__(self, kept: _AgentRecords, owned: Owned) -> None:
+    def __init__(self, kept: _AgentRecords, owned: Owned, changed: set[str]) -> None:
         self._kept = kept
         self._owned = owned
+        self._changed = changed
 
     @property
     def owned(self) -> Owned:
@@ -195,6 +247,10 @@ class MemoryAgentJournal:
         if self._kept.epoch != self._owned.epoch:
             raise Fenced(agent_id=self._owned.agent_id, why="it was claimed again")
         self._kept.records.extend(records)
+        self._changed.add(self._owned.agent_id)  # its records are folded after this
+        for record in records:
+            if type(record) is StatusNoted:
+                self._kept.status_at = record.at
 
     async def durable(self) -> None:
         return

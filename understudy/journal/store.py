@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -13,26 +13,28 @@ from typing import Protocol, TypeVar, runtime_checkable
 from understudy._base.worker_threads import WorkerThreads
 from understudy.errors import Fenced, StoreUnavailable, UnderstudyError
 from understudy.journal.agent_journal import AgentJournal
+from understudy.journal.asks import StoredAsk
 from understudy.journal.codec import MAX_RECORD_BYTES, encode
 from understudy.journal.committer import Change, Committer
 from understudy.journal.contracts import (
     Backend,
     Batch,
-    DueIndex,
     IndexEntry,
     IndexStatus,
     Journal,
     KeepsLostAttempts,
     LostAttempt,
     Owned,
+    StatusIndex,
     StoredAgent,
 )
 from understudy.journal.index_status import index_entry_of
 from understudy.journal.lease import Lease
+from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery
 from understudy.journal.store_reader import PAGE, StoreReader
 from understudy.journal.store_reader import Loaded as Loaded
 from understudy.state.fold import replay
-from understudy.state.records import Record
+from understudy.state.records import Record, StatusNoted
 
 logger: logging.Logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -137,8 +139,8 @@ class DueStore(Protocol):
     def due(self, until: datetime) -> AsyncIterator[StoredAgent]:
         """The agents that are due by this time, by due time."""
 
-    async def index_dues(self) -> None:
-        """Find out when agents are due that an older version of this library has written."""
+    async def index_agents(self) -> None:
+        """Index the agents whose records an older version of this library has written last."""
 
 
 class DatabaseStore:
@@ -278,7 +280,7 @@ class DatabaseStore:
 
     async def due(self, until: datetime) -> AsyncIterator[StoredAgent]:
         index = self._backend
-        if not isinstance(index, DueIndex):
+        if not isinstance(index, StatusIndex):
             return
         after: tuple[datetime, str] | None = None
         while True:
@@ -291,34 +293,49 @@ class DatabaseStore:
             assert last.due is not None, "the index finds agents by their due times"
             after = (last.due, last.agent_id)
 
-    async def index_dues(self) -> None:
+    async def index_agents(self) -> None:
         index, after = self._backend, ""
-        if not isinstance(index, DueIndex):
+        if not isinstance(index, StatusIndex):
             return
         while page := await self.reader.read(partial(index.unindexed, after, PAGE)):
             for agent in page:
-                await self._index_due(agent)
+                await self._index(agent)
             after = page[-1].agent_id
 
-    async def _index_due(self, agent: StoredAgent) -> None:
+    async def _index(self, agent: StoredAgent) -> None:
         try:
             if agent.damage is not None:
                 raise agent.damage
             loaded = await self.load(agent.agent_id)
             if loaded is None or loaded.agent.last_seq != agent.last_seq:
                 return  # its owner has written since, and has indexed it
-            due = index_entry_of(replay(loaded.records)).due
+            entry = index_entry_of(replay(loaded.records))
         except StoreUnavailable:
             raise
         except (UnderstudyError, LookupError, TypeError, ValueError, AssertionError) as error:
             logger.error("agent %r cannot be read: %r", agent.agent_id, error)
             return
+        noted = (record.at for record in reversed(loaded.records) if type(record) is StatusNoted)
+        status_at = next(noted, None)
 
         def note(backend: Backend) -> None:
-            assert isinstance(backend, DueIndex), "checked before its agents were read"
-            backend.note_due(agent, due)
+            assert isinstance(backend, StatusIndex), "checked before its agents were read"
+            backend.note_index(agent, entry, status_at)
 
         await self._change(note)
+
+    async def list_agents(
+        self, query: AgentQuery, after: AgentKey | None, limit: int
+    ) -> Sequence[StoredAgent]:
+        return await self.reader.list_agents(query, after, limit)
+
+    async def list_asks(
+        self, query: AskQuery, after: AskKey | None, limit: int
+    ) -> Sequence[StoredAsk]:
+        return await self.reader.list_asks(query, after, limit)
+
+    async def count_agents(self) -> Mapping[str, int]:
+        return await self.reader.count_agents()
 
     async def compact(self, owned: Owned, snapshot: Record, entry: IndexEntry) -> Owned:
         batch = Batch(
@@ -329,6 +346,9 @@ class DatabaseStore:
             records=(encode(snapshot, max_bytes=self._max_bytes),),
             index_status=entry.status,
             due=entry.due,
+            agent_status=entry.agent_status,
+            at=snapshot.at,
+            asks=entry.asks,
         )
         await self._change(lambda backend: backend.compact(batch), batch)
         return replace(owned, last_seq=batch.first_seq)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -11,9 +11,11 @@ from tenacity import AsyncRetrying, stop_after_delay
 
 from understudy._base.worker_threads import WorkerThreads
 from understudy.errors import StoreUnavailable, UsageError
+from understudy.journal.asks import StoredAsk
 from understudy.journal.codec import decode
 from understudy.journal.committer import BACKOFF, WHILE_UNAVAILABLE
 from understudy.journal.contracts import Backend, IndexStatus, OpensToRead, StoredAgent
+from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery, ListIndex
 from understudy.state.records import Record
 
 T = TypeVar("T")
@@ -91,6 +93,28 @@ class StoreReader:
             if len(page) < PAGE:
                 return
             after = page[-1].agent_id
+
+    async def list_agents(
+        self, query: AgentQuery, after: AgentKey | None, limit: int
+    ) -> Sequence[StoredAgent]:
+        """As `ListStore.list_agents`."""
+        return await self.read(partial(self._index.list_agents, query, after, limit))
+
+    async def list_asks(
+        self, query: AskQuery, after: AskKey | None, limit: int
+    ) -> Sequence[StoredAsk]:
+        """As `ListStore.list_asks`."""
+        return await self.read(partial(self._index.list_asks, query, after, limit))
+
+    async def count_agents(self) -> Mapping[str, int]:
+        """As `ListStore.count_agents`."""
+        return await self.read(self._index.count_agents)
+
+    @property
+    def _index(self) -> ListIndex:
+        if not isinstance(self._backend, ListIndex):
+            raise UsageError(f"{self._backend!r} cannot list: it has no list_agents()")
+        return self._backend
 
     async def read(self, function: Callable[[], T]) -> T:
         """Call it in the reader's thread, again while the database cannot be reached."""

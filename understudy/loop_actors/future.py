@@ -356,6 +356,42 @@ class _Derived(Future[T]):
             yield from self._wait_async()
 
 
+class LazyFuture(Future[T]):
+    """A future whose value is worked out once it is asked for: by `get`, `await` or `done`."""
+
+    def __init__(
+        self, begin: Callable[[], object], loop: asyncio.AbstractEventLoop | None = None
+    ) -> None:
+        """Make a pending future.
+
+        Args:
+            begin: begins the work that settles it. Called once, in the thread that asks first.
+            loop: as of `Future`.
+
+        """
+        super().__init__(loop)
+        self._begin: Callable[[], object] | None = begin
+
+    def done(self) -> bool:
+        self._begin_once()
+        return super().done()
+
+    def _fetch(self, timeout: float | None) -> None:
+        refuse_on_its_loop(self._loop, "get", "await it instead")
+        self._begin_once()
+        super()._fetch(timeout)
+
+    def _fetch_async(self) -> Generator[Any, None, None]:
+        self._begin_once()
+        yield from super()._fetch_async()
+
+    def _begin_once(self) -> None:
+        with self._lock:
+            begin, self._begin = self._begin, None
+        if begin is not None:
+            begin()
+
+
 def in_thread(call: Callable[[], T]) -> Future[T]:
     """Call it in a daemon thread of its own, in a copy of this context; it may block."""
     future: Future[T] = Future()

@@ -13,7 +13,7 @@ import inspect
 from collections.abc import Callable, Coroutine
 from copy import deepcopy
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from understudy._base.json_values import checked_json, checked_text, text_of
 from understudy.errors import RecordRefused, UsageError, WaitExpired, WaitRejected
@@ -226,7 +226,7 @@ class Points:
         self,
         name: str,
         what: PointKind,
-        how: PointEnd,
+        how: PointEnd | Literal["raised"],
         *,
         value: Any = None,
         reason: str | None = None,

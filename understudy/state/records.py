@@ -38,10 +38,10 @@ StoredRecord = Annotated[
 
 PointKind = Literal["sleep", "wait", "once"]
 """What a tool does at a named point of its call."""
-PointEnd = Literal["over", "value", "rejected", "expired", "failed", "raised"]
+PointEnd = Literal["over", "value", "rejected", "expired", "failed"]
 """How a point ends. `over`: the time of a sleep has come. `value`: a wait was resolved, or what is
 done once is done. `rejected`, `expired`: the wait. `failed`: what was done once is done, and its
-value cannot be kept. `raised`: it raised, so it is not done, and may be done again.
+value cannot be kept.
 """
 
 
@@ -456,12 +456,15 @@ class TokenMade:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointAnswered:
-    """A point is over: from now on the tool passes it at once, whenever it runs."""
+    """A point is over: from now on the tool passes it at once, whenever it runs.
+
+    Unless it `raised`: then what was begun once is not done, and may be done again.
+    """
 
     call_key: str
     name: str
     what: PointKind
-    how: PointEnd
+    how: PointEnd | Literal["raised"]
     value: Any = None
     """Of a wait that was resolved, and of what was done once, as JSON."""
     reason: str | None = None

@@ -207,14 +207,14 @@ def error() -> dict[str, Any]:
     return e.StepFailed(step="call_llm", cause="ValueError: no").to_dict()
 
 
-def doubt(key: str) -> DoubtfulCall:
+def doubt(key: str, token_hashes: tuple[str, ...] = ("e2" * 32,)) -> DoubtfulCall:
     return DoubtfulCall(
         call_key=key,
         tool_name="pay",
         tool_call_id="call_9",
         arguments={"n": 9},
         reason="cut off",
-        token_hashes=("e2" * 32,),
+        token_hashes=token_hashes,
     )
 
 
@@ -240,7 +240,7 @@ def request(id: str, key: str, kind: str = "approval", **fields: Any) -> Request
         "fingerprint": FINGERPRINT,
         "digest": "d1" * 32,
         "source": "HumanInTheLoop",
-        "doubts": (doubt("run-0.0.0"),),
+        "doubts": (doubt("run-0.0.0"), doubt("run-0.0.1", token_hashes=())),
     }
     return Request(**{**given, **fields})
 
@@ -443,7 +443,7 @@ def _points(key: str) -> Iterator[r.Record]:
     def reached(name: str, what: r.PointKind, **fields: Any) -> r.Record:
         return r.PointReached(call_key=key, name=name, what=what, at=at(10), **fields)
 
-    def answered(name: str, what: r.PointKind, how: r.PointEnd, **fields: Any) -> r.Record:
+    def answered(name: str, what: r.PointKind, how: Any, **fields: Any) -> r.Record:
         return r.PointAnswered(call_key=key, name=name, what=what, how=how, at=at(11), **fields)
 
     yield reached("create", "once")
@@ -701,11 +701,31 @@ def _run(**fields: Any) -> RunState:
                 answer=PointAnswer(how="rejected", value={"a": 1}, reason="no", at=at(11)),
             ),
             "sent": Point(name="sent", kind="wait", since=None, token_hashes=("d2" * 32,)),
+            "cool down": Point(
+                name="cool down",
+                kind="sleep",
+                since=at(9),
+                due=at(10),
+                answer=PointAnswer(how="over", at=at(10)),
+            ),
+            "seen": Point(
+                name="seen",
+                kind="wait",
+                since=at(9),
+                due=at(10),
+                answer=PointAnswer(how="expired", at=at(10)),
+            ),
             "create": Point(
                 name="create",
                 kind="once",
                 since=at(9),
                 answer=PointAnswer(how="value", value=7, at=at(9)),
+            ),
+            "mail": Point(
+                name="mail",
+                kind="once",
+                since=at(9),
+                answer=PointAnswer(how="failed", reason="no JSON", at=at(9)),
             ),
         },
         withdrawn=True,

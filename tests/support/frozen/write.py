@@ -31,14 +31,14 @@ from tests.support.frozen.samples import (
 from tests.support.frozen.walk import plain
 from tests.support.postgres import Server
 from understudy.actors import Runtime
-from understudy.journal import DatabaseStore, Owned, index_status_of
+from understudy.journal import DatabaseStore, Owned, index_entry_of
 from understudy.journal.codec import encode
 from understudy.journal.contracts import Backend, Batch, KeepsLostAttempts, LostAttempt
 from understudy.journal.postgres.backend import PostgresBackend
 from understudy.journal.sqlite.backend import SqliteBackend
 from understudy.state.agent_state import AgentState
 from understudy.state.fold import apply
-from understudy.state.records import Record
+from understudy.state.records import Record, StatusNoted
 
 HOST = "frozen-host:1"
 DATABASE = "f0f1f2f3f4f5f6f7"
@@ -111,14 +111,19 @@ def _append(backend: Backend, owned: Owned, state: AgentState, *records: Record)
 
 
 def _batch(owned: Owned, state: AgentState, *records: Record) -> Batch:
+    entry = index_entry_of(state)
     return Batch(
         agent_id=owned.agent_id,
         incarnation=owned.incarnation,
         epoch=owned.epoch,
         first_seq=owned.last_seq + 1,
         records=tuple(encode(record) for record in records),
-        index_status=index_status_of(state),
-        due=state.next_due,
+        index_status=entry.status,
+        due=entry.due,
+        agent_status=entry.agent_status,
+        status_noted=any(isinstance(record, StatusNoted) for record in records),
+        at=records[-1].at,
+        asks=entry.asks,
     )
 
 

@@ -18,14 +18,16 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
 from understudy._base.clock import wall_seconds
 from understudy.errors import Fenced, StoreError, StoreUnavailable, UsageError
+from understudy.journal.asks import StoredAsk
 from understudy.journal.contracts import (
     Batch,
     Durability,
+    IndexEntry,
     IndexStatus,
     LostAttempt,
     Owned,
@@ -34,6 +36,7 @@ from understudy.journal.contracts import (
     StoredRecords,
     check_durability,
 )
+from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery
 from understudy.journal.postgres import sql
 from understudy.journal.postgres.reader import PostgresReader
 from understudy.journal.postgres.writer import PostgresWriter
@@ -262,8 +265,8 @@ class PostgresBackend:
     def delete(self, agent_id: str) -> bool:
         return self._writer.delete(agent_id)
 
-    def note_due(self, agent: StoredAgent, due: datetime | None) -> None:
-        self._writer.note_due(agent, due)
+    def note_index(self, agent: StoredAgent, entry: IndexEntry, status_at: datetime | None) -> None:
+        self._writer.note_index(agent, entry, status_at)
 
     def is_committed(self, batch: Batch) -> bool:
         return self._writer.is_committed(batch)
@@ -285,6 +288,17 @@ class PostgresBackend:
 
     def unindexed(self, after_id: str, limit: int) -> list[StoredAgent]:
         return self._reader.unindexed(after_id, limit)
+
+    def list_agents(
+        self, query: AgentQuery, after: AgentKey | None, limit: int
+    ) -> list[StoredAgent]:
+        return self._reader.list_agents(query, after, limit)
+
+    def list_asks(self, query: AskQuery, after: AskKey | None, limit: int) -> list[StoredAsk]:
+        return self._reader.list_asks(query, after, limit)
+
+    def count_agents(self) -> Mapping[str, int]:
+        return self._reader.count_agents()
 
     def lost_attempts(self, agent_id: str, run_id: str) -> frozenset[int]:
         return self._reader.lost_attempts(agent_id, run_id)

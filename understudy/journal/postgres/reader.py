@@ -7,17 +7,20 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from understudy.errors import StoreDamaged
+from understudy.journal.asks import StoredAsk
 from understudy.journal.codec import EncodedRecord
 from understudy.journal.contracts import (
     IndexStatus,
     StoredAgent,
     StoredRecords,
-    due_number,
     listed_agent,
     stored_agent,
+    time_number,
 )
+from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery, ids_from, stored_ask
 from understudy.journal.postgres import sql
-from understudy.journal.postgres.writer import Rows, is_storable_id
+from understudy.journal.postgres.asks import Rows
+from understudy.journal.postgres.writer import is_storable_id
 
 if TYPE_CHECKING:
     from understudy.journal.postgres.connection import PostgresConnection, PsycopgConnection
@@ -66,17 +69,59 @@ class PostgresReader:
     def due(
         self, until: datetime, after: tuple[datetime, str] | None, limit: int
     ) -> list[StoredAgent]:
-        first = (-1, "") if after is None else (due_number(after[0]), after[1])
-        return self._listed(sql.DUE, [due_number(until), *first, limit])
+        first = (-1, "") if after is None else (time_number(after[0]), after[1])
+        return self._listed(sql.DUE, [time_number(until), *first, limit])
 
     def unindexed(self, after_id: str, limit: int) -> list[StoredAgent]:
         return self._listed(sql.UNINDEXED, [after_id, limit])
 
+    def list_agents(
+        self, query: AgentQuery, after: AgentKey | None, limit: int
+    ) -> list[StoredAgent]:
+        ids = ids_from(query.prefix)
+        where, values = " AND a.agent_id >= %s", [ids.first]
+        for condition, value in (
+            (" AND a.agent_id < %s", ids.end),
+            (" AND a.status = %s", query.status),
+            (" AND a.agent = %s", query.agent),
+        ):
+            if value is not None:
+                where += condition
+                values.append(value)
+        order, first = "a.agent_id", list[Any]()
+        if query.updated_since is not None:
+            order, first = (
+                "a.status_at, a.agent_id",
+                [*(after or (time_number(query.updated_since), ""))],
+            )
+            where += " AND a.status_at IS NOT NULL AND (a.status_at, a.agent_id) > (%s, %s)"
+        elif after is not None:
+            first = [after[1]]
+            where += " AND a.agent_id > %s"
+        text = f"{sql.LISTED_AGENTS}{where} ORDER BY {order} LIMIT %s"
+        return self._listed(text, [*values, *first, limit])
+
+    def list_asks(self, query: AskQuery, after: AskKey | None, limit: int) -> list[StoredAsk]:
+        where, values = "", list[Any]()
+        for column, value in (("tool", query.tool), ("name", query.agent)):
+            if value is not None:
+                where += f" AND k.{column} = %s"
+                values.append(value)
+        by = "asked_at" if query.order == "oldest" else "expires_at"
+        where += f" AND (k.{by}, k.no) > (%s, %s) ORDER BY k.{by}, k.no LIMIT %s"
+        values += [*(after or (-1, -1)), limit]
+        return [stored_ask(row) for row in self._rows(sql.LISTED_ASKS + where, values)]
+
+    def count_agents(self) -> dict[str, int]:
+        return dict(self._rows(sql.COUNTED_AGENTS, []))
+
     def _listed(self, query: str, values: Sequence[Any]) -> list[StoredAgent]:
-        rows = self._connection.run_repeatable(
-            lambda connection: connection.execute(query, values).fetchall()
+        return [listed_agent(row) for row in self._rows(query, values)]
+
+    def _rows(self, query: str, values: Sequence[Any]) -> Rows:
+        return self._connection.run_repeatable(
+            lambda connection: connection.execute(query, values, binary=True).fetchall()
         )
-        return [listed_agent(row) for row in rows]
 
     def lost_attempts(self, agent_id: str, run_id: str) -> frozenset[int]:
         rows = self._connection.run_repeatable(

@@ -45,12 +45,41 @@ UPGRADES: tuple[tuple[str, ...], ...] = (
         )""",
     ),
     (
-        # `due` holds if `indexed_seq` is `last_seq`: a host of the version before writes neither.
-        # `indexed_seq` is in no index: an append that changes no due time writes no index.
+        # `due`, `status` and the rows of `asks`, of which there are `asking`, hold if `indexed_seq`
+        # is `last_seq`: a host of the version before writes none of them. `indexed_seq` is in no
+        # index: an append that changes neither status nor due time writes no index.
         "ALTER TABLE agents ADD COLUMN due bigint",
         "ALTER TABLE agents ADD COLUMN indexed_seq bigint NOT NULL DEFAULT 0",
         """CREATE INDEX agents_by_due ON agents (due, agent_id)
             WHERE due IS NOT NULL AND NOT deleted""",
+        "ALTER TABLE agents ADD COLUMN status text NOT NULL DEFAULT 'idle'",
+        "ALTER TABLE agents ADD COLUMN status_at bigint",
+        "ALTER TABLE agents ADD COLUMN asking integer NOT NULL DEFAULT 0",
+        "CREATE INDEX agents_by_status ON agents (status, agent_id) WHERE NOT deleted",
+        "CREATE INDEX agents_by_name ON agents (agent, agent_id) WHERE NOT deleted",
+        """CREATE INDEX agents_by_change ON agents (status_at, agent_id)
+            WHERE status_at IS NOT NULL AND NOT deleted""",
+        # What agents ask; `name` is the definition of the agent. `expires_at` is the largest number
+        # for what does not expire. `version` and `payload` are those of the record that asks.
+        """CREATE TABLE asks (
+            no bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+            agent bigint NOT NULL,
+            id text COLLATE "C" NOT NULL,
+            name text NOT NULL,
+            kind text NOT NULL,
+            tool text NOT NULL,
+            asked_at bigint NOT NULL,
+            expires_at bigint NOT NULL,
+            reminders integer NOT NULL,
+            escalations integer NOT NULL,
+            version integer NOT NULL,
+            payload bytea NOT NULL,
+            UNIQUE (agent, id)
+        )""",
+        "CREATE INDEX asks_by_age ON asks (kind, asked_at, no)",
+        "CREATE INDEX asks_by_expiry ON asks (kind, expires_at, no)",
+        "CREATE INDEX asks_by_tool ON asks (kind, tool, asked_at, no)",
+        "CREATE INDEX asks_by_name ON asks (kind, name, asked_at, no)",
         # The attempts at one run of each agent that were cut off by a takeover while their host
         # lived. Apart from `agents`: whoever was fenced must not lock the new owner's row.
         """CREATE TABLE lost_attempts (
@@ -158,7 +187,7 @@ RETURNING incarnation, epoch, last_seq, agent, key"""
 
 DELETE_AGENT = """
 UPDATE agents SET owner = NULL, deleted = true, last_seq = 0, floor = 0, standing = 'rest',
-    due = NULL, indexed_seq = 0
+    due = NULL, indexed_seq = 0, status = 'idle', status_at = NULL, asking = 0
 WHERE agent_id = %(agent_id)s AND epoch = %(epoch)s AND incarnation = %(incarnation)s
     AND owner IS NOT DISTINCT FROM %(owner)s AND NOT deleted
 RETURNING key"""
@@ -167,6 +196,7 @@ which sees what was added while this one waited for the row
 (test_a_deletion_takes_what_was_committed_while_it_waited)."""
 
 DELETE_RECORDS = "DELETE FROM records WHERE agent = %s"
+DELETE_ASKS = "DELETE FROM asks WHERE agent = %s"
 DELETE_LOST_ATTEMPTS = "DELETE FROM lost_attempts WHERE agent = %s"
 
 KEYS = "SELECT agent_id, key FROM agents WHERE agent_id = ANY(%s)"
@@ -185,17 +215,23 @@ WITH held AS (
     UPDATE agents a SET last_seq = (%(last_seqs)b::int8[])[{_PLACE}],
         standing = (%(standings)b::text[])[{_PLACE}],
         due = nullif((%(dues)b::int8[])[{_PLACE}], -1),
-        indexed_seq = (%(last_seqs)b::int8[])[{_PLACE}]
+        indexed_seq = (%(last_seqs)b::int8[])[{_PLACE}],
+        status = (%(statuses)b::text[])[{_PLACE}],
+        status_at = CASE
+            WHEN (%(noted)b::bool[])[{_PLACE}] OR a.last_seq = 0
+                OR a.status <> (%(statuses)b::text[])[{_PLACE}]
+            THEN nullif((%(ats)b::int8[])[{_PLACE}], -1) ELSE a.status_at END
     WHERE a.key = ANY(%(keys)b::int8[]) AND a.owner = %(owner)b::int8 AND NOT a.deleted
         AND a.incarnation = (%(incarnations)b::int8[])[{_PLACE}]
         AND a.epoch = (%(epochs)b::int8[])[{_PLACE}]
         AND a.last_seq = (%(befores)b::int8[])[{_PLACE}]
-    RETURNING {_PLACE} AS place
+    RETURNING {_PLACE} AS place, a.asking
 ), kept AS ({_INSERT}
     WHERE (SELECT count(*) FROM held) = cardinality(%(keys)b::int8[])
 )
-SELECT place FROM held"""  # noqa: S608 - of the constants above
-"""Which batches may be added, counted from 1; if all may, it adds them. Without a join: a planner
+SELECT place, asking FROM held"""  # noqa: S608 - of the constants above
+"""Which batches may be added, counted from 1, and how many rows of `asks` their agents have; if all
+may, it adds them. Without a join: a planner
 that knows neither table nor arrays would compare each row with each. The rows are locked in the
 order of the keys, so two hosts with the same agents do not deadlock.
 
@@ -241,7 +277,9 @@ WHERE a.agent_id = %s AND r.seq BETWEEN %s AND %s ORDER BY r.seq"""
 _COLUMNS = """
 SELECT a.agent_id, a.agent, a.incarnation, a.epoch, a.last_seq, a.floor, a.standing,
     CASE WHEN h.lease_until > clock_timestamp() THEN h.name END,
-    CASE a.indexed_seq WHEN a.last_seq THEN a.due END
+    CASE a.indexed_seq WHEN a.last_seq THEN a.due END,
+    CASE a.indexed_seq WHEN a.last_seq THEN a.status END,
+    CASE a.indexed_seq WHEN a.last_seq THEN a.status_at END
 FROM agents a LEFT JOIN hosts h ON h.id = a.owner WHERE NOT a.deleted"""
 
 AGENT = f"{_COLUMNS} AND a.agent_id = %s"
@@ -256,12 +294,42 @@ DUE = (
     " AND a.indexed_seq = a.last_seq ORDER BY a.due, a.agent_id LIMIT %s"
 )
 UNINDEXED = (
-    f"{_COLUMNS} AND a.standing = 'waits' AND a.agent_id > %s AND a.indexed_seq <> a.last_seq"
-    " ORDER BY a.agent_id LIMIT %s"
+    f"{_COLUMNS} AND a.agent_id > %s AND a.indexed_seq <> a.last_seq ORDER BY a.agent_id LIMIT %s"
 )
-NOTE_DUE = """
-UPDATE agents SET due = %s, indexed_seq = last_seq
-WHERE agent_id = %s AND incarnation = %s AND last_seq = %s AND NOT deleted"""
+NOTE_INDEX = """
+UPDATE agents SET indexed_seq = last_seq, due = %s, status = %s, status_at = %s
+WHERE agent_id = %s AND incarnation = %s AND last_seq = %s AND NOT deleted RETURNING key"""
+
+LISTED_AGENTS = _COLUMNS
+"""Conditions, an order and a limit follow."""
+COUNTED_AGENTS = "SELECT status, count(*) FROM agents WHERE NOT deleted GROUP BY status"
+LISTED_ASKS = """
+SELECT k.no, a.agent_id, k.name, k.tool, k.asked_at, k.expires_at, k.reminders, k.escalations,
+    k.version, k.payload
+FROM asks k JOIN agents a ON a.key = k.agent
+WHERE NOT a.deleted AND a.indexed_seq = a.last_seq AND k.kind = 'request'"""
+"""Conditions, an order and a limit follow."""
+
+ASKS = "SELECT agent, id, reminders, escalations FROM asks WHERE agent = ANY(%s)"
+DELETE_ANSWERED = """
+DELETE FROM asks k USING unnest(%s::int8[], %s::text[]) AS gone (agent, id)
+WHERE k.agent = gone.agent AND k.id = gone.id"""
+INSERT_ASKS = """
+INSERT INTO asks (agent, id, name, kind, tool, asked_at, expires_at, reminders, escalations,
+    version, payload)
+SELECT n.agent, n.id, a.agent, n.kind, n.tool, n.asked_at, n.expires_at, n.reminders,
+    n.escalations, n.version, n.payload
+FROM unnest(%s::int8[], %s::text[], %s::text[], %s::text[], %s::int8[], %s::int8[], %s::int4[],
+    %s::int4[], %s::int4[], %s::bytea[]) WITH ORDINALITY AS n (agent, id, kind, tool, asked_at,
+    expires_at, reminders, escalations, version, payload, place)
+JOIN agents a ON a.key = n.agent ORDER BY n.place"""
+UPDATE_ASKS = """
+UPDATE asks k SET reminders = n.reminders, escalations = n.escalations
+FROM unnest(%s::int8[], %s::text[], %s::int4[], %s::int4[]) AS n (agent, id, reminders, escalations)
+WHERE k.agent = n.agent AND k.id = n.id"""
+SET_ASKING = """
+UPDATE agents a SET asking = n.asking FROM unnest(%s::int8[], %s::int4[]) AS n (agent, asking)
+WHERE a.key = n.agent"""
 
 RECORDS = """
 SELECT r.kind, r.version, r.payload FROM records r JOIN agents a ON a.key = r.agent

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from understudy.errors import (
     Fenced,
@@ -19,19 +19,20 @@ from understudy.errors import (
     StoreUnavailable,
 )
 from understudy.journal.contracts import (
+    AGENT_STATUS,
     Batch,
+    IndexEntry,
     LostAttempt,
     Owned,
     Refusal,
     StoredAgent,
-    due_number,
+    time_number,
 )
 from understudy.journal.postgres import sql
+from understudy.journal.postgres.asks import Rows, put_asks
 
 if TYPE_CHECKING:
     from understudy.journal.postgres.connection import PostgresConnection
-
-Rows: TypeAlias = list[tuple[Any, ...]]
 
 MAX_ID_BYTES = 2000
 """Of an agent's id: what fits into an entry of an index."""
@@ -201,12 +202,16 @@ class PostgresWriter:
                 self._keys.pop(agent_id, None)
                 self._fetch(sql.DELETE_RECORDS, [key])
                 self._fetch(sql.DELETE_LOST_ATTEMPTS, [key])
+                self._fetch(sql.DELETE_ASKS, [key])
                 return True
         raise _contended(agent_id)
 
-    def note_due(self, agent: StoredAgent, due: datetime | None) -> None:
-        number = None if due is None else due_number(due)
-        self._fetch(sql.NOTE_DUE, [number, agent.agent_id, agent.incarnation, agent.last_seq])
+    def note_index(self, agent: StoredAgent, entry: IndexEntry, status_at: datetime | None) -> None:
+        due, at = (None if time is None else time_number(time) for time in (entry.due, status_at))
+        status = entry.agent_status or AGENT_STATUS[entry.status]
+        agent_is = [agent.agent_id, agent.incarnation, agent.last_seq]
+        for (key,) in self._fetch(sql.NOTE_INDEX, [due, status, at, *agent_is]):
+            put_asks(self._fetch, {key: entry.asks})
 
     def is_committed(self, batch: Batch) -> bool:
         first, last = batch.first_seq, batch.first_seq + len(batch.records) - 1
@@ -306,7 +311,14 @@ class PostgresWriter:
         """Add batches of different agents. Returns the errors of those that were refused."""
         keys = self._keys_of([batch.agent_id for batch in batches])
         values = _columns(batches, keys, self._own_id)
-        accepted = {place for (place,) in self._fetch(sql.ADD, values)}
+        accepted: dict[int, int] = dict(self._fetch(sql.ADD, values))
+        asks = {
+            keys[place - 1]: batches[place - 1].asks
+            for place, asking in accepted.items()
+            if asking or batches[place - 1].asks
+        }
+        if asks:
+            put_asks(self._fetch, asks)
         if len(accepted) == len(batches):
             return [None] * len(batches)
         rest = [n for n in range(len(batches)) if n + 1 in accepted]
@@ -386,7 +398,10 @@ def _columns(batches: Sequence[Batch], keys: Sequence[int], own_id: int) -> dict
         "befores": [batch.first_seq - 1 for batch in batches],
         "last_seqs": [batch.first_seq - 1 + len(batch.records) for batch in batches],
         "standings": [batch.index_status.value for batch in batches],
-        "dues": [-1 if batch.due is None else due_number(batch.due) for batch in batches],
+        "dues": [-1 if batch.due_number is None else batch.due_number for batch in batches],
+        "statuses": [batch.status_word for batch in batches],
+        "noted": [batch.status_noted for batch in batches],
+        "ats": [-1 if batch.at_number is None else batch.at_number for batch in batches],
         "places": [place for place, _, _ in rows],
         "seqs": [seq for _, seq, _ in rows],
         "kinds": [record.kind for _, _, record in rows],

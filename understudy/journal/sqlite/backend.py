@@ -11,7 +11,7 @@ import logging
 import math
 import os
 import sqlite3
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Concatenate, NoReturn, ParamSpec, TypeVar
@@ -24,9 +24,11 @@ from understudy.errors import (
     StoreUnavailable,
     UsageError,
 )
+from understudy.journal.asks import StoredAsk
 from understudy.journal.contracts import (
     Batch,
     Durability,
+    IndexEntry,
     IndexStatus,
     Owned,
     Refusal,
@@ -34,6 +36,7 @@ from understudy.journal.contracts import (
     StoredRecords,
     check_durability,
 )
+from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery
 from understudy.journal.sqlite import writer
 from understudy.journal.sqlite.connection import connect_writer
 from understudy.journal.sqlite.errors import UNREADABLE, damaged, is_io_error, store_error
@@ -259,8 +262,8 @@ class SqliteBackend:
         self._marked |= existed
         return existed
 
-    def note_due(self, agent: StoredAgent, due: datetime | None) -> None:
-        self._run(writer.note_due, agent, due)
+    def note_index(self, agent: StoredAgent, entry: IndexEntry, status_at: datetime | None) -> None:
+        self._run(writer.note_index, agent, entry, status_at)
 
     def is_committed(self, batch: Batch) -> bool:
         return self._run(writer.is_committed, batch)
@@ -310,3 +313,14 @@ class SqliteBackend:
 
     def unindexed(self, after_id: str, limit: int) -> list[StoredAgent]:
         return self._reader.unindexed(after_id, limit)
+
+    def list_agents(
+        self, query: AgentQuery, after: AgentKey | None, limit: int
+    ) -> list[StoredAgent]:
+        return self._reader.list_agents(query, after, limit)
+
+    def list_asks(self, query: AskQuery, after: AskKey | None, limit: int) -> list[StoredAsk]:
+        return self._reader.list_asks(query, after, limit)
+
+    def count_agents(self) -> Mapping[str, int]:
+        return self._reader.count_agents()

@@ -6,28 +6,41 @@ import sqlite3
 import threading
 from collections.abc import Callable, Collection
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from understudy.errors import StoreBroken, StoreDamaged
+from understudy.journal.asks import StoredAsk
 from understudy.journal.codec import EncodedRecord
 from understudy.journal.contracts import (
     IndexStatus,
     StoredAgent,
     StoredRecords,
-    due_number,
     listed_agent,
     stored_agent,
+    time_number,
 )
+from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery, ids_from, stored_ask
 from understudy.journal.sqlite.connection import connect_reader
 from understudy.journal.sqlite.errors import UNREADABLE, damaged, is_undecodable, store_error
 from understudy.journal.sqlite.lock import SidecarLock
 from understudy.journal.sqlite.writer import SEQ_BITS
 
+T = TypeVar("T")
+
 _AGENT = """
     SELECT no, id, agent, incarnation, epoch, last_seq, floor, standing,
         (SELECT host FROM meta WHERE meta.tenure = agents.tenure),
-        CASE indexed_seq WHEN last_seq THEN due END
+        CASE indexed_seq WHEN last_seq THEN due END,
+        CASE indexed_seq WHEN last_seq THEN status END,
+        CASE indexed_seq WHEN last_seq THEN status_at END
     FROM agents WHERE NOT deleted AND
+"""
+# The asks come first: SQLite takes the tables of a CROSS JOIN in this order.
+_ASK = """
+    SELECT k.no, a.id, k.name, k.tool, k.asked_at, k.expires_at, k.reminders, k.escalations,
+        k.version, k.payload
+    FROM asks k CROSS JOIN agents a ON a.no = k.agent
+    WHERE NOT a.deleted AND a.indexed_seq = a.last_seq AND k.kind = 'request'
 """
 _RECORDS = """
     SELECT kind, version, payload FROM records WHERE id BETWEEN ? AND ? ORDER BY id
@@ -59,23 +72,11 @@ class SqliteReader:
     def connect(self) -> None:
         """Connect now, and check the tables."""
         self.open()
-        with self._busy:
-            try:
-                self._connected()
-            except sqlite3.Error as error:
-                raise store_error(error, self._path) from error
-            except UNREADABLE as error:
-                raise damaged(error, self._path) from error
+        self._read(lambda _: None)
 
     def load(self, agent_id: str, after: int) -> StoredRecords | None:
         """See `Backend.load`."""
-        with self._busy:
-            try:
-                return self._load(self._connected(), agent_id, after)
-            except sqlite3.Error as error:
-                raise store_error(error, self._path) from error
-            except UNREADABLE as error:
-                raise damaged(error, self._path) from error
+        return self._read(lambda connection: self._load(connection, agent_id, after))
 
     def _load(
         self, connection: sqlite3.Connection, agent_id: str, after: int
@@ -130,18 +131,64 @@ class SqliteReader:
     def due(
         self, until: datetime, after: tuple[datetime, str] | None, limit: int
     ) -> list[StoredAgent]:
-        """See `DueIndex.due`."""
-        first = (-1, "") if after is None else (due_number(after[0]), after[1])
+        """See `StatusIndex.due`."""
+        first = (-1, "") if after is None else (time_number(after[0]), after[1])
         where = (
             "due IS NOT NULL AND due <= ? AND (due, id) > (?, ?) AND indexed_seq = last_seq "
             "ORDER BY due, id LIMIT ?"
         )
-        return self._listed_where(where, (due_number(until), *first, limit))
+        return self._listed_where(where, (time_number(until), *first, limit))
 
     def unindexed(self, after_id: str, limit: int) -> list[StoredAgent]:
-        """See `DueIndex.unindexed`."""
-        where = "standing = 'waits' AND id > ? AND indexed_seq <> last_seq ORDER BY id LIMIT ?"
+        """See `StatusIndex.unindexed`."""
+        where = "id > ? AND indexed_seq <> last_seq ORDER BY id LIMIT ?"
         return self._listed_where(where, (after_id, limit))
+
+    def list_agents(
+        self, query: AgentQuery, after: AgentKey | None, limit: int
+    ) -> list[StoredAgent]:
+        """See `ListIndex.list_agents`."""
+        ids = ids_from(query.prefix)
+        where, values = ["id >= ?"], [ids.first]
+        for condition, value in (
+            ("id < ?", ids.end),
+            ("status = ?", query.status),
+            ("agent = ?", query.agent),
+        ):
+            if value is not None:
+                where.append(condition)
+                values.append(value)
+        order, first = "id", list[Any]()
+        if query.updated_since is not None:
+            since = time_number(query.updated_since)
+            order, first = "status_at, id", [*(after or (since, ""))]
+            where.append("status_at IS NOT NULL AND (status_at, id) > (?, ?)")
+        elif after is not None:
+            first = [after[1]]
+            where.append("id > ?")
+        return self._listed_where(
+            f"{' AND '.join(where)} ORDER BY {order} LIMIT ?", (*values, *first, limit)
+        )
+
+    def list_asks(self, query: AskQuery, after: AskKey | None, limit: int) -> list[StoredAsk]:
+        """See `ListIndex.list_asks`."""
+        where, values = "", list[Any]()
+        for column, value in (("tool", query.tool), ("name", query.agent)):
+            if value is not None:
+                where += f" AND k.{column} = ?"
+                values.append(value)
+        by = "asked_at" if query.order == "oldest" else "expires_at"
+        where += f" AND (k.{by}, k.no) > (?, ?) ORDER BY k.{by}, k.no LIMIT ?"
+        values += [*(after or (-1, -1)), limit]
+        rows = self._read(
+            lambda connection: connection.execute(f"{_ASK} {where}", values).fetchall()
+        )
+        return [stored_ask(row) for row in rows]
+
+    def count_agents(self) -> dict[str, int]:
+        """See `ListIndex.count_agents`."""
+        query = "SELECT status, count(*) FROM agents WHERE NOT deleted GROUP BY status"
+        return dict(self._read(lambda connection: connection.execute(query).fetchall()))
 
     def _listed_where(self, where: str, values: tuple[Any, ...]) -> list[StoredAgent]:
         return self._listed(
@@ -151,21 +198,27 @@ class SqliteReader:
             ]
         )
 
-    def _listed(self, find: Callable[[sqlite3.Connection], list[StoredAgent]]) -> list[StoredAgent]:
+    def _listed(self, find: Callable[[sqlite3.Connection], list[T]]) -> list[T]:
+        """What it finds, also where a text of some row is not UTF-8: that is told with the row."""
+
+        def found(connection: sqlite3.Connection) -> list[T]:
+            try:
+                return find(connection)
+            except sqlite3.OperationalError as error:
+                if not is_undecodable(error):
+                    raise
+            connection.text_factory = lambda text: text.decode(errors="surrogateescape")
+            try:
+                return find(connection)
+            finally:
+                connection.text_factory = str
+
+        return self._read(found)
+
+    def _read(self, read: Callable[[sqlite3.Connection], T]) -> T:
         with self._busy:
             try:
-                connection = self._connected()
-                try:
-                    return find(connection)
-                except sqlite3.OperationalError as error:
-                    if not is_undecodable(error):
-                        raise
-                # A text of one row is not UTF-8: it is told with that row.
-                connection.text_factory = lambda text: text.decode(errors="surrogateescape")
-                try:
-                    return find(connection)
-                finally:
-                    connection.text_factory = str
+                return read(self._connected())
             except sqlite3.Error as error:
                 raise store_error(error, self._path) from error
             except UNREADABLE as error:

@@ -9,15 +9,48 @@ from types import MappingProxyType
 from understudy.errors import SchemaVersionError, StoreBroken
 
 SCHEMA_VERSION = 2
-# An agent that version 1 has written last has an `indexed_seq` that is behind: nobody knows yet
-# when it is due.
-_BY_DUE = """CREATE INDEX agents_by_due ON agents (due, id) WHERE due IS NOT NULL AND NOT deleted"""
+# An agent that version 1 has written last has an `indexed_seq` that is behind: what else its row
+# says does not hold, until its records are read.
+_INDEXES = (
+    "CREATE INDEX agents_by_due ON agents (due, id) WHERE due IS NOT NULL AND NOT deleted",
+    "CREATE INDEX agents_by_status ON agents (status, id) WHERE NOT deleted",
+    "CREATE INDEX agents_by_name ON agents (agent, id) WHERE NOT deleted",
+    """CREATE INDEX agents_by_change ON agents (status_at, id)
+        WHERE status_at IS NOT NULL AND NOT deleted""",
+)
+# What agents ask; `agent` is the `no` of the agent, `name` its definition. `expires_at` is the
+# largest number for what does not expire. `version` and `payload` are of the record that asks.
+_ASKS = (
+    """CREATE TABLE asks (
+        no INTEGER PRIMARY KEY,
+        agent INTEGER NOT NULL,
+        id TEXT NOT NULL,
+        name TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        tool TEXT NOT NULL,
+        asked_at INTEGER NOT NULL,
+        expires_at INTEGER NOT NULL,
+        reminders INTEGER NOT NULL,
+        escalations INTEGER NOT NULL,
+        version INTEGER NOT NULL,
+        payload BLOB NOT NULL,
+        UNIQUE (agent, id)
+    ) STRICT""",
+    "CREATE INDEX asks_by_age ON asks (kind, asked_at, no)",
+    "CREATE INDEX asks_by_expiry ON asks (kind, expires_at, no)",
+    "CREATE INDEX asks_by_tool ON asks (kind, tool, asked_at, no)",
+    "CREATE INDEX asks_by_name ON asks (kind, name, asked_at, no)",
+)
 SCHEMA_UPGRADES: Mapping[int, Sequence[str]] = MappingProxyType(
     {
         1: (
             "ALTER TABLE agents ADD COLUMN due INTEGER",
             "ALTER TABLE agents ADD COLUMN indexed_seq INTEGER NOT NULL DEFAULT 0",
-            _BY_DUE,
+            "ALTER TABLE agents ADD COLUMN status TEXT NOT NULL DEFAULT 'idle'",
+            "ALTER TABLE agents ADD COLUMN status_at INTEGER",
+            "ALTER TABLE agents ADD COLUMN asking INTEGER NOT NULL DEFAULT 0",
+            *_INDEXES,
+            *_ASKS,
         )
     }
 )
@@ -29,7 +62,8 @@ _OLDEST_SQLITE = (3, 37, 0)  # the first with STRICT tables
 # A row of `agents` is never deleted: after a deletion it is the tombstone, which keeps the epoch.
 # `tenure` is the one in which the agent was claimed last, so a new tenure, one row of `meta`, ends
 # all claims at once. `mark` is the transaction that changed its records last; each append writes
-# this row anyway, so the mark costs no further page. `due` holds if `indexed_seq` is `last_seq`.
+# this row anyway, so the mark costs no further page. `due`, `status` and the rows of `asks`, of
+# which there are `asking`, hold if `indexed_seq` is `last_seq`.
 # `records.id` is agent_no << 32 | seq. A key of two columns in a table WITHOUT ROWID took 1.5
 # times as long and 10 to 20 % more bytes: such tables lack SQLite's fast path for appending, and
 # move values larger than a quarter of a page to pages of their own.
@@ -55,10 +89,14 @@ _TABLES = (
         mark INTEGER NOT NULL,
         deleted INTEGER NOT NULL,
         due INTEGER,
-        indexed_seq INTEGER NOT NULL DEFAULT 0
+        indexed_seq INTEGER NOT NULL DEFAULT 0,
+        status TEXT NOT NULL DEFAULT 'idle',
+        status_at INTEGER,
+        asking INTEGER NOT NULL DEFAULT 0
     ) STRICT""",
     "CREATE INDEX agents_by_standing ON agents (standing, id) WHERE NOT deleted",
-    _BY_DUE,
+    *_INDEXES,
+    *_ASKS,
     """CREATE TABLE records (
         id INTEGER PRIMARY KEY,
         epoch INTEGER NOT NULL,

@@ -11,11 +11,21 @@ all claims at once, however many agents there are and however the last host ende
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from understudy.errors import Fenced, StoreConflict, StoreDamaged, StoreError
-from understudy.journal.contracts import Batch, Owned, StoredAgent, due_number
+from understudy.journal.asks import Ask, changes
+from understudy.journal.contracts import (
+    AGENT_STATUS,
+    Batch,
+    IndexEntry,
+    Owned,
+    StoredAgent,
+    time_number,
+)
+from understudy.journal.lists import NEVER
 from understudy.journal.sqlite.lock import Watermark
 
 SEQ_BITS = 32
@@ -30,24 +40,32 @@ _CLAIM_NEW = """
         deleted) VALUES (?, ?, 1, 1, 0, 0, 'rest', ?, ?, 0)
     ON CONFLICT (id) DO UPDATE SET agent = excluded.agent, incarnation = incarnation + 1,
         epoch = epoch + 1, last_seq = 0, floor = 0, standing = 'rest', tenure = excluded.tenure,
-        mark = excluded.mark, deleted = 0, due = NULL, indexed_seq = 0
+        mark = excluded.mark, deleted = 0, due = NULL, indexed_seq = 0, status = 'idle',
+        status_at = NULL
     RETURNING agent, incarnation, epoch, last_seq
 """
-# Most batches change neither the status nor the due time: then their indexes are not written.
+# Most batches change neither status nor due time: then their indexes are not written.
 _ADD = """
     UPDATE agents SET last_seq = ?1, mark = ?2, indexed_seq = ?1
     WHERE id = ?3 AND epoch = ?4 AND incarnation = ?5 AND last_seq = ?6 AND NOT deleted
-        AND standing = ?7 AND due IS ?8
-    RETURNING no
+        AND standing = ?7 AND due IS ?8 AND status = ?9
+    RETURNING no, asking
 """
 _ADD_WITH_ENTRY = """
-    UPDATE agents SET last_seq = ?1, mark = ?2, indexed_seq = ?1, standing = ?7, due = ?8
+    UPDATE agents SET last_seq = ?1, mark = ?2, indexed_seq = ?1, standing = ?7, due = ?8,
+        status = ?9,
+        status_at = CASE WHEN ?10 OR status <> ?9 OR last_seq = 0 THEN ?11 ELSE status_at END
     WHERE id = ?3 AND epoch = ?4 AND incarnation = ?5 AND last_seq = ?6 AND NOT deleted
-    RETURNING no
+    RETURNING no, asking
 """
-_NOTE_DUE = """
-    UPDATE agents SET due = ?, indexed_seq = last_seq
-    WHERE id = ? AND incarnation = ? AND last_seq = ? AND NOT deleted
+_NOTE_INDEX = """
+    UPDATE agents SET indexed_seq = last_seq, due = ?, status = ?, status_at = ?
+    WHERE id = ? AND incarnation = ? AND last_seq = ? AND NOT deleted RETURNING no
+"""
+_NEW_ASK = """
+    INSERT INTO asks (agent, id, name, kind, tool, asked_at, expires_at, reminders, escalations,
+        version, payload)
+    SELECT ?, ?, agent, ?, ?, ?, ?, ?, ?, ?, ? FROM agents WHERE no = ?
 """
 _RECORD = "INSERT INTO records (id, epoch, version, kind, payload) VALUES (?, ?, ?, ?, ?)"
 _DELETE_RECORDS = "DELETE FROM records WHERE id BETWEEN ? AND ?"
@@ -77,27 +95,68 @@ def append(db: sqlite3.Connection, batch: Batch, mark: int) -> int:
     """See `Backend.append`. Returns the agent's number."""
     last = batch.first_seq - 1
     newest = last + len(batch.records)
-    mine = (batch.agent_id, batch.epoch, batch.incarnation, last)
-    values = (newest, mark, *mine, batch.index_status.value, batch.due_number)
-    row = db.execute(_ADD, values).fetchone()
+    values = (
+        *(newest, mark, batch.agent_id, batch.epoch, batch.incarnation, last),
+        *(batch.index_status.value, batch.due_number, batch.status_word),
+    )
+    row = None
+    if last and not batch.status_noted:
+        row = db.execute(_ADD, values).fetchone()
     if row is None:
-        row = db.execute(_ADD_WITH_ENTRY, values).fetchone()
+        noted = (batch.status_noted, batch.at_number)
+        row = db.execute(_ADD_WITH_ENTRY, (*values, *noted)).fetchone()
     if row is None:
         raise _refusal(db, batch)
-    (no,) = row
+    no, asking = row
     first, epoch = (no << SEQ_BITS) + batch.first_seq, batch.epoch
     rows = [
         (first + n, epoch, record.version, record.kind, record.payload)
         for n, record in enumerate(batch.records)
     ]
     db.executemany(_RECORD, rows)
+    if asking or batch.asks:
+        _put_asks(db, no, batch.asks)
     return int(no)
 
 
-def note_due(db: sqlite3.Connection, agent: StoredAgent, due: datetime | None) -> None:
-    """See `DueIndex.note_due`."""
-    number = None if due is None else due_number(due)
-    db.execute(_NOTE_DUE, (number, agent.agent_id, agent.incarnation, agent.last_seq))
+def note_index(
+    db: sqlite3.Connection, agent: StoredAgent, entry: IndexEntry, status_at: datetime | None
+) -> None:
+    """See `StatusIndex.note_index`."""
+    due, at = (None if time is None else time_number(time) for time in (entry.due, status_at))
+    status = entry.agent_status or AGENT_STATUS[entry.status]
+    agent_is = (agent.agent_id, agent.incarnation, agent.last_seq)
+    row = db.execute(_NOTE_INDEX, (due, status, at, *agent_is)).fetchone()
+    if row is not None:
+        _put_asks(db, row[0], entry.asks)
+
+
+def _put_asks(db: sqlite3.Connection, no: int, asks: Sequence[Ask]) -> None:
+    """Make these the asks of an agent: what differs is written."""
+    stored = {
+        id: (reminders, escalations)
+        for id, reminders, escalations in db.execute(
+            "SELECT id, reminders, escalations FROM asks WHERE agent = ?", (no,)
+        )
+    }
+    gone, new, told = changes(stored, asks)
+    db.executemany("DELETE FROM asks WHERE agent = ? AND id = ?", [(no, id) for id in gone])
+    db.executemany(_NEW_ASK, [(no, *_columns(ask), no) for ask in new])
+    db.executemany(
+        "UPDATE asks SET reminders = ?, escalations = ? WHERE agent = ? AND id = ?",
+        [(ask.told.reminders, ask.told.escalations, no, ask.id) for ask in told],
+    )
+    if gone or new:
+        db.execute("UPDATE agents SET asking = ? WHERE no = ?", (len(asks), no))
+
+
+def _columns(ask: Ask) -> tuple[object, ...]:
+    record, expires_at = ask.encode(), ask.expires_at
+    return (
+        *(ask.id, ask.kind, ask.tool, time_number(ask.asked_at)),
+        NEVER if expires_at is None else time_number(expires_at),
+        *(ask.told.reminders, ask.told.escalations, record.version, record.payload),
+    )
 
 
 def _refusal(db: sqlite3.Connection, batch: Batch) -> StoreError:
@@ -136,7 +195,7 @@ def release(db: sqlite3.Connection, owned: Owned) -> None:
 def delete(db: sqlite3.Connection, agent_id: str, mark: int) -> bool:
     """See `Backend.delete`. The row stays, as the tombstone."""
     row = db.execute(
-        "UPDATE agents SET deleted = 1, tenure = NULL, mark = ?, due = NULL "
+        "UPDATE agents SET deleted = 1, tenure = NULL, mark = ?, due = NULL, asking = 0 "
         "WHERE id = ? AND NOT deleted RETURNING no",
         (mark, agent_id),
     ).fetchone()
@@ -144,6 +203,7 @@ def delete(db: sqlite3.Connection, agent_id: str, mark: int) -> bool:
         return False
     first = row[0] << SEQ_BITS
     db.execute(_DELETE_RECORDS, (first, first + (1 << SEQ_BITS) - 1))
+    db.execute("DELETE FROM asks WHERE agent = ?", row)
     return True
 
 

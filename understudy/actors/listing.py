@@ -1,0 +1,205 @@
+"""`Listing`: a list in pages, to await as one page or to iterate over all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from datetime import datetime
+from typing import Any, Generic, Protocol, TypeVar
+
+from understudy._base.json_values import digest, is_storable_text, shown
+from understudy.errors import UsageError
+from understudy.loop_actors.future import Future, LazyFuture
+
+T = TypeVar("T")
+
+MAX_LIMIT = 10_000
+"""Items of a page."""
+PAGE = 500
+"""Items that are read at a time where all are wanted."""
+
+
+class Page(list[T]):
+    """Some items of a list, in order."""
+
+    after: str | None
+    """The cursor behind its last item, for the next page; None if there is nothing more now."""
+
+    def __init__(self, items: Iterable[T] = (), after: str | None = None) -> None:
+        super().__init__(items)
+        self.after = after
+
+
+ReadPage = Callable[[str | None, int], Coroutine[Any, Any, Page[T]]]
+"""Reads the page behind a cursor, with at most so many items."""
+
+
+class Calls(Protocol):
+    """Calls a coroutine function on the loop of a runtime."""
+
+    def __call__(
+        self, function: Callable[[], Coroutine[Any, Any, T]], future: Future[T] | None = None
+    ) -> Future[T]: ...
+
+
+class Listing(LazyFuture[Page[T]], Generic[T]):
+    """What a list holds: `await` it, or `.get()` it, for a page; or use it in `async for`.
+
+    Nothing is read before that. Without a `limit` the page has everything from `after` on.
+    `async for` goes over everything from `after` on, and reads `limit` items at a time, so it takes
+    the memory of one page.
+    """
+
+    def __init__(
+        self,
+        call: Calls,
+        read: ReadPage[T],
+        *,
+        after: str | None,
+        limit: int | None,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        async def first() -> Page[T]:
+            if limit is not None:
+                return await read(after, limit)
+            found = Page[T]()
+            page = await read(after, PAGE)
+            while page.after is not None:
+                found += page
+                page = await read(page.after, PAGE)
+            found += page
+            return found
+
+        super().__init__(lambda: call(first, self), loop)
+        self._call = call
+        self._read = read
+        self._after = after
+        self._page_size = PAGE if limit is None else limit
+
+    async def __aiter__(self) -> AsyncIterator[T]:
+        after = self._after
+        while True:
+            page = await self._read_page(after)
+            for item in page:
+                yield item
+            if page.after is None:
+                return
+            after = page.after
+
+    def _read_page(self, after: str | None) -> Future[Page[T]]:
+        return self._call(lambda: self._read(after, self._page_size))
+
+
+def checked_limit(limit: object) -> int | None:
+    """The size of a page.
+
+    Raises:
+        UsageError: if it cannot be one.
+
+    """
+    if limit is None:
+        return None
+    if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= MAX_LIMIT:
+        raise UsageError(
+            f"`limit` must be an integer from 1 to {MAX_LIMIT:,}, got {shown(limit)}; for more, "
+            "pass the `after` of a page on to the next one, or use `async for`"
+        )
+    return limit
+
+
+def checked_time(what: str, given: object) -> datetime | None:
+    """A point in time.
+
+    Raises:
+        UsageError: if it is none, or has no time zone.
+
+    """
+    if given is None:
+        return None
+    if not isinstance(given, datetime):
+        raise UsageError(f"{what} must be a datetime with a time zone, got {shown(given)}")
+    if given.utcoffset() is None:
+        raise UsageError(
+            f"{what} must have a time zone, got {shown(given)}: use datetime.now(timezone.utc)"
+        )
+    return given
+
+
+def checked_name(what: str, given: object) -> str | None:
+    """A text to look for.
+
+    Raises:
+        UsageError: if it is none.
+
+    """
+    if given is None or (isinstance(given, str) and _is_comparable(given)):
+        return given
+    raise UsageError(f"{what} must be text without NUL, got {shown(given)}")
+
+
+class Cursors:
+    """The cursors of one list: opaque texts that name the list, its filters, and a place in it.
+
+    Args:
+        name: of the list.
+        filters: what else makes it another list.
+
+    """
+
+    def __init__(self, name: str, filters: object) -> None:
+        self._name = name
+        self._filters = digest(json.loads(json.dumps(filters, default=str)))[:12]
+
+    def cursor(self, key: tuple[Any, ...]) -> str:
+        """The cursor behind the item with this key."""
+        text = json.dumps([self._name, self._filters, *key], separators=(",", ":"))
+        return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+    def key(self, after: object, *types: type) -> tuple[Any, ...] | None:
+        """The key behind which a page begins.
+
+        Raises:
+            UsageError: if this is no cursor, or one of another list.
+
+        """
+        if after is None:
+            return None
+        remedy = f"pass on the `after` of a page of {self._name}()"
+        if not isinstance(after, str) or len(after) > MAX_CURSOR:
+            raise UsageError(f"`after` must be a cursor, got {shown(after)}: {remedy}")
+        try:
+            data = after.encode("ascii") + b"=" * (-len(after) % 4)
+            found = json.loads(base64.b64decode(data, altchars=b"-_", validate=True))
+        except ValueError:
+            found = None
+        name, filters, *key = found if isinstance(found, list) and len(found) > 1 else (0, 0)
+        if isinstance(name, str) and name != self._name:
+            raise UsageError(f"`after` is a cursor of {shown(name)}: {remedy}")
+        if name == self._name and filters != self._filters:
+            raise UsageError(
+                f"`after` is a cursor of {self._name}() with other filters: pass on the `after` "
+                "of a page with the same ones"
+            )
+        if name != self._name or not _are(key, types):
+            raise UsageError(f"`after` must be a cursor, got {shown(after)}: {remedy}")
+        return tuple(key)
+
+
+MAX_CURSOR = 8000
+"""Characters: an id of the greatest length, escaped, fits."""
+
+
+def _are(values: list[Any], types: tuple[type, ...]) -> bool:
+    """Whether these are values of these types that a database can compare."""
+    return len(values) == len(types) and all(
+        type(value) is kind and _is_comparable(value)
+        for value, kind in zip(values, types, strict=True)
+    )
+
+
+def _is_comparable(value: Any) -> bool:
+    if isinstance(value, int):
+        return 0 <= value < 1 << 63
+    return is_storable_text(value) and "\0" not in value

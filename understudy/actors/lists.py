@@ -1,0 +1,284 @@
+"""`Lists`: the lists of the agents of a store and of what they ask, in pages."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+from understudy._base.json_values import shown
+from understudy.actors.agent_directory import Directory
+from understudy.actors.agent_events import Status
+from understudy.actors.listing import (
+    Calls,
+    Cursors,
+    Listing,
+    Page,
+    checked_limit,
+    checked_name,
+    checked_time,
+)
+from understudy.actors.stored_agents import (
+    AgentInfo,
+    PendingRequest,
+    Readable,
+    info_of,
+    load_index,
+    pending_request,
+)
+from understudy.errors import SchemaVersionError, StoreDamaged, UsageError
+from understudy.interrupts import Request
+from understudy.journal import IndexStatus
+from understudy.journal.contracts import StoredAgent, time_number
+from understudy.journal.lists import (
+    NEVER,
+    AgentKey,
+    AgentQuery,
+    AskOrder,
+    AskQuery,
+    ListStore,
+)
+from understudy.loop_actors.future import Future
+from understudy.tools import Tool
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+_STATUSES = [status for status in Status if status is not Status.PASSIVE]
+
+
+class Lists:
+    """Lists what a store has.
+
+    Args:
+        store: gives the store, once it is open.
+        call: calls a function on the loop.
+        loop: that loop.
+
+    """
+
+    def __init__(
+        self, store: Callable[[], Readable], call: Calls, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self._store = store
+        self._call = call
+        self._loop = loop
+
+    # ------------------------------------------------------------------- the lists
+
+    def agents(
+        self,
+        *,
+        status: Status | str | None,
+        agent: str | None,
+        prefix: str,
+        updated_since: datetime | None,
+        after: str | None,
+        limit: int | None,
+    ) -> Listing[AgentInfo]:
+        """As `Runtime.agents`."""
+        since = checked_time("`updated_since`", updated_since)
+        query = AgentQuery(
+            status=_status_word(status),
+            agent=checked_name("`agent`", agent),
+            prefix=checked_name("`prefix`", prefix) or "",
+            updated_since=since,
+        )
+        cursors = Cursors("agents", query)
+        types = (str,) if since is None else (int, str)
+        checked_limit(limit)
+        cursors.key(after, *types)
+
+        async def read(after: str | None, limit: int) -> Page[AgentInfo]:
+            await self._ready()
+            key = cursors.key(after, *types)
+            found = await self._page_of_agents(
+                query, None if key is None else (0, *key)[-2:], limit + 1
+            )
+            return Page(
+                [self._info(stored) for stored in found[:limit]],
+                cursors.cursor(_agent_key(found[limit - 1], query)) if len(found) > limit else None,
+            )
+
+        return Listing(self._call, read, after=after, limit=limit, loop=self._loop)
+
+    def pending(
+        self,
+        *,
+        tool: str | None,
+        agent: str | None,
+        order: AskOrder,
+        after: str | None,
+        limit: int | None,
+    ) -> Listing[PendingRequest]:
+        """As `Runtime.pending`."""
+        if order not in ("oldest", "expiring"):
+            raise UsageError(f"`order` must be 'oldest' or 'expiring', got {shown(order)}")
+        query = AskQuery(
+            tool=checked_name("`tool`", tool), agent=checked_name("`agent`", agent), order=order
+        )
+        cursors = Cursors("pending", query)
+        checked_limit(limit)
+        cursors.key(after, int, int)
+
+        async def read(after: str | None, limit: int) -> Page[PendingRequest]:
+            await self._ready()
+            key = cursors.key(after, int, int)
+            index = await self._index()
+            found = await index.list_asks(
+                query, None if key is None else (key[0], key[1]), limit + 1
+            )
+            page = Page[PendingRequest]()
+            for ask in found[:limit]:
+                try:
+                    request = ask.request()
+                except (SchemaVersionError, StoreDamaged) as error:
+                    logger.error("a request of agent %r is left out: %s", ask.agent_id, error)
+                    continue
+                page.append(pending_request(ask, request, self._tool(ask.agent, request)))
+            if len(found) > limit:
+                last = found[limit - 1]
+                time = last.asked_at if order == "oldest" else last.expires_at
+                page.after = cursors.cursor((NEVER if time is None else time_number(time), last.no))
+            return page
+
+        return Listing(self._call, read, after=after, limit=limit, loop=self._loop)
+
+    def count(self) -> Future[dict[Status, int]]:
+        """As `Runtime.count`."""
+
+        async def count() -> dict[Status, int]:
+            await self._ready()
+            index = await self._index()
+            found = await index.count_agents()
+            return {status: found.get(status.value, 0) for status in _STATUSES}
+
+        return self._call(count)
+
+    # --------------------------------------------------- what a runtime knows besides
+
+    async def _index(self) -> ListStore:
+        store = self._store()
+        return store if isinstance(store, ListStore) else await load_index(store)
+
+    async def _ready(self) -> None:
+        """Wait until the index of the store can be believed."""
+
+    def _info(self, stored: StoredAgent) -> AgentInfo:
+        return info_of(stored)
+
+    async def _page_of_agents(
+        self, query: AgentQuery, after: AgentKey | None, limit: int
+    ) -> Sequence[StoredAgent]:
+        return await (await self._index()).list_agents(query, after, limit)
+
+    def _tool(self, agent: str, request: Request) -> Tool | None:
+        """The tool that a request is about, where its definition is known here."""
+        return None
+
+
+class RuntimeLists(Lists):
+    """Lists also the agents that are spawned here, and that no store has yet.
+
+    Args:
+        store, call, loop: as of `Lists`.
+        directory: the agents of the runtime.
+        indexed: set once the store has indexed what an older version has written.
+
+    """
+
+    def __init__(
+        self,
+        store: Callable[[], Readable],
+        call: Calls,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        directory: Directory,
+        indexed: asyncio.Event,
+    ) -> None:
+        super().__init__(store, call, loop)
+        self._directory = directory
+        self._indexed = indexed
+
+    async def _ready(self) -> None:
+        await self._indexed.wait()
+
+    def _info(self, stored: StoredAgent) -> AgentInfo:
+        return info_of(stored, is_active=self._directory.is_active(stored.agent_id))
+
+    async def _page_of_agents(
+        self, query: AgentQuery, after: AgentKey | None, limit: int
+    ) -> Sequence[StoredAgent]:
+        found = await super()._page_of_agents(query, after, limit)
+        if query.updated_since is not None or query.status not in (None, Status.IDLE.value):
+            return found
+        listed = {stored.agent_id for stored in found}
+        first = "" if after is None else after[1]
+        last = found[-1].agent_id if len(found) == limit else None
+        spawned = [
+            await self._unless_stored(slot.id, slot.agent.name)
+            for slot in self._directory.slots()
+            if slot.agent is not None
+            and slot.activation is None
+            and query.agent in (None, slot.agent.name)
+            and slot.id.startswith(query.prefix)
+            and slot.id > first
+            and (last is None or slot.id < last)
+            and slot.id not in listed
+        ]
+        here = [stored for stored in spawned if stored is not None]
+        return sorted([*found, *here], key=lambda stored: stored.agent_id)[:limit]
+
+    async def _unless_stored(self, agent_id: str, agent: str) -> StoredAgent | None:
+        """The agent, if it is only spawned."""
+        # Its id is the first of those that begin with it.
+        found = await super()._page_of_agents(AgentQuery(prefix=agent_id), None, 1)
+        if found and found[0].agent_id == agent_id:
+            return None
+        return StoredAgent(
+            agent_id=agent_id,
+            agent=agent,
+            incarnation=1,
+            epoch=0,
+            last_seq=0,
+            floor=0,
+            index_status=IndexStatus.REST,
+            host=None,
+        )
+
+    def _tool(self, agent: str, request: Request) -> Tool | None:
+        if not self._directory.knows(agent):
+            return None
+        definition = self._directory.named(agent).definition
+        for name in request.agent_path[1:]:
+            child = definition.children.get(name)
+            if child is None:
+                return None
+            definition = child.definition
+        return definition.tools.get(request.tool_name)
+
+
+def _agent_key(stored: StoredAgent, query: AgentQuery) -> tuple[int | str, ...]:
+    if query.updated_since is None:
+        return (stored.agent_id,)
+    assert stored.status_at is not None, "listed by when its status changed"
+    return time_number(stored.status_at), stored.agent_id
+
+
+def _status_word(status: object) -> str | None:
+    """The status as a store keeps it.
+
+    Raises:
+        UsageError: if it is none that a stored agent can have.
+
+    """
+    if status is None:
+        return None
+    for known in _STATUSES:
+        if status is known or status == known.value:
+            return str(known.value)
+    there = ", ".join(f"Status.{known.name}" for known in _STATUSES)
+    remedy = f"`status` must be one of {there}, or its value"
+    if status in (Status.PASSIVE, Status.PASSIVE.value):
+        remedy += "; whether an agent is in memory is `is_active`"
+    raise UsageError(f"{remedy}, got {shown(status)}")

@@ -1,0 +1,161 @@
+"""`MemoryIndex`: what agents are and what they ask, for lists in pages, in memory."""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Generic, TypeVar
+
+from understudy.journal.asks import Ask, StoredAsk, changes
+from understudy.journal.contracts import StoredAgent, time_number
+from understudy.journal.lists import (
+    NEVER,
+    AgentKey,
+    AgentQuery,
+    AskKey,
+    AskOrder,
+    AskQuery,
+    ids_from,
+)
+
+K = TypeVar("K", str, AskKey)
+
+
+class _Keys(Generic[K]):
+    """Keys in order. Many that come at once are sorted once, when they are looked at."""
+
+    def __init__(self) -> None:
+        self._keys: list[K] = []
+        self._is_sorted = True
+
+    def add(self, key: K) -> None:
+        self._is_sorted &= not self._keys or key > self._keys[-1]
+        self._keys.append(key)
+
+    def remove(self, key: K) -> None:
+        keys = self.sorted()
+        del keys[bisect_left(keys, key)]
+
+    def sorted(self) -> list[K]:
+        if not self._is_sorted:
+            self._keys.sort()
+            self._is_sorted = True
+        return self._keys
+
+
+class MemoryIndex:
+    """The rows that a database keeps for its lists, as plain objects. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._agents: dict[str, StoredAgent] = {}
+        self._ids: _Keys[str] = _Keys()
+        self._asks: dict[str, dict[str, StoredAsk]] = {}
+        """By the id of the agent, and that of the ask. An agent that asks nothing is not in it."""
+        self._by_no: dict[int, StoredAsk] = {}
+        self._orders: dict[AskOrder, _Keys[AskKey]] = {"oldest": _Keys(), "expiring": _Keys()}
+        self._count: Counter[str] = Counter()
+        self._numbers = itertools.count(1)
+
+    def get(self, agent_id: str) -> StoredAgent | None:
+        """The row of an agent."""
+        return self._agents.get(agent_id)
+
+    def put(self, agent: StoredAgent, asks: Sequence[Ask]) -> None:
+        """Set the row of an agent, and what it asks."""
+        before = self._agents.get(agent.agent_id)
+        if before is None:
+            self._ids.add(agent.agent_id)
+        else:
+            self._count[before.agent_status] -= 1
+        self._count[agent.agent_status] += 1
+        self._agents[agent.agent_id] = agent
+        if asks or agent.agent_id in self._asks:
+            self._put_asks(agent, asks)
+
+    def remove(self, agent_id: str) -> None:
+        """Remove an agent, if it is there."""
+        agent = self._agents.pop(agent_id, None)
+        if agent is not None:
+            self._count[agent.agent_status] -= 1
+            self._ids.remove(agent_id)
+            self._put_asks(agent, ())
+
+    def _put_asks(self, agent: StoredAgent, asks: Sequence[Ask]) -> None:
+        rows = self._asks.setdefault(agent.agent_id, {})
+        stored = {id: (row.told.reminders, row.told.escalations) for id, row in rows.items()}
+        changed = changes(stored, asks)
+        for id in changed.gone:
+            row = rows.pop(id)
+            del self._by_no[row.no]
+            for order, keys in self._orders.items():
+                keys.remove(_key(row, order))
+        for ask in (*changed.new, *changed.told):
+            known = rows.get(ask.id)
+            row = rows[ask.id] = StoredAsk(
+                no=known.no if known is not None else next(self._numbers),
+                agent_id=agent.agent_id,
+                agent=agent.agent,
+                tool=ask.tool,
+                asked_at=ask.asked_at,
+                expires_at=ask.expires_at,
+                told=ask.told,
+                asked=ask.request,
+            )
+            self._by_no[row.no] = row
+            if known is None:
+                for order, keys in self._orders.items():
+                    keys.add(_key(row, order))
+        if not rows:
+            del self._asks[agent.agent_id]
+
+    # ------------------------------------------------------------------- reading
+
+    def list_agents(
+        self, query: AgentQuery, after: AgentKey | None, limit: int
+    ) -> list[StoredAgent]:
+        """As `ListIndex.list_agents`."""
+        if query.updated_since is None:
+            return list(itertools.islice(self._by_id(query, after), limit))
+        first = after or (time_number(query.updated_since), "")
+        changed = [
+            (time_number(agent.status_at), agent.agent_id)
+            for agent in self._by_id(query, None)
+            if agent.status_at is not None
+        ]
+        wanted = sorted(key for key in changed if key > first)[:limit]
+        return [self._agents[agent_id] for _, agent_id in wanted]
+
+    def _by_id(self, query: AgentQuery, after: AgentKey | None) -> Iterator[StoredAgent]:
+        ids, range_ = self._ids.sorted(), ids_from(query.prefix)
+        start = bisect_left(ids, range_.first)
+        if after is not None:
+            start = max(start, bisect_right(ids, after[1]))
+        end = len(ids) if range_.end is None else bisect_left(ids, range_.end)
+        for place in range(start, end):
+            agent = self._agents[ids[place]]
+            if query.status in (None, agent.agent_status) and query.agent in (None, agent.agent):
+                yield agent
+
+    def list_asks(self, query: AskQuery, after: AskKey | None, limit: int) -> list[StoredAsk]:
+        """As `ListIndex.list_asks`."""
+        keys = self._orders[query.order].sorted()
+        start = 0 if after is None else bisect_right(keys, after)
+        found = (self._by_no[keys[place][1]] for place in range(start, len(keys)))
+        wanted = (
+            ask
+            for ask in found
+            if query.agent in (None, ask.agent) and query.tool in (None, ask.tool)
+        )
+        return list(itertools.islice(wanted, limit))
+
+    def count_agents(self) -> Mapping[str, int]:
+        """As `ListIndex.count_agents`."""
+        return +self._count
+
+
+def _key(ask: StoredAsk, order: AskOrder) -> AskKey:
+    if order == "oldest":
+        return time_number(ask.asked_at), ask.no
+    return (NEVER if ask.expires_at is None else time_number(ask.expires_at)), ask.no
