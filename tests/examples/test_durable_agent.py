@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -71,7 +72,7 @@ def test_run_once_more_it_repeats_nothing_and_says_how_to_start_anew(tmp_path: P
     run_in(tmp_path, "--approve")
     told = run_in(tmp_path)
     assert ("..." in told, PAID_ONCE in told) == (False, True)
-    assert "To start anew: python -m examples.durable_agent --new" in told
+    assert re.search(r"To start anew: \S+ -m examples.durable_agent --new", told)
     assert "There is nothing to approve." in run_in(tmp_path, "--approve")
 
     for _ in range(2):
