@@ -345,7 +345,7 @@ def events_of(record: r.Record, agent_path: tuple[str, ...]) -> Iterator[Event]:
                 metadata=record.part.metadata,
                 user_content=None if record.user_prompt is None else record.user_prompt.content,
             )
-        case r.PointReached(what="sleep" | "wait"):
+        case r.PointReached():
             yield WaitStarted(
                 agent_path=agent_path,
                 call_key=record.call_key,
@@ -353,13 +353,13 @@ def events_of(record: r.Record, agent_path: tuple[str, ...]) -> Iterator[Event]:
                 what=record.what,
                 expires_at=record.due,
             )
-        case r.PointAnswered(what="sleep" | "wait", how=how) if how != "raised":
+        case r.PointAnswered(what="sleep" | "wait"):
             yield WaitOver(
                 agent_path=agent_path,
                 call_key=record.call_key,
                 name=record.name,
                 what=record.what,
-                how=how,
+                how=record.how,
             )
         case r.Attempt(number=number, reply_lost=True):
             yield AttemptDiscarded(agent_path=agent_path, attempt=number - 1)

@@ -39,8 +39,7 @@ What = Literal[
     "wait_started",
     "wait_over",
     "token_made",
-    "once_started",
-    "once_over",
+    "done_once",
     "tool_ended",
     "settled",
     "paused",
@@ -302,14 +301,13 @@ def _simple(record: r.Record) -> Iterator[tuple[What, dict[str, Any]]]:
             yield "tool_suspended", {"call_key": record.call_key}
         case r.PointReached():
             until = None if record.due is None else record.due.isoformat()
-            point: dict[str, Any] = {"name": record.name, "what": record.what, "expires_at": until}
-            what: What = "once_started" if record.what == "once" else "wait_started"
-            yield what, {"call_key": record.call_key, "detail": point}
+            point = {"name": record.name, "what": record.what, "expires_at": until}
+            yield "wait_started", {"call_key": record.call_key, "detail": point}
         case r.PointAnswered():
-            what = "once_over" if record.what == "once" else "wait_over"
-            answer: dict[str, Any] = {"name": record.name, "what": record.what, "how": record.how}
-            answer |= {"value": record.value, "reason": record.reason}
-            yield what, {"call_key": record.call_key, "detail": answer}
+            over: dict[str, Any] = {"name": record.name, "what": record.what, "how": record.how}
+            over |= {"value": record.value, "reason": record.reason}
+            what: What = "done_once" if record.what == "once" else "wait_over"
+            yield what, {"call_key": record.call_key, "detail": over}
         case r.TokenMade():
             yield "token_made", {"call_key": record.call_key, "detail": {"name": record.name}}
         case r.Settled():

@@ -765,7 +765,7 @@ async def test_waits_are_seen_by_subscribers_and_in_the_history(
     assert [(e.name, e.what) for e in started] == [("nap", "sleep"), ("paid", "wait")]
     assert [(e.name, e.how) for e in over] == [("paid", "value"), ("nap", "over")]
     found = [entry.what for entry in page.entries]
-    for what in ("wait_started", "wait_over", "token_made", "once_started", "once_over"):
+    for what in ("wait_started", "wait_over", "token_made", "done_once"):
         assert what in found
 
 

@@ -28,6 +28,13 @@ TOLD = {
         "  after 4 hours the head of sales is told",
         "  after 24 hours: reject, by expiry",
     ],
+    "payment_webhook": [
+        "order-17 waits at 'paid' until 02 Jan, 12:00",
+        "[200, 200]",
+        "payment-17 was paid by card",
+        "payment-18 was not paid within a day",
+        "[200, 410]",
+    ],
     "extract_value": [
         "Extracted: Invoice(number='A-17', total=49.9), after 2 model calls",
         "NotExtracted: No value of 'save': the run ended as Failed after 1 model call: ",

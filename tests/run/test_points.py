@@ -381,7 +381,7 @@ async def test_a_value_is_a_copy(clock: FakeClock) -> None:
     assert texts(completed(ended)) == [[1, 2]]
 
 
-async def test_what_is_done_once_is_durably_begun_before_it_is_entered() -> None:
+async def test_the_value_of_what_is_done_once_is_durable_before_it_is_returned() -> None:
     disk = Disk()
     seen: list[bool] = []
 
@@ -389,10 +389,9 @@ async def test_what_is_done_once_is_durably_begun_before_it_is_entered() -> None
     async def pay(ctx: ToolContext) -> str:
         token = await ctx.token("paid")
         seen.append(any('"token_made"' in line for line in disk.lines))
+        await ctx.once("create", lambda: 7)
+        seen.append(any('"point_answered"' in line for line in disk.lines))
         assert not any(token in line for line in disk.lines)
-        await ctx.once(
-            "create", lambda: seen.append(any('"point_reached"' in line for line in disk.lines))
-        )
         return "done"
 
     completed(await agent_of(pay).execute("Go.", journal=disk))
@@ -577,6 +576,9 @@ async def test_a_wait_that_nobody_can_answer_is_refused() -> None:
 
 async def test_a_point_inside_of_once_is_refused() -> None:
     text = await failure(lambda ctx: ctx.once("a", lambda: ctx.sleep("b", 1)))
+    assert "inside of ctx.once" in text
+    inner = Agent("inner", by_turn("Hello."))
+    text = await failure(lambda ctx: ctx.once("a", lambda: ctx.run_agent(inner, "Go.")))
     assert "inside of ctx.once" in text
 
 

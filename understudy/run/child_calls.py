@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -21,6 +22,9 @@ from understudy.run.definition import AgentDefinition, ChildAgent
 from understudy.run.run import AttemptEnded, Run, RunningParts
 from understudy.state.run_state import Call
 from understudy.tools import ToolFailed
+
+doing_once: contextvars.ContextVar[bool] = contextvars.ContextVar("doing_once", default=False)
+"""Set inside of `ctx.once`: what is done there cannot be suspended in its middle."""
 
 
 class CallSuspended(BaseException):
@@ -45,6 +49,8 @@ def make_run_agent(
         agent: Any, input: UserInput, max_depth: int
     ) -> Completed | Failed | Stopped:
         nonlocal count
+        if doing_once.get():
+            raise UsageError("an agent cannot run inside of ctx.once: its run is kept by itself")
         child = _child(run, agent)
         key = call.key if count == 0 else f"{call.key}+{count}"
         count += 1

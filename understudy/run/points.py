@@ -8,24 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import contextvars
 import inspect
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from copy import deepcopy
 from datetime import datetime
 from typing import Any, Literal, TypeVar
 
 from understudy._base.json_values import checked_json, checked_text, text_of
 from understudy.errors import RecordRefused, UsageError, WaitExpired, WaitRejected
-from understudy.run.child_calls import CallSuspended, parts_of
+from understudy.run.child_calls import CallSuspended, doing_once, parts_of
 from understudy.run.run import Run, RunningParts
 from understudy.run.tokens import hash_of, new_token
 from understudy.state.records import PointAnswered, PointEnd, PointKind, PointReached, TokenMade
-from understudy.state.run_state import Call, Point
+from understudy.state.run_state import Call, Point, PointAnswer
 
 T = TypeVar("T")
 
-_doing_once: contextvars.ContextVar[bool] = contextvars.ContextVar("doing_once", default=False)
 _LOOP_CHECK_SECONDS = 0.1
 
 
@@ -96,28 +95,26 @@ class Points:
 
     async def once(self, name: str, function: Callable[[], Any]) -> Any:
         """As `ToolContext.once`."""
-        done, value = await self.begin_once(name)
-        if done:
-            return value
+        answer = self._come_to_once(name)
+        if answer is not None:
+            return _value_of(answer)
         with self._parts().running():
-            token = _doing_once.set(True)
+            token = doing_once.set(True)
             try:
                 result = function()
                 if inspect.isawaitable(result):
                     result = await result
-            except (Exception, CallSuspended):
-                self.take_back(name)
-                raise
             finally:
-                _doing_once.reset(token)
-            return await self.end_once(name, result)
+                doing_once.reset(token)
+            return await self._done(name, result)
 
     def once_in_thread(self, name: str, function: Callable[[], Any]) -> Any:
         """As `once`, where the function runs in the thread of a plain tool."""
-        done, value = self.from_thread(self.begin_once(name))
-        if done:
-            return value
-        token = _doing_once.set(True)
+        part = object()
+        answer = self.from_thread(self._begin_in_thread(name, part))
+        if answer is not None:
+            return _value_of(answer)
+        token = doing_once.set(True)
         try:
             result = function()
             if inspect.isawaitable(result):
@@ -126,33 +123,33 @@ class Points:
                 raise UsageError(
                     f"ctx.sync.once({name!r}): the function must be a plain one, got {function!r}"
                 )
-        except Exception:
-            self.from_thread(self._taken_back(name))
-            raise
+            return self.from_thread(self._done(name, result))
         finally:
-            _doing_once.reset(token)
-        return self.from_thread(self.end_once(name, result))
+            doing_once.reset(token)
+            with suppress(CallSuspended):  # the loop has stopped
+                self.from_thread(self._end_in_thread(part))
 
-    async def begin_once(self, name: str) -> tuple[bool, Any]:
-        """Whether it is done already, and its value; if not, that it begins is durable."""
+    def _come_to_once(self, name: str) -> PointAnswer | None:
+        """How it was done before, in an earlier run of the tool; None if it is to be done now.
+
+        That it begins needs no record: that the call is started is durable, so a crash in the
+        middle leaves a doubt (test_a_run_that_is_cut_off_at_any_record_does_nothing_twice).
+        """
         point = self._come_to(name, "once")
-        if point is not None and point.answer is not None:
-            if point.answer.how == "failed":
-                raise UsageError(point.answer.reason or "")
-            return True, deepcopy(point.answer.value)
-        if self._parts().suspended:
+        if point is None and self._parts().suspended:
             raise CallSuspended
-        run = self._run
-        with self._parts().running():
-            run.record(PointReached(call_key=self._call.key, name=name, what="once", at=self.now()))
-            # Race: a crash after the function was entered and before that was durable would let
-            # the next attempt enter it again
-            # (test_what_is_done_once_is_durably_begun_before_it_is_entered).
-            await run.durable()
-        run.ledger.check_owner()
-        return False, None
+        return None if point is None else point.answer
 
-    async def end_once(self, name: str, result: Any) -> Any:
+    async def _begin_in_thread(self, name: str, part: object) -> PointAnswer | None:
+        answer = self._come_to_once(name)
+        if answer is None:
+            self._parts().begin(part)
+        return answer
+
+    async def _end_in_thread(self, part: object) -> None:
+        self._parts().end(part)
+
+    async def _done(self, name: str, result: Any) -> Any:
         """Record that it is done, with its value. The value is returned once that is durable."""
         if not self._is_open:
             raise CallSuspended
@@ -166,14 +163,6 @@ class Points:
         await self._run.durable()
         return deepcopy(value)
 
-    async def _taken_back(self, name: str) -> None:
-        self.take_back(name)
-
-    def take_back(self, name: str) -> None:
-        """Record that it raised: it is not done, and is called again when the tool runs again."""
-        if self._is_open:
-            self._answer(name, "once", "raised")
-
     # ------------------------------------------------------------------ how a point works
 
     def _check(self, name: str, kind: PointKind) -> Point | None:
@@ -185,7 +174,7 @@ class Points:
 
         """
         checked_text(name, what="The name of a point")
-        if _doing_once.get():
+        if doing_once.get():
             raise UsageError(
                 f"The point {name!r} is inside of ctx.once: what is done once cannot be suspended "
                 "in its middle. Do it before or after"
@@ -226,7 +215,7 @@ class Points:
         self,
         name: str,
         what: PointKind,
-        how: PointEnd | Literal["raised"],
+        how: PointEnd,
         *,
         value: Any = None,
         reason: str | None = None,
@@ -243,7 +232,9 @@ class Points:
             )
         )
 
-    async def _suspend(self, name: str, kind: PointKind, due: datetime | None) -> None:
+    async def _suspend(
+        self, name: str, kind: Literal["sleep", "wait"], due: datetime | None
+    ) -> None:
         """Record that the call waits here, and end its body; unless the answer comes before.
 
         Raises:
@@ -299,6 +290,13 @@ class Points:
                 done.cancel()
                 raise CallSuspended
         return done.result()
+
+
+def _value_of(answer: PointAnswer) -> Any:
+    """The value of what was done once, as a copy."""
+    if answer.how == "failed":
+        raise UsageError(answer.reason or "")
+    return deepcopy(answer.value)
 
 
 _WORDS = {"sleep": "sleep", "wait": "wait for an answer", "once": "thing that is done once"}

@@ -72,7 +72,7 @@ class RunningParts:
     def __init__(self, attempt: int) -> None:
         self.attempt = attempt
         """Of the call, whose body these are parts of."""
-        self._tasks: set[asyncio.Task[Any] | None] = set()
+        self._parts: set[object] = set()
         self._waiters: list[asyncio.Future[None]] = []
         self.suspended = False
         """The body is to end: no other part is started."""
@@ -81,22 +81,30 @@ class RunningParts:
     @property
     def any_runs(self) -> bool:
         """Whether one of them runs now."""
-        return bool(self._tasks)
+        return bool(self._parts)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """While a part runs in this task."""
-        task = asyncio.current_task()
-        self._tasks.add(task)
+        """While a part runs."""
+        part = object()
+        self.begin(part)
         try:
             yield
         finally:
-            self._tasks.discard(task)
-            if not self._tasks:
-                waiters, self._waiters = self._waiters, []
-                for waiter in waiters:
-                    if not waiter.done():
-                        waiter.set_result(None)
+            self.end(part)
+
+    def begin(self, part: object) -> None:
+        """A part begins to run."""
+        self._parts.add(part)
+
+    def end(self, part: object) -> None:
+        """It has ended."""
+        self._parts.discard(part)
+        if not self._parts:
+            waiters, self._waiters = self._waiters, []
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
 
     async def wait_until_none_runs(self) -> None:
         """Wait for the parts that run in other tasks, and for those about to be started there."""
@@ -104,7 +112,7 @@ class RunningParts:
         # others may not have begun; and an agent that has ended may be followed by another one of
         # the same task (test_agents_side_by_side_are_all_asked_about_at_once).
         await asyncio.sleep(0)
-        while self._tasks:
+        while self._parts:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
             await waiter

@@ -257,10 +257,6 @@ def _requested(state: AgentState, record: r.Requested) -> None:
         call.decisions.pop(replaced, None)
     call.requests[record.request.id] = record.request
     call.running = False
-    if record.request.kind == "doubt":  # what it began once is part of the doubt
-        for name, point in list(call.points.items()):
-            if point.kind == "once" and point.answer is None:
-                del call.points[name]
 
 
 def _interrupts_checked(state: AgentState, record: r.InterruptsChecked) -> None:
@@ -358,14 +354,13 @@ def _suspended(state: AgentState, record: r.Suspended) -> None:
 
 def _point_reached(state: AgentState, record: r.PointReached) -> None:
     call = find_call(state, record.call_key)
-    reached_in = 0 if record.what == "once" else call.attempts
     point = call.points.get(record.name)
     if point is None:
         point = Point(name=record.name, kind=record.what, since=record.at, due=record.due)
     elif point.since is None:
         point = replace(point, since=record.at, due=record.due)
-    call.points[record.name] = replace(point, reached_in=reached_in)
-    if reached_in and record.suspends:
+    call.points[record.name] = replace(point, reached_in=call.attempts)
+    if record.suspends:
         call.running = False
 
 
@@ -380,14 +375,10 @@ def _token_made(state: AgentState, record: r.TokenMade) -> None:
 
 def _point_answered(state: AgentState, record: r.PointAnswered) -> None:
     call = find_call(state, record.call_key)
-    if record.how == "raised":
-        del call.points[record.name]
-        return
     answer = PointAnswer(how=record.how, value=record.value, reason=record.reason, at=record.at)
-    point = replace(call.points[record.name], answer=answer)
-    if call.running:  # the attempt that came to it goes on
-        point = replace(point, reached_in=0)
-    call.points[record.name] = point
+    point = call.points.get(record.name) or Point(name=record.name, kind=record.what, since=None)
+    reached_in = 0 if call.running else point.reached_in  # the attempt that came to it may go on
+    call.points[record.name] = replace(point, answer=answer, reached_in=reached_in)
 
 
 def _child_record(state: AgentState, record: r.ChildRecord) -> None:

@@ -427,12 +427,12 @@ class Suspended(Timed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointReached:
-    """A call has come to a named point of its tool: a sleep, a wait, or what is done once."""
+    """A call has come to a named point of its tool where it sleeps, or waits for the outside."""
 
     call_key: str
     name: str
     """The tool's name for the point; a name is of one point of the call."""
-    what: PointKind
+    what: Literal["sleep", "wait"]
     at: datetime
     due: datetime | None = None
     """When a sleep is over, or a wait has timed out; None for never."""
@@ -456,15 +456,12 @@ class TokenMade:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointAnswered:
-    """A point is over: from now on the tool passes it at once, whenever it runs.
-
-    Unless it `raised`: then what was begun once is not done, and may be done again.
-    """
+    """A point is over: from now on the tool passes it at once, whenever it runs."""
 
     call_key: str
     name: str
     what: PointKind
-    how: PointEnd | Literal["raised"]
+    how: PointEnd
     value: Any = None
     """Of a wait that was resolved, and of what was done once, as JSON."""
     reason: str | None = None

@@ -50,7 +50,7 @@ class Point:
     name: str
     kind: PointKind
     since: datetime | None
-    """When the call first came to it; None as long as there is but a token for it."""
+    """When the call first came to it to sleep or wait; None if it has not."""
     due: datetime | None = None
     """When a sleep is over, or a wait has timed out."""
     reached_in: int = 0

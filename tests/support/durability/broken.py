@@ -19,7 +19,7 @@ from understudy.journal.postgres import sql
 from understudy.journal.sqlite import backend, lock, writer
 from understudy.modes import agent_execution, pipeline
 from understudy.modes.steps import check_interrupts, execute_tools
-from understudy.run import ledger
+from understudy.run import ledger, points
 from understudy.state import fold
 from understudy.state import records as r
 from understudy.stopping import StopReason, StopSignal
@@ -251,6 +251,34 @@ def _j16_events() -> None:
 @_broken("J16: a commit of unknown outcome is not read back")
 def _j16_unread() -> None:
     _wrap(agent_journal.AgentJournal, "is_committed", lambda _: lambda *_: False)
+
+
+# ---------------------------------------------------------------------------- the waits
+
+
+@_broken("T11: what is done once is done in each run of the tool")
+def _t11() -> None:
+    _wrap(points.Points, "_come_to_once", lambda _: lambda *_: None)
+
+
+@_broken("J22: a token is handed out before it is durable")
+def _j22() -> None:
+    def making(token: Callable[..., Any]) -> Callable[..., Any]:
+        async def makes(own: Any, *rest: Any) -> Any:
+            own._run.durable = _at_once
+            try:
+                return await token(own, *rest)
+            finally:
+                del own._run.durable
+
+        return makes
+
+    _wrap(points.Points, "token", making)
+
+
+@_broken("J22: an answer is told before it is durable")
+def _j22_answer() -> None:
+    _wrap(run_driver, "answer_when_durable", lambda _: lambda _slot, future, v: future.set(v))
 
 
 # --------------------------------------------------------------------------- the store

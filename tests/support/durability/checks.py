@@ -27,6 +27,8 @@ Plays = list[dict[str, Any]]
 HELD = {"named": "before commit", "hold": 0.02, "followed": True}
 """The store stands still right before a commit: what is shown by then was shown too early."""
 
+HELD_WAITS = {"named": "before commit", "hold": 0.02}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
@@ -100,6 +102,12 @@ class Stage:
             plays.append({"agents": size.agents, "steps": 10, "stops": stops})
         return plays
 
+    def waits(self, **options: Any) -> Plays:
+        """A kill at each point of a tool that sleeps and waits, or every sixth one."""
+        step = 1 if self.size.every == 1 else 6
+        stops = range(1 + self.random.randrange(step), 70, step)
+        return [{"stops": [stop], **options} for stop in stops]
+
     def after_an_answer(self, **options: Any) -> Plays:
         """A kill at each point behind an answer, or every second one."""
         step = 1 if self.size.every == 1 else 4
@@ -134,6 +142,10 @@ CHECKS = (
         "came_back",
         lambda s: s.after_an_answer(by="import"),
     ),
+    Check("a timer and a webhook, killed at every point", "waited", Stage.waits),
+    Check("the same, with a late webhook", "waited", lambda s: s.waits(late=True)),
+    Check("the same, held before a commit", "waited", lambda s: s.waits(**HELD_WAITS)),
+    Check("the same, and the power is cut", "waited", lambda s: s.waits(power=True)),
     Check("a second runtime on one file", "second_runtime", lambda _: [{}]),
     Check("an owner of long ago writes on", "stale_writer", lambda _: [{}]),
     Check("a lease ends right before a tool", "lapsed", lambda _: [{}]),
@@ -152,6 +164,11 @@ def _aimed(named: str, *, since: str = "", nth: Sequence[int] = (1,), **options:
 def _shown(since: str, *, nth: Sequence[int] = (1,), **options: Any) -> Aim:
     """The store stands still right before a commit: what is shown then is shown too early."""
     return _aimed("before commit", since=since, nth=nth, hold=0.02, **options)
+
+
+def _of_a_wait(since: str) -> Aim:
+    plays = [{"stops": [1], "since": since, **HELD_WAITS} for _ in range(AIMED)]
+    return "waited", lambda _: plays
 
 
 CONTROLS: dict[str, Aim] = {
@@ -191,6 +208,9 @@ CONTROLS: dict[str, Aim] = {
         "after append reply", nth=(1, 2, 3), followed=True
     ),
     "J16: a commit of unknown outcome is not read back": ("unknown_commits", lambda _: [{}]),
+    "T11: what is done once is done in each run of the tool": ("waited", lambda s: s.waits()),
+    "J22: a token is handed out before it is durable": _of_a_wait("after append token_made"),
+    "J22: an answer is told before it is durable": _of_a_wait("after append point_answered"),
     "a sync is dropped": _aimed("before effect of report", power=True),
     "a commit is acknowledged before it is made": _aimed("before effect of report"),
 }

@@ -18,6 +18,7 @@ from tests.support.durability.points import NO_POINTS
 from tests.support.durability.side_log import SideLog
 from tests.support.durability.stage import mailer, support, walker
 from tests.support.durability.suspended import suspended
+from tests.support.durability.waited import waited
 from understudy import Agent
 from understudy._base import worker_threads as threads
 
@@ -26,7 +27,16 @@ fight, left_open = hosts.fight, hosts.left_open
 lapsed, unknown_commits = owners.lapsed, owners.unknown_commits
 second_runtime, stale_writer = owners.second_runtime, owners.stale_writer
 
-__all__ = ["answered_again", "breaks", "came_back", "crashes", "many", "suspended", "warm_up"]
+__all__ = [
+    "answered_again",
+    "breaks",
+    "came_back",
+    "crashes",
+    "many",
+    "suspended",
+    "waited",
+    "warm_up",
+]
 
 
 def warm_up() -> None:

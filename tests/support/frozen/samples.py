@@ -440,17 +440,13 @@ def _results() -> Iterator[r.Record]:
 def _points(key: str) -> Iterator[r.Record]:
     """What the tool of a call does once, and where it sleeps and waits; with all ends."""
 
-    def reached(name: str, what: r.PointKind, **fields: Any) -> r.Record:
+    def reached(name: str, what: Any, **fields: Any) -> r.Record:
         return r.PointReached(call_key=key, name=name, what=what, at=at(10), **fields)
 
-    def answered(name: str, what: r.PointKind, how: Any, **fields: Any) -> r.Record:
+    def answered(name: str, what: r.PointKind, how: r.PointEnd, **fields: Any) -> r.Record:
         return r.PointAnswered(call_key=key, name=name, what=what, how=how, at=at(11), **fields)
 
-    yield reached("create", "once")
     yield answered("create", "once", "value", value={"id": 7})
-    yield reached("mail", "once")
-    yield answered("mail", "once", "raised")
-    yield reached("log", "once")
     yield answered("log", "once", "failed", reason="no JSON")
     yield r.TokenMade(call_key=key, name="paid", token_hash="d1" * 32, at=at(10))
     yield reached("paid", "wait", due=at(99), suspends=False)
@@ -460,7 +456,7 @@ def _points(key: str) -> Iterator[r.Record]:
     yield r.TokenMade(call_key=key, name="sent", token_hash="d2" * 32, at=at(10))
     yield answered("sent", "wait", "rejected", reason="no stock")
     yield r.TokenMade(call_key=key, name="seen", token_hash="d3" * 32, at=at(10))
-    yield reached("seen", "wait", due=at(97))
+    yield reached("seen", "wait")
 
 
 def _nested(key: str) -> Iterator[r.Record]:
