@@ -50,14 +50,15 @@ mutate: $(VENV)/.ready  ## which changes of the code the tests see; MUTATE_SEED=
 local: $(VENV)/.local  ## the real small model for MODEL=local: compiles for 5 to 10 minutes, once
 
 $(VENV)/.ready: pyproject.toml
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "understudy needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
-	@echo "Setting up $(VENV): about a minute."
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "understudy needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
+	@echo "Setting up $(VENV): a minute or two."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.ready
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	@echo "Installing the libraries to compare with."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
 	@touch $@
 
 # Code for exactly this processor (AMX, AVX-512) ends in a segmentation fault on some of them, and pip

@@ -5,6 +5,7 @@ import json
 from understudy import (
     Agent,
     AgentState,
+    Completed,
     Interrupted,
     ScriptedModel,
     approve,
@@ -47,7 +48,7 @@ def main() -> None:
     # 2. The run stops before any of them starts.
     outcome = make_agent().execute_sync("Refund orders 17, 18 and 19, please.")
     assert isinstance(outcome, Interrupted), outcome
-    print(f"{len(outcome.requests)} calls wait for a person")
+    print(outcome.explain())
 
     # 3. The state is plain data: store it anywhere, and let this process end.
     stored = json.dumps(outcome.state.to_dict())
@@ -66,10 +67,13 @@ def main() -> None:
     }
 
     # 6. The run continues exactly where it stopped.
+    print("Ann approves the first, changes the second to 90, and rejects the third:")
     outcome = make_agent_elsewhere().resume_sync(state, decisions)
-    print(outcome)
+    assert isinstance(outcome, Completed), outcome
+    print(outcome.text)
 
     # 7. Who decided what is kept with the state.
+    print("Who decided what:")
     for record in outcome.state.decisions:
         ran_with = record.decision.arguments or record.request.arguments
         print(f"  {record.decision.by}: {record.decision.type} {ran_with}")

@@ -7,7 +7,7 @@ does it by the time of day, whether its process lives all the time or not.
 
 import asyncio
 
-from understudy import Agent, Runtime, ScriptedModel, SimulatedClock, call, events, tool
+from understudy import Agent, Completed, Runtime, ScriptedModel, SimulatedClock, call, events, tool
 from understudy.middleware import HumanInTheLoop
 
 HOUR = 3600.0
@@ -52,25 +52,28 @@ async def main() -> None:
         # 3. 23 hours pass. Nobody answers.
         await clock.advance(23 * HOUR)
         (pending,) = await runtime.pending()
-        print(f"reminded {pending.reminders} time, escalated to {pending.escalated_to}")
+        told = ", ".join(pending.escalated_to)
+        print(f"After 23 hours: {pending.reminders} reminder was sent, and {told} was told.")
 
         # 4. And two more: silence approves nothing.
         await clock.advance(2 * HOUR)
         ended = await ref.outcome()
         assert ended is not None
-        print(ended.explain())
-        for record in ended.state.decisions:
-            hours = (record.at - start).total_seconds() / HOUR
-            print(f"{record.decision.type} by {record.decision.by} after {hours:g} hours")
+        assert isinstance(ended, Completed), ended
+        print(f"After 25 hours: {ended.text}")
+        print("In the order in which it happened:")
 
         subscription.close()
         async for each in subscription:
             match each.event:
                 case events.RequestReminder(at=at):
-                    print(f"  a reminder after {(at - start).total_seconds() / HOUR:g} hour")
+                    print(f"  after {(at - start).total_seconds() / HOUR:g} hour a reminder")
                 case events.RequestEscalated(at=at, audience=audience):
                     hours = (at - start).total_seconds() / HOUR
-                    print(f"  {audience} is told after {hours:g} hours")
+                    print(f"  after {hours:g} hours {audience} is told")
+        for record in ended.state.decisions:
+            hours = (record.at - start).total_seconds() / HOUR
+            print(f"  after {hours:g} hours: {record.decision.type}, by {record.decision.by}")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from pydantic_ai.messages import ToolReturnPart
 from understudy import (
     Agent,
     AgentState,
+    Completed,
     Interrupt,
     Interrupted,
     ScriptedModel,
@@ -48,17 +49,20 @@ def main() -> None:
     outcome = agent.execute_sync("Release 2.1.")
     assert isinstance(outcome, Interrupted), outcome
     (request,) = outcome.requests
-    print(f"{request.tool_name} asks {request.payload}, allowed: {request.allowed}")
+    assert isinstance(request.payload, dict), "what the tool asked"
+    print(f"{request.tool_name} asks: {request.payload['question']} {request.payload['options']}")
 
     # 4. As with approvals, the state goes through JSON.
     state = AgentState.from_dict(json.loads(json.dumps(outcome.state.to_dict())))
 
     # 5. Only `deploy` runs again, and the model gets what it returned.
+    print("a person answers: test")
     outcome = agent.resume_sync(state, {request.id: respond("test")})
+    assert isinstance(outcome, Completed), outcome
     for part in outcome.state.messages[2].parts:
         assert isinstance(part, ToolReturnPart)
-        print(f"{part.tool_name}: {part.content}")
-    print(outcome)
+        print(f"  {part.tool_name} gave: {part.content}")
+    print(outcome.text)
 
 
 if __name__ == "__main__":

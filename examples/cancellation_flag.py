@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from understudy import Agent, AgentState, ScriptedModel, Stopped, StopSignal, call, tool
+from understudy import Agent, AgentState, Completed, ScriptedModel, Stopped, StopSignal, call, tool
 from understudy.middleware import Cancellation
 
 
@@ -81,6 +81,7 @@ def main() -> None:
 
         # 4. While the flag is raised, no run of this agent makes a model call.
         outcome = agent.execute_sync("Go on counting.", state=outcome.state)
+        print("again, with the flag still raised:")
         print(outcome.explain())
 
         # 5. With the flag lowered, runs work again.
@@ -88,7 +89,10 @@ def main() -> None:
         agent = Agent(
             "inventory", ScriptedModel(["3 kettles so far."]), middleware=[Cancellation(flags)]
         )
-        print(agent.execute_sync("What have you got?", state=outcome.state))
+        outcome = agent.execute_sync("What have you got?", state=outcome.state)
+        assert isinstance(outcome, Completed), outcome
+        print("and with the flag lowered:")
+        print(outcome.text)
 
 
 if __name__ == "__main__":

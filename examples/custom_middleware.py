@@ -76,10 +76,11 @@ def main() -> None:
     outcome = agent.execute_sync("What do we know of kettles?")
     assert isinstance(outcome, Completed), outcome
 
-    for request in model.requests:
-        print(f"instructions {request.instructions!r}, tools {request.tools}")
-    print(outcome.text)
-    print(sorted(outcome.state.values["uses"].values()))
+    print(f"The model is told: {model.requests[0].instructions!r}")
+    for number, request in enumerate(model.requests, 1):
+        print(f"In call {number} it is offered {', '.join(request.tools) or 'no tool'}.")
+    print(f"Its answer, as it is recorded: {outcome.text}")
+    print(f"Kept in the state: {sorted(outcome.state.values['uses'].values())}")
 
 
 if __name__ == "__main__":

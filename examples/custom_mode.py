@@ -1,6 +1,6 @@
 """A mode of your own: the usual pipeline with one more step, a budget of tokens."""
 
-from understudy import Agent, Outcome, Paused, Run, ScriptedModel, call, tool
+from understudy import Agent, Completed, Outcome, Paused, Run, ScriptedModel, call, tool
 from understudy.modes import AgentExecution
 
 
@@ -39,11 +39,12 @@ def main() -> None:
     # 4. It stops when four tokens are used, with all that was found so far in the state.
     outcome = agent.execute_sync("What do we know of kettles?", deps={"budget": 4})
     assert isinstance(outcome, Paused), outcome
-    print(f"paused: {outcome.reason}, {len(model.requests)} model calls")
+    print(outcome.explain())
 
     # 5. With a larger budget, it continues from there.
     outcome = agent.resume_sync(outcome.state, deps={"budget": 100})
-    print(f"{outcome}, {len(model.requests)} model calls")
+    assert isinstance(outcome, Completed), outcome
+    print(f"With a budget of 100: {outcome.text} ({len(model.requests)} model calls)")
 
 
 if __name__ == "__main__":

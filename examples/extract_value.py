@@ -32,14 +32,14 @@ async def main() -> None:
     # 3. `extract` runs until `save` succeeds and returns what it returned: an Invoice, also for
     #    the type checker.
     invoice = await agent.extract(save, "Invoice A-17 over 49.90, thank you.")
-    print(f"{invoice!r} after {len(model.requests)} model calls")
+    print(f"Extracted: {invoice!r}, after {len(model.requests)} model calls")
 
     # 4. A model that stops without it: `extract` raises, and says how the run ended.
     chatty = Agent("reader", ScriptedModel(["I see no invoice."]), tools=[save])
     try:
         await chatty.extract(save, "Hello!")
     except NotExtracted as error:
-        print(f"{type(error).__name__}, because of {type(error.__cause__).__name__}")
+        print(f"{type(error).__name__}: {error}")
 
 
 if __name__ == "__main__":

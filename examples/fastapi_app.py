@@ -1,7 +1,7 @@
 """Agents behind a web API: people write to them, watch them live, and decide what they may do.
 
     pip install 'understudy[web]'
-    python -m uvicorn examples.fastapi_app:app
+    python -m examples.fastapi_app      then open http://127.0.0.1:8000, or:
 
     curl -d '{"text": "Refund order 17"}' -H 'content-type: application/json' \
         http://127.0.0.1:8000/agents/ann/messages
@@ -27,7 +27,7 @@ from typing import Annotated, Any
 
 import pykka
 from fastapi import Body, Depends, FastAPI, Header, HTTPException, Request
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, RedirectResponse
 from pydantic import BaseModel, Field
 from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelRequest, ToolReturnPart
 from pydantic_ai.models import Model
@@ -115,6 +115,7 @@ def make_app(model: str | Model | None = None, store: str | None = None) -> Fast
             yield
 
     app = FastAPI(title="Support desk", lifespan=lifespan)
+    app.add_api_route("/", lambda: RedirectResponse("/docs"), include_in_schema=False)
     app.add_api_route("/agents/{agent_id}", show, methods=["GET"])
     app.add_api_route("/agents/{agent_id}/messages", write, methods=["POST"])
     app.add_api_route("/agents/{agent_id}/events", watch, methods=["GET"])
@@ -267,3 +268,8 @@ def event_view(event: AgentEvent) -> dict[str, Any]:
 
 
 app = make_app()
+
+if __name__ == "__main__":
+    import uvicorn  # a server of your own starts it as `uvicorn examples.fastapi_app:app`
+
+    uvicorn.run(app)

@@ -7,6 +7,10 @@ word but the first stands for a tool. The tools have a fixed order, each is call
 word says how far to go; after an error or a denial the model writes the answer. It also writes the
 arguments, by a grammar of the tool's schema, and the text.
 
+With 20 messages that it has not seen it calls the right tools 17 times, and copies the order number
+each of these times (`python -m benchmarks.local_model`). The amount that it asks for is wrong at
+times: that is what the person is for.
+
 llama-cpp-python's own function calling is not used: its automatic choice can only call functions,
 never write a text, and it escapes quotes in prompts as HTML does.
 """

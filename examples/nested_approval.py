@@ -91,6 +91,8 @@ def main() -> None:
     (request,) = state.requests
     print(f"{' > '.join(request.agent_path)} wants {request.tool_name} {request.arguments}")
 
+    print("ann approves")
+
     # 7. The answer reaches that agent; it continues where it was, then the others do.
     outcome = make_support().resume_sync(state, {request.id: approve(by="ann")})
     assert isinstance(outcome, Completed), outcome

@@ -109,14 +109,16 @@ async def main() -> None:
 
         # 4. The webhook comes, and again: the first answer counts.
         paid = {"method": "card"}
-        print([await post(app, PROVIDER.callbacks["17"], paid) for _ in range(2)])
+        twice = [await post(app, PROVIDER.callbacks["17"], paid) for _ in range(2)]
+        print(f"the webhook of order 17 comes twice, and gets {twice}")
         await until(seventeen, Status.WAITING)
 
         # 5. A day passes. An answer that comes too late is told so.
         await clock.advance(24 * HOUR)
         for outcome in (await first, await second):
             print(outcome.explain(), "-", getattr(outcome, "text", ""))
-        print([await post(app, PROVIDER.callbacks[order], paid) for order in ("17", "18")])
+        late = [await post(app, PROVIDER.callbacks[order], paid) for order in ("17", "18")]
+        print(f"those of both orders, after that: {late}")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from pydantic_ai.messages import ToolReturnPart
 from understudy import (
     Agent,
     AgentRef,
+    Completed,
     Interrupted,
     Outcome,
     Runtime,
@@ -113,10 +114,12 @@ def main() -> None:
             thread.join()
         questions.put(None)
         decider.join()
-        print(f"{len(runtime.pending().get(timeout=SECONDS))} requests wait for a person")
+        assert runtime.pending().get(timeout=SECONDS) == [], "all requests are answered"
         for name in tasks:
             (record,) = runtime.get(name).decisions().get(timeout=SECONDS)
-            print(f"{name}: {record.decision.type} by {record.decision.by}: {done[name]}")
+            decision, outcome = record.decision, done[name]
+            assert isinstance(outcome, Completed), outcome
+            print(f"{name}: {decision.type} by {decision.by}: {outcome.text}")
 
         # 5. A wait with a timeout. When it has passed the run continues, and one can wait again.
         future = runtime.get("ann").run("How much do we have in store?")
@@ -126,10 +129,11 @@ def main() -> None:
         except pykka.Timeout:
             print(f"ann is still {runtime.get('ann').status().value}")
         counted.set()
-        print(f"ann: {future.get(timeout=SECONDS)}")
+        print(f"ann: {future.get(timeout=SECONDS).explain()}")
 
     # 6. Leaving the block stops the agents, each after the step in progress is recorded.
-    print(runtime.status())
+    status = runtime.status()
+    print(f"the runtime has ended: {status.running} runs, {status.abandoned_threads} threads left")
 
 
 if __name__ == "__main__":

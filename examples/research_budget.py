@@ -45,7 +45,7 @@ class Generous(Middleware):
     async def before_step(self, run: Run) -> None:
         granted = any(override.source == "generous" for override in run.current.overrides)
         if run.continuation.should_stop and not granted:
-            print(f"  ... granting one more step: {run.continuation.explain()}")
+            print("  ... one more step is granted")
             run.request_continuation(source="generous")
 
 
@@ -54,21 +54,23 @@ def main() -> None:
 
     # 4. The budget is checked before each step. When it is used up, the model answers once more,
     #    without tools, by what it has found so far.
+    print("A budget of 600 tokens, and an answer at its end:")
     budget = Limits(max_tokens=600, on_limit="generate")
     agent = Agent("researcher", researcher(*topics), tools=[search], middleware=[budget])
     outcome = agent.execute_sync("What do we know of kettles?")
     assert isinstance(outcome, Completed), outcome
     print(outcome.text)
-    print(f"{outcome.usage.total_tokens} tokens, early: {outcome.early_stopped}")
     print(outcome.explain())
 
     # 5. The same budget, with a middleware that extends it.
+    print("\nThe same, with one more step granted:")
     stack = [budget, Generous()]
     agent = Agent("researcher", researcher(*topics), tools=[search], middleware=stack)
     outcome = agent.execute_sync("What do we know of kettles?")
     print(outcome.explain())
 
     # 6. A budget that stops the run. What was found is in the state, for another run.
+    print("\nA budget of 600 tokens, without an answer:")
     agent = Agent(
         "researcher", researcher(*topics), tools=[search], middleware=[Limits(max_tokens=600)]
     )
@@ -76,6 +78,7 @@ def main() -> None:
     print(outcome.explain())
 
     # 7. A tool that stops the run, and says why.
+    print("\nA tool that stops the run:")
     agent = Agent("researcher", researcher("secrets"), tools=[search])
     print(agent.execute_sync("What is in the cellar?").explain())
 

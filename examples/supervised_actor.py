@@ -43,7 +43,7 @@ async def main() -> None:
 
     # 4. A message that is not a number is the end of the till ...
     till.tell("forty")
-    print(f"the till is down: {(await down).reason}")
+    print(f"the till crashed: {(await down).reason}")
     print(shop.tree())
 
     # 5. ... but not of the shop. The ref of the old till is dead; the id gives the new one, which

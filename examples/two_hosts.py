@@ -1,7 +1,7 @@
 """Two runtimes and one PostgreSQL database: an agent has one owner, and the other one takes over.
 
     pip install 'understudy[postgres]'
-    python examples/two_hosts.py postgresql://user:password@server/database
+    python -m examples.two_hosts postgresql://user:password@server/database
 
 Both are in one process here, so that the example is short; usually they are on two machines.
 """
@@ -10,8 +10,18 @@ import sys
 
 from pydantic_ai.messages import ToolReturnPart
 
-from understudy import Agent, Interrupted, Runtime, ScriptedModel, ToolContext, approve, call, tool
-from understudy.errors import OwnedElsewhere
+from understudy import (
+    Agent,
+    Completed,
+    Interrupted,
+    Runtime,
+    ScriptedModel,
+    ToolContext,
+    approve,
+    call,
+    tool,
+)
+from understudy.errors import JournalFailed, OwnedElsewhere, UsageError
 from understudy.models import ScriptedRequest
 
 SECONDS = 60
@@ -46,21 +56,26 @@ def main(store: str) -> None:
 
         # 2. The other one sees it in the store, with its owner. It cannot activate it.
         (found,) = [agent for agent in second.agents().get(timeout=SECONDS) if agent.id == ref.id]
-        print(f"release is at {found.host}, and asks for {outcome.requests[0].tool_name}")
+        print(f"the second runtime sees: {found.id!r} is owned by {found.host!r}, and waits")
         decisions = outcome.decide(approve(by="ann"))
         try:
             second.get(ref.id).resume(decisions).get(timeout=SECONDS)
         except OwnedElsewhere as error:
-            print(error)
+            print(f"the second runtime may not answer for it: {error}")
 
         # 3. A runtime that stops releases its agents at once. The lease of one that is killed
         #    expires after some seconds, and then its agents are free as well.
         first.stop()
-        print(second.get(ref.id).resume(decisions).get(timeout=SECONDS))
+        outcome = second.get(ref.id).resume(decisions).get(timeout=SECONDS)
+        assert isinstance(outcome, Completed), outcome
+        print(f"the first one has stopped, and the second answers: {outcome.text}")
         second.delete(ref.id).get(timeout=SECONDS)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        raise SystemExit("usage: python examples/two_hosts.py postgresql://...")
-    main(sys.argv[1])
+    if len(sys.argv) != 2 or not sys.argv[1].startswith("postgres"):
+        raise SystemExit("usage: python -m examples.two_hosts postgresql://...")
+    try:
+        main(sys.argv[1])
+    except (UsageError, JournalFailed) as error:  # of the database
+        raise SystemExit(f"{type(error).__name__}: {error}") from None

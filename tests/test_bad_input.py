@@ -345,6 +345,21 @@ def test_a_stream_takes_no_input_beside_decisions() -> None:
         start(Agent("a", ScriptedModel([])), "stream", "go", {"decisions": {}})
 
 
+@pytest.mark.parametrize("agents", [Agent("a", ScriptedModel([])), None, 5])
+def test_a_runtime_of_something_else_than_a_list_is_refused(agents: Any) -> None:
+    with pytest.raises(
+        UsageError, match=r"`agents` must be a list of agents: Runtime\(\[agent\]\)"
+    ):
+        Runtime(agents)
+
+
+@pytest.mark.parametrize("replies", ["Hello.", call("search", {}), None])
+def test_a_script_of_one_reply_is_refused(replies: Any) -> None:
+    """A text would be one reply for each of its letters."""
+    with pytest.raises(UsageError, match=r"`replies` must be a list of replies, such as \['Hello"):
+        ScriptedModel(replies)
+
+
 @pytest.mark.parametrize("what", ["execute", "resume"])
 async def test_the_sync_forms_on_the_loop_of_a_runtime_say_what_to_await(what: str) -> None:
     """The agents of the runtime would stand still."""

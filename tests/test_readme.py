@@ -4,9 +4,11 @@ The convention: the blocks of a page run in reading order in one namespace, as a
 them. A `text` block right after a Python block is what that block prints.
 """
 
+import logging
 import re
 import sys
 import types
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,19 @@ BLOCK = re.compile(
 )
 
 
+@pytest.fixture
+def logging_restored() -> Iterator[None]:
+    """What a page sets up for logging ends with the page."""
+    loggers = [logging.getLogger(name) for name in (None, "understudy", "pykka", "desk")]
+    before = [(logger.level, list(logger.handlers), logger.propagate) for logger in loggers]
+    yield
+    for logger, (level, handlers, propagate) in zip(loggers, before, strict=True):
+        logger.setLevel(level)
+        logger.handlers[:] = handlers
+        logger.propagate = propagate
+
+
+@pytest.mark.usefixtures("logging_restored")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_python_block_of_a_page_runs_and_prints_what_the_page_says(
     page: Path,

@@ -155,9 +155,8 @@ class Interrupted(_OneOutcome):
 
     def explain(self) -> str:
         """In one sentence, what the run waits for."""
-        requests = ", ".join(
-            f"{request.kind} of {request.tool_name!r}" for request in self.requests
-        )
+        asked = Counter(f"{request.kind} of {request.tool_name!r}" for request in self.requests)
+        requests = ", ".join(f"{n} x {what}" if n > 1 else what for what, n in asked.items())
         n = len(self.requests)
         pending = "1 request is pending" if n == 1 else f"{n} requests are pending"
         return _sentence(self.state, "Waits for a person", f"{pending}: {requests}")

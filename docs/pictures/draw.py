@@ -1,7 +1,8 @@
-"""Draws the pictures of docs/architecture.md: `python -m docs.pictures.draw`.
+"""Draws the pictures of the README and docs/architecture.md: `python -m docs.pictures.draw`.
 
-A walk is drawn from the `.toml` file next to it, and the phases from `NEXT_PHASES`. The text is set
-for a width of 400 pixels, so that it can be read on a phone. Needs nothing but the library itself.
+A walk or a story is drawn from the `.toml` file next to it, and the phases from `NEXT_PHASES`. The
+text is set for a width of 400 pixels, so that it can be read on a phone. Needs nothing but the
+library itself.
 """
 
 from __future__ import annotations
@@ -226,6 +227,49 @@ def _drawn(row: Row, names_at: float) -> Iterator[str]:
         yield text(names_at, y + 4 + LINE * line, note, "note")
 
 
+# ------------------------------------------------------------------------ a story
+
+SIDE = 14
+CARD = 244
+"""The width of what happens; the store is at its right."""
+STORE_AT = 290
+STEP = 20
+
+
+def story(source: Path) -> str:
+    """The picture of a story: who does what, a card each, and what the store has of it."""
+    toml = tomllib.loads(source.read_text(encoding="utf-8"))
+    y, cards, marks, told = 60.0, list[str](), list[str](), list[str]()
+    for act in toml["acts"]:
+        colour, lines = COLOURS.index(act["colour"]), act["lines"]
+        tall = 16 + STEP * (len(lines) + 1)
+        cards.append(_rect("band", SIDE, y, CARD, tall, 6))
+        cards.append(_rect(f"f{colour}", SIDE, y, 4, tall, 2))
+        cards.append(text(SIDE + 16, y + 21, act["who"], f"head f{colour}"))
+        for number, (line, record, *flags) in enumerate(lines, 1):
+            at = y + 21 + STEP * number
+            cards.append(text(SIDE + 16, at, line, "note" if "ends" in flags else "text"))
+            marks += _exchanged(at - 4, record, colour, flags)
+        told.append(f"{act['who']}: {' '.join(line for line, *_ in lines)}")
+        y += tall + 10
+    rail = _line("rail", STORE_AT, 66, y - 10)
+    store = text(STORE_AT - 6, 54, toml["store"], "head note")
+    return picture(toml["title"], " ".join(told), y + 4, [store, rail, *cards, *marks])
+
+
+def _exchanged(y: float, record: str, colour: int, flags: list[str]) -> Iterator[str]:
+    """What goes from a line of a card to the store, or comes from there."""
+    card, store = SIDE + CARD + 5, STORE_AT - 10
+    if record:
+        yield f'<path class="s{colour}" d="M{card} {y:g}H{store}"/>'
+        yield f'<circle class="f{colour}" cx="{STORE_AT}" cy="{y:g}" r="5.5"/>'
+        yield text(STORE_AT + 14, y + 4, record, "note")
+    elif "reads" in flags:
+        yield f'<path class="s{colour}" d="M{store + 10} {y:g}H{card}m6 -5l-6 5l6 5"/>'
+    elif "ends" in flags:
+        yield f'<path class="s{colour}" d="M{SIDE + CARD - 22} {y - 5:g}l10 10m0 -10l-10 10"/>'
+
+
 # --------------------------------------------------------------------- the phases
 
 PLACES: dict[Phase, tuple[float, float]] = {
@@ -328,8 +372,12 @@ def _change(change: tuple[Phase, Phase], kind: str, end: str) -> str:
 
 def pictures() -> dict[Path, str]:
     """Each file with what is to be in it."""
-    drawn = {path.with_suffix(".svg"): walk(path) for path in sorted(HERE.glob("*.toml"))}
+    drawn = {path.with_suffix(".svg"): _drawn_from(path) for path in sorted(HERE.glob("*.toml"))}
     return {**drawn, HERE / "phases.svg": phases()}
+
+
+def _drawn_from(source: Path) -> str:
+    return story(source) if source.stem == "story" else walk(source)
 
 
 if __name__ == "__main__":

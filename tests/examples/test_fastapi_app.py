@@ -341,3 +341,9 @@ def test_a_server_that_was_killed_goes_on_from_its_store(tmp_path: Path) -> None
         code = second.stop()
     assert code in (0, -signal.SIGTERM)
     assert "Traceback" not in "".join(second.log)
+
+
+def test_its_first_page_shows_what_can_be_called(server: Server) -> None:
+    with server.open("/") as answer:
+        assert answer.url == f"{server.url}/docs"
+        assert "Support desk" in answer.read().decode()

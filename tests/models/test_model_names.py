@@ -41,6 +41,7 @@ def said(name: str) -> str:
         ("antropic:claude-haiku-4-5", "did you mean 'anthropic:claude-haiku-4-5'?"),
         ("nonsense:model", "no provider 'nonsense'; some are anthropic, google"),
         (":model", "no provider ''; some are"),
+        (":", "a name is 'provider:model', such as 'openai:gpt-5-mini'"),
         ("openai/gpt-5", "a name is 'provider:model', such as 'openai:gpt-5'"),
         ("openai gpt-5", "a name is 'provider:model', such as 'openai:gpt-5'"),
         ("claude-haiku", "such as 'anthropic:claude-haiku-"),
@@ -87,6 +88,22 @@ def test_a_client_that_is_no_extra_of_ours_is_named_with_that_of_pydantic_ai(
     not_installed("cohere", monkeypatch)
     with pytest.raises(UsageError, match=r"pip install 'pydantic-ai-slim\[cohere\]'$"):
         resolve_model("cohere:command-r")
+
+
+def test_whatever_a_provider_raises_names_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Google's cloud without credentials raises an error of a library of its own."""
+
+    class NoCredentials(Exception):
+        pass
+
+    def refuses(name: str) -> None:
+        raise NoCredentials("Your default credentials were not found.")
+
+    monkeypatch.setattr("understudy.models.model_names.infer_model", refuses)
+    with pytest.raises(UsageError, match=r"^Model 'google-cloud:gemini-3-pro' cannot") as raised:
+        resolve_model("google-cloud:gemini-3-pro")
+    assert "default credentials were not found" in str(raised.value)
+    assert isinstance(raised.value.__cause__, NoCredentials)
 
 
 def not_installed(package: str, monkeypatch: pytest.MonkeyPatch) -> None:

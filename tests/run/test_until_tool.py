@@ -542,13 +542,16 @@ async def test_extract_without_a_success_says_how_the_run_ended() -> None:
     with pytest.raises(NotExtracted, match="broken") as raised:
         await Agent("a", model, tools=[broken]).extract("broken", "go")
     assert isinstance(raised.value.__cause__, UntilToolNotCalled)
+    assert str(raised.value).startswith(
+        "No value of 'broken': the run ended as Failed after 2 model calls: "
+    )
 
 
 async def test_extract_that_needs_a_person_says_so() -> None:
     """U7."""
     model = ScriptedModel([call("finish", {"title": "x"})])
     agent = Agent("a", model, tools=[finish], interrupt_on={"finish": True})
-    with pytest.raises(NotExtracted, match="Interrupted"):
+    with pytest.raises(NotExtracted, match="Interrupted: Waits for a person after 1 model call"):
         await agent.extract("finish", "go")
 
 

@@ -27,6 +27,7 @@ from understudy.events import TextDelta
 
 REFUSED = Reply(refusal="I can't help with that.")
 EMPTY = Reply(text="")
+BLANK = Reply(text=" \n")
 CALL = wire_call("pay", {"amount": 5}, id="call_a")
 
 
@@ -141,8 +142,11 @@ async def test_a_failing_fallback_of_a_refusal_is_no_refusal(provider: Provider)
 # ---------------------------------------------------------------------------- empty replies
 
 
-async def test_an_empty_reply_is_asked_for_again(provider: Provider, way: Way) -> None:
-    with WireServer([EMPTY, Reply(text="Here I am.")]) as server:
+@pytest.mark.parametrize("empty", [EMPTY, BLANK], ids=["nothing", "white space"])
+async def test_an_empty_reply_is_asked_for_again(
+    provider: Provider, way: Way, empty: Reply
+) -> None:
+    with WireServer([empty, Reply(text="Here I am.")]) as server:
         told = await run(way, provider.model(server))
     outcome = completed(told.outcome)
     assert outcome.text == "Here I am."
@@ -160,10 +164,11 @@ async def test_a_second_empty_reply_is_a_failing_model(provider: Provider, way: 
     assert told.outcome.usage.requests == 2
 
 
+@pytest.mark.parametrize("empty", [EMPTY, BLANK], ids=["nothing", "white space"])
 async def test_a_fallback_answers_where_the_model_says_nothing(
-    provider: Provider, way: Way
+    provider: Provider, way: Way, empty: Reply
 ) -> None:
-    with WireServer([EMPTY, EMPTY]) as server, WireServer([Reply(text="I am here.")]) as spare:
+    with WireServer([empty, empty]) as server, WireServer([Reply(text="I am here.")]) as spare:
         told = await run(way, provider.model(server), provider.model(spare))
     assert completed(told.outcome).text == "I am here."
 

@@ -11,11 +11,14 @@ from pydantic import BaseModel, Field
 from pydantic_ai.messages import (
     BinaryContent,
     ImageUrl,
+    ModelRequest,
     ModelResponse,
     TextContent,
     TextPart,
     ThinkingPart,
+    UserPromptPart,
 )
+from pydantic_ai.native_tools import WebSearchTool
 
 from tests.support.agents import calls_made, completed, reloaded, results
 from tests.wire.providers import (
@@ -222,20 +225,51 @@ async def test_a_prompt_for_one_run_is_refused_before_it() -> None:
         await Agent("a", MODEL).execute("Hi", early_stopping_prompt=HALF)
 
 
-class Prefixes(Middleware):
+ADDS = "before_model of middleware 'Adds' raised UsageError: the text of"
+
+
+class Adds(Middleware):
+    """Changes what the model is asked."""
+
+    def __init__(self, change: Callable[[ModelInput], dict[str, Any]]) -> None:
+        self.change = change
+
     async def before_model(self, run: Any, input: ModelInput) -> ModelInput:
-        return input.replace(instructions=HALF)
+        return input.replace(**self.change(input))
+
+
+class Rewrites(Middleware):
+    """Changes the conversation itself."""
+
+    async def before_model(self, run: Any, input: ModelInput) -> None:
+        await run.replace_history([ModelRequest(parts=[UserPromptPart(HALF)])])
+
+
+def with_message(text: str) -> Adds:
+    message = ModelRequest(parts=[UserPromptPart(text)])
+    return Adds(lambda before: {"messages": [*before.messages, message]})
 
 
 @pytest.mark.parametrize(
     ("options", "culprit"),
     [
         ({"instructions": lambda state: HALF}, "the function of `instructions`"),
-        ({"middleware": [Prefixes()]}, "before_model of middleware 'Prefixes'"),
+        ({"middleware": [Adds(lambda _: {"instructions": HALF})]}, f"{ADDS} the instructions"),
+        ({"middleware": [with_message(HALF)]}, f"{ADDS} the messages"),
+        ({"middleware": [Adds(lambda _: {"settings": {"user": HALF}})]}, f"{ADDS} the settings"),
+        (
+            {
+                "middleware": [
+                    Adds(lambda _: {"native_tools": (WebSearchTool(user_location={"city": HALF}),)})
+                ]
+            },
+            f"{ADDS} the native tools",
+        ),
+        ({"middleware": [Rewrites()]}, "before_model of middleware 'Rewrites'"),
     ],
-    ids=["function", "hook"],
+    ids=["function", "instructions", "messages", "settings", "native tools", "history"],
 )
-async def test_instructions_that_are_made_in_the_run_fail_it_unpaid_and_name_their_maker(
+async def test_what_is_made_in_the_run_fails_it_unpaid_and_names_its_maker(
     options: dict[str, Any], culprit: str
 ) -> None:
     model = ScriptedModel(["never"])
@@ -244,6 +278,12 @@ async def test_instructions_that_are_made_in_the_run_fail_it_unpaid_and_name_the
     assert isinstance(outcome.error, (UsageError, MiddlewareError))
     assert culprit in str(outcome.error)
     assert model.requests == []
+
+
+async def test_messages_that_a_hook_adds_are_sent_where_they_are_valid() -> None:
+    model = ScriptedModel(["Yes."])
+    completed(await Agent("a", model, middleware=[with_message("Is it so? 😀")]).execute("Hi"))
+    assert model.requests[0].prompt == "Is it so? 😀"
 
 
 @pytest.mark.parametrize(

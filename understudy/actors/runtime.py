@@ -157,6 +157,10 @@ class Runtime:
             raise UsageError(
                 f"`idle_timeout` must be seconds above 0, or None, got {idle_timeout!r}"
             )
+        if isinstance(agents, Agent) or not isinstance(agents, Iterable):
+            raise UsageError(
+                f"`agents` must be a list of agents: Runtime([agent]), got {shown(agents)}"
+            )
         opened = open_store(store, durability=durability)
         self._cancel_timeout = checked_seconds(cancel_timeout, what="`cancel_timeout`")
         self._agent_host = AgentHost(

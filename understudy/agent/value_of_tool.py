@@ -27,5 +27,7 @@ def value_of(tool: UntilTool, outcome: Outcome) -> Any:
     if isinstance(outcome, Completed) and outcome.tool_result is not None:
         return outcome.tool_result.value
     names, _ = collapse_until_tool(None, tool)
-    error = NotExtracted(tool=", ".join(names or ()), outcome=repr(outcome))
+    kind, explained = type(outcome).__name__, outcome.explain()
+    ended = explained if explained.startswith(kind) else f"{kind}: {explained}"
+    error = NotExtracted(tool=", ".join(names or ()), outcome=ended)
     raise error from (outcome.error if isinstance(outcome, Failed) else None)

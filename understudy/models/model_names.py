@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import re
 
-from pydantic_ai.exceptions import UserError
 from pydantic_ai.models import Model, infer_model, known_model_names
 from pydantic_ai.providers import infer_provider_class
 
@@ -26,7 +25,7 @@ def resolve_model(model: str | Model) -> Model:
         return model
     try:
         return infer_model(model)
-    except (UserError, ImportError, ValueError) as error:
+    except Exception as error:  # of a provider's client, too, such as one without credentials
         ours = _reason(model, error)
         told = UsageError(f"Model {model!r} cannot be used: {ours or error}")
         raise told from (None if ours else error)
@@ -78,7 +77,7 @@ def _like(model: str) -> str | None:
     if rest and provider in _providers():
         return f"{provider}:{rest}"
     # The first provider of several wins: that is the maker of the model.
-    whole = {name.partition(":")[2]: name for name in reversed(known_model_names())}
+    whole = {name.partition(":")[2]: name for name in reversed(known_model_names()) if ":" in name}
     near = difflib.get_close_matches(model, whole, n=1, cutoff=0.7)
     return whole[near[0]] if near else None
 

@@ -25,6 +25,8 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
 
 from understudy._base.clock import SystemClock
+from understudy._base.json_values import shown
+from understudy.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,9 @@ class ScriptedModel(Model):
         name: the model's name.
         delta_size: the number of characters of each piece of streamed text.
 
+    Raises:
+        UsageError: if `replies` is neither a list nor a function.
+
     """
 
     def __init__(
@@ -99,6 +104,11 @@ class ScriptedModel(Model):
         delta_size: int = 8,
     ) -> None:
         super().__init__()
+        if isinstance(replies, str) or not (callable(replies) or isinstance(replies, Iterable)):
+            raise UsageError(
+                "ScriptedModel: `replies` must be a list of replies, such as ['Hello.'], or a "
+                f"function of the request, got {shown(replies)}"
+            )
         self._name = name
         self._answer_all = replies if callable(replies) else None
         self._replies: list[ScriptedReply] = [] if callable(replies) else list(replies)

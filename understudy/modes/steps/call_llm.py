@@ -107,7 +107,7 @@ async def _model_input(run: Run) -> ModelInput:
         replaced = await hook(run.threads, run, prompt)
         _check_returned(hook, replaced, ModelInput)
         if replaced is not None:
-            _check_instructions(hook, replaced.instructions)
+            _check_text(hook, prompt, replaced)
             prompt = replaced
         elif prompt.messages is shown and kept is not run.state.messages:
             prompt = prompt.replace(messages=_visible_messages(run))  # by run.replace_history
@@ -133,9 +133,25 @@ def _check_returned(hook: Hook, returned: object, expected: type) -> None:
         raise HookFailed(hook.failure(error)) from error
 
 
-def _check_instructions(hook: Hook, instructions: str) -> None:
+def _check_text(hook: Hook, before: ModelInput, after: ModelInput) -> None:
+    """Check what the hook has put in; what was there before it is valid."""
+    messages: list[ModelMessage] = []
+    if after.messages is not before.messages:
+        known = {id(message) for message in before.messages}
+        messages = [message for message in after.messages if id(message) not in known]
+    added = (
+        ("instructions", after.instructions),
+        ("messages", messages),
+        ("settings", after.settings if after.settings is not before.settings else None),
+        (
+            "native tools",
+            after.native_tools if after.native_tools is not before.native_tools else (),
+        ),
+    )
     try:
-        check_text(instructions, what="the instructions that it returned")
+        for what, value in added:
+            if value:
+                check_text(value, what=f"the text of the {what} that it returned")
     except UsageError as error:
         raise HookFailed(hook.failure(error)) from error
 

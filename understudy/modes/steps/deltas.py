@@ -34,7 +34,7 @@ class DeltaEmitter:
         self._half = ""
         self._half_of: Delta = TextDelta
         self.said_text: bool = False
-        """Text was emitted, so a person may have read it."""
+        """Text was emitted, more than white space, so a person may have read it."""
 
     def emit(self, event: Any) -> None:
         """Emit what this event of a stream adds."""
@@ -76,7 +76,7 @@ class DeltaEmitter:
     def _send(self, delta: Delta, text: str) -> None:
         if not text:
             return
-        if delta is TextDelta:
+        if delta is TextDelta and not text.isspace():
             self.said_text = True
         current = self._run.current
         self._count += 1

@@ -1,0 +1,64 @@
+"""What is logged, and that `docs/logging.md` names it."""
+
+from __future__ import annotations
+
+import logging
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support.agents import completed
+from understudy import Agent, Failed, Retry, Runtime, ScriptedModel, call, tool
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "logging.md").read_text(encoding="utf-8")
+
+
+@tool
+def search(words: str) -> str:
+    """Search the archive."""
+    if words == "nothing":
+        raise Retry("Search for something.")
+    return "a kettle"
+
+
+def logged_in(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [
+        f"{entry.levelname} {entry.name} {entry.getMessage()}"
+        for entry in caplog.records
+        if entry.name.startswith(("understudy", "pykka"))
+    ]
+
+
+async def test_what_goes_as_it_should_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    model = ScriptedModel(
+        [call("search", {"words": "nothing"}), call("search", {"words": "kettles"}), "A kettle."]
+    )
+    with caplog.at_level(logging.INFO):
+        async with Runtime([Agent("finder", model, tools=[search])]) as runtime:
+            completed(await runtime.spawn("finder", id="1").run("Kettles?"))
+
+    assert logged_in(caplog) == []
+
+
+async def test_a_run_that_failed_says_so_by_its_outcome_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.INFO):
+        async with Runtime([Agent("finder", ScriptedModel([OSError("no network")]))]) as runtime:
+            outcome = await runtime.spawn("finder", id="1").run("Kettles?")
+
+    assert isinstance(outcome, Failed)
+    assert logged_in(caplog) == []
+
+
+def test_the_page_names_each_part_that_logs() -> None:
+    named = set(re.findall(r"`(understudy\.\w+)`", PAGE.partition("## Loggers")[2]))
+    parts = {
+        f"understudy.{path.relative_to(ROOT / 'understudy').parts[0].removesuffix('.py')}"
+        for path in (ROOT / "understudy").rglob("*.py")
+        if "logging.getLogger(__name__)" in path.read_text(encoding="utf-8")
+    }
+
+    assert named - {"understudy.events"} == parts
