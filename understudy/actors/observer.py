@@ -7,7 +7,6 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from understudy.actors.activation import folded
 from understudy.actors.agent_directory import checked_id
 from understudy.actors.agent_events import AgentEvent
 from understudy.actors.export import export
@@ -19,6 +18,7 @@ from understudy.actors.stored_agents import (
     stored_events,
     stored_history,
     stored_pending,
+    stored_state,
 )
 from understudy.errors import UsageError
 from understudy.history import HistoryPage, check_page
@@ -135,10 +135,7 @@ class Observer:
         """The state of an agent; the future raises `UnknownAgent` if there is none."""
         checked_id(id)
 
-        async def state() -> AgentState:
-            return folded(await loaded_agent(self._reader, id))
-
-        return self._call(state)
+        return self._call(lambda: stored_state(self._reader, id))
 
     def history(self, id: str, *, after: int = 0, limit: int = 100) -> Future[HistoryPage]:
         """As `ref.history`.

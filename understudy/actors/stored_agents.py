@@ -6,7 +6,6 @@ import logging
 from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
 
 from understudy._base.json_values import text_of
 from understudy.actors.activation import folded
@@ -14,7 +13,7 @@ from understudy.actors.agent_events import AgentEvent, Status, agent_events_of
 from understudy.errors import SchemaVersionError, StoreDamaged, UnknownAgent
 from understudy.history import HistoryPage, history_of, page_of
 from understudy.interrupts import Request
-from understudy.journal import IndexStatus, Loaded
+from understudy.journal import IndexStatus, Loaded, Readable, load_latest
 from understudy.journal.contracts import StoredAgent
 from understudy.state.agent_state import AgentState
 from understudy.state.dues import due_of, notices_of
@@ -22,18 +21,6 @@ from understudy.state.records import Snapshot
 from understudy.state.run_state import NO_NOTICES, Notices
 
 logger: logging.Logger = logging.getLogger(__name__)
-
-
-class Readable(Protocol):
-    """The part of a store that reads."""
-
-    async def load(self, agent_id: str, after: int = 0) -> Loaded | None:
-        """As `Store.load`."""
-
-    def agents(
-        self, index_statuses: Collection[IndexStatus] | None = None
-    ) -> AsyncIterator[StoredAgent]:
-        """As `Store.agents`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +83,20 @@ async def loaded_agent(store: Readable, id: str) -> Loaded:
     return loaded
 
 
+async def stored_state(store: Readable, id: str) -> AgentState:
+    """The state of an agent.
+
+    Raises:
+        UnknownAgent: if there is no agent of this id.
+        StoreDamaged: if its records do not fit together.
+
+    """
+    loaded = await load_latest(store, id)
+    if loaded is None:
+        raise UnknownAgent(agent_id=id)
+    return folded(loaded)
+
+
 async def stored_events(store: Readable, id: str, after: int) -> list[AgentEvent]:
     """The events after a number; none if there is no such agent."""
     loaded = await store.load(id, max(after, 0))
@@ -135,7 +136,7 @@ async def stored_pending(
         if stored.agent_id in but:
             continue
         try:
-            loaded = await store.load(stored.agent_id)
+            loaded = await load_latest(store, stored.agent_id)
             state = folded(loaded) if loaded is not None else None
         except (SchemaVersionError, StoreDamaged) as error:
             logger.error("agent %r is left out: %s", stored.agent_id, text_of(error))

@@ -15,7 +15,17 @@ from understudy.journal.index_status import (
     rest_status,
 )
 from understudy.journal.memory import MemoryJournal, MemoryStore
-from understudy.journal.store import DatabaseStore, DueStore, Loaded, OwnedJournal, Store
+from understudy.journal.store import (
+    CheckpointJournal,
+    CheckpointStore,
+    DatabaseStore,
+    DueStore,
+    Loaded,
+    OwnedJournal,
+    Readable,
+    Store,
+    load_latest,
+)
 from understudy.state.fold import replay
 
 Standing = IndexStatus
@@ -24,6 +34,8 @@ standing_of = index_status_of
 """The earlier name of `index_status_of`."""
 
 __all__ = [
+    "CheckpointJournal",
+    "CheckpointStore",
     "DatabaseStore",
     "DueStore",
     "IndexEntry",
@@ -35,12 +47,14 @@ __all__ = [
     "MemoryStore",
     "Owned",
     "OwnedJournal",
+    "Readable",
     "Standing",
     "Store",
     "StoredAgent",
     "index_entry_of",
     "index_status_of",
     "is_busy",
+    "load_latest",
     "replay",
     "rest_status",
     "standing_of",

@@ -7,10 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from understudy.errors import Fenced, StoreError
+from understudy.journal.checkpoint_writer import CheckpointJob, CheckpointWriter
 from understudy.journal.codec import MAX_RECORD_BYTES, EncodedRecord, encode
 from understudy.journal.committer import Committer
 from understudy.journal.contracts import Backend, Batch, IndexEntry, IndexStatus, Owned
 from understudy.journal.lease import Lease
+from understudy.journal.store_reader import Loaded
+from understudy.state.agent_state import AgentState
 from understudy.state.records import Record
 
 
@@ -29,17 +32,20 @@ class AgentJournal:
         index_entry: gives what the index says of the agent now.
         on_durable: called on the loop after each commit, with the number of the newest durable
             record.
+        keeps_checkpoints: whether the backend is a `KeepsCheckpoints`.
 
     """
 
     __slots__ = (
         "_appended",
         "_buffer",
+        "_checkpoints",
         "_committer",
         "_durable",
         "_failure",
         "_in_flight",
         "_index_entry",
+        "_keeps_checkpoints",
         "_lease",
         "_max_bytes",
         "_on_durable",
@@ -63,6 +69,7 @@ class AgentJournal:
         index_entry: Callable[[], IndexEntry],
         on_durable: Callable[[int], None],
         max_bytes: int = MAX_RECORD_BYTES,
+        keeps_checkpoints: bool = False,
     ) -> None:
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self._committer = committer
@@ -85,6 +92,8 @@ class AgentJournal:
         # they settle. Added to in the committer's thread and removed from on the loop, at opposite
         # ends. An empty deque takes 0.7 KB.
         self._in_flight: list[int] = []
+        self._keeps_checkpoints = keeps_checkpoints
+        self._checkpoints: CheckpointWriter | None = None
 
     # ------------------------------------------------------------------- on the loop
 
@@ -130,6 +139,22 @@ class AgentJournal:
         if self._failure is not None:
             raise self._failure
 
+    def write_checkpoints(self, state: Callable[[], AgentState], loaded: Loaded | None) -> None:
+        """As `CheckpointJournal.write_checkpoints`."""
+        if self._keeps_checkpoints:
+            self._checkpoints = CheckpointWriter(state, loaded)
+
+    def write_last_checkpoint(self) -> None:
+        """As `CheckpointJournal.write_last_checkpoint`."""
+        if self._checkpoints is None or self._failure is not None:
+            return
+        job = self._checkpoints.last(self.owned)
+        if job is not None:
+            self._push()
+            with self._committer.lock:
+                self._committer.put(job)
+            self._committer.flush_now()
+
     def check_owner(self) -> None:
         """Raise `Fenced` if another runtime may own the agent by now."""
         if self._failure is not None:
@@ -159,6 +184,9 @@ class AgentJournal:
         if not self._buffer:
             return
         entry = self._index_entry()
+        job: CheckpointJob | None = None
+        if self._checkpoints is not None and self._appended >= self._checkpoints.due:
+            job = self._checkpoints.next(self.owned)
         # Race: this against `take_batch` in the committer's thread. One hold of the lock, so that a
         # batch and its entry belong together, and a journal with records is always in the queue.
         with self._committer.lock:
@@ -166,6 +194,8 @@ class AgentJournal:
                 self._committer.put(self)
             self._queued += self._buffer
             self._queued_entry = entry
+            if job is not None:  # in the same hold: a commit of its own would cost a sync
+                self._committer.put(job)
         self._buffer = []
 
     # ------------------------------------------------------ in the committer's thread

@@ -22,6 +22,7 @@ from understudy.journal.contracts import (
     IndexEntry,
     IndexStatus,
     Journal,
+    KeepsCheckpoints,
     KeepsLostAttempts,
     LostAttempt,
     Owned,
@@ -31,7 +32,7 @@ from understudy.journal.index_status import index_entry_of
 from understudy.journal.lease import Lease
 from understudy.journal.store_reader import PAGE, StoreReader
 from understudy.journal.store_reader import Loaded as Loaded
-from understudy.state.fold import replay
+from understudy.state.agent_state import AgentState
 from understudy.state.records import Record
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -39,6 +40,25 @@ T = TypeVar("T")
 
 PATIENCE = 30.0
 """Seconds for which a database that cannot be reached is retried, before runs are cut off."""
+
+
+class Readable(Protocol):
+    """The part of a store that reads."""
+
+    async def load(self, agent_id: str, after: int = 0) -> Loaded | None:
+        """As `Store.load`."""
+
+    def agents(
+        self, index_statuses: Collection[IndexStatus] | None = None
+    ) -> AsyncIterator[StoredAgent]:
+        """As `Store.agents`."""
+
+
+async def load_latest(store: Readable, agent_id: str) -> Loaded | None:
+    """The newest state of an agent, as short as the store can tell it; None if there is none."""
+    if isinstance(store, CheckpointStore):
+        return await store.load_latest(agent_id)
+    return await store.load(agent_id)
 
 
 class OwnedJournal(Journal, Protocol):
@@ -141,6 +161,37 @@ class DueStore(Protocol):
         """Find out when agents are due that an older version of this library has written."""
 
 
+@runtime_checkable
+class CheckpointStore(Protocol):
+    """An optional part of a store: it keeps checkpoints, from which agents wake."""
+
+    async def load_latest(self, agent_id: str) -> Loaded | None:
+        """The last checkpoint of an agent, and the records after it; None if there is none.
+
+        All records, as by `load`, where it has no checkpoint that can be used.
+        """
+
+
+@runtime_checkable
+class CheckpointJournal(Protocol):
+    """An optional part of a journal: it writes checkpoints."""
+
+    def write_checkpoints(self, state: Callable[[], AgentState], loaded: Loaded | None) -> None:
+        """Write them from now on, each with the records of a commit.
+
+        Args:
+            state: gives the state that all appended records fold to.
+            loaded: from what it was folded when the agent woke; None if it is new.
+
+        """
+
+    def write_last_checkpoint(self) -> None:
+        """The agent leaves memory: write one if enough was recorded since the last. Never waits.
+
+        Whoever claims the agent afterwards finds it.
+        """
+
+
 class DatabaseStore:
     """A store in a database: one thread writes, one reads, one renews, one opens and closes.
 
@@ -159,6 +210,7 @@ class DatabaseStore:
         max_record_bytes: int = MAX_RECORD_BYTES,
     ) -> None:
         self._backend = backend
+        self._keeps_checkpoints = isinstance(backend, KeepsCheckpoints)
         self._patience = patience
         self._max_bytes = max_record_bytes
         self._committer = Committer(backend, patience=patience)  # a new one each time it opens
@@ -263,12 +315,18 @@ class DatabaseStore:
             index_entry=index_entry,
             on_durable=on_durable,
             max_bytes=self._max_bytes,
+            keeps_checkpoints=self._keeps_checkpoints,
         )
 
     async def load(self, agent_id: str, after: int = 0) -> Loaded | None:
         loaded = await self.reader.load(agent_id, after)
         # After an outage the read may be through before the heartbeat is.
         await self._lease.wait_until_settled(self._lease.term)
+        return loaded
+
+    async def load_latest(self, agent_id: str) -> Loaded | None:
+        loaded = await self.reader.load_latest(agent_id)
+        await self._lease.wait_until_settled(self._lease.term)  # as `load`
         return loaded
 
     def agents(
@@ -304,10 +362,10 @@ class DatabaseStore:
         try:
             if agent.damage is not None:
                 raise agent.damage
-            loaded = await self.load(agent.agent_id)
+            loaded = await self.load_latest(agent.agent_id)
             if loaded is None or loaded.agent.last_seq != agent.last_seq:
                 return  # its owner has written since, and has indexed it
-            due = index_entry_of(replay(loaded.records)).due
+            due = index_entry_of(loaded.folded()).due
         except StoreUnavailable:
             raise
         except (UnderstudyError, LookupError, TypeError, ValueError, AssertionError) as error:

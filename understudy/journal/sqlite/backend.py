@@ -24,6 +24,7 @@ from understudy.errors import (
     StoreUnavailable,
     UsageError,
 )
+from understudy.journal.checkpoints import Checkpoint
 from understudy.journal.contracts import (
     Batch,
     Durability,
@@ -34,7 +35,7 @@ from understudy.journal.contracts import (
     StoredRecords,
     check_durability,
 )
-from understudy.journal.sqlite import writer
+from understudy.journal.sqlite import checkpoints, writer
 from understudy.journal.sqlite.connection import connect_writer
 from understudy.journal.sqlite.errors import UNREADABLE, damaged, is_io_error, store_error
 from understudy.journal.sqlite.lock import SidecarLock, Watermark
@@ -262,6 +263,9 @@ class SqliteBackend:
     def note_due(self, agent: StoredAgent, due: datetime | None) -> None:
         self._run(writer.note_due, agent, due)
 
+    def write_checkpoint(self, owned: Owned, checkpoint: Checkpoint) -> None:
+        self._run(checkpoints.write, owned, checkpoint)
+
     def is_committed(self, batch: Batch) -> bool:
         return self._run(writer.is_committed, batch)
 
@@ -297,6 +301,9 @@ class SqliteBackend:
 
     def load(self, agent_id: str, after: int) -> StoredRecords | None:
         return self._reader.load(agent_id, after)
+
+    def load_latest(self, agent_id: str) -> tuple[Checkpoint | None, StoredRecords] | None:
+        return self._reader.load_latest(agent_id)
 
     def agents(
         self, index_statuses: Collection[IndexStatus] | None, after_id: str, limit: int

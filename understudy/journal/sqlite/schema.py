@@ -9,15 +9,35 @@ from types import MappingProxyType
 from understudy.errors import SchemaVersionError, StoreBroken
 
 SCHEMA_VERSION = 2
+SEQ_BITS = 32
+"""A record's row id is `agent_no << SEQ_BITS | seq`: an agent's records are adjacent, in order."""
 # An agent that version 1 has written last has an `indexed_seq` that is behind: nobody knows yet
 # when it is due.
 _BY_DUE = """CREATE INDEX agents_by_due ON agents (due, id) WHERE due IS NOT NULL AND NOT deleted"""
+# One of each agent, by its number. The ids of segments are as those of records: an agent's are
+# adjacent. No column is text: one that is damaged must not keep a row from being read.
+_CHECKPOINTS = (
+    """CREATE TABLE checkpoints (
+        agent INTEGER PRIMARY KEY,
+        incarnation INTEGER NOT NULL,
+        seq INTEGER NOT NULL,
+        head BLOB NOT NULL,
+        crc INTEGER NOT NULL
+    ) STRICT""",
+    """CREATE TABLE checkpoint_segments (
+        id INTEGER PRIMARY KEY,
+        messages INTEGER NOT NULL,
+        payload BLOB NOT NULL,
+        crc INTEGER NOT NULL
+    ) STRICT""",
+)
 SCHEMA_UPGRADES: Mapping[int, Sequence[str]] = MappingProxyType(
     {
         1: (
             "ALTER TABLE agents ADD COLUMN due INTEGER",
             "ALTER TABLE agents ADD COLUMN indexed_seq INTEGER NOT NULL DEFAULT 0",
             _BY_DUE,
+            *_CHECKPOINTS,
         )
     }
 )
@@ -66,6 +86,7 @@ _TABLES = (
         kind TEXT NOT NULL,
         payload BLOB NOT NULL
     ) STRICT""",
+    *_CHECKPOINTS,
     f"PRAGMA application_id = {_APPLICATION}",
 )
 _FIRST_ROW = """
