@@ -32,20 +32,20 @@ class AgentJournal:
         index_entry: gives what the index says of the agent now.
         on_durable: called on the loop after each commit, with the number of the newest durable
             record.
-        keeps_checkpoints: whether the backend is a `KeepsCheckpoints`.
+        checkpoint_every: so many records lie between two checkpoints; 0 = write none.
 
     """
 
     __slots__ = (
         "_appended",
         "_buffer",
+        "_checkpoint_every",
         "_checkpoints",
         "_committer",
         "_durable",
         "_failure",
         "_in_flight",
         "_index_entry",
-        "_keeps_checkpoints",
         "_lease",
         "_max_bytes",
         "_on_durable",
@@ -69,7 +69,7 @@ class AgentJournal:
         index_entry: Callable[[], IndexEntry],
         on_durable: Callable[[int], None],
         max_bytes: int = MAX_RECORD_BYTES,
-        keeps_checkpoints: bool = False,
+        checkpoint_every: int = 0,
     ) -> None:
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self._committer = committer
@@ -92,7 +92,7 @@ class AgentJournal:
         # they settle. Added to in the committer's thread and removed from on the loop, at opposite
         # ends. An empty deque takes 0.7 KB.
         self._in_flight: list[int] = []
-        self._keeps_checkpoints = keeps_checkpoints
+        self._checkpoint_every = checkpoint_every
         self._checkpoints: CheckpointWriter | None = None
 
     # ------------------------------------------------------------------- on the loop
@@ -141,8 +141,8 @@ class AgentJournal:
 
     def write_checkpoints(self, state: Callable[[], AgentState], loaded: Loaded | None) -> None:
         """As `CheckpointJournal.write_checkpoints`."""
-        if self._keeps_checkpoints:
-            self._checkpoints = CheckpointWriter(state, loaded)
+        if self._checkpoint_every:
+            self._checkpoints = CheckpointWriter(state, loaded, every=self._checkpoint_every)
 
     def write_last_checkpoint(self) -> None:
         """As `CheckpointJournal.write_last_checkpoint`."""

@@ -28,13 +28,11 @@ from understudy.state.records import Snapshot
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-RECORDS = 256
-"""Between two checkpoints of an agent that stays in memory, at least. To read them takes 2 ms."""
-LAST_RECORDS = 64
-"""Since the last checkpoint, for one to be written where the agent leaves memory."""
+CHECKPOINT_EVERY = 256
+"""Records between two checkpoints of an agent that stays in memory. To read them takes 2 ms."""
 BYTES_PER_RECORD = 32
-"""Of a head: so many records lie between it and the next one. A record has 100 bytes and more, so a
-head that grows with the records costs a third of them at most."""
+"""Of a head: so many records lie between it and the next one. A record has 100 bytes and more, so
+heads that grow with the records cost a third of them at most."""
 MAX_HEAD_BYTES = 16 * 1024 * 1024
 """A larger head is not written."""
 MAX_SEGMENTS_BYTES = 256 * 1024 * 1024
@@ -49,16 +47,21 @@ class CheckpointWriter:
     Args:
         state: gives the state that all appended records fold to.
         loaded: from what it was folded when the agent woke; None if it is new.
+        every: so many records lie between two checkpoints, at least; a quarter of them before the
+            last one.
 
     """
 
-    __slots__ = ("_kept", "_seq", "_state", "due")
+    __slots__ = ("_every", "_kept", "_seq", "_state", "due")
 
     due: int
     """The number of the record at which the next checkpoint is to be written."""
 
-    def __init__(self, state: Callable[[], AgentState], loaded: Loaded | None) -> None:
+    def __init__(
+        self, state: Callable[[], AgentState], loaded: Loaded | None, *, every: int
+    ) -> None:
         self._state = state
+        self._every = every
         self._kept: KeptMessages | None = None
         self._seq = 0
         if loaded is not None:
@@ -68,7 +71,7 @@ class CheckpointWriter:
             elif loaded.records and isinstance(loaded.records[0], Snapshot):
                 # It holds all messages: to read it takes as long as the records that it replaced.
                 self._seq -= len(state().messages)
-        self.due = self._seq + RECORDS
+        self.due = self._seq + every
 
     def next(self, owned: Owned) -> CheckpointJob | None:
         """The next checkpoint; None if it has to wait."""
@@ -76,7 +79,7 @@ class CheckpointWriter:
         if state.children:
             inner = sum(len(each.messages) for each in state.tree) - len(state.messages)
             if inner > MAX_INNER_MESSAGES:
-                self.due = owned.last_seq + RECORDS
+                self.due = owned.last_seq + self._every
                 return None
         messages, kept = state.messages, self._kept
         if kept is None or kept.lineage is not messages.lineage:
@@ -93,15 +96,13 @@ class CheckpointWriter:
             self.stop()
             return None
         self._kept, self._seq = after, owned.last_seq
-        self.due = self._seq + max(RECORDS, len(head) // BYTES_PER_RECORD)
+        self.due = self._seq + max(self._every, len(head) // BYTES_PER_RECORD)
         return CheckpointJob(owned, head, kept, added, on_failure=self.stop)
 
     def last(self, owned: Owned) -> CheckpointJob | None:
         """The last checkpoint; None if too little was recorded since the one before."""
-        records = owned.last_seq - self._seq
-        if records < max(LAST_RECORDS, (self.due - self._seq) // 4):
-            return None
-        return self.next(owned)
+        enough = (self.due - self._seq) // 4
+        return self.next(owned) if owned.last_seq - self._seq >= max(1, enough) else None
 
     def stop(self) -> None:
         """Write none any more."""

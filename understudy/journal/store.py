@@ -11,8 +11,9 @@ from functools import partial
 from typing import Protocol, TypeVar, runtime_checkable
 
 from understudy._base.worker_threads import WorkerThreads
-from understudy.errors import Fenced, StoreUnavailable, UnderstudyError
+from understudy.errors import Fenced, StoreUnavailable, UnderstudyError, UsageError
 from understudy.journal.agent_journal import AgentJournal
+from understudy.journal.checkpoint_writer import CHECKPOINT_EVERY
 from understudy.journal.codec import MAX_RECORD_BYTES, encode
 from understudy.journal.committer import Change, Committer
 from understudy.journal.contracts import (
@@ -199,6 +200,8 @@ class DatabaseStore:
         backend: the database.
         patience: seconds for which it is retried while it cannot be reached.
         max_record_bytes: a larger record is refused.
+        checkpoint_every: records that an agent adds between two checkpoints of its state, at least;
+            before it leaves memory, a quarter of them. It wakes from the last one. 0 = write none.
 
     """
 
@@ -208,9 +211,12 @@ class DatabaseStore:
         *,
         patience: float = PATIENCE,
         max_record_bytes: int = MAX_RECORD_BYTES,
+        checkpoint_every: int = CHECKPOINT_EVERY,
     ) -> None:
+        if type(checkpoint_every) is not int or checkpoint_every < 0:
+            raise UsageError(f"`checkpoint_every` must be 0 or more, got {checkpoint_every!r}")
         self._backend = backend
-        self._keeps_checkpoints = isinstance(backend, KeepsCheckpoints)
+        self._checkpoint_every = checkpoint_every if isinstance(backend, KeepsCheckpoints) else 0
         self._patience = patience
         self._max_bytes = max_record_bytes
         self._committer = Committer(backend, patience=patience)  # a new one each time it opens
@@ -315,7 +321,7 @@ class DatabaseStore:
             index_entry=index_entry,
             on_durable=on_durable,
             max_bytes=self._max_bytes,
-            keeps_checkpoints=self._keeps_checkpoints,
+            checkpoint_every=self._checkpoint_every,
         )
 
     async def load(self, agent_id: str, after: int = 0) -> Loaded | None:
