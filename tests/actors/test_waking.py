@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from understudy import (
     AgentRef,
     AgentState,
     Completed,
+    Interrupted,
     Run,
     Runtime,
     ScriptedModel,
@@ -77,7 +77,7 @@ async def newest(store: Store, id: str = "a") -> Loaded:
 
 
 @pytest.fixture
-def decoded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A line for each time that messages were decoded."""
     lines: list[str] = []
     adapter = ModelMessagesTypeAdapter
@@ -118,7 +118,8 @@ async def test_waking_decodes_no_message_before_one_is_looked_at(
         assert (await newest(store)).checkpoint is not None
         assert [request.agent_id for request in await soon(runtime.pending())] == ["a"]
         ref = runtime.get("a")
-        outcome = interrupted(await soon(ref.outcome()))
+        outcome = await soon(ref.outcome())
+        assert isinstance(outcome, Interrupted)
         assert [request.tool_name for request in outcome.requests] == ["pay"]
         state = await soon(ref.state())
         assert len(state.messages) == 2 * STEPS + 2

@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,12 +69,16 @@ def life(scenario: lives.Scenario) -> list[r.Record]:
     return [r.record_from_dict(json.loads(line)) for line in disk.lines]
 
 
+def recorded(made: Callable[[], Iterator[r.Record]]) -> list[r.Record]:
+    return list(made())
+
+
 def stories() -> dict[str, Callable[[], Sequence[r.Record]]]:
     paused = lives.Scenario(turns=((("note", 1), ("photo", 2)),), pauses=True)
     return {
         "rich": lambda: life(lives.RICH),
         "paused": lambda: life(paused),
-        **{id: (lambda made=made: list(made())) for id, made in AGENTS.items()},
+        **{id: partial(recorded, made) for id, made in AGENTS.items()},
     }
 
 
@@ -484,7 +489,8 @@ async def test_a_message_that_was_changed_into_what_json_lacks_costs_its_records
     async with opened(backend, checkpoint_every=10) as store:
         writer = await writer_of(store)
         await writer.record(*records[:9])
-        writer.state.messages[0].parts[0].content = object()  # type: ignore[union-attr]
+        (first, *_) = writer.state.messages[0].parts
+        first.content = object()  # type: ignore[misc, union-attr]
         await writer.record(*records[9:12])
         await writer.record(*records[12:40])
         found = await latest(store)

@@ -310,8 +310,9 @@ def test_the_ids_of_packed_calls_are_known() -> None:
 
 def test_messages_are_decoded_once_while_others_are_appended() -> None:
     """An outcome is read in one thread while the agent goes on in another."""
+    pair: list[ModelMessage] = [A, B]
     for _ in range(20):
-        view = newest = packed(*[[A, B]] * 50)
+        view = newest = packed(*[pair] * 50)
         begin = threading.Barrier(3)
         with ThreadPoolExecutor(2) as threads:
             found = [threads.submit(read_after, begin, view) for _ in range(2)]
