@@ -92,6 +92,10 @@ class DetachedWaiters:
         ]
 
 
+_NO_ATTEMPTS: frozenset[int] = frozenset()
+"""One for all agents: each empty set takes 0.2 KB."""
+
+
 class Activation:
     """An agent in memory: its definition, its state, its run task, and who waits for it."""
 
@@ -147,7 +151,7 @@ class Activation:
         """Pauses the run after its next model reply."""
         self.early_cancel: StopSignal | None = None
         """A cancel that came before the first record of the run that it is for."""
-        self.lost_attempts: frozenset[int] = frozenset()
+        self.lost_attempts: frozenset[int] = _NO_ATTEMPTS
         """The numbers of the open run's attempts that were cut off while their runtime lived."""
         self.lost_attempt: LostAttempt | None = None
         """The attempt here that was cut off because another runtime took over."""
