@@ -867,3 +867,27 @@ async def test_an_agent_that_works_is_not_disturbed_by_one_that_is_abandoned(
         stopped(await soon(bad_run))
         held.release.set()
         assert completed(await soon(good_run)).text == "done"
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+@pytest.mark.parametrize("ends_by", ["delete", "close"])
+async def test_an_on_start_hook_that_does_not_return_holds_up_no_deletion_and_no_runtime(
+    goes_on: bool, ends_by: str, stubborn: Stubborn
+) -> None:
+    begun = asyncio.Event()
+
+    class Starts(Middleware):
+        async def on_start(self, actor: AgentRef) -> None:
+            begun.set()
+            await (stubborn.wait() if goes_on else never())
+
+    agent = Agent("a", ScriptedModel(["never said"]), middleware=[Starts()])
+    async with running(agent, goes_on=stubborn) as runtime:
+        ref = runtime.spawn("a", id="x")
+        outcome = ref.run("go")
+        await soon(begun.wait())
+        if ends_by == "delete":
+            await soon(runtime.delete("x"))
+            assert runtime.status().abandoned_tasks == goes_on
+    with pytest.raises(UnknownAgent if ends_by == "delete" else pykka.ActorDeadError):
+        await soon(outcome)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pykka
@@ -32,7 +32,13 @@ from understudy.actors.messages import (
     WaitOutcome,
 )
 from understudy.actors.phase import Phase
-from understudy.actors.replies import answer_when_durable, as_exception, check_known, notify
+from understudy.actors.replies import (
+    answer_when_durable,
+    as_exception,
+    check_known,
+    notify,
+    runtime_stopped,
+)
 from understudy.actors.run_driver import RunDriver
 from understudy.agent.agent import Agent
 from understudy.errors import (
@@ -45,7 +51,7 @@ from understudy.errors import (
 )
 from understudy.loop_actors.future import Future, refuse
 from understudy.loop_actors.loop_actor import LoopActor
-from understudy.run.hooks import HookFailed
+from understudy.run.hooks import Hook, HookFailed
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -62,6 +68,8 @@ class AgentActor(LoopActor):
         self._driver = RunDriver(slot)
         self._idle_timer: asyncio.TimerHandle | None = None
         self._loading: asyncio.Task[bool] | None = None
+        self._leaving: asyncio.Future[None] | None = None
+        """Of an agent that is being activated: done once it is to leave memory at once."""
 
     @property
     def _activation(self) -> Activation:
@@ -91,6 +99,8 @@ class AgentActor(LoopActor):
                 self._with_store(self._take_over)
             else:
                 self.stop()
+        elif self._leaving is not None and not self._leaving.done() and self._is_leaving:
+            self._leaving.set_result(None)
         # else it is still being read: the inbox waits
 
     def on_stop(self) -> None:
@@ -114,8 +124,8 @@ class AgentActor(LoopActor):
             if slot.detached_waiters is not None:
                 activation.attach_waiters(slot.detached_waiters)
                 slot.detached_waiters = None
-            for hook in activation.agent.definition.hooks.on_start:
-                await hook(slot.services.threads, slot.services.ref_of(slot))
+            if activation.agent.definition.hooks.on_start:
+                await self._call_start_hooks(activation.agent.definition.hooks.on_start)
             # The hooks may have taken longer than the lease
             # (test_an_agent_whose_lease_runs_out_while_it_is_activated_waits_as_well).
             await activation.journal.wait_for_owner()
@@ -124,7 +134,7 @@ class AgentActor(LoopActor):
         except BaseException as failure:  # given to all waiters; the next message tries again
             error = failure.error if isinstance(failure, HookFailed) else failure
             error = as_exception(slot.id, error)
-            if not isinstance(error, UnderstudyError):
+            if not isinstance(error, (UnderstudyError, pykka.ActorDeadError)):
                 logger.exception("agent %r cannot be activated", slot.id)
             if not self.actor_stopped.is_set():
                 if isinstance(error, OtherAgent):
@@ -135,6 +145,44 @@ class AgentActor(LoopActor):
                 slot.refuse_all(error)
             return False
         return True
+
+    @property
+    def _is_leaving(self) -> bool:
+        """Whether nothing that waits for the activation is worth waiting for."""
+        deleted = any(isinstance(message, Delete) for message in self._slot.inbox)
+        return deleted or self._slot.services.closing
+
+    async def _call_start_hooks(self, hooks: Sequence[Hook]) -> None:
+        """Call them; a hook that does not return keeps no deletion waiting, and no runtime open."""
+        slot = self._slot
+
+        async def call() -> BaseException | None:
+            try:
+                for hook in hooks:
+                    await hook(slot.services.threads, slot.services.ref_of(slot))
+            except (asyncio.CancelledError, GeneratorExit):
+                raise
+            except BaseException as error:  # a SystemExit that leaves a task ends the loop
+                return error
+            return None
+
+        self._leaving = self.loop.create_future()
+        if self._is_leaving:
+            self._leaving.set_result(None)
+        calls = slot.start_task(call(), f"on_start of {slot.id}")
+        either: tuple[asyncio.Future[Any], ...] = (calls, self._leaving)
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            calls.cancel()
+            raise
+        if calls.done():
+            if (error := calls.result()) is not None:
+                raise error
+            return
+        for task in await slot.services.abandoned.cancel([calls]):
+            slot.services.abandoned.add(task, f"on_start of agent {slot.id!r}")
+        raise runtime_stopped(slot.id) if slot.services.closing else UnknownAgent(agent_id=slot.id)
 
     async def _activation_of(self, agent: Agent | None) -> Activation:
         slot = self._slot

@@ -185,7 +185,7 @@ CONTROLS: dict[str, Aim] = {
     ),
     "J16: an outcome is told before it is durable": _shown(
         "after append run_ended",
-        nth=(2,),  # at the first one its caller may still wait to be told of its second message
+        nth=(3, 4),  # runs that were resumed; nobody may wait yet for the end of the first two
     ),
     "J16: events are told before they are durable": _shown(
         "after append reply", nth=(1, 2, 3), followed=True
