@@ -691,7 +691,8 @@ def test_a_truncated_database_is_damaged(path: Path) -> None:
 def test_a_damaged_page_concerns_the_agents_in_it_alone(path: Path) -> None:
     _filled(path)
     with path.open("r+b") as file:
-        middle = path.stat().st_size // PAGE // 2  # among the records of the second agent
+        tables = 9  # each begins with a page; then the records come
+        middle = (path.stat().st_size // PAGE + tables) // 2  # among those of the second agent
         file.seek(middle * PAGE)
         file.write(os.urandom(PAGE))
     with opened(path) as backend:
