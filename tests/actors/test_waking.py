@@ -189,9 +189,13 @@ async def test_what_a_crash_leaves_in_the_middle_of_a_run_wakes_from_its_checkpo
         store = place.after_crash()
         async with opened(store, desk(*turns, max_runs=100), stop_timeout=0.1) as other:
             state = await soon(other.get("a").state())
-            assert state == await folded(store)
+            assert state.messages == waiting.state.messages
             if isinstance(store, DatabaseStore):
-                assert (await newest(store)).checkpoint is not None
+                loaded, whole = await newest(store), await soon(store.load("a"))
+                assert loaded.checkpoint is not None
+                assert whole is not None
+                # Its status may be recorded in between.
+                assert loaded.folded() == replay(whole.records[: loaded.agent.last_seq])
             answer = {waiting.requests[0].id: approve()}
             assert completed(await soon(other.get("a").resume(answer))).text == "done"
 

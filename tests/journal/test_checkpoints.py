@@ -573,12 +573,15 @@ def test_no_checkpoint_is_ahead_of_the_records(backend: Backend) -> None:
     owned = agent_with(backend, "a", "one")
     write(backend, owned, 2, "x")
     assert kept(backend) == (None, loaded(backend))
+    append(backend, replace(owned, last_seq=1), "two")
+    assert kept(backend) == (None, loaded(backend)), "nor is it there once they have come"
 
 
 def test_a_checkpoint_goes_with_the_records_that_are_compacted_or_deleted(
-    backend: Backend,
+    database: Database,
 ) -> None:
     """J22."""
+    backend = database.open()
     owned = agent_with(backend, "a", "one", "two")
     write(backend, owned, 2, "x")
     with commit(backend):
@@ -590,6 +593,8 @@ def test_a_checkpoint_goes_with_the_records_that_are_compacted_or_deleted(
     with commit(backend):
         backend.delete("a")
     assert backend.load_latest("a") is None  # type: ignore[attr-defined]
+    for table in ("checkpoints", "checkpoint_segments"):
+        assert database.sql(f"SELECT count(*) FROM {table}") == [(0,)], table
     again = agent_with(backend, "a", "one", "two", "three")
     assert kept(backend) == (None, loaded(backend)), "another incarnation"
     write(backend, again, 3)
