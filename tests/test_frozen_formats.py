@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +47,14 @@ from understudy.journal import (
     index_entry_of,
     index_status_of,
 )
+from understudy.journal.checkpoints import VERSION
 from understudy.journal.codec import decode, encode
-from understudy.journal.contracts import AGENT_STATUS, Batch, KeepsLostAttempts
+from understudy.journal.contracts import (
+    AGENT_STATUS,
+    Batch,
+    KeepsCheckpoints,
+    KeepsLostAttempts,
+)
 from understudy.journal.lists import AgentQuery, AskQuery
 from understudy.state.fold import replay
 from understudy.state.records import Record, record_from_dict
@@ -339,6 +346,27 @@ async def test_the_records_of_a_store_add_up_to_the_same_states(
     found = await loaded_from(place(generation))
 
     check_states(generation, {id: replay(loaded.records) for id, loaded in found.items()})
+
+
+@every_generation
+async def test_what_an_agent_wakes_from_is_the_same_state(generation: str, place: Made) -> None:
+    """A checkpoint is a cache. Where the fold has changed, `FOLD_VERSION` is another one."""
+    backend = place(generation).backend
+    store = DatabaseStore(backend)
+    await store.open(lambda: None)
+    try:
+        found = {id: await store.load_latest(id) for id in frozen(generation, "folded.json")}
+        assert isinstance(backend, KeepsCheckpoints)
+        kept = await store.reader.read(partial(backend.load_latest, "desk"))
+    finally:
+        await store.close()
+
+    states = {id: loaded.folded() for id, loaded in found.items() if loaded is not None}
+    check_states(generation, states)
+    used = [id for id, loaded in found.items() if loaded is not None and loaded.checkpoint]
+    head = kept[0].head if kept is not None and kept[0] is not None else b"{}"
+    assert used == (list(found) if json.loads(head).get("version") == VERSION else [])
+    assert (head == b"{}") == (generation == "v1"), REMEDY
 
 
 @every_generation

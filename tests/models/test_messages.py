@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from pydantic_ai.messages import (
     ModelMessage,
+    ModelMessagesTypeAdapter,
     ModelRequest,
     ModelResponse,
     TextPart,
@@ -251,3 +254,75 @@ def test_messages_go_through_json_without_loss() -> None:
     again = AgentState.from_dict(state.to_dict())
     assert again.messages == state.messages
     assert again == state
+
+
+# --------------------------------------------------------------- a packed beginning
+
+
+def packed(*segments: list[ModelMessage]) -> Messages:
+    count = sum(map(len, segments))
+    return Messages.packed(list(map(ModelMessagesTypeAdapter.dump_json, segments)), count)
+
+
+def unreadable(count: int) -> Messages:
+    """Whatever decodes it fails."""
+    return Messages.packed([b"not JSON"], count)
+
+
+def test_packed_messages_are_those_that_were_packed() -> None:
+    view = packed([A, B], [C])
+    assert (len(view), list(view)) == (3, [A, B, C])
+    longer = packed([A, B], [C]).appending(D)
+    assert (len(longer), longer[-1], longer[:2]) == (4, D, [A, B])
+    assert longer == Messages([A, B, C, D])
+    assert listed(packed([A]).appending(B, C)) == [A, B, C]
+    assert packed([A, B]).plain
+
+
+def test_appending_and_counting_decode_nothing() -> None:
+    view = unreadable(3)
+    longer = view.appending(C).appending(D)
+    assert (len(view), len(longer)) == (3, 5)
+    assert longer.since(3) == [C, D]
+    assert longer.since(4) == [D]
+    assert longer.since(5) == []
+    assert longer.lineage is view.lineage
+    with pytest.raises(ValueError, match="JSON"):
+        longer[-1]
+
+
+def test_views_of_packed_messages_are_apart() -> None:
+    view = packed([A, B])
+    one, other = view.appending(C), view.appending(D)
+    assert (list(view), list(one), list(other)) == ([A, B], [A, B, C], [A, B, D])
+    assert one.lineage is other.lineage
+    assert Messages([A, B]).lineage is not view.lineage
+
+
+def test_the_ids_of_packed_calls_are_known() -> None:
+    called = ModelResponse(parts=[ToolCallPart("note", {}, tool_call_id="c1")])
+    later = ModelResponse(parts=[ToolCallPart("note", {}, tool_call_id="c2")])
+    view = packed([A, called]).appending(later)
+    assert view.has_call_id("c1")
+    assert view.has_call_id("c2")
+    assert not view.has_call_id("c3")
+
+
+def test_messages_are_decoded_once_while_others_are_appended() -> None:
+    """An outcome is read in one thread while the agent goes on in another."""
+    pair: list[ModelMessage] = [A, B]
+    for _ in range(20):
+        view = newest = packed(*[pair] * 50)
+        begin = threading.Barrier(3)
+        with ThreadPoolExecutor(2) as threads:
+            found = [threads.submit(read_after, begin, view) for _ in range(2)]
+            begin.wait(timeout=10)
+            for _ in range(50):
+                newest = newest.appending(C)
+            assert [each.result(timeout=10) for each in found] == [[A, B] * 50] * 2
+        assert list(newest) == [A, B] * 50 + [C] * 50
+
+
+def read_after(begin: threading.Barrier, view: Messages) -> list[ModelMessage]:
+    begin.wait(timeout=10)
+    return list(view)

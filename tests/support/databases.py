@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import sqlite3
 from abc import ABC, abstractmethod
+from contextlib import closing
 from pathlib import Path
 
 from tests.support.postgres import Hosts
@@ -15,6 +18,8 @@ __all__ = ["Database", "PostgresDatabase", "SqliteDatabase"]
 class Database(ABC):
     """A database that starts empty, and the hosts that were opened on it."""
 
+    seq: str
+    """What brings the number of a row of `records`, in SQL."""
     many_hosts: bool
     """Whether several runtimes may have it open at once."""
 
@@ -24,6 +29,10 @@ class Database(ABC):
     @abstractmethod
     def backend(self, host: str) -> Backend:
         """A backend that is not open yet."""
+
+    @abstractmethod
+    def sql(self, statement: str) -> list[tuple[object, ...]]:
+        """What somebody else says to the database. Bytes are written as `x'00ff'`."""
 
     def open(self, host: str = "here") -> Backend:
         """A host; it is closed when the test ends."""
@@ -39,6 +48,7 @@ class Database(ABC):
 
 class SqliteDatabase(Database):
     many_hosts = False
+    seq = "(id & 4294967295)"
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
@@ -47,9 +57,14 @@ class SqliteDatabase(Database):
     def backend(self, host: str) -> Backend:
         return SqliteBackend(self._path, durability="off", host=host)
 
+    def sql(self, statement: str) -> list[tuple[object, ...]]:
+        with closing(sqlite3.connect(self._path)) as connection, connection:
+            return connection.execute(statement).fetchall()
+
 
 class PostgresDatabase(Database):
     many_hosts = True
+    seq = "seq"
 
     def __init__(self, hosts: Hosts) -> None:
         super().__init__()
@@ -57,3 +72,6 @@ class PostgresDatabase(Database):
 
     def backend(self, host: str) -> Backend:
         return self._hosts.new(host)
+
+    def sql(self, statement: str) -> list[tuple[object, ...]]:
+        return self._hosts.sql(re.sub(r"x'([0-9a-f]*)'", r"'\\x\1'::bytea", statement))

@@ -153,8 +153,7 @@ class Activator:
         task = slot.change = self.start_task(change())
 
     async def _start_actor(self, slot: AgentSlot) -> None:
-        start = partial(AgentActor.start, slot)
-        spec = ChildSpec(slot.id, start, restart="transient", shutdown=None)
+        spec = ChildSpec(slot.id, _StartActor(slot), restart="transient", shutdown=None)
         for attempt in itertools.count(1):
             try:
                 await self._running_supervisor.start_child(spec)
@@ -243,6 +242,18 @@ class Activator:
         slot.forget()
         self._directory.drop(slot)
         return existed
+
+
+class _StartActor:
+    """Starts the actor of a slot. A `partial` of it takes 0.2 KB more for each agent."""
+
+    __slots__ = ("_slot",)
+
+    def __init__(self, slot: AgentSlot) -> None:
+        self._slot = slot
+
+    def __call__(self) -> LoopActorRef[AgentActor]:
+        return AgentActor.start(self._slot)
 
 
 def _signal(ref: LoopActorRef[Any]) -> None:

@@ -98,6 +98,7 @@ class AgentActor(LoopActor):
             self._with_store(self._check_inbox)
         elif self._loading is not None and self._loading.done():
             if not self._loading.cancelled() and self._loading.result():
+                self._loading = None  # with its coroutine it takes 0.6 KB
                 self._with_store(self._take_over)
             else:
                 self.stop()

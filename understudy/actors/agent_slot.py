@@ -315,6 +315,7 @@ class AgentSlot:
         if activation is not None:
             self.services.tell_due(self.id, activation.state.next_due, is_released=True)
             activation.ledger.outlives_run = False
+            activation.write_last_checkpoint()
             self.detached_waiters = activation.detach_waiters()
         self.set_status(Status.PASSIVE)
         if self.on_progress is not None:

@@ -9,14 +9,14 @@ from typing import Any
 
 from understudy._base.clock import Clock
 from understudy.actors.agent_directory import checked_id
-from understudy.actors.stored_agents import Readable, loaded_agent
+from understudy.actors.stored_agents import loaded_agent
 from understudy.errors import (
     JournalFailed,
     SchemaVersionError,
     StoreDamaged,
     UsageError,
 )
-from understudy.journal import IndexStatus, Store, index_entry_of
+from understudy.journal import IndexStatus, Readable, Store, index_entry_of, load_latest
 from understudy.state.fold import replay
 from understudy.state.records import Imported, Record, record_from_dict, record_to_dict
 
@@ -105,8 +105,8 @@ async def _append(
     owned = await store.claim(agent_id, agent)
     assert owned is not None, "a claim with a definition creates the agent where there is none"
     try:
-        loaded = await store.load(agent_id) if owned.last_seq else None
-        state = replay([*(loaded.records if loaded is not None else ()), *records])
+        loaded = await load_latest(store, agent_id) if owned.last_seq else None
+        state = replay(records, loaded.folded() if loaded is not None else None)
         journal = store.journal(
             owned, index_entry=lambda: index_entry_of(state), on_durable=lambda _: None
         )

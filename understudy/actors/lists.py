@@ -23,14 +23,13 @@ from understudy.actors.listing import (
 from understudy.actors.stored_agents import (
     AgentInfo,
     PendingRequest,
-    Readable,
     info_of,
     load_index,
     pending_request,
 )
 from understudy.errors import SchemaVersionError, StoreDamaged, UsageError
 from understudy.interrupts import Request
-from understudy.journal import IndexStatus
+from understudy.journal import IndexStatus, Readable
 from understudy.journal.asks import StoredAsk
 from understudy.journal.contracts import StoredAgent, time_number
 from understudy.journal.lists import (

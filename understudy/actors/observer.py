@@ -8,7 +8,6 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
-from understudy.actors.activation import folded
 from understudy.actors.agent_directory import checked_id
 from understudy.actors.agent_events import AgentEvent, Status
 from understudy.actors.export import export
@@ -21,6 +20,7 @@ from understudy.actors.stored_agents import (
     loaded_agent,
     stored_events,
     stored_history,
+    stored_state,
 )
 from understudy.errors import UsageError
 from understudy.history import HistoryPage, check_page
@@ -160,10 +160,7 @@ class Observer:
         """The state of an agent; the future raises `UnknownAgent` if there is none."""
         checked_id(id)
 
-        async def state() -> AgentState:
-            return folded(await loaded_agent(self._reader, id))
-
-        return self._call(state)
+        return self._call(lambda: stored_state(self._reader, id))
 
     def history(self, id: str, *, after: int = 0, limit: int = 100) -> Future[HistoryPage]:
         """As `ref.history`.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
 from understudy._base.json_values import text_of
 from understudy.actors.activation import folded
@@ -15,28 +15,24 @@ from understudy.actors.agent_events import AgentEvent, Status, agent_events_of
 from understudy.errors import SchemaVersionError, StoreDamaged, UnknownAgent
 from understudy.history import HistoryPage, history_of, page_of
 from understudy.interrupts import Request
-from understudy.journal import IndexEntry, IndexStatus, Loaded, index_entry_of
+from understudy.journal import (
+    IndexEntry,
+    IndexStatus,
+    Loaded,
+    Readable,
+    index_entry_of,
+    load_latest,
+)
 from understudy.journal.asks import StoredAsk
 from understudy.journal.contracts import AGENT_STATUS, StoredAgent
 from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery, ListStore
 from understudy.journal.memory_index import MemoryIndex
+from understudy.state.agent_state import AgentState
 from understudy.state.dues import due_of
 from understudy.state.records import Snapshot
 from understudy.tools import Tool
 
 logger: logging.Logger = logging.getLogger(__name__)
-
-
-class Readable(Protocol):
-    """The part of a store that reads."""
-
-    async def load(self, agent_id: str, after: int = 0) -> Loaded | None:
-        """As `Store.load`."""
-
-    def agents(
-        self, index_statuses: Collection[IndexStatus] | None = None
-    ) -> AsyncIterator[StoredAgent]:
-        """As `Store.agents`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +108,20 @@ async def loaded_agent(store: Readable, id: str) -> Loaded:
     return loaded
 
 
+async def stored_state(store: Readable, id: str) -> AgentState:
+    """The state of an agent.
+
+    Raises:
+        UnknownAgent: if there is no agent of this id.
+        StoreDamaged: if its records do not fit together.
+
+    """
+    loaded = await load_latest(store, id)
+    if loaded is None:
+        raise UnknownAgent(agent_id=id)
+    return folded(loaded)
+
+
 async def stored_events(store: Readable, id: str, after: int) -> list[AgentEvent]:
     """The events after a number; none if there is no such agent."""
     loaded = await store.load(id, max(after, 0))
@@ -162,7 +172,7 @@ async def load_index(store: Readable) -> ListStore:
         try:
             if stored.damage is not None:
                 raise stored.damage
-            loaded = await store.load(stored.agent_id)
+            loaded = await load_latest(store, stored.agent_id)
             if loaded is None:
                 continue  # it is deleted meanwhile
             entry = index_entry_of(folded(loaded))

@@ -19,7 +19,17 @@ from understudy.journal.index_status import (
 )
 from understudy.journal.lists import ListStore
 from understudy.journal.memory import MemoryJournal, MemoryStore
-from understudy.journal.store import DatabaseStore, DueStore, Loaded, OwnedJournal, Store
+from understudy.journal.store import (
+    CheckpointJournal,
+    CheckpointStore,
+    DatabaseStore,
+    DueStore,
+    Loaded,
+    OwnedJournal,
+    Readable,
+    Store,
+    load_latest,
+)
 from understudy.state.fold import replay
 
 Standing = IndexStatus
@@ -28,6 +38,8 @@ standing_of = index_status_of
 """The earlier name of `index_status_of`."""
 
 __all__ = [
+    "CheckpointJournal",
+    "CheckpointStore",
     "DatabaseStore",
     "DueStore",
     "FeedStore",
@@ -41,6 +53,7 @@ __all__ = [
     "MemoryStore",
     "Owned",
     "OwnedJournal",
+    "Readable",
     "Standing",
     "Store",
     "StoredAgent",
@@ -49,6 +62,7 @@ __all__ = [
     "index_status_of",
     "is_busy",
     "is_waiting",
+    "load_latest",
     "replay",
     "rest_status",
     "standing_of",

@@ -8,11 +8,14 @@ from dataclasses import replace
 from datetime import datetime
 
 from understudy.errors import Fenced, StoreError
+from understudy.journal.checkpoint_writer import CheckpointJob, CheckpointWriter
 from understudy.journal.codec import MAX_RECORD_BYTES, EncodedRecord, encode
 from understudy.journal.committer import Committer
 from understudy.journal.contracts import Backend, Batch, FeedRow, IndexEntry, IndexStatus, Owned
 from understudy.journal.feed import FeedStore, feed_row
 from understudy.journal.lease import Lease
+from understudy.journal.store_reader import Loaded
+from understudy.state.agent_state import AgentState
 from understudy.state.records import Record, StatusNoted
 
 
@@ -32,6 +35,7 @@ class AgentJournal:
         on_durable: called on the loop after each commit, with the number of the newest durable
             record.
         feed: the store, if it may keep a feed.
+        checkpoint_every: so many records lie between two checkpoints; 0 = write none.
 
     """
 
@@ -39,6 +43,8 @@ class AgentJournal:
         "_appended",
         "_at",
         "_buffer",
+        "_checkpoint_every",
+        "_checkpoints",
         "_committer",
         "_durable",
         "_failure",
@@ -74,6 +80,7 @@ class AgentJournal:
         on_durable: Callable[[int], None],
         max_bytes: int = MAX_RECORD_BYTES,
         feed: FeedStore | None = None,
+        checkpoint_every: int = 0,
     ) -> None:
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self._committer = committer
@@ -106,6 +113,8 @@ class AgentJournal:
         # they settle. Added to in the committer's thread and removed from on the loop, at opposite
         # ends. An empty deque takes 0.7 KB.
         self._in_flight: list[int] = []
+        self._checkpoint_every = checkpoint_every
+        self._checkpoints: CheckpointWriter | None = None
 
     # ------------------------------------------------------------------- on the loop
 
@@ -161,6 +170,22 @@ class AgentJournal:
         if self._failure is not None:
             raise self._failure
 
+    def write_checkpoints(self, state: Callable[[], AgentState], loaded: Loaded | None) -> None:
+        """As `CheckpointJournal.write_checkpoints`."""
+        if self._checkpoint_every:
+            self._checkpoints = CheckpointWriter(state, loaded, every=self._checkpoint_every)
+
+    def write_last_checkpoint(self) -> None:
+        """As `CheckpointJournal.write_last_checkpoint`."""
+        if self._checkpoints is None or self._failure is not None:
+            return
+        job = self._checkpoints.last(self.owned)
+        if job is not None:
+            self._push()
+            with self._committer.lock:
+                self._committer.put(job)
+            self._committer.flush_now()
+
     def check_owner(self) -> None:
         """Raise `Fenced` if another runtime may own the agent by now."""
         if self._failure is not None:
@@ -190,6 +215,9 @@ class AgentJournal:
         if not self._buffer:
             return
         entry = self._index_entry()
+        job: CheckpointJob | None = None
+        if self._checkpoints is not None and self._appended >= self._checkpoints.due:
+            job = self._checkpoints.next(self.owned)
         # Race: this against `take_batch` in the committer's thread. One hold of the lock, so that a
         # batch and its entry belong together, and a journal with records is always in the queue.
         with self._committer.lock:
@@ -201,6 +229,8 @@ class AgentJournal:
             self._queued_status_noted |= self._status_noted
             if self._feed_rows:
                 self._queued_feed += self._feed_rows
+            if job is not None:  # in the same hold: a commit of its own would cost a sync
+                self._committer.put(job)
         self._buffer, self._status_noted = [], False
         if self._feed_rows:
             self._feed_rows = []

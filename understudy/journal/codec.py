@@ -7,15 +7,19 @@ read. A newer one is refused, because this version could misread it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
 from functools import cache
 from typing import Any, cast
 
 import pydantic
 from pydantic_ai.messages import (
+    ModelMessage,
+    ModelMessagesTypeAdapter,
+    ModelRequest,
     ModelResponse,
     ToolReturnPart,
+    UserPromptPart,
 )
 from pydantic_ai.usage import RequestUsage
 from pydantic_core import SchemaSerializer, core_schema, from_json
@@ -126,6 +130,16 @@ def decode(stored: EncodedRecord) -> Record:
         ) from error
 
 
+def encode_messages(messages: Iterable[ModelMessage]) -> list[bytes]:
+    """Each message as JSON, which Pydantic AI's adapter of messages reads."""
+    return [
+        _SLIM_MESSAGES[type(message)].to_json(message, exclude_defaults=True)
+        if is_surely_readable(message)
+        else ModelMessagesTypeAdapter.dump_json([message])[1:-1]
+        for message in messages
+    ]
+
+
 @cache
 def _adapter(kind: type[Any]) -> SchemaSerializer:
     serializer = pydantic.TypeAdapter(kind).serializer
@@ -174,6 +188,16 @@ _RESPONSE = _slim(
     parts=core_schema.list_schema(core_schema.union_schema([_slim(part) for part in REPLY_PARTS])),
     usage=_slim(RequestUsage),
 )
+_REQUEST = _slim(
+    ModelRequest,
+    parts=core_schema.list_schema(
+        core_schema.union_schema([_slim(ToolReturnPart), _slim(UserPromptPart)])
+    ),
+)
+_SLIM_MESSAGES: Mapping[type[Any], SchemaSerializer] = {
+    ModelRequest: SchemaSerializer(_REQUEST),
+    ModelResponse: SchemaSerializer(_RESPONSE),
+}
 _SLIM = {
     Reply: SchemaSerializer(_slim(Reply, leave_out="kind", response=_RESPONSE)),
     Result: SchemaSerializer(_slim(Result, leave_out="kind", part=_slim(ToolReturnPart))),

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, get_args, runt
 from understudy._base.json_values import is_storable_text, storable_text
 from understudy.errors import Fenced, StoreConflict, StoreDamaged, UsageError
 from understudy.journal.asks import Ask
+from understudy.journal.checkpoints import Checkpoint
 from understudy.journal.codec import EncodedRecord
 from understudy.state.records import Record
 
@@ -480,3 +481,26 @@ class KeepsLostAttempts(Protocol):
 
     def lost_attempts(self, agent_id: str, run_id: str) -> frozenset[int]:
         """The numbers of those of this run. Called by the reader's thread."""
+
+
+@runtime_checkable
+class KeepsCheckpoints(Protocol):
+    """An optional part of a backend: it keeps one checkpoint of each agent, as a cache.
+
+    Whatever replaces or deletes an agent's records deletes its checkpoint: `compact` and `delete`.
+    """
+
+    def write_checkpoint(self, owned: Owned, checkpoint: Checkpoint) -> None:
+        """The writer's: put it in the place of the agent's last checkpoint.
+
+        Its segments take the place of those with their numbers and above. Nothing happens where
+        another epoch or incarnation is the current one by now, or where the store does not have
+        the record `checkpoint.seq`.
+        """
+
+    def load_latest(self, agent_id: str) -> tuple[Checkpoint | None, StoredRecords] | None:
+        """The reader's: the last checkpoint of an agent, and the records after it, of one moment.
+
+        All records, as by `load`, where it has none, or none of this incarnation from the floor up
+        to the newest record. None if there is no such agent. What is returned may be damaged.
+        """

@@ -16,6 +16,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from pydantic_ai.messages import (
+    ModelMessage,
     ModelRequest,
     ModelResponse,
     TextPart,
@@ -174,7 +175,7 @@ _FLAT = _Accepted(frozenset(), frozenset(), None)
 _JSON = _Accepted(_SCALARS | {dict, list, tuple}, frozenset(), None)
 
 
-def is_surely_readable(record: Record) -> bool:
+def is_surely_readable(record: Record | ModelMessage) -> bool:
     """Whether it can be read again if it can be written; if not, only reading it tells."""
     kind: Any = type(record)
     return kind in _OWN_DATA or _shape(kind).fits(record, 0)

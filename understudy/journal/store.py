@@ -11,9 +11,10 @@ from functools import partial
 from typing import Protocol, TypeVar, runtime_checkable
 
 from understudy._base.worker_threads import WorkerThreads
-from understudy.errors import Fenced, StoreUnavailable, UnderstudyError
+from understudy.errors import Fenced, StoreUnavailable, UnderstudyError, UsageError
 from understudy.journal.agent_journal import AgentJournal
 from understudy.journal.asks import StoredAsk
+from understudy.journal.checkpoint_writer import CHECKPOINT_EVERY
 from understudy.journal.codec import MAX_RECORD_BYTES, encode
 from understudy.journal.committer import Change, Committer
 from understudy.journal.contracts import (
@@ -22,6 +23,7 @@ from understudy.journal.contracts import (
     IndexEntry,
     IndexStatus,
     Journal,
+    KeepsCheckpoints,
     KeepsLostAttempts,
     LostAttempt,
     Owned,
@@ -34,7 +36,7 @@ from understudy.journal.lease import Lease
 from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery
 from understudy.journal.store_reader import PAGE, StoreReader
 from understudy.journal.store_reader import Loaded as Loaded
-from understudy.state.fold import replay
+from understudy.state.agent_state import AgentState
 from understudy.state.records import Record, StatusNoted
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -42,6 +44,25 @@ T = TypeVar("T")
 
 PATIENCE = 30.0
 """Seconds for which a database that cannot be reached is retried, before runs are cut off."""
+
+
+class Readable(Protocol):
+    """The part of a store that reads."""
+
+    async def load(self, agent_id: str, after: int = 0) -> Loaded | None:
+        """As `Store.load`."""
+
+    def agents(
+        self, index_statuses: Collection[IndexStatus] | None = None
+    ) -> AsyncIterator[StoredAgent]:
+        """As `Store.agents`."""
+
+
+async def load_latest(store: Readable, agent_id: str) -> Loaded | None:
+    """The newest state of an agent, as short as the store can tell it; None if there is none."""
+    if isinstance(store, CheckpointStore):
+        return await store.load_latest(agent_id)
+    return await store.load(agent_id)
 
 
 class OwnedJournal(Journal, Protocol):
@@ -144,6 +165,37 @@ class DueStore(Protocol):
         """Index the agents whose records an older version of this library has written last."""
 
 
+@runtime_checkable
+class CheckpointStore(Protocol):
+    """An optional part of a store: it keeps checkpoints, from which agents wake."""
+
+    async def load_latest(self, agent_id: str) -> Loaded | None:
+        """The last checkpoint of an agent, and the records after it; None if there is none.
+
+        All records, as by `load`, where it has no checkpoint that can be used.
+        """
+
+
+@runtime_checkable
+class CheckpointJournal(Protocol):
+    """An optional part of a journal: it writes checkpoints."""
+
+    def write_checkpoints(self, state: Callable[[], AgentState], loaded: Loaded | None) -> None:
+        """Write them from now on, each with the records of a commit.
+
+        Args:
+            state: gives the state that all appended records fold to.
+            loaded: from what it was folded when the agent woke; None if it is new.
+
+        """
+
+    def write_last_checkpoint(self) -> None:
+        """The agent leaves memory: write one if enough was recorded since the last. Never waits.
+
+        Whoever claims the agent afterwards finds it.
+        """
+
+
 class DatabaseStore:
     """A store in a database: one thread writes, one reads, one renews, one opens and closes.
 
@@ -151,6 +203,8 @@ class DatabaseStore:
         backend: the database.
         patience: seconds for which it is retried while it cannot be reached.
         max_record_bytes: a larger record is refused.
+        checkpoint_every: records that an agent adds between two checkpoints of its state, at least;
+            before it leaves memory, a quarter of them. It wakes from the last one. 0 = write none.
 
     """
 
@@ -160,8 +214,12 @@ class DatabaseStore:
         *,
         patience: float = PATIENCE,
         max_record_bytes: int = MAX_RECORD_BYTES,
+        checkpoint_every: int = CHECKPOINT_EVERY,
     ) -> None:
+        if type(checkpoint_every) is not int or checkpoint_every < 0:
+            raise UsageError(f"`checkpoint_every` must be 0 or more, got {checkpoint_every!r}")
         self._backend = backend
+        self._checkpoint_every = checkpoint_every if isinstance(backend, KeepsCheckpoints) else 0
         self._patience = patience
         self._max_bytes = max_record_bytes
         self._committer = Committer(backend, patience=patience)  # a new one each time it opens
@@ -270,12 +328,18 @@ class DatabaseStore:
             on_durable=on_durable,
             max_bytes=self._max_bytes,
             feed=self,
+            checkpoint_every=self._checkpoint_every,
         )
 
     async def load(self, agent_id: str, after: int = 0) -> Loaded | None:
         loaded = await self.reader.load(agent_id, after)
         # After an outage the read may be through before the heartbeat is.
         await self._lease.wait_until_settled(self._lease.term)
+        return loaded
+
+    async def load_latest(self, agent_id: str) -> Loaded | None:
+        loaded = await self.reader.load_latest(agent_id)
+        await self._lease.wait_until_settled(self._lease.term)  # as `load`
         return loaded
 
     def agents(
@@ -311,10 +375,10 @@ class DatabaseStore:
         try:
             if agent.damage is not None:
                 raise agent.damage
-            loaded = await self.load(agent.agent_id)
+            loaded = await self.load_latest(agent.agent_id)
             if loaded is None or loaded.agent.last_seq != agent.last_seq:
                 return  # its owner has written since, and has indexed it
-            entry = index_entry_of(replay(loaded.records))
+            entry = index_entry_of(loaded.folded())
         except StoreUnavailable:
             raise
         except (UnderstudyError, LookupError, TypeError, ValueError, AssertionError) as error:

@@ -10,13 +10,23 @@ from typing import TypeVar
 from tenacity import AsyncRetrying, stop_after_delay
 
 from understudy._base.worker_threads import WorkerThreads
-from understudy.errors import StoreUnavailable, UsageError
+from understudy.errors import StoreBroken, StoreDamaged, StoreUnavailable, UsageError
 from understudy.journal.asks import StoredAsk
+from understudy.journal.checkpoints import WokenState, read_checkpoint
 from understudy.journal.codec import decode
 from understudy.journal.committer import BACKOFF, WHILE_UNAVAILABLE
-from understudy.journal.contracts import Backend, IndexStatus, OpensToRead, StoredAgent
+from understudy.journal.contracts import (
+    Backend,
+    IndexStatus,
+    KeepsCheckpoints,
+    OpensToRead,
+    StoredAgent,
+    StoredRecords,
+)
 from understudy.journal.feed import FeedIndex, FeedKey, FeedPage
 from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery, ListIndex
+from understudy.state.agent_state import AgentState
+from understudy.state.fold import replay
 from understudy.state.records import Record
 
 T = TypeVar("T")
@@ -32,6 +42,13 @@ class Loaded:
     agent: StoredAgent
     first_seq: int
     records: tuple[Record, ...]
+    checkpoint: WokenState | None = None
+    """The state right before these records, where the store had a checkpoint of it."""
+
+    def folded(self) -> AgentState:
+        """The state after these records."""
+        checkpoint = self.checkpoint
+        return replay(self.records, checkpoint.state.copied() if checkpoint is not None else None)
 
 
 class StoreReader:
@@ -76,9 +93,31 @@ class StoreReader:
             stored = self._backend.load(agent_id, after)
             if stored is None:
                 return None
-            # In this thread: thousands of records would block the loop.
-            records = tuple(decode(record) for record in stored.records)
-            return Loaded(stored.agent, stored.first_seq, records)
+            return _decoded(stored)
+
+        return await self.read(load_and_decode)
+
+    async def load_latest(self, agent_id: str) -> Loaded | None:
+        """As `CheckpointStore.load_latest`."""
+        backend = self._backend
+        if not isinstance(backend, KeepsCheckpoints):
+            return await self.load(agent_id)
+
+        def load_and_decode() -> Loaded | None:
+            try:
+                found = backend.load_latest(agent_id)
+            except (StoreBroken, StoreDamaged):
+                # The cache may be what is damaged. If it is the records, this raises the same.
+                found = _without_checkpoint(backend.load(agent_id, 0))
+            if found is None:
+                return None
+            checkpoint, stored = found
+            if checkpoint is not None:
+                state = read_checkpoint(checkpoint, stored.agent.incarnation)
+                if state is not None and stored.first_seq == state.seq + 1:
+                    return _decoded(stored, state)
+                found = _without_checkpoint(backend.load(agent_id, 0))
+            return _decoded(found[1]) if found is not None else None
 
         return await self.read(load_and_decode)
 
@@ -148,3 +187,13 @@ class StoreReader:
             return await self._thread.run(function)
 
         return await retry(attempt)
+
+
+def _decoded(stored: StoredRecords, checkpoint: WokenState | None = None) -> Loaded:
+    # In the reader's thread: thousands of records would block the loop.
+    records = tuple(decode(record) for record in stored.records)
+    return Loaded(stored.agent, stored.first_seq, records, checkpoint)
+
+
+def _without_checkpoint(stored: StoredRecords | None) -> tuple[None, StoredRecords] | None:
+    return None if stored is None else (None, stored)

@@ -3,10 +3,14 @@
 A `Messages` is a view: a shared list and a length. Appending through the newest view is O(1).
 Appending through an older one copies its messages first, so two runs that start from one state
 never see each other's messages.
+
+The beginning of the list may be packed: JSON that is decoded when any message or call id is looked
+at. An agent that wakes has its conversation so.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -40,34 +44,119 @@ _UNSET_BUT_REQUIRED = {"instruction-delta": ("content", "id")}
 """By the kind of part, fields that may be None and have no default; otherwise only `content`."""
 
 
+_DECODING = threading.Lock()
+"""Held to decode a packed beginning, and to append behind one: an outcome, with its state, may be
+in another thread than the agent that goes on."""
+
+
+class _Packed:
+    """The beginning of a conversation that is not decoded, and what was appended since."""
+
+    __slots__ = ("count", "later", "segments")
+
+    def __init__(self, segments: Sequence[bytes], count: int) -> None:
+        self.segments: Sequence[bytes] = segments
+        """Each is a JSON array of messages."""
+        self.count: int = count
+        """The number of messages in them."""
+        self.later: list[ModelMessage] = []
+
+
 class _Log:
     """What views share: the messages, and what is known of them."""
 
-    __slots__ = ("borrows", "call_ids", "items", "kinds_of_thinking", "plain")
+    __slots__ = (
+        "_call_ids",
+        "_items",
+        "_packed",
+        "borrows",
+        "kinds_of_thinking",
+        "lineage",
+        "plain",
+    )
 
-    def __init__(self, items: list[ModelMessage]) -> None:
-        self.items: list[ModelMessage] = items
+    def __init__(self, items: list[ModelMessage], packed: _Packed | None = None) -> None:
+        self._items: list[ModelMessage] = items  # empty while the beginning is packed
+        self._call_ids: set[str] | None = None  # an empty set takes 0.2 KB
+        self._packed = packed
+        self.lineage: object = object()
+        """The same in copies, which begin with the same messages."""
         self.borrows: int = 0
         """The number of model calls that read the list now: meanwhile nothing is appended to it."""
         self.plain: int = 0
         """So many messages, from the first one on, are known to be plain."""
         self.kinds_of_thinking: dict[Hashable, tuple[ModelResponse, ThinkingPart]] = {}
         """Of each kind of thinking in the plain messages, one part and its message."""
-        self.call_ids: set[str] = set()
         for message in items:
-            self.note_call_ids(message)
+            self._note_call_ids(message)
 
-    def note_call_ids(self, message: ModelMessage) -> None:
+    @property
+    def items(self) -> list[ModelMessage]:
+        if self._packed is not None:
+            self._decode()
+        return self._items
+
+    @property
+    def call_ids(self) -> Collection[str]:
+        if self._packed is not None:
+            self._decode()
+        return self._call_ids or ()
+
+    @property
+    def length(self) -> int:
+        packed = self._packed
+        return len(self._items) if packed is None else packed.count + len(packed.later)
+
+    def append(self, message: ModelMessage) -> None:
+        if self._packed is not None:
+            with _DECODING:
+                if self._packed is not None:
+                    self._packed.later.append(message)
+                    return
+        self._items.append(message)
+        self._note_call_ids(message)
+
+    def copied(self, length: int) -> _Log:
+        """Another list that begins with so many of these messages."""
+        twin = _Log(self.items[:length])
+        twin.lineage = self.lineage
+        return twin
+
+    def since(self, start: int, end: int) -> list[ModelMessage]:
+        """The messages from `start` to `end`. It decodes none behind the packed beginning."""
+        packed = self._packed
+        if packed is not None and start >= packed.count:
+            return packed.later[start - packed.count : end - packed.count]
+        return self.items[start:end]
+
+    def _decode(self) -> None:
+        # Race: two threads, or a thread and an append. Once the messages are there, and not before,
+        # nothing is packed (test_messages_are_decoded_once_while_others_are_appended).
+        with _DECODING:
+            packed = self._packed
+            if packed is None:
+                return
+            for segment in packed.segments:
+                self._items += ModelMessagesTypeAdapter.validate_json(segment)
+            self._items += packed.later
+            for message in self._items:
+                self._note_call_ids(message)
+            self._packed = None
+
+    def _note_call_ids(self, message: ModelMessage) -> None:
         if isinstance(message, ModelResponse):
             for part in message.parts:
                 if isinstance(part, ToolCallPart):
-                    self.call_ids.add(part.tool_call_id)
+                    if self._call_ids is None:
+                        self._call_ids = set()
+                    self._call_ids.add(part.tool_call_id)
 
     def is_plain(self, length: int) -> bool:
         """Whether the messages up to this number are plain. Looks at each of them once."""
+        items = self.items
         for index in range(self.plain, length):
-            message = self.items[index]
-            if not is_plain(message, self.items[index - 1] if index else None):
+            message = items[index]
+            if not is_plain(message, items[index - 1] if index else None):
                 return False
             self.plain = index + 1
             if isinstance(message, ModelResponse):
@@ -84,7 +173,29 @@ class Messages(Sequence[ModelMessage]):
 
     def __init__(self, messages: Iterable[ModelMessage] = ()) -> None:
         self._log = _Log(list(messages))
-        self._length = len(self._log.items)
+        self._length = self._log.length
+
+    @classmethod
+    def packed(cls, segments: Sequence[bytes], count: int) -> Messages:
+        """Messages that are decoded when one of them is looked at.
+
+        Args:
+            segments: JSON arrays of messages in Pydantic AI's format, which can surely be read.
+            count: the number of messages in them.
+
+        """
+        view = cls.__new__(cls)
+        view._log, view._length = _Log([], _Packed(segments, count)), count
+        return view
+
+    @property
+    def lineage(self) -> object:
+        """The same object for all views that begin with the same messages, by appending alone."""
+        return self._log.lineage
+
+    def since(self, start: int) -> list[ModelMessage]:
+        """The messages from this index on. Where the packed beginning ends before, it stays so."""
+        return self._log.since(start, self._length)
 
     @property
     def plain(self) -> bool:
@@ -105,7 +216,8 @@ class Messages(Sequence[ModelMessage]):
     def __getitem__(self, index: slice) -> list[ModelMessage]: ...
     def __getitem__(self, index: int | slice) -> ModelMessage | list[ModelMessage]:
         if isinstance(index, slice):
-            return [self._log.items[i] for i in range(*index.indices(self._length))]
+            items = self._log.items
+            return [items[i] for i in range(*index.indices(self._length))]
         position = index + self._length if index < 0 else index
         if not 0 <= position < self._length:
             raise IndexError(f"message {index} of {self._length}")
@@ -113,8 +225,9 @@ class Messages(Sequence[ModelMessage]):
 
     def __iter__(self) -> Iterator[ModelMessage]:
         # By index, as the list may grow while this view is read.
+        items = self._log.items if self._length else []
         for index in range(self._length):
-            yield self._log.items[index]
+            yield items[index]
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Messages):
@@ -129,13 +242,12 @@ class Messages(Sequence[ModelMessage]):
     def appending(self, *messages: ModelMessage) -> Messages:
         """A view with `messages` at its end. O(1), unless another view has appended already."""
         log = self._log
-        if len(log.items) != self._length or log.borrows:
-            log = _Log(log.items[: self._length])
+        if log.length != self._length or log.borrows:
+            log = log.copied(self._length)
         for message in messages:
-            log.items.append(message)
-            log.note_call_ids(message)
+            log.append(message)
         view = Messages.__new__(Messages)
-        view._log, view._length = log, len(log.items)
+        view._log, view._length = log, log.length
         return view
 
     def has_call_id(self, tool_call_id: str) -> bool:

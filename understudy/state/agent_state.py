@@ -288,6 +288,16 @@ class AgentState:
 
     def to_dict(self) -> dict[str, Any]:
         """The whole state as JSON-able data, with a schema version."""
+        return self._dumped(messages_to_dicts(self.messages))
+
+    def head(self) -> dict[str, Any]:
+        """As `to_dict`, without the messages of this agent; those of agents that it runs are there.
+
+        It costs the same however long the conversation is.
+        """
+        return self._dumped([])
+
+    def _dumped(self, messages: list[dict[str, Any]]) -> dict[str, Any]:
         stored = _Stored(
             self.run,
             self.decisions,
@@ -300,7 +310,7 @@ class AgentState:
         )
         return {
             "schema_version": SCHEMA_VERSION,
-            "messages": messages_to_dicts(self.messages),
+            "messages": messages,
             "values": self._values,
             "children": {key: child.to_dict() for key, child in self.children.items()},
             **cast("dict[str, Any]", _stored().dump_python(stored, mode="json")),
@@ -323,6 +333,18 @@ class AgentState:
             raise UsageError(f"This stored AgentState is damaged: {reason(error)}") from error
         if change is not None:
             raise UsageError(f"This stored AgentState is damaged: {change}")
+        return state
+
+    @classmethod
+    def from_head(cls, head: Mapping[str, Any], messages: Messages) -> AgentState:
+        """The state from its `head` and its messages.
+
+        Raises:
+            UsageError, SchemaVersionError: as `from_dict`, but it is not compared with the data.
+
+        """
+        state = cls._read(head, "")
+        state.messages = messages
         return state
 
     @classmethod

@@ -24,6 +24,10 @@ from understudy.state.run_state import NO_NOTICES, Call, Point, PointAnswer, Run
 from understudy.state.workflow_progress import Progress, Shared
 from understudy.state.workflow_sharing import add_result, merge_child, new_child
 
+FOLD_VERSION = 1
+"""Of the states that records fold to here. A checkpoint of another version is not used: raise it
+where the same records fold to another state, or a state has another field."""
+
 _UNREAD = datetime(1970, 1, 1, tzinfo=timezone.utc)
 """The time of the last message of a child whose call is over: its conversation is discarded."""
 
@@ -48,9 +52,9 @@ def apply(state: AgentState, record: r.Record) -> None:
         state.run.fruitless = 0
 
 
-def replay(records: Iterable[r.Record]) -> AgentState:
-    """The fold of an agent's records, from the first one on."""
-    state = AgentState()
+def replay(records: Iterable[r.Record], state: AgentState | None = None) -> AgentState:
+    """The fold of an agent's records, from the first one on; or behind those that `state` is of."""
+    state = AgentState() if state is None else state
     for record in records:
         apply(state, record)
     return state

@@ -32,8 +32,20 @@ from tests.support.frozen.walk import plain
 from tests.support.postgres import Server
 from understudy.actors import Runtime
 from understudy.journal import DatabaseStore, Owned, index_entry_of
+from understudy.journal.checkpoints import (
+    KeptMessages,
+    after_writing,
+    dump_head,
+    make_checkpoint,
+)
 from understudy.journal.codec import encode
-from understudy.journal.contracts import Backend, Batch, KeepsLostAttempts, LostAttempt
+from understudy.journal.contracts import (
+    Backend,
+    Batch,
+    KeepsCheckpoints,
+    KeepsLostAttempts,
+    LostAttempt,
+)
 from understudy.journal.feed import FeedIndex, feed_row
 from understudy.journal.postgres.backend import PostgresBackend
 from understudy.journal.sqlite.backend import SqliteBackend
@@ -91,7 +103,12 @@ def _fill(backend: Backend) -> None:
             apply(state, records[0])
             backend.compact(_batch(owned, state, records.pop(0)))
             owned = _after(owned, 1)
-        _append(backend, owned, state, *records)
+        owned = _append(backend, owned, state, *records)
+        kept = KeptMessages(None, owned.last_seq, 0, 0)
+        head = dump_head(state, after_writing(kept, len(state.messages)))
+        checkpoint = make_checkpoint(owned, head, kept, state.messages[:])
+        assert isinstance(backend, KeepsCheckpoints)
+        backend.write_checkpoint(owned, checkpoint)
         if state.run is not None and isinstance(backend, KeepsLostAttempts):
             for number in LOST_ATTEMPTS:
                 backend.note_lost_attempt(id, LostAttempt(state.run.run_id, number))

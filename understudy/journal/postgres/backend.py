@@ -24,6 +24,7 @@ from datetime import datetime
 from understudy._base.clock import wall_seconds
 from understudy.errors import Fenced, StoreError, StoreUnavailable, UsageError
 from understudy.journal.asks import StoredAsk
+from understudy.journal.checkpoints import Checkpoint
 from understudy.journal.contracts import (
     Batch,
     Durability,
@@ -279,6 +280,9 @@ class PostgresBackend:
     def trim_feed(self, before: datetime, keep: int) -> None:
         self._writer.trim_feed(before, keep)
 
+    def write_checkpoint(self, owned: Owned, checkpoint: Checkpoint) -> None:
+        self._writer.write_checkpoint(owned, checkpoint)
+
     def is_committed(self, batch: Batch) -> bool:
         return self._writer.is_committed(batch)
 
@@ -286,6 +290,9 @@ class PostgresBackend:
 
     def load(self, agent_id: str, after: int) -> StoredRecords | None:
         return self._reader.load(agent_id, after)
+
+    def load_latest(self, agent_id: str) -> tuple[Checkpoint | None, StoredRecords] | None:
+        return self._reader.load_latest(agent_id)
 
     def agents(
         self, index_statuses: Collection[IndexStatus] | None, after_id: str, limit: int

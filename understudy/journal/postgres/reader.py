@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from understudy.errors import StoreDamaged
 from understudy.journal.asks import StoredAsk
+from understudy.journal.checkpoints import Checkpoint, Segment
 from understudy.journal.codec import EncodedRecord
 from understudy.journal.contracts import (
     IndexStatus,
@@ -38,28 +40,36 @@ class PostgresReader:
             return None
 
         def read(connection: PsycopgConnection) -> tuple[Rows, Rows]:
-            with connection.pipeline():
-                # Race: this against a compaction. Both queries see the same moment
-                # (test_what_is_read_is_of_one_moment).
-                connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            with _one_moment(connection):
                 agent = connection.execute(sql.AGENT, [agent_id])
                 records = connection.execute(sql.RECORDS, [agent_id, after], binary=True)
-                connection.execute("COMMIT")
             return agent.fetchall(), records.fetchall()
 
         agents, rows = self._connection.run_repeatable(read)
-        if not agents:
+        return _stored(agents, after, rows)
+
+    def load_latest(self, agent_id: str) -> tuple[Checkpoint | None, StoredRecords] | None:
+        if not is_storable_id(agent_id):
             return None
-        agent = stored_agent(agents[0])
-        first = max(after, agent.floor) + 1
-        if len(rows) != max(0, agent.last_seq - first + 1):
-            raise StoreDamaged(
-                what=f"agent {agent_id!r}",
-                cause=f"of the records {first} to {agent.last_seq} only {len(rows)} exist",
+
+        def read(connection: PsycopgConnection) -> tuple[Rows, Rows, Rows, Rows]:
+            with _one_moment(connection):
+                agent = connection.execute(sql.AGENT, [agent_id])
+                head = connection.execute(sql.CHECKPOINT, [agent_id], binary=True)
+                segments = connection.execute(sql.SEGMENTS, [agent_id], binary=True)
+                records = connection.execute(sql.RECORDS_BEHIND, [agent_id, agent_id], binary=True)
+            return agent.fetchall(), head.fetchall(), segments.fetchall(), records.fetchall()
+
+        agents, heads, segments, rows = self._connection.run_repeatable(read)
+        checkpoint: Checkpoint | None = None
+        for seq, head, crc in heads:
+            parts = (
+                Segment(number=number, messages=messages, payload=payload, crc=crc)
+                for number, messages, payload, crc in segments
             )
-        return StoredRecords(
-            agent=agent, first_seq=first, records=tuple(EncodedRecord(*row) for row in rows)
-        )
+            checkpoint = Checkpoint(seq=seq, head=head, crc=crc, segments=tuple(parts))
+        stored = _stored(agents, checkpoint.seq if checkpoint is not None else 0, rows)
+        return None if stored is None else (checkpoint, stored)
 
     def agents(
         self, index_statuses: Collection[IndexStatus] | None, after_id: str, limit: int
@@ -166,3 +176,29 @@ class PostgresReader:
             lambda connection: connection.execute(sql.LOST_ATTEMPTS, [agent_id, run_id]).fetchall()
         )
         return frozenset(number for (numbers,) in rows for number in numbers)
+
+
+@contextmanager
+def _one_moment(connection: PsycopgConnection) -> Iterator[None]:
+    """All queries of the block are sent at once, and see the same moment."""
+    with connection.pipeline():
+        # Race: this against a compaction (test_what_is_read_is_of_one_moment).
+        connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        yield
+        connection.execute("COMMIT")
+
+
+def _stored(agents: Rows, after: int, records: Rows) -> StoredRecords | None:
+    """An agent with its records above a number; None if there is no such agent."""
+    if not agents:
+        return None
+    agent = stored_agent(agents[0])
+    first = max(after, agent.floor) + 1
+    if len(records) != max(0, agent.last_seq - first + 1):
+        raise StoreDamaged(
+            what=f"agent {agent.agent_id!r}",
+            cause=f"of the records {first} to {agent.last_seq} only {len(records)} exist",
+        )
+    return StoredRecords(
+        agent=agent, first_seq=first, records=tuple(EncodedRecord(*row) for row in records)
+    )

@@ -109,6 +109,23 @@ UPGRADES: tuple[tuple[str, ...], ...] = (
             run text NOT NULL,
             numbers integer[] NOT NULL
         )""",
+        # One of each agent. A host of the version before deletes none: so a checkpoint holds for
+        # its incarnation, from the floor up.
+        """CREATE TABLE checkpoints (
+            agent bigint PRIMARY KEY,
+            incarnation bigint NOT NULL,
+            seq bigint NOT NULL,
+            head bytea NOT NULL,
+            crc bigint NOT NULL
+        )""",
+        """CREATE TABLE checkpoint_segments (
+            agent bigint NOT NULL,
+            number integer NOT NULL,
+            messages integer NOT NULL,
+            payload bytea NOT NULL,
+            crc bigint NOT NULL,
+            PRIMARY KEY (agent, number)
+        )""",
     ),
 )
 """The n-th upgrades version n of the tables to n + 1. Only add to tables: hosts of the version
@@ -220,6 +237,9 @@ which sees what was added while this one waited for the row
 DELETE_RECORDS = "DELETE FROM records WHERE agent = %s"
 DELETE_ASKS = "DELETE FROM asks WHERE agent = %s"
 DELETE_LOST_ATTEMPTS = "DELETE FROM lost_attempts WHERE agent = %s"
+
+DELETE_CHECKPOINT = "DELETE FROM checkpoints WHERE agent = %s"
+DELETE_SEGMENTS = "DELETE FROM checkpoint_segments WHERE agent = %s AND number >= %s"
 
 KEYS = "SELECT agent_id, key FROM agents WHERE agent_id = ANY(%s)"
 
@@ -404,3 +424,36 @@ WHERE (xid, no) > (%s, %s) AND xid < {_XMIN} ORDER BY xid, no LIMIT %s"""  # noq
 RECORDS = """
 SELECT r.kind, r.version, r.payload FROM records r JOIN agents a ON a.key = r.agent
 WHERE a.agent_id = %s AND NOT a.deleted AND r.seq > %s ORDER BY r.seq"""
+
+WRITE_CHECKPOINT = """
+INSERT INTO checkpoints (agent, incarnation, seq, head, crc)
+SELECT key, incarnation, %(seq)s, %(head)s, %(crc)s FROM agents
+WHERE agent_id = %(agent_id)s AND incarnation = %(incarnation)s AND epoch = %(epoch)s
+    AND owner = %(owner)s AND last_seq >= %(seq)s AND NOT deleted
+FOR NO KEY UPDATE
+ON CONFLICT (agent) DO UPDATE SET incarnation = excluded.incarnation, seq = excluded.seq,
+    head = excluded.head, crc = excluded.crc
+RETURNING agent"""
+"""It locks the agent's row first, as an append does: so it waits for a takeover under way, and
+finds the new epoch."""
+
+WRITE_SEGMENTS = """
+INSERT INTO checkpoint_segments (agent, number, messages, payload, crc)
+SELECT %(agent)s, s.number, s.messages, s.payload, s.crc
+FROM unnest(%(numbers)b::int4[], %(messages)b::int4[], %(payloads)b::bytea[], %(crcs)b::int8[])
+    AS s (number, messages, payload, crc)"""
+
+_CHECKPOINT = """
+FROM agents a JOIN checkpoints c ON c.agent = a.key AND c.incarnation = a.incarnation
+    AND c.seq BETWEEN a.floor AND a.last_seq
+WHERE a.agent_id = %s AND NOT a.deleted"""
+
+CHECKPOINT = f"SELECT c.seq, c.head, c.crc {_CHECKPOINT}"
+SEGMENTS = f"""
+SELECT s.number, s.messages, s.payload, s.crc FROM checkpoint_segments s
+WHERE s.agent = (SELECT c.agent {_CHECKPOINT}) ORDER BY s.number"""  # noqa: S608 - of a constant
+RECORDS_BEHIND = f"""
+SELECT r.kind, r.version, r.payload FROM records r JOIN agents a ON a.key = r.agent
+WHERE a.agent_id = %s AND NOT a.deleted
+    AND r.seq > coalesce((SELECT c.seq {_CHECKPOINT}), 0) ORDER BY r.seq"""  # noqa: S608 - as above
+"""The records behind the checkpoint; all of them where there is none."""

@@ -18,6 +18,7 @@ from understudy.errors import (
     StoreError,
     StoreUnavailable,
 )
+from understudy.journal.checkpoints import Checkpoint
 from understudy.journal.contracts import (
     AGENT_STATUS,
     Batch,
@@ -192,6 +193,7 @@ class PostgresWriter:
         self.append(batch)
         ((key,),) = self._fetch(sql.SET_FLOOR, [batch.first_seq - 1, batch.agent_id])
         self._fetch(sql.DELETE_RECORDS_BELOW, [key, batch.first_seq])
+        self._delete_checkpoint(key)
 
     def delete(self, agent_id: str) -> bool:
         if not is_storable_id(agent_id):
@@ -207,6 +209,7 @@ class PostgresWriter:
                 self._fetch(sql.DELETE_ASKS, [key])
                 if self.keeps_feed:
                     self._fetch(sql.ADD_DELETION_TO_FEED, [key])
+                self._delete_checkpoint(key)
                 return True
         raise _contended(agent_id)
 
@@ -228,6 +231,32 @@ class PostgresWriter:
 
     def trim_feed(self, before: datetime, keep: int) -> None:
         self._fetch(sql.TRIM_FEED, [time_number(before), keep])
+
+    def write_checkpoint(self, owned: Owned, checkpoint: Checkpoint) -> None:
+        values = {
+            "agent_id": owned.agent_id,
+            "incarnation": owned.incarnation,
+            "epoch": owned.epoch,
+            "owner": self._own_id,
+            "seq": checkpoint.seq,
+            "head": checkpoint.head,
+            "crc": checkpoint.crc,
+        }
+        segments = checkpoint.segments
+        for (key,) in self._fetch(sql.WRITE_CHECKPOINT, values):
+            self._fetch(sql.DELETE_SEGMENTS, [key, checkpoint.first_segment])
+            columns = {
+                "agent": key,
+                "numbers": [segment.number for segment in segments],
+                "messages": [segment.messages for segment in segments],
+                "payloads": [segment.payload for segment in segments],
+                "crcs": [segment.crc for segment in segments],
+            }
+            self._fetch(sql.WRITE_SEGMENTS, columns)
+
+    def _delete_checkpoint(self, key: int) -> None:
+        self._fetch(sql.DELETE_CHECKPOINT, [key])
+        self._fetch(sql.DELETE_SEGMENTS, [key, 0])
 
     def is_committed(self, batch: Batch) -> bool:
         first, last = batch.first_seq, batch.first_seq + len(batch.records) - 1

@@ -25,6 +25,7 @@ from understudy.errors import (
     UsageError,
 )
 from understudy.journal.asks import StoredAsk
+from understudy.journal.checkpoints import Checkpoint
 from understudy.journal.contracts import (
     Batch,
     Durability,
@@ -38,7 +39,7 @@ from understudy.journal.contracts import (
 )
 from understudy.journal.feed import FeedKey, FeedPage
 from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery
-from understudy.journal.sqlite import feed, writer
+from understudy.journal.sqlite import checkpoints, feed, writer
 from understudy.journal.sqlite.connection import connect_writer
 from understudy.journal.sqlite.errors import UNREADABLE, damaged, is_io_error, store_error
 from understudy.journal.sqlite.lock import SidecarLock, Watermark
@@ -283,6 +284,9 @@ class SqliteBackend:
     def trim_feed(self, before: datetime, keep: int) -> None:
         self._run(feed.trim, before, keep)
 
+    def write_checkpoint(self, owned: Owned, checkpoint: Checkpoint) -> None:
+        self._run(checkpoints.write, owned, checkpoint)
+
     def is_committed(self, batch: Batch) -> bool:
         return self._run(writer.is_committed, batch)
 
@@ -318,6 +322,9 @@ class SqliteBackend:
 
     def load(self, agent_id: str, after: int) -> StoredRecords | None:
         return self._reader.load(agent_id, after)
+
+    def load_latest(self, agent_id: str) -> tuple[Checkpoint | None, StoredRecords] | None:
+        return self._reader.load_latest(agent_id)
 
     def agents(
         self, index_statuses: Collection[IndexStatus] | None, after_id: str, limit: int

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from understudy.errors import StoreBroken, StoreDamaged
 from understudy.journal.asks import StoredAsk
+from understudy.journal.checkpoints import Checkpoint
 from understudy.journal.codec import EncodedRecord
 from understudy.journal.contracts import (
     IndexStatus,
@@ -21,11 +22,11 @@ from understudy.journal.contracts import (
 )
 from understudy.journal.feed import FeedKey, FeedPage
 from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery, ids_from, stored_ask
-from understudy.journal.sqlite import feed
+from understudy.journal.sqlite import checkpoints, feed
 from understudy.journal.sqlite.connection import connect_reader
 from understudy.journal.sqlite.errors import UNREADABLE, damaged, is_undecodable, store_error
 from understudy.journal.sqlite.lock import SidecarLock
-from understudy.journal.sqlite.writer import SEQ_BITS
+from understudy.journal.sqlite.schema import SEQ_BITS
 
 T = TypeVar("T")
 
@@ -78,16 +79,31 @@ class SqliteReader:
 
     def load(self, agent_id: str, after: int) -> StoredRecords | None:
         """See `Backend.load`."""
-        return self._read(lambda connection: self._load(connection, agent_id, after))
+        found = self._load(agent_id, after)
+        return None if found is None else found[1]
+
+    def load_latest(self, agent_id: str) -> tuple[Checkpoint | None, StoredRecords] | None:
+        """See `KeepsCheckpoints.load_latest`."""
+        return self._load(agent_id, None)
 
     def _load(
-        self, connection: sqlite3.Connection, agent_id: str, after: int
-    ) -> StoredRecords | None:
+        self, agent_id: str, after: int | None
+    ) -> tuple[Checkpoint | None, StoredRecords] | None:
+        return self._read(lambda connection: self._load_from(connection, agent_id, after))
+
+    def _load_from(
+        self, connection: sqlite3.Connection, agent_id: str, after: int | None
+    ) -> tuple[Checkpoint | None, StoredRecords] | None:
+        """The records above a number; None: those above the checkpoint, and that."""
+        checkpoint: Checkpoint | None = None
         with _Snapshot(connection):
             row = connection.execute(f"{_AGENT} id = ?", (agent_id,)).fetchone()
             if row is None:
                 return None
             agent = stored_agent(row[1:])
+            if after is None:
+                checkpoint = checkpoints.read(connection, row[0], agent)
+                after = checkpoint.seq if checkpoint is not None else 0
             after = max(after, agent.floor)
             first = row[0] << SEQ_BITS
             rows = connection.execute(_RECORDS, (first + after + 1, first + agent.last_seq))
@@ -97,7 +113,7 @@ class SqliteReader:
                 what=f"agent {agent_id!r}",
                 cause=f"of the records {after + 1} to {agent.last_seq} only {len(records)} exist",
             )
-        return StoredRecords(agent=agent, first_seq=after + 1, records=records)
+        return checkpoint, StoredRecords(agent=agent, first_seq=after + 1, records=records)
 
     def agents(
         self, index_statuses: Collection[IndexStatus] | None, after_id: str, limit: int

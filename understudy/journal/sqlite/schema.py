@@ -9,6 +9,8 @@ from types import MappingProxyType
 from understudy.errors import SchemaVersionError, StoreBroken
 
 SCHEMA_VERSION = 2
+SEQ_BITS = 32
+"""A record's row id is `agent_no << SEQ_BITS | seq`: an agent's records are adjacent, in order."""
 # An agent that version 1 has written last has an `indexed_seq` that is behind: what else its row
 # says does not hold, until its records are read.
 _INDEXES = (
@@ -62,6 +64,23 @@ _FEED = (
     ) STRICT""",
     "INSERT INTO feed_state VALUES (1, 0, lower(hex(randomblob(8))), 0)",
 )
+# One of each agent, by its number. The ids of segments are as those of records: an agent's are
+# adjacent. No column is text: one that is damaged must not keep a row from being read.
+_CHECKPOINTS = (
+    """CREATE TABLE checkpoints (
+        agent INTEGER PRIMARY KEY,
+        incarnation INTEGER NOT NULL,
+        seq INTEGER NOT NULL,
+        head BLOB NOT NULL,
+        crc INTEGER NOT NULL
+    ) STRICT""",
+    """CREATE TABLE checkpoint_segments (
+        id INTEGER PRIMARY KEY,
+        messages INTEGER NOT NULL,
+        payload BLOB NOT NULL,
+        crc INTEGER NOT NULL
+    ) STRICT""",
+)
 SCHEMA_UPGRADES: Mapping[int, Sequence[str]] = MappingProxyType(
     {
         1: (
@@ -73,6 +92,7 @@ SCHEMA_UPGRADES: Mapping[int, Sequence[str]] = MappingProxyType(
             *_INDEXES,
             *_ASKS,
             *_FEED,
+            *_CHECKPOINTS,
         )
     }
 )
@@ -127,6 +147,7 @@ _TABLES = (
         kind TEXT NOT NULL,
         payload BLOB NOT NULL
     ) STRICT""",
+    *_CHECKPOINTS,
     f"PRAGMA application_id = {_APPLICATION}",
 )
 _FIRST_ROW = """

@@ -26,10 +26,9 @@ from understudy.journal.contracts import (
     time_number,
 )
 from understudy.journal.lists import NEVER
+from understudy.journal.sqlite import checkpoints
 from understudy.journal.sqlite.lock import Watermark
-
-SEQ_BITS = 32
-"""A record's row id is `agent_no << SEQ_BITS | seq`: an agent's records are adjacent, in order."""
+from understudy.journal.sqlite.schema import SEQ_BITS
 
 _CLAIM_EXISTING = """
     UPDATE agents SET epoch = epoch + 1, tenure = ? WHERE id = ? AND NOT deleted
@@ -181,6 +180,7 @@ def compact(db: sqlite3.Connection, batch: Batch, mark: int) -> None:
     """See `Backend.compact`."""
     first, floor = append(db, batch, mark) << SEQ_BITS, batch.first_seq - 1
     db.execute(_DELETE_RECORDS, (first, first + floor))
+    checkpoints.delete(db, first >> SEQ_BITS)
     db.execute("UPDATE agents SET floor = ? WHERE id = ?", (floor, batch.agent_id))
 
 
@@ -204,6 +204,7 @@ def delete(db: sqlite3.Connection, agent_id: str, mark: int) -> bool:
     first = row[0] << SEQ_BITS
     db.execute(_DELETE_RECORDS, (first, first + (1 << SEQ_BITS) - 1))
     db.execute("DELETE FROM asks WHERE agent = ?", row)
+    checkpoints.delete(db, row[0])
     return True
 
 

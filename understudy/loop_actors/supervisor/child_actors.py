@@ -51,7 +51,7 @@ class ChildActors:
             child.actor_class = ref.actor_class
             child.subtree = ref._table if isinstance(ref, SupervisorRef) else None
             child.ref = ref
-            ref.monitor(lambda down: call_on(loop, self._exited, child, down))
+            ref.monitor(_Watch(loop, self._exited, child))
             await wait_until_started(ref, ended)
         except BaseException as error:  # BaseException too: a child must not stop its supervisor
             if is_own_cancellation(error):
@@ -112,6 +112,28 @@ class ChildActors:
                 child.ended.set_result(down.reason)
         elif child.status is ChildStatus.RUNNING:
             self._on_exit(child, down.reason)
+
+
+class _Watch:
+    """Tells the supervisor on its loop that a child has ended.
+
+    A function that refers to all this takes 0.3 KB more for each child.
+    """
+
+    __slots__ = ("_child", "_exited", "_loop")
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        exited: Callable[[Child, Down], None],
+        child: Child,
+    ) -> None:
+        self._loop = loop
+        self._exited = exited
+        self._child = child
+
+    def __call__(self, down: Down) -> None:
+        call_on(self._loop, self._exited, self._child, down)
 
 
 def _deadline(child: Child) -> float | None:

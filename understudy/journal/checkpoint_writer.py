@@ -1,0 +1,169 @@
+"""`CheckpointWriter`: when checkpoints of an agent are written while it is in memory.
+
+The loop writes the head, which is small. The messages since the last checkpoint, which nobody
+changes, are encoded in the committer's thread, in the transaction of the records next to them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Callable, Sequence
+
+from pydantic_ai.messages import ModelMessage
+
+from understudy.errors import StoreError
+from understudy.journal.checkpoints import (
+    Checkpoint,
+    KeptMessages,
+    after_writing,
+    dump_head,
+    make_checkpoint,
+)
+from understudy.journal.contracts import Backend, Batch, KeepsCheckpoints, Owned
+from understudy.journal.store_reader import Loaded
+from understudy.state.agent_state import AgentState
+from understudy.state.records import Snapshot
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+CHECKPOINT_EVERY = 256
+"""Records between two checkpoints of an agent that stays in memory. To read them takes 2 ms."""
+BYTES_PER_RECORD = 32
+"""Of a head: so many records lie between it and the next one. A record has 100 bytes and more, so
+heads that grow with the records cost a third of them at most."""
+MAX_HEAD_BYTES = 16 * 1024 * 1024
+"""A larger head is not written."""
+MAX_SEGMENTS_BYTES = 256 * 1024 * 1024
+"""Of the messages of one checkpoint: databases limit what is written at once."""
+MAX_INNER_MESSAGES = 500
+"""Of the agents that this one runs now: their messages are in the head, which the loop writes."""
+
+
+class CheckpointWriter:
+    """Makes the checkpoints of one agent. Used on the loop.
+
+    Args:
+        state: gives the state that all appended records fold to.
+        loaded: from what it was folded when the agent woke; None if it is new.
+        every: so many records lie between two checkpoints, at least; a quarter of them before the
+            last one.
+
+    """
+
+    __slots__ = ("_every", "_kept", "_seq", "_state", "due")
+
+    due: int
+    """The number of the record at which the next checkpoint is to be written."""
+
+    def __init__(
+        self, state: Callable[[], AgentState], loaded: Loaded | None, *, every: int
+    ) -> None:
+        self._state = state
+        self._every = every
+        self._kept: KeptMessages | None = None
+        self._seq = 0
+        if loaded is not None:
+            self._seq = loaded.first_seq - 1
+            if loaded.checkpoint is not None:
+                self._kept = loaded.checkpoint.kept
+            elif loaded.records and isinstance(loaded.records[0], Snapshot):
+                # It holds all messages: to read it takes as long as the records that it replaced.
+                self._seq -= len(state().messages)
+        self.due = self._seq + every
+
+    def next(self, owned: Owned) -> CheckpointJob | None:
+        """The next checkpoint; None if it has to wait."""
+        state = self._state()
+        if state.children:
+            inner = sum(len(each.messages) for each in state.tree) - len(state.messages)
+            if inner > MAX_INNER_MESSAGES:
+                self.due = owned.last_seq + self._every
+                return None
+        messages, kept = state.messages, self._kept
+        if kept is None or kept.lineage is not messages.lineage:
+            kept = KeptMessages(messages.lineage, owned.last_seq, 0, 0)
+        added = messages.since(kept.messages)
+        after = after_writing(kept, len(added))
+        try:
+            head = dump_head(state, after)
+        except Exception:  # a hook or tool has put an object into what it was given to read
+            logger.exception("agent %r gets no checkpoint", owned.agent_id)
+            self.stop()
+            return None
+        if len(head) > MAX_HEAD_BYTES:
+            self.stop()
+            return None
+        self._kept, self._seq = after, owned.last_seq
+        self.due = self._seq + max(self._every, len(head) // BYTES_PER_RECORD)
+        return CheckpointJob(owned, head, kept, added, on_failure=self.stop)
+
+    def last(self, owned: Owned) -> CheckpointJob | None:
+        """The last checkpoint; None if too little was recorded since the one before."""
+        enough = (self.due - self._seq) // 4
+        return self.next(owned) if owned.last_seq - self._seq >= max(1, enough) else None
+
+    def stop(self) -> None:
+        """Write none any more."""
+        self._seq = self.due = sys.maxsize
+
+
+class CheckpointJob:
+    """A checkpoint to be written in the next transaction. See `committer.Job`.
+
+    Its own failures are not those of the records next to it.
+    """
+
+    def __init__(
+        self,
+        owned: Owned,
+        head: bytes,
+        kept: KeptMessages,
+        messages: Sequence[ModelMessage],
+        *,
+        on_failure: Callable[[], None],
+    ) -> None:
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
+        self._owned = owned
+        self._head = head
+        self._kept = kept
+        self._messages = messages
+        self._on_failure = on_failure
+        self._checkpoint: Checkpoint | None = None
+        self._failed = False
+
+    # ------------------------------------------------------ in the committer's thread
+
+    def take_batch(self) -> Batch | None:
+        return None
+
+    def execute(self, backend: Backend) -> None:
+        assert isinstance(backend, KeepsCheckpoints), "checked before the first one was made"
+        if self._checkpoint is None and not self._failed:
+            self._make()
+        if self._checkpoint is not None:
+            backend.write_checkpoint(self._owned, self._checkpoint)
+
+    def _make(self) -> None:
+        try:
+            made = make_checkpoint(self._owned, self._head, self._kept, self._messages)
+        except Exception:  # as of the head
+            logger.exception("agent %r gets no checkpoint", self._owned.agent_id)
+            self._failed = True
+            return
+        if sum(len(each.payload) for each in made.segments) > MAX_SEGMENTS_BYTES:
+            self._failed = True
+        else:
+            self._checkpoint = made
+
+    def is_committed(self, backend: Backend, batch: Batch | None) -> bool:
+        return False  # to write it twice does no harm
+
+    # ------------------------------------------------------------------- on the loop
+
+    def settle(self, error: StoreError | None) -> None:
+        # An error is that of the records next to it, and told by their journal; this agent leaves
+        # memory. After a failure of its own, the segments would have a gap.
+        if self._failed:
+            self._on_failure()

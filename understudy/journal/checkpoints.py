@@ -1,0 +1,177 @@
+"""Checkpoints: the folded states of agents, kept beside their records, from which they wake.
+
+A checkpoint is a cache. It is a head, which is the state without its messages, and segments of
+messages, which are written once and never changed: so the checkpoints of an agent take up linear
+time and space. Its records say the same, and are folded where a checkpoint is missing, damaged, or
+of another version of the fold.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pydantic_ai
+from pydantic_ai.messages import ModelMessage
+
+from understudy.errors import SchemaVersionError, UsageError
+from understudy.journal.codec import encode_messages
+from understudy.models.messages import Messages
+from understudy.state.agent_state import AgentState
+from understudy.state.fold import FOLD_VERSION
+
+if TYPE_CHECKING:
+    from understudy.journal.contracts import Owned
+
+VERSION: str = f"{FOLD_VERSION}/{pydantic_ai.__version__}"
+"""Of the code that makes and reads states and messages. Others read records alone."""
+SEGMENT_MESSAGES = 200
+"""In one segment, at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """Some messages of an agent, as a store keeps them."""
+
+    number: int
+    """From 0."""
+    messages: int
+    """How many there are."""
+    payload: bytes
+    """JSON, in UTF-8."""
+    crc: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """The state of an agent after one of its records, as a store keeps it."""
+
+    seq: int
+    """The number of that record."""
+    head: bytes
+    """JSON, in UTF-8."""
+    crc: int
+    segments: tuple[Segment, ...]
+    """All of them, in order. Where it is written: those that the store does not have yet; with a
+    number of 0, they take the place of all others."""
+    first_segment: int = 0
+    """The number of the first of `segments`."""
+
+
+class KeptMessages(NamedTuple):
+    """Which messages of an agent are in the segments of its store."""
+
+    lineage: object
+    """That of the conversation: see `Messages.lineage`."""
+    origin: int
+    """The `seq` of the checkpoint with the first of these segments."""
+    segments: int
+    messages: int
+
+
+class WokenState(NamedTuple):
+    """The state of a checkpoint."""
+
+    state: AgentState
+    seq: int
+    kept: KeptMessages
+
+
+def after_writing(kept: KeptMessages, messages: int) -> KeptMessages:
+    """What is in segments once so many further messages are."""
+    return kept._replace(
+        segments=kept.segments + -(-messages // SEGMENT_MESSAGES),
+        messages=kept.messages + messages,
+    )
+
+
+def dump_head(state: AgentState, kept: KeptMessages) -> bytes:
+    """The state without its messages, which are those that are kept.
+
+    Raises:
+        Exception: if it holds what no record can hold.
+
+    """
+    data = {
+        "version": VERSION,
+        "origin": kept.origin,
+        "segments": kept.segments,
+        "messages": kept.messages,
+        "state": state.head(),
+    }
+    return json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def make_checkpoint(
+    owned: Owned, head: bytes, kept: KeptMessages, messages: Sequence[ModelMessage]
+) -> Checkpoint:
+    """The checkpoint to write.
+
+    Args:
+        owned: the claim, with the record that the head is of as the newest.
+        head: of `dump_head`.
+        kept: what the store has in segments so far.
+        messages: those that follow.
+
+    Raises:
+        Exception: if a message is not what it was when it was recorded.
+
+    """
+    incarnation, encoded = owned.incarnation, encode_messages(messages)
+    segments: list[Segment] = []
+    for start in range(0, len(encoded), SEGMENT_MESSAGES):
+        part = encoded[start : start + SEGMENT_MESSAGES]
+        number, payload = kept.segments + len(segments), b"[%b]" % b",".join(part)
+        crc = _segment_crc(incarnation, kept.origin, number, len(part), payload)
+        segments.append(Segment(number=number, messages=len(part), payload=payload, crc=crc))
+    return Checkpoint(
+        seq=owned.last_seq,
+        head=head,
+        crc=_head_crc(incarnation, owned.last_seq, head),
+        segments=tuple(segments),
+        first_segment=kept.segments,
+    )
+
+
+def read_checkpoint(found: Checkpoint, incarnation: int) -> WokenState | None:
+    """The state of a stored checkpoint; None if it cannot be used. It decodes no message."""
+    if _head_crc(incarnation, found.seq, found.head) != found.crc:
+        return None
+    try:
+        data: dict[str, Any] = json.loads(found.head)
+        if data["version"] != VERSION:
+            return None
+        kept = KeptMessages(object(), data["origin"], data["segments"], data["messages"])
+        if not _are_whole(found.segments, incarnation, kept):
+            return None
+        messages = Messages.packed([each.payload for each in found.segments], kept.messages)
+        state = AgentState.from_head(data["state"], messages)
+    except (UsageError, SchemaVersionError, ValueError, LookupError, TypeError):
+        return None  # a newer version writes it in another form
+    return WokenState(state, found.seq, kept._replace(lineage=messages.lineage))
+
+
+def _are_whole(segments: Sequence[Segment], incarnation: int, kept: KeptMessages) -> bool:
+    """Whether these are the segments of the head, as they were written."""
+    return (
+        [each.number for each in segments] == list(range(kept.segments))
+        and sum(each.messages for each in segments) == kept.messages
+        and all(
+            _segment_crc(incarnation, kept.origin, each.number, each.messages, each.payload)
+            == each.crc
+            for each in segments
+        )
+    )
+
+
+def _head_crc(incarnation: int, seq: int, head: bytes) -> int:
+    return zlib.crc32(head, zlib.crc32(b"%d/%d" % (incarnation, seq)))
+
+
+def _segment_crc(incarnation: int, origin: int, number: int, messages: int, payload: bytes) -> int:
+    """Of a segment, bound to its place: one that another checkpoint left there is not taken."""
+    place = b"%d/%d/%d/%d" % (incarnation, origin, number, messages)
+    return zlib.crc32(payload, zlib.crc32(place))
