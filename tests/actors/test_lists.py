@@ -18,6 +18,7 @@ from tests.support.agents import by_turn, completed, interrupted, until_status
 from tests.support.faulty import FaultyBackend
 from tests.support.frozen.places import DATA, GENERATIONS
 from tests.support.loops import soon
+from tests.support.plans import left_after
 from tests.support.postgres import Hosts
 from understudy import (
     Agent,
@@ -601,6 +602,45 @@ async def test_a_crash_at_any_commit_leaves_the_index_right(
     await store.open(lambda: None)
     await check_index(store)
     await store.close()
+
+
+@pytest.mark.parametrize("by", ["recover", "import"])
+async def test_what_an_outcome_asks_is_listed_wherever_its_run_was_cut_off(by: str) -> None:
+    """J30: also while another call, cut off in its middle, waits for the answer to go on."""
+    note = tool(idempotent=True)(_noted)
+    gate = HumanInTheLoop({"refund": True})
+    turn = [call("refund", {"order": "1"}), call("note", {})]
+    agent = Agent("desk", by_turn(turn, "Done."), tools=[refund, note], middleware=[gate])
+    store = MemoryStore()
+    async with Runtime([agent], store=store) as runtime:
+        ref = runtime.spawn("desk", "a")
+        (request,) = interrupted(await soon(ref.run("Go."))).requests
+        completed(await soon(ref.resume({request.id: approve()})))
+    loaded = await store.load("a")
+    assert loaded is not None
+    records, asked = loaded.records, 0
+    first = [record.kind for record in records].index("run_started")
+    for cut in range(first + 1, len(records)):
+        left = await left_after(records[:cut], agent="desk")
+        if by == "import":
+            async with Runtime([agent], store=left, sweep=None) as runtime:
+                exported = await soon(runtime.export("a"))
+            left = MemoryStore()
+        async with Runtime([agent], store=left) as runtime:
+            if by == "import":
+                await soon(runtime.import_(exported))
+            await soon(runtime.recover())
+            outcome = await soon(runtime.get("a").outcome())
+            listed = {pending.request.id for pending in await soon(runtime.pending())}
+        requests = outcome.requests if isinstance(outcome, Interrupted) else ()
+        assert listed == {request.id for request in requests}, (cut, records[cut - 1].kind)
+        asked += bool(listed)
+    assert asked > 3
+
+
+def _noted() -> str:
+    """Note."""
+    return "noted"
 
 
 async def test_a_step_that_asks_nothing_writes_nothing_about_asks(tmp_path: Path) -> None:

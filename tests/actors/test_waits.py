@@ -15,6 +15,7 @@ import pytest
 
 from tests.support.agents import Held, by_turn, completed, interrupted, results, until_status
 from tests.support.loops import soon
+from tests.support.plans import left_after
 from tests.support.postgres import Hosts
 from understudy import (
     Agent,
@@ -36,7 +37,7 @@ from understudy import (
     tool,
 )
 from understudy.errors import Expired, OwnedElsewhere, RecordRefused, UnknownToken, UsageError
-from understudy.journal import IndexStatus, MemoryStore, index_entry_of, replay
+from understudy.journal import IndexStatus, MemoryStore
 from understudy.journal.sqlite.backend import SqliteBackend
 from understudy.journal.store import DatabaseStore
 from understudy.middleware import HumanInTheLoop, SubAgent
@@ -836,7 +837,7 @@ async def test_a_host_that_goes_away_after_any_record_loses_and_doubles_nothing(
     first = kinds.index("run_started")
     tokens, doubts = order.tokens, 0
     for cut in range(first + 1, len(kinds) + 1):
-        left = await store_of(loaded.records[:cut])
+        left = await left_after(loaded.records[:cut], agent="shop")
         again, order = SimulatedClock(clock.now()), Order()
         async with Runtime([order.agent()], store=left, clock=again) as runtime:
             await runtime.recover()
@@ -864,19 +865,6 @@ async def test_a_host_that_goes_away_after_any_record_loses_and_doubles_nothing(
         assert len(order.effects) == len(set(order.effects))
         assert not set(done_before) & {effect.split()[0] for effect in order.effects}
     assert doubts, "a crash in the middle of a body is a doubt"
-
-
-async def store_of(records: Any) -> MemoryStore:
-    """A store with an agent that has these records, as a crash leaves it."""
-    left = MemoryStore()
-    owned = await left.claim("a", "shop")
-    assert owned is not None
-    journal = left.journal(
-        owned, index_entry=lambda: index_entry_of(replay(records)), on_durable=lambda _: None
-    )
-    journal.append(records)
-    await left.release(owned)
-    return left
 
 
 async def test_an_answer_that_comes_while_the_run_comes_to_rest_is_not_lost() -> None:
