@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from tests.support.agents import by_turn, completed, interrupted, until_status
 from tests.support.faulty import FaultyBackend
 from tests.support.frozen.places import DATA, GENERATIONS
+from tests.support.held_commits import HeldCommits, turns
 from tests.support.loops import soon
 from tests.support.plans import left_after
 from tests.support.postgres import Hosts
@@ -235,6 +236,33 @@ async def test_sleeps_and_waits_are_listed_in_pages_and_load_no_agent(new_store:
         assert [wait.agent_id for wait in left] == ["a", "b"]
         with pytest.raises(UsageError, match="cursor of 'waiting'"):
             runtime.pending(after=first.after)
+
+
+async def test_a_list_has_what_an_agent_waits_for_once_its_status_says_so(tmp_path: Path) -> None:
+    """J30: the commit of the status may be under way yet."""
+
+    @tool
+    async def nap(ctx: ToolContext) -> str:
+        await ctx.sleep("nap", 30.0)
+        return "rested"
+
+    sleeper = Agent("sleeper", by_turn(call("nap", {}), "Done."), tools=[nap])
+    backend = HeldCommits(SqliteBackend(str(tmp_path / "store.db"), durability="off", host="here"))
+    async with Runtime([sleeper], store=DatabaseStore(backend)) as runtime:
+        await soon(runtime.waiting())
+        with backend.held():
+            ref = runtime.spawn("sleeper", "a")
+            outcome = ref.run("Go.")
+            while ref.status() is not Status.WAITING:
+                await backend.reached()
+                backend.let_one_pass()
+                await turns()
+            listed = asyncio.create_task(soon(runtime.waiting()))
+            for _ in range(10):  # a list that does not wait is read meanwhile
+                await turns()
+                await asyncio.to_thread(backend.load, "a", 0)
+        assert [wait.name for wait in await listed] == ["nap"]
+        assert not outcome.done()
 
 
 # --------------------------------------------------------------------------- filters

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import TypeVar
 
@@ -27,7 +28,7 @@ from understudy.actors.stored_agents import (
     load_index,
     pending_request,
 )
-from understudy.errors import SchemaVersionError, StoreDamaged, UsageError
+from understudy.errors import JournalFailed, SchemaVersionError, StoreDamaged, UsageError
 from understudy.interrupts import Request
 from understudy.journal import IndexStatus, Readable
 from understudy.journal.asks import StoredAsk
@@ -236,6 +237,15 @@ class RuntimeLists(Lists):
 
     async def _ready(self) -> None:
         await self._indexed.wait()
+        for slot in self._directory.slots():
+            if slot.activation is None or not slot.activation.ledger.has_unflushed:
+                continue
+            # Race: this against the commit of an agent that has just come to rest. Who has seen its
+            # status finds in the list what it waits for
+            # (test_a_list_has_what_an_agent_waits_for_once_its_status_says_so).
+            if slot.status is not Status.RUNNING:
+                with suppress(JournalFailed):
+                    await slot.activation.ledger.durable()
 
     def _info(self, stored: StoredAgent) -> AgentInfo:
         return info_of(stored, is_active=self._directory.is_active(stored.agent_id))
