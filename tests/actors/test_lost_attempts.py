@@ -1,4 +1,4 @@
-"""A run whose owners lose their leases: the runtimes lived, so nothing in it is at fault."""
+"""Attempts that are no crash: a lease was lost and the runtime lived, or it stopped in order."""
 
 from __future__ import annotations
 
@@ -10,10 +10,21 @@ import pytest
 
 from tests.support.agents import Held, completed
 from tests.support.loops import soon, until
+from tests.support.places import Place
 from tests.support.postgres import Hosts
-from understudy import Agent, AgentRef, Failed, Outcome, Quarantined, Runtime, ScriptedModel
+from understudy import (
+    Agent,
+    AgentRef,
+    Failed,
+    Outcome,
+    Quarantined,
+    Run,
+    Runtime,
+    ScriptedModel,
+)
 from understudy.errors import Fenced
 from understudy.journal import DatabaseStore, LostAttempt, MemoryStore, Owned
+from understudy.modes import AgentExecution
 
 
 class Chain:
@@ -165,3 +176,30 @@ async def test_a_run_that_was_over_before_the_takeover_has_lost_no_attempt() -> 
             await soon(ref.send("more"))
         await until(lambda: bool(store.lost))
     assert store.lost == [None]
+
+
+async def test_attempts_that_were_stopped_in_order_are_no_crashes(place: Place) -> None:
+    """J10: whoever stops an agent again and again before it gets further harms no run."""
+    entered, go_on = asyncio.Event(), asyncio.Event()
+
+    async def look(_: Run) -> None:
+        entered.set()
+        await go_on.wait()
+
+    mode = AgentExecution().inserting(before="call_llm", step=look)
+    agent = Agent("desk", ScriptedModel(lambda _: "done"), mode=mode)
+    async with Runtime([agent], store=place.store()) as runtime:
+        ref = runtime.spawn("desk", "t")
+        for number in range(5):
+            await soon(ref.send(f"message {number}"))
+            await soon(entered.wait())
+            stopped = ref.stop(block=False)
+            await soon(ref.state())  # so it knows that it is to stop
+            go_on.set()
+            assert await soon(stopped)
+            entered.clear()
+            go_on.clear()
+        go_on.set()
+        outcome = await soon(ref.outcome())
+    assert outcome is not None
+    assert completed(outcome).text == "done"

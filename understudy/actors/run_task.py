@@ -11,8 +11,10 @@ from understudy._base.json_values import shown
 from understudy.actors.activation import Activation, RunTaskResult
 from understudy.actors.agent_slot import AgentSlot, running_agents
 from understudy.actors.messages import AgentKey
+from understudy.errors import JournalFailed
 from understudy.outcomes import Outcome
 from understudy.run.run import AttemptEnded
+from understudy.state.records import AttemptClosed
 from understudy.stopping import StopSignal
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -53,7 +55,7 @@ async def _run(
     try:
         result = RunTaskResult(outcome=await coroutine)
     except AttemptEnded:
-        result = RunTaskResult()
+        result = _ended_between_steps(activation)
     except asyncio.CancelledError as error:
         result = await _cancelled(slot, activation, error)
     except BaseException as error:
@@ -62,6 +64,17 @@ async def _run(
         result = RunTaskResult(crash=error)
     if activation.task is asyncio.current_task():  # else it was abandoned
         slot.run_task_ended(activation, result)
+
+
+def _ended_between_steps(activation: Activation) -> RunTaskResult:
+    """The agent is to be passivated. An attempt that has not got further is no crash either."""
+    run = activation.state.run
+    try:
+        if run is not None and run.fruitless:
+            activation.ledger.record(AttemptClosed())
+    except JournalFailed as error:
+        return RunTaskResult(crash=error)
+    return RunTaskResult()
 
 
 async def _cancelled(

@@ -277,6 +277,11 @@ def _attempt(state: AgentState, record: r.Attempt) -> None:
     run.fruitless += 1
 
 
+def _attempt_closed(state: AgentState, _: r.AttemptClosed) -> None:
+    run = open_run(state)
+    run.fruitless = max(0, run.fruitless - 1)
+
+
 def _user_message(state: AgentState, record: r.UserMessage) -> None:
     shares = state.run is not None and state.run.shared is not None
     message = from_user(record.message) if shares else record.message
@@ -660,6 +665,7 @@ _APPLY: dict[type[r.Record], Callable[[AgentState, Any], None]] = {
     r.Released: _released,
     r.RunStarted: _run_started,
     r.Attempt: _attempt,
+    r.AttemptClosed: _attempt_closed,
     r.UserMessage: _user_message,
     r.MessageQueued: _message_queued,
     r.MessageDue: _message_due,

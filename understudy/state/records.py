@@ -189,6 +189,13 @@ class Attempt(Timed):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptClosed(Timed):
+    """The attempt ended between two steps, for the agent was to be passivated: it is no crash."""
+
+    kind: Literal["attempt_closed"] = "attempt_closed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UserMessage(Timed):
     """A message from a user is added to the conversation."""
 
@@ -651,6 +658,7 @@ Record = (
     | Released
     | RunStarted
     | Attempt
+    | AttemptClosed
     | UserMessage
     | MessageQueued
     | MessageDue

@@ -208,7 +208,10 @@ class RunState:
     attempts: int = 0
     """The number of times that it was started or continued."""
     fruitless: int = 0
-    """The number of attempts since the last reply, result, decision or closed turn."""
+    """The number of attempts since the last reply, result, decision or closed turn.
+
+    Without those that ended because the agent was to be passivated.
+    """
     quarantined: str | None = None
     """The cause of too many attempts without progress in a row: the run is not continued."""
     hooks_ran: bool = False
