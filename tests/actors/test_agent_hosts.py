@@ -364,7 +364,8 @@ def doubts(state: AgentState) -> int:
 
 
 @pytest.mark.parametrize(
-    "seconds", [1, 5, *(pytest.param(n, marks=pytest.mark.slow) for n in (12, 20))]
+    "seconds",
+    [1, *(pytest.param(n, marks=[pytest.mark.slow, pytest.mark.faults]) for n in (5, 12, 20))],
 )
 async def test_an_owner_goes_on_after_an_outage_that_is_longer_than_its_lease(
     server_hosts: Hosts, postgres_server: Server, ran: list[str], seconds: int

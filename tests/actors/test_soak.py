@@ -685,6 +685,7 @@ def told(world: World) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.faults
 @pytest.mark.parametrize("threads", [False, True], ids=["on the loop", "with threads"])
 def test_whatever_happens_every_future_settles_and_no_finished_call_runs_twice(
     threads: bool,
@@ -698,6 +699,7 @@ def test_whatever_happens_every_future_settles_and_no_finished_call_runs_twice(
 
 
 @pytest.mark.slow
+@pytest.mark.faults
 def test_a_seed_tells_the_same_story_each_time() -> None:
     first = soaked(World(SEED + 1), 10, 20)
     second = soaked(World(SEED + 1), 10, 20)

@@ -16,6 +16,7 @@ from tests.support.durability.forks import Forks
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.faults,
     pytest.mark.skipif(sys.platform == "win32", reason="there is no fork"),
 ]
 

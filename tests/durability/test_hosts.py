@@ -18,7 +18,7 @@ from understudy import Agent, Completed, Runtime, ScriptedModel, tool
 from understudy.journal import DatabaseStore
 from understudy.journal.postgres.backend import PostgresBackend
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.faults]
 FIGHTS = 5
 """Who wins a race is chance: so often is the broken build tried before it counts as unnoticed."""
 SOON = 45.0

@@ -12,6 +12,7 @@ from tests.support.durability.planned import BROKEN
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.faults,
     pytest.mark.skipif(sys.platform == "win32", reason="there is no fork"),
 ]
 EVERY = 7
