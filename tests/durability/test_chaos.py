@@ -53,6 +53,7 @@ def test_each_broken_build_has_a_control() -> None:
         "J13",
         "J14",
         "J16",
+        "J21",
         "J22",
         "T11",
     ]

@@ -12,14 +12,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from understudy.actors import run_driver, run_task
+from understudy.actors import activation, run_driver, run_task
 from understudy.agent import nested_runs
 from understudy.journal import agent_journal, lease
 from understudy.journal.postgres import sql
 from understudy.journal.sqlite import backend, lock, writer
 from understudy.modes import agent_execution, pipeline
 from understudy.modes.steps import check_interrupts, execute_tools
-from understudy.run import ledger, points
+from understudy.run import dues, ledger, points
 from understudy.state import fold
 from understudy.state import records as r
 from understudy.stopping import StopReason, StopSignal
@@ -251,6 +251,22 @@ def _j16_events() -> None:
 @_broken("J16: a commit of unknown outcome is not read back")
 def _j16_unread() -> None:
     _wrap(agent_journal.AgentJournal, "is_committed", lambda _: lambda *_: False)
+
+
+# ----------------------------------------------------------------------------- the dues
+
+
+@_broken("J21: the index does not know when an agent is due")
+def _j21() -> None:
+    def forgetting(index_entry: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda activation: replace(index_entry(activation), due=None)
+
+    _wrap(activation.Activation, "index_entry", forgetting)
+
+
+@_broken("J21: silence approves")
+def _j21_silence() -> None:
+    _wrap(dues, "Decision", lambda made: lambda **given: made(**{**given, "type": "approve"}))
 
 
 # ---------------------------------------------------------------------------- the waits

@@ -45,6 +45,15 @@ def table(checks: Sequence[Row], controls: Sequence[Row]) -> Iterator[str]:
         yield f"| {row.what} | {after} | {escape(by).replace('|', '/')} |"
 
 
+def late_line(late: Sequence[float]) -> str:
+    """How late dues were noticed, the time included in which no process lived."""
+    p50, p99 = late[len(late) // 2], late[len(late) * 99 // 100]
+    return (
+        f"{len(late):,} dues, late by {p50:.3f} s (median), {p99:.3f} s (99 %), "
+        f"{late[-1]:.3f} s (worst)"
+    )
+
+
 def picture(checks: Sequence[Row], controls: Sequence[Row]) -> str:
     """The same as a drawing (SVG): how often it was tried, and what went wrong."""
     rows = [(row.what, row.plays, len(row.violations), False) for row in checks]
@@ -92,6 +101,9 @@ def main(given: Sequence[str] | None = None) -> None:
     missed = [row.what for row in controls if not row.violations]
     print(machine_line() + "\n")
     print("\n".join(table(checks, controls)))
+    for row in checks:
+        if row.late:
+            print(f"\n{row.what}: {late_line(row.late)}")
     print(
         f"\nseed {options.seed}: {len(stage.points)} points, {tried:,} stories, "
         f"{len(violations)} violations; {len(controls)} broken builds, {len(missed)} not found "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from tests.support.durability.forks import Died, Forks
@@ -108,6 +108,11 @@ class Stage:
         stops = range(1 + self.random.randrange(step), 100, step)
         return [{"stops": [stop], **options} for stop in stops]
 
+    def left_alone(self) -> Plays:
+        """Kills at moments that the seed chooses, while things become due."""
+        plays = 1 if self.size.every > 1 else 40
+        return [{"seed": self.random.randrange(10**6), "kills": 4} for _ in range(plays)]
+
     def after_an_answer(self, **options: Any) -> Plays:
         """A kill at each point behind an answer, or every second one."""
         step = 1 if self.size.every == 1 else 4
@@ -146,6 +151,7 @@ CHECKS = (
     Check("the same, with a late webhook", "waited", lambda s: s.waits(late=True)),
     Check("the same, held before a commit", "waited", lambda s: s.waits(**HELD_WAITS)),
     Check("the same, and the power is cut", "waited", lambda s: s.waits(power=True)),
+    Check("dues that nobody looks after, killed at random", "left_alone", Stage.left_alone),
     Check("a second runtime on one file", "second_runtime", lambda _: [{}]),
     Check("an owner of long ago writes on", "stale_writer", lambda _: [{}]),
     Check("a lease ends right before a tool", "lapsed", lambda _: [{}]),
@@ -208,6 +214,8 @@ CONTROLS: dict[str, Aim] = {
         "after append reply", nth=(1, 2, 3), followed=True
     ),
     "J16: a commit of unknown outcome is not read back": ("unknown_commits", lambda _: [{}]),
+    "J21: the index does not know when an agent is due": ("left_alone", Stage.left_alone),
+    "J21: silence approves": ("left_alone", Stage.left_alone),
     "T11: what is done once is done in each run of the tool": ("waited", lambda s: s.waits()),
     "J22: a token is handed out before it is durable": _of_a_wait("after append token_made"),
     "J22: an answer is told before it is durable": _of_a_wait("after append point_answered"),
@@ -226,6 +234,8 @@ class Row:
     """How many were played; of a control, until the first one went wrong."""
     violations: list[str]
     seconds: float
+    late: list[float] = field(default_factory=list)
+    """Seconds by which each due was noticed too late."""
 
 
 def checked(forks: Forks, check: Check, stage: Stage) -> Row:
@@ -233,10 +243,12 @@ def checked(forks: Forks, check: Check, stage: Stage) -> Row:
     begin = time.perf_counter()
     plays = check.plays(stage)
     found: list[str] = []
+    late: list[float] = []
     for arguments, verdict in zip(plays, forks.play_all(check.story, plays), strict=True):
         shown = {key: value for key, value in arguments.items() if key != "expected"}
         found += [f"{shown} {verdict.get('stopped')}: {text}" for text in verdict["violations"]]
-    return Row(check.what, len(plays), found, time.perf_counter() - begin)
+        late += verdict.get("late", [])
+    return Row(check.what, len(plays), found, time.perf_counter() - begin, sorted(late))
 
 
 def found_out(forks: Forks, broken: str, stage: Stage) -> Row:

@@ -13,6 +13,7 @@ from tests.support.durability.broken import break_
 from tests.support.durability.disk import cut_power, watch_syncs
 from tests.support.durability.forks import forked, scratch
 from tests.support.durability.judge import violations
+from tests.support.durability.left_alone import left_alone
 from tests.support.durability.lives import Wanted, live
 from tests.support.durability.points import NO_POINTS
 from tests.support.durability.side_log import SideLog
@@ -32,6 +33,7 @@ __all__ = [
     "breaks",
     "came_back",
     "crashes",
+    "left_alone",
     "many",
     "suspended",
     "waited",

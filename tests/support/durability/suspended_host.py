@@ -306,6 +306,7 @@ class _Host:
             store=DatabaseStore(backend),
             deps_for=lambda _: scene,
             max_threads=THREADS,
+            sweep=None,  # nobody claims but who is told to
         )
 
     async def follow(self, commands: int) -> None:
