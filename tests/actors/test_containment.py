@@ -5,13 +5,14 @@ from __future__ import annotations
 import datetime
 import os
 import warnings
+from collections.abc import AsyncIterator, Collection
 from typing import Any
 
 import pykka
 import pytest
 
 from tests.support.agents import Held, by_turn, completed
-from tests.support.loops import soon
+from tests.support.loops import soon, until
 from understudy import (
     Agent,
     AgentRef,
@@ -26,8 +27,8 @@ from understudy import (
     tool,
 )
 from understudy.errors import ForkedRuntime, JournalFailed, OtherAgent, UnknownAgent, UsageError
-from understudy.journal import Loaded, MemoryStore
-from understudy.middleware import Middleware
+from understudy.journal import IndexStatus, Loaded, MemoryStore, StoredAgent
+from understudy.middleware import HumanInTheLoop, Middleware
 
 ENDS = [SystemExit, KeyboardInterrupt, MemoryError]
 
@@ -337,3 +338,40 @@ async def test_the_outcome_of_an_earlier_run_that_is_compacted_away_is_refused_w
         await soon(ref.compact())
         with pytest.raises(UsageError, match="compacted away"):
             await soon(ref.run("one", message_id="m-1"))
+
+
+@pytest.mark.parametrize("raised", [*ENDS, ValueError])
+async def test_a_clock_that_raises_while_something_is_due_disturbs_no_agent(
+    raised: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Clock()
+    gate = HumanInTheLoop({"refund": True}, remind_after=0.01)
+    agent = Agent("a", ScriptedModel([call("refund"), "done"]), tools=[refund], middleware=[gate])
+    async with Runtime([agent, healthy()], clock=clock) as runtime:
+        clock.broken = None
+        assert isinstance(await soon(runtime.spawn("a").run("go")), Interrupted)
+        clock.broken = raised
+        await until(lambda: "the clock raised" in caplog.text)
+        clock.broken = None
+        await works(runtime)
+
+
+@pytest.mark.parametrize("raised", [*ENDS, ValueError])
+async def test_a_store_that_raises_anything_in_a_sweep_disturbs_no_agent(
+    raised: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    class Sick(MemoryStore):
+        async def due(self, until: datetime.datetime) -> AsyncIterator[StoredAgent]:
+            raise raised("out")
+            yield
+
+        async def agents(
+            self, index_statuses: Collection[IndexStatus] | None = None
+        ) -> AsyncIterator[StoredAgent]:
+            raise raised("out")
+            yield
+
+    async with Runtime([healthy()], store=Sick(), sweep=0.01) as runtime:
+        await until(lambda: "the sweep failed" in caplog.text)
+        assert "which agents are due cannot be read" in caplog.text
+        await works(runtime)

@@ -7,15 +7,23 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.agents import Held, by_turn, completed, interrupted
+from tests.support.loops import soon
 from tests.support.postgres import Hosts
 from understudy import Agent, Observer, Runtime, ScriptedModel, Status, UsageError, approve, call
-from understudy.errors import SchemaVersionError, StoreError, UnknownAgent
+from understudy.errors import (
+    SchemaVersionError,
+    StoreBroken,
+    StoreDamaged,
+    StoreError,
+    UnknownAgent,
+)
 from understudy.journal import DatabaseStore, IndexStatus
 from understudy.journal.sqlite.backend import SqliteBackend
 
@@ -158,3 +166,28 @@ def test_a_store_of_another_version_is_refused_and_left_as_it_is(tmp_path: Path)
         with sqlite3.connect(path) as database:
             assert database.execute("SELECT version FROM meta").fetchall() == [(other,)]
         database.close()
+
+
+async def test_a_call_right_before_an_observer_closes_is_answered(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    with Runtime(store=url):
+        pass
+    async with Observer(url) as observer:
+        asked = observer.count()
+    with pytest.raises((UsageError, StoreBroken)):
+        await soon(asked)
+
+
+async def test_a_damaged_word_of_a_record_is_told_as_damage(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    agent = Agent("desk", ScriptedModel(["done"]))
+    async with Runtime([agent], store=f"sqlite:///{path}") as runtime:
+        completed(await soon(runtime.spawn(agent, "a").run("go")))
+    with closing(sqlite3.connect(path)) as other, other:
+        other.execute(
+            "UPDATE records SET payload = CAST(replace(CAST(payload AS TEXT), 'running', 'r5nning')"
+            " AS BLOB) WHERE kind = 'status_noted'"
+        )
+    async with Observer(f"sqlite:///{path}") as observer:
+        with pytest.raises(StoreDamaged, match="r5nning"):
+            await soon(observer.events("a"))

@@ -40,7 +40,7 @@ from understudy.errors import Expired, OwnedElsewhere, RecordRefused, UnknownTok
 from understudy.journal import IndexStatus, MemoryStore
 from understudy.journal.sqlite.backend import SqliteBackend
 from understudy.journal.store import DatabaseStore
-from understudy.middleware import HumanInTheLoop, SubAgent
+from understudy.middleware import HumanInTheLoop, Middleware, SubAgent
 from understudy.modes import Parallel, Sequential
 
 HOUR = 3600.0
@@ -912,3 +912,27 @@ async def test_an_observer_sees_what_agents_wait_for(bank: Bank, tmp_path: Path)
         async with Observer(store) as observer:
             assert await observer.waiting() == listed
         assert [wait.name for wait in listed] == ["paid"]
+
+
+async def test_an_activation_that_fails_by_a_due_leaves_the_run_open(
+    clock: SimulatedClock, store: str
+) -> None:
+    """J22: who waits for the run did not ask for that activation, and it is tried again."""
+    started = 0
+
+    class Fails(Middleware):
+        async def on_start(self, actor: AgentRef) -> None:
+            nonlocal started
+            started += 1
+            if started == 2:
+                raise ValueError("not yet")
+
+    agent = Agent("shop", by_turn(call("nap", {}), "Done."), tools=[nap], middleware=[Fails()])
+    async with Runtime([agent], store=store, clock=clock) as runtime:
+        ref, outcome = await waiting(runtime)
+        await soon(ref.stop(block=False))
+        await soon(clock.advance(HOUR))
+        assert started == 2
+        assert not outcome.done()
+        await soon(ref.state())  # activates it, before the clock tries again
+        assert texts(await soon(outcome)) == ["slept"]

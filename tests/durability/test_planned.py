@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,8 @@ def plays(forks: Forks) -> list[list[int]]:
 
 @pytest.mark.parametrize("power", [False, True], ids=["killed", "power"])
 def test_what_is_planned_comes_once_wherever_the_host_goes_away(forks: Forks, power: bool) -> None:
-    each = [{"stops": stops, "power": power} for stops in plays(forks)]
+    each: list[dict[str, Any]] = [{"stops": stops, "power": power} for stops in plays(forks)]
+    each.append({"stops": [1], "named": "after effect", "power": power})
     found = list(forks.play_all("planned", each))
     assert [violation for play in found for violation in play["violations"]] == []
     stopped = {name.split()[1] for play in found for name in play["stopped"]}

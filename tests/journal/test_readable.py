@@ -174,6 +174,7 @@ def of_kinds(value: Any) -> list[Record]:
             values=data,
         ),
         r.Attempt(number=1),
+        r.AttemptClosed(),
         r.UserMessage(message=ask, author=text),
         r.MessageQueued(message_id=text, message=ask),
         r.MessageDue(message_id=text, at=NOW),

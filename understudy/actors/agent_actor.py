@@ -145,7 +145,13 @@ class AgentActor(LoopActor):
                     slot.refuse_expecting(error)
                     if slot.inbox:  # of callers who mean the agent that there is
                         return await self._load()
-                slot.refuse_all(error)
+                asked = {type(message) for message in slot.inbox}
+                if asked and asked <= {CheckDue, AnswerWait}:
+                    # A due is tried again, and a webhook is sent again: who waits for the run waits
+                    # on (test_an_activation_that_fails_by_a_due_leaves_the_run_open).
+                    slot.refuse_inbox(error)
+                else:
+                    slot.refuse_all(error)
             return False
         return True
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from understudy.errors import ForkedRuntime
+from understudy._base.json_values import text_of
+from understudy.errors import ForkedRuntime, StoreDamaged
 from understudy.events import Event, TextDelta, ThinkingDelta, ToolEmitted, events_of
 from understudy.loop_actors.future import Future
 from understudy.state.records import Record, Snapshot, StatusNoted
@@ -106,13 +107,20 @@ def agent_events_of(
         if record.runs is not None:
             bounded = SelfRunsBounded(runs=record.runs)
             yield AgentEvent(agent_id=agent_id, seq=seq, event=bounded, at=record.at)
-        changed = StatusChanged(status=Status(record.status))
+        changed = StatusChanged(status=_status(record.status, agent_id))
         yield AgentEvent(agent_id=agent_id, seq=seq, event=changed, at=record.at)
     elif isinstance(record, Snapshot):
         yield AgentEvent(agent_id=agent_id, seq=seq, event=Gap(floor=seq), at=record.at)
     else:
         for event in events_of(record, path):
             yield AgentEvent(agent_id=agent_id, seq=seq, event=event, at=record.at)
+
+
+def _status(word: str, agent_id: str) -> Status:
+    try:
+        return Status(word)
+    except ValueError as error:
+        raise StoreDamaged(what=f"agent {agent_id!r}", cause=text_of(error)) from error
 
 
 OnEventsRead = Callable[[list[AgentEvent] | BaseException], None]

@@ -368,9 +368,13 @@ class AgentSlot:
 
     def refuse_all(self, error: BaseException) -> None:
         """Give an error to all waiters, and to all messages in the inbox."""
+        self.refuse_inbox(error)
+        self.refuse_waiters(error)
+
+    def refuse_inbox(self, error: BaseException) -> None:
+        """Give an error to all messages in the inbox."""
         while self.inbox:  # the list stays: another thread may be about to append to it
             refuse(self.inbox.pop(0).future, error)
-        self.refuse_waiters(error)
 
     def abandon(self, error: BaseException) -> None:
         """Give an error to everything that waits: the runtime has stopped."""

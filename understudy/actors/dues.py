@@ -116,7 +116,9 @@ class DueClock:
                     until = stored.due
                     break
             self._read_until = until
-        except Exception as error:
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException as error:  # a SystemExit of a store would end the loop
             logger.error("which agents are due cannot be read: %s", text_of(error))
             return  # the sweep reads it again
         if until is not _NEVER:
@@ -153,7 +155,9 @@ class DueClock:
     async def _index_agents(self, store: DueStore) -> None:
         try:
             await store.index_agents()
-        except Exception as error:
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException as error:  # as above
             logger.error(
                 "what agents of an older version wait for is not known: %s", text_of(error)
             )
@@ -249,7 +253,7 @@ class DueClock:
         """The time; None while the application's clock raises, which is logged once."""
         try:
             now = self._services.clock.now()
-        except Exception:
+        except BaseException:  # a SystemExit of it would end the loop
             if not self._clock_fails:
                 logger.exception("the clock raised: nothing is due until it tells the time")
             self._clock_fails = True
@@ -307,7 +311,7 @@ class DueClock:
     async def _tell(self, agent_id: str, now: datetime) -> None:
         """Tell one agent, and wait until it has recorded what it makes of it."""
         done: Future[None] = Future()
-        failure: Exception | None = None
+        failure: BaseException | None = None
         self._telling.add(agent_id)
         try:
             self._directory.get(agent_id)._slot.post(CheckDue(done))
@@ -317,7 +321,9 @@ class DueClock:
             logger.warning("agent %r is due, and does not answer yet", agent_id)
         except (OwnedElsewhere, UnknownAgent):
             pass  # its owner tells it; or it is deleted
-        except Exception as error:
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException as error:
             failure = error
         finally:
             self._telling.discard(agent_id)
@@ -330,7 +336,7 @@ class DueClock:
         self._tries.pop(agent_id, None)
         self.tell(agent_id, due)
 
-    def _try_again(self, agent_id: str, error: Exception) -> None:
+    def _try_again(self, agent_id: str, error: BaseException) -> None:
         """Later, and later each time. Only the first failure in a row is logged."""
         tries = self._tries[agent_id] = self._tries.get(agent_id, 0) + 1
         if tries == 1:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal, Protocol
 
-from understudy._base.json_values import checked_seconds, shown
+from understudy._base.json_values import checked_seconds, shown, text_of
 from understudy.actors.agent_events import (
     EventsDropped,
     Gap,
@@ -273,10 +273,13 @@ class Feed:
 
 def _events_of(row: StoredFeedRow) -> Iterator[FedEvent]:
     try:
-        record = row.record()
+        yield from _read(row)
     except (SchemaVersionError, StoreDamaged) as error:
-        logger.error("an event of agent %r is left out: %s", row.agent_id, error)
-        return
+        logger.error("an event of agent %r is left out: %s", row.agent_id, text_of(error))
+
+
+def _read(row: StoredFeedRow) -> Iterator[FedEvent]:
+    record = row.record()
     if record is None:
         yield AgentDeleted()
         return

@@ -259,8 +259,8 @@ class RuntimeLists(Lists):
         listed = {stored.agent_id for stored in found}
         first = "" if after is None else after[1]
         last = found[-1].agent_id if len(found) == limit else None
-        spawned = [
-            await self._unless_stored(slot.id, slot.agent.name)
+        spawned = sorted(
+            (slot.id, slot.agent.name)
             for slot in self._directory.slots()
             if slot.agent is not None
             and slot.activation is None
@@ -269,26 +269,21 @@ class RuntimeLists(Lists):
             and slot.id > first
             and (last is None or slot.id < last)
             and slot.id not in listed
-        ]
-        here = [stored for stored in spawned if stored is not None]
+        )
+        here: list[StoredAgent] = []
+        for agent_id, agent in spawned:
+            if len(here) == limit:
+                break
+            # Without a filter, one that is not listed is not stored either: it is not looked up.
+            is_filtered = query.status is not None or query.agent is not None
+            if not is_filtered or not await self._is_stored(agent_id):
+                here.append(_only_spawned(agent_id, agent))
         return sorted([*found, *here], key=lambda stored: stored.agent_id)[:limit]
 
-    async def _unless_stored(self, agent_id: str, agent: str) -> StoredAgent | None:
-        """The agent, if it is only spawned."""
+    async def _is_stored(self, agent_id: str) -> bool:
         # Its id is the first of those that begin with it.
         found = await super()._page_of_agents(AgentQuery(prefix=agent_id), None, 1)
-        if found and found[0].agent_id == agent_id:
-            return None
-        return StoredAgent(
-            agent_id=agent_id,
-            agent=agent,
-            incarnation=1,
-            epoch=0,
-            last_seq=0,
-            floor=0,
-            index_status=IndexStatus.REST,
-            host=None,
-        )
+        return bool(found) and found[0].agent_id == agent_id
 
     def _tool(self, agent: str, request: Request) -> Tool | None:
         if not self._directory.knows(agent):
@@ -326,3 +321,17 @@ def _status_word(status: object) -> str | None:
     if status in (Status.PASSIVE, Status.PASSIVE.value):
         remedy += "; whether an agent is in memory is `is_active`"
     raise UsageError(f"{remedy}, got {shown(status)}")
+
+
+def _only_spawned(agent_id: str, agent: str) -> StoredAgent:
+    """The row of an agent that no store has yet."""
+    return StoredAgent(
+        agent_id=agent_id,
+        agent=agent,
+        incarnation=1,
+        epoch=0,
+        last_seq=0,
+        floor=0,
+        index_status=IndexStatus.REST,
+        host=None,
+    )

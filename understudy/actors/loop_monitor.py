@@ -7,6 +7,7 @@ thread watches from outside.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import sys
 import threading
@@ -75,7 +76,16 @@ class LoopMonitor:
 
     def _where(self) -> str:
         """The innermost function on the loop's stack that is not asyncio's or ours."""
-        frame = sys._current_frames().get(self._loops_thread)
+        # Race: a garbage collection in the middle of `_current_frames` may have another thread run,
+        # which then waits for a lock of the interpreter that this one holds, for ever (CPython
+        # issue 106883; newer versions do this themselves).
+        is_collecting = gc.isenabled()
+        gc.disable()
+        try:
+            frame = sys._current_frames().get(self._loops_thread)
+        finally:
+            if is_collecting:
+                gc.enable()
         stack = traceback.extract_stack(frame) if frame is not None else []
         for entry in reversed(stack):
             if "/asyncio/" not in entry.filename and "/understudy/" not in entry.filename:

@@ -251,7 +251,6 @@ class Observer:
             try:
                 future.set(await function())
             except asyncio.CancelledError:
-                refuse(future, UsageError("the Observer was closed before it answered"))
                 raise
             except Exception as error:  # raised to the caller
                 refuse(future, error)
@@ -260,6 +259,9 @@ class Observer:
             task = loop.create_task(go())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+            # Also of one that is cancelled before it has begun.
+            task.add_done_callback(lambda _: refuse(future, gone))
 
+        gone = UsageError("the Observer was closed before it answered")
         loop.call_soon_threadsafe(begin)
         return future

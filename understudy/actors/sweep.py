@@ -80,7 +80,9 @@ class Sweep:
                 await self._continue_what_is_left()
         except JournalFailed as error:
             logger.error("what nobody runs is not known: %s", text_of(error))
-        except Exception:  # of a store of the application: the next sweep tries again
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException:  # of a store or clock of the application: the next one tries again
             logger.exception("the sweep failed")
         self.open()
 

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
 import pykka
 from pydantic_core import from_json
 
-from understudy._base.json_values import shown
+from understudy._base.json_values import shown, text_of
 from understudy.actors.runtime import Runtime
-from understudy.errors import Expired, RecordRefused, StoreError, UnknownToken, UsageError
+from understudy.errors import (
+    Expired,
+    RecordRefused,
+    StoreError,
+    UnderstudyError,
+    UnknownToken,
+    UsageError,
+)
 from understudy.run.answers import rejected, resolved
 
 Scope = MutableMapping[str, Any]
@@ -19,6 +27,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 MAX_BYTES = 64 * 1024
+logger: logging.Logger = logging.getLogger(__name__)
 RETRY_SECONDS = "5"
 
 
@@ -98,6 +107,9 @@ class WaitRoute:
         except RecordRefused:
             raise _Refused(413, "too large") from None
         except (StoreError, UsageError, pykka.ActorDeadError):  # also a runtime that has stopped
+            raise _Refused(503, "try again later") from None
+        except UnderstudyError as error:  # the agent could not be activated
+            logger.error("an answer to a wait was not taken: %s", text_of(error))
             raise _Refused(503, "try again later") from None
 
     async def _body(self, headers: Mapping[bytes, bytes], receive: Receive) -> bytes:

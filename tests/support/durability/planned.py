@@ -85,9 +85,22 @@ def warm_up() -> None:
 
 
 def planned(
-    folder: Path, *, stops: list[int], power: bool = False, broken: str | None = None
+    folder: Path,
+    *,
+    stops: list[int],
+    named: str = "",
+    power: bool = False,
+    broken: str | None = None,
 ) -> dict[str, Any]:
-    """The n-th process is stopped at the n-th point, the last one lives."""
+    """The n-th process is stopped at the n-th point, the last one lives.
+
+    Args:
+        stops: these points.
+        named: not before a point whose name begins so.
+        power: the machine loses its power there; else the process is killed.
+        broken: the build that plays it.
+
+    """
     if broken is not None:
         BROKEN[broken]()
     for life in range(DAYS):
@@ -96,7 +109,7 @@ def planned(
         def body(life: int = life, stop_at: int | None = stop_at) -> None:
             if power:
                 watch_syncs(folder)
-            passed = _live(folder, life, stop_at)
+            passed = _live(folder, life, stop_at, named)
             SideLog(folder / "log", life).write("points", *passed)
 
         ended = forked(body, killed=stop_at is not None)
@@ -125,7 +138,7 @@ def _agent(log: SideLog, point: Callable[[str], None]) -> Agent:
     return Agent("reporter", ScriptedModel(reply), tools=[report])
 
 
-def _live(folder: Path, life: int, stop_at: int | None) -> list[str]:
+def _live(folder: Path, life: int, stop_at: int | None, named: str = "") -> list[str]:
     """One day."""
     log = SideLog(folder / "log", life)
 
@@ -133,7 +146,7 @@ def _live(folder: Path, life: int, stop_at: int | None) -> list[str]:
         log.write("stopped", name)
         kill()
 
-    points = Points(stop_at, stop)
+    points = Points(stop_at, stop, named=named)
     if stop_at != NO_POINTS:
         points.install()
 

@@ -198,10 +198,11 @@ class SqliteReader:
         by = "asked_at" if query.order == "oldest" else "expires_at"
         where += f" AND (k.{by}, k.no) > (?, ?) ORDER BY k.{by}, k.no LIMIT ?"
         values += [*(after or (-1, -1)), limit]
-        rows = self._read(
-            lambda connection: connection.execute(f"{_ASK} {where}", values).fetchall()
+        return self._listed(
+            lambda connection: [
+                stored_ask(row) for row in connection.execute(f"{_ASK} {where}", values).fetchall()
+            ]
         )
-        return [stored_ask(row) for row in rows]
 
     def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
         """See `FeedIndex.read_feed`."""
