@@ -244,7 +244,7 @@ class RuntimeLists(Lists):
             # status finds in the list what it waits for
             # (test_a_list_has_what_an_agent_waits_for_once_its_status_says_so).
             if slot.status is not Status.RUNNING:
-                with suppress(JournalFailed):
+                with suppress(JournalFailed):  # its waiters are told; the list is of what is stored
                     await slot.activation.ledger.durable()
 
     def _info(self, stored: StoredAgent) -> AgentInfo:

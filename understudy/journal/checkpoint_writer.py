@@ -93,6 +93,7 @@ class CheckpointWriter:
             self.stop()
             return None
         if len(head) > MAX_HEAD_BYTES:
+            logger.warning("agent %r gets no checkpoint: its state is too large", owned.agent_id)
             self.stop()
             return None
         self._kept, self._seq = after, owned.last_seq

@@ -381,7 +381,7 @@ WHERE a.key = n.agent"""
 
 _XMIN = "pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
 """Every transaction below it has ended. Of the rows below it none can be added any more."""
-FEED_IS_ON = "SELECT is_on FROM feed_state"
+
 ADD_TO_FEED = """
 INSERT INTO feed (agent_id, name, seq, at, kind, version, payload)
 SELECT n.agent_id, n.name, n.seq, nullif(n.at, -1), n.kind, n.version, n.payload
