@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pykka
@@ -24,11 +25,13 @@ from understudy import (
     Run,
     Runtime,
     ScriptedModel,
+    Status,
+    ToolContext,
     approve,
     call,
     tool,
 )
-from understudy.actors import AgentActor, LoopActorRegistry
+from understudy.actors import AgentActor, LoopActorRegistry, Schedules
 from understudy.journal.store import DatabaseStore
 from understudy.middleware import Middleware, Next, SubAgent
 from understudy.run.tool_call import ToolCall
@@ -608,6 +611,95 @@ async def the_event_of_a_record(stage: Stage) -> Begin:
                 return
 
     return first
+
+
+# ---------------------------------------------------------------------- time, and waits
+
+TOMORROW = datetime.now(timezone.utc) + timedelta(days=1)
+
+
+@operation
+async def send_at_a_time(stage: Stage) -> Begin:
+    ref = await stage.rested("hello", "done")
+    return lambda: ref.send("go", at=TOMORROW)
+
+
+@operation
+async def cancel_of_a_message(stage: Stage) -> Begin:
+    ref = await stage.rested("hello", "done")
+    message_id = await soon(ref.send("go", at=TOMORROW))
+    return lambda: ref.cancel_message(message_id)
+
+
+@operation
+async def pause_of_an_idle_agent(stage: Stage) -> Begin:
+    ref = await stage.rested("hello", "done")
+    return lambda: ref.pause("look")
+
+
+async def scheduled(stage: Stage) -> Schedules:
+    ref = await stage.rested("hello", "done", "done")
+    await soon(stage.runtime.schedule(ref, "daily", cron="0 9 * * *", input="go"))
+    return stage.runtime.schedules(ref)
+
+
+@operation
+async def schedule(stage: Stage) -> Begin:
+    ref = await stage.rested("hello", "done")
+    return lambda: stage.runtime.schedule(ref, "daily", cron="0 9 * * *", input="go")
+
+
+@operation
+async def pause_of_a_schedule(stage: Stage) -> Begin:
+    schedules = await scheduled(stage)
+    return lambda: schedules.pause("daily")
+
+
+@operation
+async def resume_of_a_schedule(stage: Stage) -> Begin:
+    schedules = await scheduled(stage)
+    await soon(schedules.pause("daily"))
+    return lambda: schedules.resume("daily")
+
+
+@operation
+async def trigger_of_a_schedule(stage: Stage) -> Begin:
+    schedules = await scheduled(stage)
+    return lambda: schedules.trigger("daily")
+
+
+@operation
+async def removal_of_a_schedule(stage: Stage) -> Begin:
+    schedules = await scheduled(stage)
+    return lambda: schedules.remove("daily")
+
+
+async def waits(stage: Stage) -> str:
+    """The token of a tool that waits."""
+    tokens: list[str] = []
+
+    @tool
+    async def wait(ctx: ToolContext) -> str:
+        tokens.append(await ctx.token("paid"))
+        return str(await ctx.wait_for("paid"))
+
+    ref = await stage.open(call("wait"), "done", tools=[wait])
+    ref.run("go")
+    await until(lambda: ref.status() is Status.WAITING)
+    await soon(ref.state())
+    return tokens[0]
+
+
+@operation
+async def resolve(stage: Stage) -> Begin:
+    token = await waits(stage)
+    return lambda: stage.runtime.resolve(token, "ann")
+
+
+@operation
+async def reject_of_a_wait(stage: Stage) -> Begin:
+    token = await waits(stage)
+    return lambda: stage.runtime.reject(token, "no")
 
 
 # ------------------------------------------------------------------------------- the tests
