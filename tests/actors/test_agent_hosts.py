@@ -363,15 +363,20 @@ def doubts(state: AgentState) -> int:
     return len(state.doubts) + sum(part.outcome == "interrupted" for part in results(state))
 
 
+OUTAGES = [(5, 2), (20, 2), (60, 2), (1, 10), (20, 10), (60, 10)]
+"""The seconds of an outage, and those of the lease."""
+
+
 @pytest.mark.parametrize(
-    "seconds",
-    [1, *(pytest.param(n, marks=[pytest.mark.slow, pytest.mark.faults]) for n in (5, 12, 20))],
+    ("seconds", "lease"),
+    [(1, 2), *(pytest.param(*n, marks=[pytest.mark.slow, pytest.mark.faults]) for n in OUTAGES)],
 )
 async def test_an_owner_goes_on_after_an_outage_that_is_longer_than_its_lease(
-    server_hosts: Hosts, postgres_server: Server, ran: list[str], seconds: int
+    server_hosts: Hosts, postgres_server: Server, ran: list[str], seconds: int, lease: int
 ) -> None:
     """J6, J8, J16: no other host has claimed anything meanwhile, so nothing is in doubt."""
-    async with opened(host(server_hosts, "first", lease=2), payers(ran)) as runtime:
+    store = DatabaseStore(server_hosts.new("first", lease=lease), patience=max(30.0, 2 * seconds))
+    async with opened(store, payers(ran)) as runtime:
         runs = [runtime.spawn("desk", id=f"t{n}").run("go") for n in range(AGENTS)]
         await until(lambda: len(ran) >= AGENTS)
         await asyncio.to_thread(postgres_server.crash)

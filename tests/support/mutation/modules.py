@@ -29,20 +29,38 @@ _TOOLS = (
 _STOPPING = ("tests/test_stopping.py", "tests/run", "tests/modes/steps", "tests/durability")
 _PEOPLE = ("tests/test_interrupts.py", "tests/test_settled_inside.py", "tests/tools")
 _NESTED = ("tests/middleware/test_sub_agent.py", "tests/modes/workflows")
+_DUES = ("tests/actors/test_dues.py", "tests/actors/test_waits.py", "tests/actors/test_sweep.py")
+_WAITS = ("tests/actors/test_waits.py", "tests/run/test_points.py")
+_PLANS = (
+    *("tests/actors/test_timed_messages.py", "tests/actors/test_schedules.py"),
+    "tests/actors/test_run_ends.py",
+)
+_LISTS = ("tests/actors/test_lists.py",)
+_FEED = ("tests/actors/test_feed.py",)
+_CHECKPOINTS = ("tests/journal/test_checkpoints.py", "tests/actors/test_waking.py")
 
 MODULES: Mapping[str, Sequence[str]] = {
+    "understudy/_base/cron.py": ("tests/_base/test_cron.py", "tests/actors/test_schedules.py"),
     "understudy/actors/activation.py": _ACTORS,
     "understudy/actors/activator.py": _ACTORS,
     "understudy/actors/agent_actor.py": _ACTORS,
     "understudy/actors/agent_slot.py": _ACTORS,
+    "understudy/actors/dues.py": _DUES,
     "understudy/actors/export.py": _ACTORS,
+    "understudy/actors/feed.py": _FEED,
+    "understudy/actors/lists.py": _LISTS,
+    "understudy/actors/plans.py": _PLANS,
     "understudy/actors/recovery.py": ("tests/actors/test_recovery.py", *_ACTORS),
     "understudy/actors/replies.py": _ACTORS,
     "understudy/actors/run_driver.py": _ACTORS,
     "understudy/actors/run_task.py": _ACTORS,
+    "understudy/actors/sweep.py": _DUES,
     "understudy/agent/nested_runs.py": _NESTED,
     "understudy/agent/runner.py": (*_PEOPLE, "tests/agent", "tests/run", "tests/test_bad_input.py"),
     "understudy/journal/agent_journal.py": _JOURNAL,
+    "understudy/journal/asks.py": _LISTS,
+    "understudy/journal/checkpoint_writer.py": _CHECKPOINTS,
+    "understudy/journal/checkpoints.py": _CHECKPOINTS,
     "understudy/journal/codec.py": ("tests/journal",),
     "understudy/journal/committer.py": _JOURNAL,
     "understudy/journal/index_status.py": ("tests/journal/test_index_status.py",),
@@ -73,15 +91,21 @@ MODULES: Mapping[str, Sequence[str]] = {
     "understudy/modes/steps/tool_results.py": _TOOLS,
     "understudy/run/child_calls.py": _NESTED,
     "understudy/run/ledger.py": ("tests/run", "tests/middleware/test_sub_agent.py", *_ACTORS),
+    "understudy/run/answers.py": _WAITS,
+    "understudy/run/dues.py": _DUES,
+    "understudy/run/points.py": _WAITS,
     "understudy/run/run.py": ("tests/run", "tests/test_stopping.py", "tests/middleware"),
     "understudy/run/tool_call.py": _PEOPLE,
     "understudy/state/continuation.py": _STOPPING,
+    "understudy/state/dues.py": _DUES,
     "understudy/state/fold.py": (
         *("tests/state", "tests/durability", "tests/test_frozen_formats.py"),
         *("tests/actors/test_agent_keeping.py", "tests/middleware/test_limits.py"),
         *_PEOPLE,
         *_NESTED,
     ),
+    "understudy/state/plans.py": _PLANS,
     "understudy/state/run_state.py": ("tests/state", *_PEOPLE, *_NESTED),
+    "understudy/state/waits.py": _WAITS,
     "understudy/state/workflow_sharing.py": _NESTED,
 }
