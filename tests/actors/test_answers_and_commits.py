@@ -18,6 +18,7 @@ from tests.support.places import SqlitePlace
 from understudy import (
     Agent,
     AgentRef,
+    Completed,
     Failed,
     Interrupted,
     Paused,
@@ -838,3 +839,26 @@ async def test_who_waits_for_a_run_is_told_where_the_runtime_ends_while_its_agen
         for future in (outcome, looking):
             with pytest.raises(pykka.ActorDeadError):
                 await soon(future)
+
+
+@pytest.mark.parametrize("at", [1, 2])
+async def test_an_unpause_that_comes_while_the_run_pauses_is_not_lost(
+    sqlite: SqlitePlace, at: int
+) -> None:
+    """It comes while one of the run's commits is under way."""
+    commits = HeldCommits(sqlite.backend())
+    async with AsyncExitStack() as stack:
+        ref = await Stage(commits, stack).rested("hello", "done")
+        await soon(ref.pause("look"))
+        with commits.held():
+            outcome = ref.run("go")
+            for _ in range(at - 1):
+                await commits.reached()
+                commits.let_one_pass()
+            await commits.reached()
+            await turns()
+            lifted = ref.unpause()
+        await soon(lifted)
+        await soon(outcome)
+        await until(lambda: ref.status() is Status.IDLE)
+        assert isinstance(await soon(ref.outcome()), Completed)

@@ -492,3 +492,16 @@ def test_options_reach_back_as_far_as_time_does() -> None:
     now = SimulatedClock().now()
     assert FeedOptions(seconds=10).before(now) == now - timedelta(seconds=10)
     assert FeedOptions(seconds=1e12).before(now) < now - timedelta(days=1000)
+
+
+async def test_who_begins_another_loop_over_a_feed_goes_on_behind_the_last_event(
+    new_store: NewStore,
+) -> None:
+    """J31: nothing comes twice."""
+    async with Runtime([desk()], store=new_store(), feed=True) as runtime:
+        feed = runtime.events()
+        await soon(feed.position())
+        await soon(runtime.spawn("desk", "a").run("Go."))
+        await soon(runtime.get("a").state())
+        found = [event for _ in range(3) for event in await first(feed, 1)]
+    assert len({event.cursor for event in found}) == 3

@@ -936,3 +936,30 @@ async def test_an_activation_that_fails_by_a_due_leaves_the_run_open(
         assert not outcome.done()
         await soon(ref.state())  # activates it, before the clock tries again
         assert texts(await soon(outcome)) == ["slept"]
+
+
+@pytest.mark.parametrize("value", [float("nan"), {"a": [float("inf")]}])
+async def test_an_answer_with_a_number_that_json_lacks_is_refused(
+    bank: Bank, clock: SimulatedClock, store: str, value: Any
+) -> None:
+    async with Runtime([bank.agent()], store=store, clock=clock) as runtime:
+        await waiting(runtime)
+        with pytest.raises(UsageError, match="no NaN and no infinity"):
+            await soon(runtime.resolve(bank.tokens[-1], value))
+
+
+async def test_a_sleep_beyond_the_calendar_is_refused_and_its_agent_can_be_read(
+    clock: SimulatedClock, store: str
+) -> None:
+    west = timezone(timedelta(hours=-5))
+
+    @tool
+    async def far(ctx: ToolContext) -> str:
+        await ctx.sleep_until("far", datetime.max.replace(tzinfo=west))
+        return "slept"
+
+    agent = Agent("shop", by_turn(call("far", {}), "Done."), tools=[far])
+    async with Runtime([agent], store=store, clock=clock) as runtime:
+        ended = completed(await soon(runtime.spawn("shop", id="a").run("Go.")))
+        assert "outside the calendar" in str(texts(ended)[0])
+        assert await soon(runtime.waiting()) == []

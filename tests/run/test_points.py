@@ -543,7 +543,7 @@ async def test_a_timeout_of_zero_is_refused() -> None:
 
 @pytest.mark.parametrize("at", [datetime(2030, 1, 1), "2030-01-01", 7, None])
 async def test_a_point_in_time_needs_a_zone(at: Any) -> None:
-    assert "a datetime with a time zone" in await failure(lambda ctx: ctx.sleep_until("a", at))
+    assert "time zone" in await failure(lambda ctx: ctx.sleep_until("a", at))
 
 
 @pytest.mark.parametrize("name", ["", None, 7, "\ud800"])

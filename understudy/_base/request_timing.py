@@ -141,15 +141,3 @@ def checked_delay(given: object, *, what: str) -> timedelta:
     if not number or not 0 <= given <= MAX_SECONDS:  # type: ignore[operator]  # it is a number
         raise UsageError(f"{what} must be seconds from 0 on, at most 100 years, got {shown(given)}")
     return timedelta(seconds=given)  # type: ignore[arg-type]  # it is a number
-
-
-def checked_time(given: object, *, what: str) -> datetime:
-    """`given`, if it is a point in time.
-
-    Raises:
-        UsageError: for anything but a datetime with a time zone.
-
-    """
-    if not isinstance(given, datetime) or given.utcoffset() is None:
-        raise UsageError(f"{what} must be a datetime with a time zone, got {shown(given)}")
-    return given

@@ -106,6 +106,7 @@ class Activation:
         "early_cancel",
         "ending",
         "is_given_up",
+        "is_to_unpause",
         "journal",
         "ledger",
         "lost_attempt",
@@ -131,6 +132,8 @@ class Activation:
         """Waits for the end of the cancelled run task, and then abandons it."""
         self.is_given_up: bool = False
         """Its run task is abandoned: the agent is activated again at once, in a new epoch."""
+        self.is_to_unpause: bool = False
+        """`unpause` was called while a run task was under way."""
         self.result: RunTaskResult | None = None
         """Of a run task that has ended and that no actor has looked at yet."""
         self.queued_runs: list[QueuedRun] = []  # an empty deque takes 0.7 KB

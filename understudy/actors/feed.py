@@ -156,7 +156,8 @@ class ReadsFeed(Protocol):
 class Feed:
     """The events of all agents, to iterate with `async for`, or with `for` in a thread.
 
-    It ends when the runtime stops.
+    It ends when the runtime stops. Who leaves a loop over it and begins another one goes on behind
+    the last event.
     """
 
     def __init__(
@@ -179,6 +180,8 @@ class Feed:
         self._start = start
         # Asked at once: what happens from now on is told.
         self._begun: Future[_Place] = call(self._begin)
+        self._last: str | None = None
+        """The cursor of the last event that it has brought."""
 
     async def _begin(self) -> _Place:
         page = await self._store().read_feed(None, 0)
@@ -196,7 +199,7 @@ class Feed:
         return self._begun.map(self._cursor)
 
     async def __aiter__(self) -> AsyncIterator[FeedEvent]:
-        place = await self._begun
+        place = self._behind_last(await self._begun)
         while not self._has_ended():
             try:
                 events, place = await self._next(place)
@@ -205,10 +208,11 @@ class Feed:
                     return
                 raise
             for event in events:
+                self._last = event.cursor
                 yield event
 
     def __iter__(self) -> Iterator[FeedEvent]:
-        place = self._begun.get()
+        place = self._behind_last(self._begun.get())
         while not self._has_ended():
             try:
                 events, place = self._next(place).get()
@@ -216,7 +220,13 @@ class Feed:
                 if self._has_ended():
                     return
                 raise
-            yield from events
+            for event in events:
+                self._last = event.cursor
+                yield event
+
+    def _behind_last(self, begun: _Place) -> _Place:
+        key = self._cursors.key(self._last, str, int, int, int)
+        return begun if key is None else _Place(*key)
 
     def _next(self, place: _Place) -> Future[tuple[list[FeedEvent], _Place]]:
         """The next events, or none after some time; and where it goes on."""

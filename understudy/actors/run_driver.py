@@ -38,7 +38,7 @@ from understudy.errors import (
 )
 from understudy.journal import has_next_run, is_busy, is_waiting, rest_status
 from understudy.loop_actors.future import Future, refuse
-from understudy.outcomes import Completed, Interrupted, Outcome, Waiting
+from understudy.outcomes import Completed, Interrupted, Outcome, Paused, Waiting
 from understudy.run.answers import record_answer
 from understudy.run.dues import record_dues
 from understudy.state.agent_state import AgentState
@@ -312,6 +312,8 @@ class RunDriver:
     def request_pause(self, reason: str | None) -> None:
         """Record that the run is to be paused after its next model reply; None: that it is not."""
         ledger = self._activation.ledger
+        if reason is not None:
+            self._activation.is_to_unpause = False
         if requested_pause(ledger.state) != reason:
             ledger.record(PauseRequested(reason=reason, at=self._slot.services.clock.now()))
 
@@ -320,7 +322,12 @@ class RunDriver:
         slot, activation = self._slot, self._activation
         self.request_pause(None)
         run = self._open_run
-        if run is None or run.quarantined is not None or slot.phase.has_run_task:
+        if run is None or run.quarantined is not None:
+            return
+        if slot.phase.has_run_task:
+            # Race: the run may have been paused already, and its task has not ended: then it is
+            # continued when it has (test_an_unpause_that_comes_while_the_run_pauses_is_not_lost).
+            activation.is_to_unpause = True
             return
         # A run that lacks its deps is paused too, though no record says so.
         if activation.state.pause is not None or slot.status is Status.PAUSED:
@@ -579,6 +586,7 @@ class RunDriver:
             coroutine.close()
             raise
         self._slot.enter(phase)
+        self._activation.is_to_unpause = False
         start_run_task(self._slot, coroutine, callers)
 
     # ------------------------------------------------------------------ what follows
@@ -671,6 +679,8 @@ class RunDriver:
             self.start_next(only_occurrence=not clean and not activation.queued_runs)
         elif isinstance(outcome, Interrupted):
             self._go_on_if_woken()
+        elif isinstance(outcome, Paused) and activation.is_to_unpause:
+            self.unpause()
 
     def _after_waiting(self) -> None:
         """The run has come to rest at its waits: whoever waits for its outcome goes on waiting."""

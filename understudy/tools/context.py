@@ -7,7 +7,8 @@ from collections.abc import Callable, Coroutine
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
-from understudy._base.request_timing import checked_delay, checked_time
+from understudy._base.points_in_time import checked_time
+from understudy._base.request_timing import checked_delay
 from understudy._base.type_variables import DepsT_co, OutputT
 from understudy.errors import UsageError
 from understudy.models.messages import UserInput
