@@ -13,7 +13,7 @@ Agent("a", MODEL, include_contents="all")  # error: default or none
 Agent("a", MODEL, idle_timeout="never")  # error: seconds, None or runtime
 Limits(max_steps=3, on_limit="halt")  # error: stop or generate
 Limits(finish_reasons=["legnth"])  # error: no finish reason
-HumanInTheLoop({"pay": True}, on_expiry="approve")  # error: reject
+HumanInTheLoop({"pay": True}, on_expiry="approve")  # error: reject or stop
 Runtime(durability="fast")  # error: full, normal or off
 
 
