@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -33,7 +34,7 @@ from understudy import (
     reject,
     tool,
 )
-from understudy.errors import DecisionError
+from understudy.errors import DecisionError, UsageError
 from understudy.journal import MemoryStore, index_entry_of, replay
 from understudy.journal.store import DatabaseStore
 from understudy.middleware import HumanInTheLoop, Middleware, SubAgent
@@ -504,3 +505,12 @@ async def test_hosts_of_one_database_take_the_time_of_its_server(
         ahead = pending.request.created_at.timestamp() - slow()
         assert 0.9 * HOUR < ahead < 1.1 * HOUR, "the machine's own clock is right in this test"
         await soon(ref.resume({pending.request.id: reject()}))
+
+
+async def test_a_simulated_clock_counts_hours_also_where_the_clocks_are_changed() -> None:
+    start = datetime(2026, 3, 28, 12, tzinfo=ZoneInfo("Europe/Berlin"))
+    clock = SimulatedClock(start)
+    await soon(clock.advance(24 * 3600))
+    assert (clock.now() - start.astimezone(timezone.utc)).total_seconds() == 24 * 3600
+    with pytest.raises(UsageError, match="beyond the calendar"):
+        clock.advance(1e300)

@@ -645,3 +645,8 @@ async def test_a_state_with_points_is_a_value(clock: FakeClock) -> None:
     expired = completed(await agent.resume(first.state, clock=clock))
     assert (texts(answered), texts(expired)) == ([1], ["Nobody answered 'paid' in time"])
     assert AgentState.from_dict(before) == first.state
+
+
+@pytest.mark.parametrize("function", [None, 5, "mail"])
+async def test_what_is_to_be_done_once_is_a_function(function: Any) -> None:
+    assert "takes a function" in await failure(lambda ctx: ctx.once("mail", function))

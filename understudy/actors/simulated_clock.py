@@ -9,6 +9,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 
 from understudy._base.json_values import is_time_span, shown
+from understudy._base.points_in_time import checked_time
 from understudy.errors import UsageError
 from understudy.loop_actors.future import Future
 
@@ -32,12 +33,9 @@ class SimulatedClock:
     """
 
     def __init__(self, start: datetime = START) -> None:
-        if not isinstance(start, datetime) or start.tzinfo is None:
-            raise UsageError(
-                f"SimulatedClock: `start` must be a datetime with a time zone, got {shown(start)}"
-            )
         self._lock = threading.Lock()
-        self._start = self._now = start
+        # In UTC: in a zone whose clocks change, a day may have 23 hours.
+        self._start = self._now = checked_time(start, what="SimulatedClock: `start`")
         self._numbers = itertools.count()
         self._timers: list[tuple[datetime, int]] = []
         self._callbacks: dict[int, OnTime] = {}
@@ -63,7 +61,12 @@ class SimulatedClock:
         """
         if not is_time_span(seconds):
             raise UsageError(f"advance(seconds) takes a number above 0, got {shown(seconds)}")
-        target = self._now + timedelta(seconds=seconds)
+        try:
+            target = self._now + timedelta(seconds=seconds)
+        except OverflowError:
+            raise UsageError(
+                f"advance(seconds) would go beyond the calendar, got {shown(seconds)}"
+            ) from None
         done: Future[None] = Future()
 
         def go_on() -> None:

@@ -15,7 +15,7 @@ from copy import deepcopy
 from datetime import datetime
 from typing import Any, Literal, TypeVar
 
-from understudy._base.json_values import checked_json, checked_text, text_of
+from understudy._base.json_values import checked_json, checked_text, shown, text_of
 from understudy.errors import RecordRefused, UsageError, WaitExpired, WaitRejected
 from understudy.run.child_calls import CallSuspended, doing_once, parts_of
 from understudy.run.run import Run, RunningParts
@@ -97,6 +97,7 @@ class Points:
 
     async def once(self, name: str, function: Callable[[], Any]) -> Any:
         """As `ToolContext.once`."""
+        _check_function(name, function)
         answer = self._come_to_once(name)
         if answer is not None:
             return _value_of(answer)
@@ -112,6 +113,7 @@ class Points:
 
     def once_in_thread(self, name: str, function: Callable[[], Any]) -> Any:
         """As `once`, where the function runs in the thread of a plain tool."""
+        _check_function(name, function)
         part = object()
         answer = self.from_thread(self._begin_in_thread(name, part))
         if answer is not None:
@@ -297,6 +299,14 @@ class Points:
                 done.cancel()
                 raise CallSuspended
         return done.result()
+
+
+def _check_function(name: str, function: object) -> None:
+    if not callable(function):
+        raise UsageError(
+            f"once({name!r}) takes a function without arguments, which it calls, got "
+            f"{shown(function)}"
+        )
 
 
 def _value_of(answer: PointAnswer) -> Any:
