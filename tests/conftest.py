@@ -18,13 +18,22 @@ pytest.register_assert_rewrite("tests.support")
 
 from tests.support.interrupts import ctrl_c_raises  # noqa: E402  # after its asserts are rewritten
 from tests.support.loops import own_tasks  # noqa: E402
-from tests.support.places import place, sqlite  # noqa: E402
+from tests.support.places import new_store, place, sqlite  # noqa: E402
 from tests.support.postgres import cutter, hosts, postgres_server, postgres_url  # noqa: E402
 from understudy.actors import LoopActorRegistry  # noqa: E402
 
 STDERR = pytest.StashKey[int]()
 SECONDS_TO_CLEAN_UP = 60
-__all__ = ["ctrl_c_raises", "cutter", "hosts", "place", "postgres_server", "postgres_url", "sqlite"]
+__all__ = [
+    "ctrl_c_raises",
+    "cutter",
+    "hosts",
+    "new_store",
+    "place",
+    "postgres_server",
+    "postgres_url",
+    "sqlite",
+]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -17,6 +17,7 @@ from tests.support.agents import by_turn, completed, interrupted
 from tests.support.batches import claim, commit, record
 from tests.support.faulty import FaultyBackend
 from tests.support.loops import soon
+from tests.support.places import NewStore
 from tests.support.postgres import Hosts
 from understudy import (
     Agent,
@@ -33,7 +34,7 @@ from understudy import (
 )
 from understudy.actors import Feed, FeedEvent, FeedOptions
 from understudy.errors import StoreBroken
-from understudy.journal import DatabaseStore, IndexStatus, MemoryStore, Store
+from understudy.journal import DatabaseStore, IndexStatus, MemoryStore
 from understudy.journal.codec import encode
 from understudy.journal.contracts import Backend, Batch, FeedRow, Owned
 from understudy.journal.feed import FeedIndex, FeedKey, feed_row
@@ -56,22 +57,6 @@ def desk(**options: Any) -> Agent:
 
 def talker() -> Agent:
     return Agent("talker", ScriptedModel(lambda _: "hello"))
-
-
-NewStore = Callable[[], Store]
-
-
-@pytest.fixture(params=["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> NewStore:
-    """Makes stores of one database, one after the other."""
-    if request.param == "memory":
-        memory = MemoryStore()
-        return lambda: memory
-    if request.param == "postgres":
-        hosts: Hosts = request.getfixturevalue("hosts")
-        return lambda: DatabaseStore(hosts.new())
-    path = str(tmp_path / "store.db")
-    return lambda: DatabaseStore(SqliteBackend(path, durability="off", host="here"))
 
 
 async def first(feed: Feed, count: int) -> list[FeedEvent]:

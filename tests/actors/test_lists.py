@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing, suppress
 from datetime import datetime, timezone
 from pathlib import Path
@@ -19,8 +18,8 @@ from tests.support.faulty import FaultyBackend
 from tests.support.frozen.places import DATA, GENERATIONS
 from tests.support.held_commits import HeldCommits, turns
 from tests.support.loops import soon
+from tests.support.places import NewStore
 from tests.support.plans import left_after
-from tests.support.postgres import Hosts
 from understudy import (
     Agent,
     Decision,
@@ -76,22 +75,6 @@ def desk(name: str = "desk", *replies: Any) -> Agent:
 
 def talker() -> Agent:
     return Agent("talker", ScriptedModel(lambda _: "hello"))
-
-
-NewStore = Callable[[], Store]
-
-
-@pytest.fixture(params=["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> NewStore:
-    """Makes stores of one database, one after the other."""
-    if request.param == "memory":
-        memory = MemoryStore()
-        return lambda: memory
-    if request.param == "postgres":
-        hosts: Hosts = request.getfixturevalue("hosts")
-        return lambda: DatabaseStore(hosts.new())
-    path = str(tmp_path / "store.db")
-    return lambda: DatabaseStore(SqliteBackend(path, durability="off", host="here"))
 
 
 async def ask(runtime: Runtime, *ids: str, agent: str = "desk") -> None:

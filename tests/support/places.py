@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from understudy.journal.memory import MemoryStore
 from understudy.journal.sqlite.backend import SqliteBackend
 from understudy.journal.store import DatabaseStore
 
-__all__ = ["Place", "SqlitePlace", "place", "sqlite"]
+__all__ = ["NewStore", "Place", "SqlitePlace", "new_store", "place", "sqlite"]
 
 
 class Place(ABC):
@@ -92,3 +92,19 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
 @pytest.fixture
 def sqlite(tmp_path: Path) -> SqlitePlace:
     return SqlitePlace(tmp_path)
+
+
+NewStore = Callable[[], Store]
+
+
+@pytest.fixture(params=["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> NewStore:
+    """Makes stores of one database, one after the other."""
+    if request.param == "memory":
+        memory = MemoryStore()
+        return lambda: memory
+    if request.param == "postgres":
+        hosts: Hosts = request.getfixturevalue("hosts")
+        return lambda: DatabaseStore(hosts.new())
+    path = str(tmp_path / "store.db")
+    return lambda: DatabaseStore(SqliteBackend(path, durability="off", host="here"))

@@ -6,7 +6,6 @@ import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
-from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
 
 from understudy._base.json_values import digest, is_storable_text, shown
@@ -107,24 +106,6 @@ def checked_limit(limit: object) -> int | None:
             "pass the `after` of a page on to the next one, or use `async for`"
         )
     return limit
-
-
-def checked_time(what: str, given: object) -> datetime | None:
-    """A point in time.
-
-    Raises:
-        UsageError: if it is none, or has no time zone.
-
-    """
-    if given is None:
-        return None
-    if not isinstance(given, datetime):
-        raise UsageError(f"{what} must be a datetime with a time zone, got {shown(given)}")
-    if given.utcoffset() is None:
-        raise UsageError(
-            f"{what} must have a time zone, got {shown(given)}: use datetime.now(timezone.utc)"
-        )
-    return given
 
 
 def checked_name(what: str, given: object) -> str | None:

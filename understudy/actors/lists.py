@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from understudy._base.json_values import shown, text_of
+from understudy._base.points_in_time import checked_time
 from understudy.actors.agent_directory import Directory
 from understudy.actors.agent_events import Status
 from understudy.actors.listing import (
@@ -19,7 +20,6 @@ from understudy.actors.listing import (
     Page,
     checked_limit,
     checked_name,
-    checked_time,
 )
 from understudy.actors.stored_agents import (
     AgentInfo,
@@ -81,7 +81,9 @@ class Lists:
         limit: int | None,
     ) -> Listing[AgentInfo]:
         """As `Runtime.agents`."""
-        since = checked_time("`updated_since`", updated_since)
+        since = (
+            None if updated_since is None else checked_time(updated_since, what="`updated_since`")
+        )
         query = AgentQuery(
             status=_status_word(status),
             agent=checked_name("`agent`", agent),
