@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 
@@ -9,7 +10,8 @@ import pytest
 
 from tests.support.loops import soon
 from understudy import Agent, Runtime, ScriptedModel, call, tool
-from understudy.actors import LoopBlocked
+from understudy._base.clock import SystemClock
+from understudy.actors import LoopBlocked, loop_monitor
 
 
 async def test_whoever_holds_the_loop_up_is_named_in_the_log_and_to_subscribers(
@@ -46,3 +48,30 @@ async def test_whoever_holds_the_loop_up_is_named_in_the_log_and_to_subscribers(
     finally:
         logger.removeHandler(handler)
     assert "the event loop is blocked in wait" in caplog.text
+
+
+def test_a_monitor_that_waits_for_a_loop_that_runs_no_more_ends_when_it_is_told_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loop_monitor, "LIMIT", 0.0)
+    looks = threading.Event()
+
+    class LookingNow(SystemClock):
+        def monotonic(self) -> float:
+            # The monitor asks the loop next, and waits for it this long.
+            monkeypatch.setattr(loop_monitor, "LIMIT", 600.0)
+            looks.set()
+            return super().monotonic()
+
+    before = set(threading.enumerate())
+    loop = asyncio.new_event_loop()
+    try:
+        monitor = loop_monitor.LoopMonitor(loop, LookingNow(), lambda seconds, where: None)
+        monitor.start()
+        (thread,) = set(threading.enumerate()) - before
+        assert looks.wait(30)
+        monitor.stop()
+        thread.join(30)
+        assert not thread.is_alive()
+    finally:
+        loop.close()

@@ -45,6 +45,7 @@ class LoopMonitor:
         self._on_blocked = on_blocked
         self._loops_thread = threading.get_ident()
         self._stopped = threading.Event()
+        self._ticked = threading.Event()
         self._thread = threading.Thread(
             target=self._watch, name="understudy-loop-monitor", daemon=True
         )
@@ -54,13 +55,17 @@ class LoopMonitor:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread."""
+        """End the thread, soon: this does not wait for it."""
         self._stopped.set()
+        self._ticked.set()  # the loop may never run again, and so never say that it ticks
 
     def _watch(self) -> None:
-        ticked = threading.Event()
+        ticked = self._ticked
         while not self._stopped.wait(LIMIT / 2):
             ticked.clear()
+            # Race: `stop` between the two lines above. It sets `_stopped` first, so this sees it.
+            if self._stopped.is_set():
+                return
             since = self._clock.monotonic()
             if not call_soon_on(self._loop, ticked.set):
                 return
@@ -68,9 +73,9 @@ class LoopMonitor:
                 continue
             where = self._where()
             logger.warning("the event loop is blocked in %s: all agents on it wait", where)
-            while not ticked.wait(LIMIT):
-                if self._stopped.is_set():
-                    return
+            ticked.wait()
+            if self._stopped.is_set():
+                return
             seconds = self._clock.monotonic() - since
             call_soon_on(self._loop, self._on_blocked, seconds, where)
 
