@@ -159,7 +159,7 @@ class _Actor:
 
     async def end(self, timeout: float) -> None:
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(timeout if self._is_reachable else 0):
                 await self._has_ended.wait()
         except TimeoutError:
             logger.warning("host %r is killed: it has not ended in %g s", self._spec.name, timeout)
