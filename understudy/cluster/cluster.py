@@ -177,7 +177,12 @@ class Cluster(_RuntimeCalls):
     # -------------------------------------------------------------------- life cycle
 
     def __enter__(self) -> Self:
-        self._begin().get()
+        begun = self._begin()
+        try:
+            begun.get()
+        except BaseException:
+            self.stop(0)
+            raise
         return self
 
     def __exit__(
@@ -189,7 +194,12 @@ class Cluster(_RuntimeCalls):
         self.stop()
 
     async def __aenter__(self) -> Self:
-        await self._begin()
+        begun = self._begin()
+        try:
+            await begun
+        except BaseException:
+            await asyncio.to_thread(self.stop, 0)
+            raise
         return self
 
     async def __aexit__(
