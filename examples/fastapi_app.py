@@ -116,6 +116,8 @@ def make_app(model: str | Model | None = None, store: str | None = None) -> Fast
 
     app = FastAPI(title="Support desk", lifespan=lifespan)
     app.add_api_route("/", lambda: RedirectResponse("/docs"), include_in_schema=False)
+    app.add_api_route("/live", lambda: {"live": True}, methods=["GET"])
+    app.add_api_route("/ready", ready, methods=["GET"])
     app.add_api_route("/agents/{agent_id}", show, methods=["GET"])
     app.add_api_route("/agents/{agent_id}/messages", write, methods=["POST"])
     app.add_api_route("/agents/{agent_id}/events", watch, methods=["GET"])
@@ -187,6 +189,12 @@ async def decide(
     if wait or outcome.done():
         return JSONResponse(outcome_view(await outcome))
     return JSONResponse({"status": agent.status().value}, status_code=202)
+
+
+def ready(runtime: TheRuntime) -> JSONResponse:
+    """For a load balancer: whether this server may get requests."""
+    status = runtime.status()
+    return JSONResponse({"agents": status.agents, "running": status.running})
 
 
 async def refused(request: Request, error: Exception) -> JSONResponse:
