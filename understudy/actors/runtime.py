@@ -31,7 +31,7 @@ from understudy.actors.stored_agents import AgentInfo, PendingRequest
 from understudy.actors.sweep import Sweep
 from understudy.agent.agent import Agent
 from understudy.errors import ForkedRuntime, UsageError, WouldDeadlock
-from understudy.journal import Store
+from understudy.journal import Store, is_shared
 from understudy.journal.feed import FeedStore
 from understudy.journal.lists import AskOrder
 from understudy.journal.opening import Durability, open_store
@@ -736,6 +736,6 @@ async def _turn_feed(store: Store, feed: FeedOptions | Literal[False]) -> None:
 
 def _clock_of(store: Store) -> Clock:
     """The clock of the database where hosts share one, so that they agree on what is due."""
-    if getattr(store, "time_offset", None) is None:
+    if not is_shared(store):
         return SystemClock()
     return SharedClock(lambda: getattr(store, "time_offset", None) or 0.0)
