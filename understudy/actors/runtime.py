@@ -31,6 +31,7 @@ from understudy.actors.stored_agents import AgentInfo, PendingRequest
 from understudy.actors.sweep import Sweep
 from understudy.agent.agent import Agent
 from understudy.errors import ForkedRuntime, UsageError, WouldDeadlock
+from understudy.interrupts import Request
 from understudy.journal import Store
 from understudy.journal.feed import FeedStore
 from understudy.journal.lists import AskOrder
@@ -42,6 +43,7 @@ from understudy.models.messages import UserInput
 from understudy.run.answers import Answer, rejected, resolved
 from understudy.state.plans import Missed, Overlap, Schedule
 from understudy.state.waits import Wait
+from understudy.tools import Tool
 
 logger: logging.Logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -423,6 +425,14 @@ class Runtime:
         """
         self._running_loop()
         return self._lists.pending(tool=tool, agent=agent, order=order, after=after, limit=limit)
+
+    def tool_of(self, request: Request) -> Tool | None:
+        """The tool that a request is about; None where its definition is not known here.
+
+        Its `parameters` are the JSON schema of a form, and its `revalidate` checks what is typed.
+        """
+        self._running_loop()
+        return self._lists.tool_of(request.agent_path[0], request)
 
     def count(self) -> Future[dict[Status, int]]:
         """How many agents of the store have each status. None is `PASSIVE`: see `AgentInfo`."""
