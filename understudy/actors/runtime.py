@@ -29,6 +29,7 @@ from understudy.actors.schedules import Schedules, schedules_of
 from understudy.actors.sweep import Sweep
 from understudy.agent.agent import Agent
 from understudy.errors import ForkedRuntime, UsageError, WouldDeadlock
+from understudy.interrupts import Request
 from understudy.journal import Store, is_shared
 from understudy.journal.feed import FeedStore
 from understudy.journal.opening import Durability, open_store
@@ -38,6 +39,7 @@ from understudy.loop_actors.supervisor import SupervisorTree
 from understudy.models.messages import UserInput
 from understudy.run.answers import Answer, rejected, resolved
 from understudy.state.plans import Missed, Overlap, Schedule
+from understudy.tools import Tool
 
 logger: logging.Logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -354,6 +356,14 @@ class Runtime(Looking):
         """
         self._running_loop()
         return self._agent_host.directory.get(id)
+
+    def tool_of(self, request: Request) -> Tool | None:
+        """The tool that a request is about; None where its definition is not known here.
+
+        Its `parameters` are the JSON schema of a form, and its `revalidate` checks what is typed.
+        """
+        self._running_loop()
+        return self._lists.tool_of(request.agent_path[0], request)
 
     def events(self, after: str | None = None, *, start: Start = "now") -> Feed:
         """What happens to all agents of the store, on other hosts too, in the order of its commits.
