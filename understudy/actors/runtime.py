@@ -363,7 +363,7 @@ class Runtime(Looking):
         Its `parameters` are the JSON schema of a form, and its `revalidate` checks what is typed.
         """
         self._running_loop()
-        return self._lists.tool_of(request.agent_path[0], request)
+        return self._lists().tool_of(request.agent_path[0], request)
 
     def events(self, after: str | None = None, *, start: Start = "now") -> Feed:
         """What happens to all agents of the store, on other hosts too, in the order of its commits.
