@@ -68,8 +68,10 @@ async def ask_model(run: Run, request: ModelInput) -> Answer | ModelFailed:
         chain = _link(run, hook, chain, call)
     try:
         response = await chain(request)
+        if call.ended is not None:
+            raise call.ended  # whatever a hook made of it
     except Exception as error:
-        if isinstance(error, (HookFailed, JournalFailed)) or not call.raised_by_model(error):
+        if not call.raised_by_model(error):
             raise
         return call.failed(error)
     return call.answer(response)
