@@ -8,6 +8,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
+from understudy._base import forks
 from understudy.actors.agent_directory import checked_id
 from understudy.actors.agent_events import AgentEvent, Status
 from understudy.actors.export import export
@@ -22,7 +23,7 @@ from understudy.actors.stored_agents import (
     stored_history,
     stored_state,
 )
-from understudy.errors import UsageError
+from understudy.errors import ForkedRuntime, UsageError
 from understudy.history import HistoryPage, check_page
 from understudy.journal import DatabaseStore
 from understudy.journal.lists import AskOrder
@@ -56,6 +57,7 @@ class Observer:
         self._reader = open_reader(store)
         self._thread = LoopThread("understudy-observer")
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._forks = forks.count
         self._tasks: set[asyncio.Task[None]] = set()
 
     def __enter__(self) -> Self:
@@ -76,6 +78,8 @@ class Observer:
         traceback: TracebackType | None,
     ) -> None:
         loop, self._loop = self._loop, None
+        if self._forks != forks.count:
+            return  # the loop's thread is the parent's
         if loop is not None:
             asyncio.run_coroutine_threadsafe(self._close(), loop).result()
         self._thread.stop()
@@ -223,6 +227,8 @@ class Observer:
         return Lists(lambda: self._reader, self._call, self._open_loop())
 
     def _open_loop(self) -> asyncio.AbstractEventLoop:
+        if self._forks != forks.count:
+            raise ForkedRuntime
         if self._loop is None:
             raise UsageError("this Observer is not open: use it in `with` or `async with`")
         return self._loop
