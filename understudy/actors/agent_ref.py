@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Generic, Literal, TypeVar, Unpack, overload
 
 import pykka
 
+from understudy._base import forks
 from understudy._base.json_values import checked_text
 from understudy._base.points_in_time import checked_time
 from understudy._base.type_variables import OutputT_co
@@ -559,7 +559,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             raise pykka.ActorDeadError(f"{self!r}: its runtime has stopped")
 
     def _refuse_in_fork(self) -> None:
-        if self._slot.services.process != os.getpid():
+        if self._slot.services.forks != forks.count:
             raise ForkedRuntime
 
     def _future(self) -> Future[Any]:
