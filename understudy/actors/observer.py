@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar, overload
 from understudy._base import forks
 from understudy.actors.agent_directory import checked_id
 from understudy.actors.agent_events import AgentEvent
+from understudy.actors.displays import stored_display
 from understudy.actors.feed import Feed, Start
 from understudy.actors.lists import Lists
 from understudy.actors.looking import Looking
@@ -19,6 +20,7 @@ from understudy.actors.stored_agents import (
     stored_history,
     stored_state,
 )
+from understudy.display import DisplayUpdate
 from understudy.errors import ForkedRuntime, UsageError
 from understudy.history import HistoryPage, check_page
 from understudy.journal import DatabaseStore
@@ -125,6 +127,19 @@ class Observer(Looking):
         checked_id(id)
         check_page(after, limit)
         return self._call(lambda: stored_history(self._reader, id, after, limit))
+
+    def display(
+        self, id: str, *, after: int = 0, limit: int | None = None
+    ) -> Future[DisplayUpdate]:
+        """As `ref.display`. No definition is needed: what a person reads is recorded.
+
+        Raises:
+            UsageError: for a bad id, `after` below 0 or `limit` below 1.
+
+        """
+        checked_id(id)
+        check_page(after, 1 if limit is None else limit)
+        return self._call(lambda: stored_display(self._reader, id, after, limit))
 
     @overload
     def events(self, id: str, after: int = 0) -> Future[list[AgentEvent]]: ...
