@@ -152,7 +152,10 @@ class _ModelCall:
         if run.observed:
             run.emit(
                 ReplyStarted(
-                    agent_path=run.agent_path, turn=run.current.turns, model=model.model_name
+                    agent_path=run.agent_path,
+                    turn=run.current.turns,
+                    model=model.model_name,
+                    run_id=run.run_id,
                 )
             )
         try:
