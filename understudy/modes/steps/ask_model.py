@@ -121,6 +121,7 @@ class _ModelCall:
         self._answers: list[Answer] = []
         self._rejected: list[Answer] = []
         self._failures: list[dict[str, str]] = []
+        self._last_failed: Model | None = None
         self._raised: list[BaseException] = []
         self._broken: Answer | None = None
         self.ended: Exception | None = None
@@ -186,8 +187,9 @@ class _ModelCall:
     def _note(self, model: Model, error: BaseException) -> Exception:
         """Note what a model raised. Returns what is raised in its place."""
         named = {"model": model.model_name, "type": type(error).__name__}
-        if self._failures and self._failures[-1]["model"] == model.model_name:
+        if model is self._last_failed:
             self._failures.pop()  # one for each model: the last
+        self._last_failed = model
         self._failures.append({**named, "message": message_of(error)})
         # Middleware must not take it for a cancellation of the run.
         raised = error if isinstance(error, Exception) else CancelledByModel(cause_of(error))
