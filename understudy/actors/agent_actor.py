@@ -126,7 +126,7 @@ class AgentActor(LoopActor):
             if self.actor_stopped.is_set():
                 return False
             slot.services.settle_definition(slot, activation.agent)
-            slot.activation = activation
+            slot.activation, slot.is_spawned = activation, False
             if slot.detached_waiters is not None:
                 activation.attach_waiters(slot.detached_waiters)
                 slot.detached_waiters = None

@@ -70,6 +70,7 @@ class Directory:
                 slot.deps = deps
             self._slots[id] = slot  # until the store has it; deps are in no store
             if slot.activation is None:
+                slot.is_spawned = True
                 return AgentRef(slot, self._alive, definition)
             return self.ref_of(slot)
 
@@ -112,10 +113,6 @@ class Directory:
         """Whether the agent is in this runtime's memory."""
         slot = self._slots.get(id)
         return slot is not None and slot.activation is not None
-
-    def is_spawned(self, slot: AgentSlot) -> bool:
-        """Whether it is kept for what no store has: a definition, values or deps of a spawn."""
-        return slot.agent is not None and self._slots.get(slot.id) is slot
 
     def slots(self) -> list[AgentSlot]:
         """The slots that are kept."""
@@ -163,7 +160,10 @@ class Directory:
         refers to it.
         """
         with self._lock:
-            if not slot.inbox and slot.deps is None and slot.detached_waiters is None:
+            is_needed = (
+                slot.is_spawned or slot.deps is not None or slot.detached_waiters is not None
+            )
+            if not slot.inbox and not is_needed:
                 self.drop(slot)
 
     def all_slots(self) -> set[AgentSlot]:

@@ -68,6 +68,7 @@ class AgentSlot:
         "detached_waiters",
         "id",
         "inbox",
+        "is_spawned",
         "log",
         "on_progress",
         "phase",
@@ -92,6 +93,8 @@ class AgentSlot:
         self.deps: Any = deps
         self.values: Mapping[str, Any] | None = values
         """The values that a new agent's state begins with."""
+        self.is_spawned: bool = False
+        """Whether it was spawned since it was in memory last: the store may not have it."""
         self.phase: Phase = Phase.PASSIVE
         """Changed by `enter` alone."""
         self.inbox: list[AgentMessage] = []  # an empty deque takes 0.7 KB
@@ -396,6 +399,7 @@ class AgentSlot:
     def forget(self) -> None:
         """The agent of this id is deleted; another one may be created under it."""
         self.agent = self.deps = self.values = None
+        self.is_spawned = False
         self.refuse_waiters(UnknownAgent(agent_id=self.id))
         log, self.log = self.log, EventLog(self.id, self.services.lock)
         log.close()
