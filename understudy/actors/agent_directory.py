@@ -70,6 +70,7 @@ class Directory:
                 slot.deps = deps
             self._slots[id] = slot  # until the store has it; deps are in no store
             if slot.activation is None:
+                slot.is_spawned = True
                 return AgentRef(slot, self._alive, definition)
             return self.ref_of(slot)
 
@@ -159,7 +160,10 @@ class Directory:
         refers to it.
         """
         with self._lock:
-            if not slot.inbox and slot.deps is None and slot.detached_waiters is None:
+            is_needed = (
+                slot.is_spawned or slot.deps is not None or slot.detached_waiters is not None
+            )
+            if not slot.inbox and not is_needed:
                 self.drop(slot)
 
     def all_slots(self) -> set[AgentSlot]:

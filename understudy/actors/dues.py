@@ -286,10 +286,7 @@ class DueClock:
             self._working = self._start_task(self._work())
 
     def _start_task(self, work: Any) -> asyncio.Task[None]:
-        task: asyncio.Task[None] = self._services.loop.create_task(work, name="dues")
-        self._services.tasks.add(task)
-        task.add_done_callback(self._services.tasks.discard)
-        return task
+        return self._services.start_task(work, "dues")
 
     async def _work(self) -> None:
         try:

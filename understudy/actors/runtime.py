@@ -37,6 +37,7 @@ from understudy.loop_actors.future import Future, refuse_on_its_loop
 from understudy.loop_actors.loop_thread import LoopThread
 from understudy.loop_actors.supervisor import SupervisorTree
 from understudy.models.messages import UserInput
+from understudy.outcomes import Outcome
 from understudy.run.answers import Answer, rejected, resolved
 from understudy.state.plans import Missed, Overlap, Schedule
 from understudy.tools import Tool
@@ -455,6 +456,10 @@ class Runtime(Looking):
         if not isinstance(at_once, int) or isinstance(at_once, bool) or at_once < 1:
             raise UsageError(f"`at_once` must be at least 1, got {at_once!r}")
         return self._call(lambda: recover(self._agent_host, at_once))
+
+    def outcome(self, id: str, *, message_id: str | None = None) -> Future[Outcome | None]:
+        """As `ref.outcome`; the future raises `UnknownAgent` if there is no such agent."""
+        return self.get(id).outcome(message_id=message_id)
 
     def delete(self, id: str) -> Future[bool]:
         """Delete an agent and all its records; a run that is under way is cancelled first.
