@@ -13,7 +13,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-
 _UNKNOWN = (OSError, ValueError, IndexError)
 """What reading a file of the kernel's raises that is not there, or says nothing."""
 
