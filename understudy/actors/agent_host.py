@@ -23,6 +23,7 @@ from understudy.actors.export import mark_restored
 from understudy.actors.loop_monitor import LoopMonitor
 from understudy.actors.messages import AnswerWait, Passivate
 from understudy.actors.phase import Phase
+from understudy.actors.placement import Placement
 from understudy.actors.replies import runtime_stopped
 from understudy.actors.services import RuntimeServices
 from understudy.actors.tree import agent_tree
@@ -57,6 +58,8 @@ class AgentHost:
         abandoned: AbandonedTasks,
         idle_timeout: float | None,
         deps_for: Callable[[str], Any] | None,
+        labels: frozenset[str],
+        any_host: bool,
     ) -> None:
         self.lifetime: Lifetime = Lifetime()
         self.directory: Directory = Directory(agents, self.lifetime)
@@ -75,6 +78,7 @@ class AgentHost:
             store=store,
             idle_timeout=idle_timeout,
             deps_for=deps_for,
+            placement=Placement(store, labels, any_host=any_host),
             definition=self.directory.named,
             check_inbox=self.activator.check_inbox,
             release=self.activator.release,
@@ -90,8 +94,10 @@ class AgentHost:
         """Open the store and start the supervisor."""
         services = self._make_services(loop)
         self.services = self.directory.services = self.activator.services = services
+        services.placement.introduce()
         await services.store.open(self._lost_lease)
         try:
+            await services.placement.register(self.directory.definitions())
             await mark_restored(services.store, services.clock)
             self.dues = DueClock(services, self.directory)
             await self.dues.refresh()

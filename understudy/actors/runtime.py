@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
@@ -14,6 +14,7 @@ from typing import Any, Literal, Self, TypeVar, overload
 from understudy._base.abandoned_tasks import AbandonedTasks
 from understudy._base.clock import Clock, NewId, SharedClock, SystemClock, new_random_id
 from understudy._base.json_values import checked_seconds, shown
+from understudy._base.labels import checked_labels
 from understudy._base.type_variables import DepsT, OutputT
 from understudy._base.worker_threads import WorkerThreads
 from understudy.actors.agent_directory import checked_id
@@ -91,6 +92,14 @@ class Runtime:
         feed: True or options turn on the feed of the store, which `events()` reads, and keep it as
             long as they say; it stays on for all runtimes of the store, until one of them is given
             False, which empties it. None: leave it as it is.
+        lease: seconds for which this runtime owns its agents in a shared store without a heartbeat:
+            if its machine is lost, others go on with them so much later. By default 10.
+        host: the name of this runtime, which others see; by default that of the machine, with the
+            number of the process. Two may have the same name.
+        labels: what this host has: it runs the agents that need nothing else (`Agent(needs=...)`).
+        any_host: whether a call to an agent that another runtime has is answered here, where the
+            store is shared. False: it is refused with `OwnedElsewhere`, and no other host takes an
+            agent of this one.
         clock, new_id: the source of times and ids. By default times are those of the machine; where
             hosts share a database, those of its server.
 
@@ -115,6 +124,10 @@ class Runtime:
         stop_timeout: float | None = None,
         cancel_timeout: float = CANCEL_TIMEOUT,
         feed: FeedOptions | bool | None = None,
+        lease: float | None = None,
+        host: str | None = None,
+        labels: Collection[str] = frozenset(),
+        any_host: bool = True,
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None: ...
@@ -132,6 +145,10 @@ class Runtime:
         stop_timeout: float | None = None,
         cancel_timeout: float = CANCEL_TIMEOUT,
         feed: FeedOptions | bool | None = None,
+        lease: float | None = None,
+        host: str | None = None,
+        labels: Collection[str] = frozenset(),
+        any_host: bool = True,
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None: ...
@@ -148,6 +165,10 @@ class Runtime:
         stop_timeout: float | None = None,
         cancel_timeout: float = CANCEL_TIMEOUT,
         feed: FeedOptions | bool | None = None,
+        lease: float | None = None,
+        host: str | None = None,
+        labels: Collection[str] = frozenset(),
+        any_host: bool = True,
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None:
@@ -161,7 +182,9 @@ class Runtime:
             raise UsageError(
                 f"`agents` must be a list of agents: Runtime([agent]), got {shown(agents)}"
             )
-        opened = open_store(store, durability=durability)
+        if not isinstance(any_host, bool):
+            raise UsageError(f"`any_host` must be True or False, got {shown(any_host)}")
+        opened = open_store(store, durability=durability, lease=lease, host=host)
         self._cancel_timeout = checked_seconds(cancel_timeout, what="`cancel_timeout`")
         self._agent_host = AgentHost(
             agents,
@@ -172,6 +195,8 @@ class Runtime:
             abandoned=AbandonedTasks(self._cancel_timeout),
             idle_timeout=idle_timeout,
             deps_for=deps_for,
+            labels=checked_labels(labels, what="`labels`"),
+            any_host=any_host,
         )
         self._sweep_seconds = None if sweep is None else checked_seconds(sweep, what="`sweep`")
         self._feed = checked_feed(feed)
@@ -588,7 +613,7 @@ class Runtime:
         async def imported() -> AgentRef:
             services = self._agent_host.services
             imported_id, due = await import_(services.store, data, id, services.clock)
-            if self._agent_host.directory.knows(str(data["agent"])):
+            if self._agent_host.directory.may_run(str(data["agent"])):
                 services.tell_due(imported_id, due)
             return self.get(imported_id)
 
