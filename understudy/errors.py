@@ -3,6 +3,7 @@
     UnderstudyError
     ├── UsageError                the caller: a wrong argument, raised before anything runs
     │   ├── DecisionError         the decision does not fit the request that it names
+    │   │   └── RequestChanged    the request is another one than was shown
     │   ├── NotInterrupted        no run to continue, or the request is decided
     │   ├── MissingValue          the instructions read a key that the state lacks
     │   ├── UnknownAgent          there is no agent with this id
@@ -71,6 +72,7 @@ __all__ = [
     "Quarantined",
     "RecordRefused",
     "ReplyCut",
+    "RequestChanged",
     "RunError",
     "RunLimitExceeded",
     "SchemaVersionError",
@@ -139,6 +141,27 @@ class DecisionError(UsageError):
 
     def __init__(self, message: str, *, request_id: str | None = None) -> None:
         super().__init__(message, request_id=request_id)
+
+
+class RequestChanged(DecisionError):
+    """The request is another one than the decision was made on: its digest is not the expected one.
+
+    Nothing ran. Show the request as it is now, and ask again.
+    """
+
+    request_id: str
+    digest: str
+    expected: str
+
+    def __init__(self, *, request_id: str, digest: str, expected: str) -> None:
+        UsageError.__init__(
+            self,
+            f"Request {request_id!r} is not what was shown: its digest is {digest!r}, not "
+            f"{expected!r}: show it as it is now, and decide again",
+            request_id=request_id,
+            digest=digest,
+            expected=expected,
+        )
 
 
 class NotInterrupted(UsageError):

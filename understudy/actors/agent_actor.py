@@ -20,6 +20,7 @@ from understudy.actors.messages import (
     ChangePlans,
     CheckDue,
     Compact,
+    Decide,
     Delete,
     Expecting,
     Notify,
@@ -283,6 +284,8 @@ class AgentActor(LoopActor):
                 answer_when_durable(slot, future, driver.change_plans(change))
             case Resume():
                 driver.resume(message)
+            case Decide():
+                driver.record_decisions(message)
             case WaitOutcome(future=future):
                 driver.wait_outcome(future)
             case Cancel():

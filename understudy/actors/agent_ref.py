@@ -20,6 +20,7 @@ from understudy.actors.messages import (
     Cancel,
     CancelMessage,
     Compact,
+    Decide,
     Expectation,
     Expecting,
     Notify,
@@ -230,7 +231,10 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         return future
 
     def resume(
-        self, decisions: Mapping[str, Decision | Mapping[str, Any]]
+        self,
+        decisions: Mapping[str, Decision | Mapping[str, Any]],
+        *,
+        expect: Mapping[str, str] | None = None,
     ) -> Future[OutcomeOf[OutputT_co]]:
         """Answer requests and continue the run; the future resolves to its outcome.
 
@@ -239,6 +243,8 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         Args:
             decisions: by request id. Some of them are enough: the others stay pending.
+            expect: by request id, the `digest` of what the person was shown. Where it is another
+                one, the future raises `RequestChanged`, and no decision is taken.
 
         Raises:
             DecisionError: inside a tool, a hook or a model: only the host application decides.
@@ -246,7 +252,23 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         """
         refuse_inside_run()
         future: Future[OutcomeOf[OutputT_co]] = self._future()
-        self._post(Resume(decisions, future))
+        self._post(Resume(decisions, future, expect))
+        return future
+
+    def decide(
+        self,
+        decisions: Mapping[str, Decision | Mapping[str, Any]],
+        *,
+        expect: Mapping[str, str] | None = None,
+    ) -> Future[None]:
+        """As `resume`, but the future settles as soon as the decisions are recorded.
+
+        For a web page, which does not wait for the run. The future raises what that of `resume`
+        raises, and `NotInterrupted` for a run in quarantine.
+        """
+        refuse_inside_run()
+        future: Future[None] = self._future()
+        self._post(Decide(decisions, expect, future))
         return future
 
     @overload

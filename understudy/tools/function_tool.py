@@ -37,6 +37,7 @@ from understudy.errors import UsageError
 from understudy.tools.context import ToolContext
 from understudy.tools.result import InvalidArguments, ToolResult
 from understudy.tools.schema import (
+    error_places,
     error_text,
     hints_of,
     is_async,
@@ -163,7 +164,7 @@ class Tool(Generic[FunctionT_co]):
             else:
                 checked = self._validator.validate_python(dict(arguments or {}))
         except ValidationError as error:
-            raise InvalidArguments(error_text(error)) from None
+            raise InvalidArguments(error_text(error), error_places(error)) from None
         except Exception as error:  # of a validator of the tool's own
             raise InvalidArguments(f"A validator raised {cause_of(error)}") from error
         return cast("dict[str, Any]", checked)

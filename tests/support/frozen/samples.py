@@ -888,6 +888,7 @@ def sample_errors() -> list[UnderstudyError]:
         e.UnderstudyError("root", detail=1),
         e.UsageError("wrong", given="x"),
         e.DecisionError("no such request", request_id="q1"),
+        e.RequestChanged(request_id="q1", digest="a1", expected="b2"),
         e.NotInterrupted("nothing to answer"),
         e.MissingValue(key="name", agent="desk"),
         e.UnknownAgent(agent_id="desk"),
