@@ -50,6 +50,12 @@ class Placement:
             await self._hosts.register([hosted(agent) for agent in new])
         self._registered.update(new)
 
+    async def drain(self) -> None:
+        """Activate no agent here any more, and say so to the other hosts."""
+        self.draining = True
+        if self._hosts is not None:
+            await self._hosts.set_draining()
+
     def fits(self, agent: Agent) -> bool:
         """Whether this host has what the agent needs, and takes agents."""
         return not self.draining and agent.definition.all_needs <= self.labels

@@ -61,6 +61,13 @@ class RuntimeStatus:
     """Threads of plain tools that still run though no call waits for them any more."""
     abandoned_tasks: int
     """Tasks of async code that still run though they were cancelled `cancel_timeout` ago."""
+    draining: bool = False
+    """Whether it takes no agents any more: see `Runtime.drain`."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether a load balancer should send requests here: not once it drains."""
+        return not self.draining
 
 
 class Runtime(Looking):
@@ -580,6 +587,33 @@ class Runtime(Looking):
         self._running_loop()
         return schedules_of(agent, self.get)
 
+    def drain(self, timeout: float | None = None) -> Future[bool]:
+        """Give up all agents in order, and take none any more: before a rolling deploy ends this.
+
+        Each agent is passivated: at rest at once, in a run after the step in progress. Other hosts
+        of a shared store go on with them. Calls here are answered there (see `any_host`), and
+        raise `UnfitHost` where no other host can be reached. `status()` says that it drains. Then
+        leave the runtime.
+
+        Args:
+            timeout: seconds to wait for the steps in progress; None = no limit. After it the
+                draining goes on all the same: call this again, or leave the runtime.
+
+        Returns:
+            The future of whether no agent is left here.
+
+        Raises:
+            WouldDeadlock: inside a run of this runtime.
+            UsageError: for a wrong argument, or if the runtime is not running.
+
+        """
+        if timeout is not None:
+            checked_seconds(timeout, what="`timeout`")
+        self._running_loop()
+        if any(services is self._agent_host.services for services, _ in running_agents.get()):
+            raise WouldDeadlock(what="drain", remedy="a run cannot drain the runtime it runs in")
+        return self._call(lambda: self._agent_host.drain(timeout))
+
     def tree(self) -> SupervisorTree:
         """The supervisor and the actors as they are now, with the nested runs; `print` it."""
         self._running_loop()
@@ -593,6 +627,7 @@ class Runtime(Looking):
             running=sum(slot.status is Status.RUNNING for slot in slots),
             abandoned_threads=self._agent_host.threads.abandoned,
             abandoned_tasks=len(self._agent_host.abandoned),
+            draining=self._agent_host.placement.draining,
         )
 
     # -------------------------------------------------------------------- inside

@@ -922,6 +922,7 @@ def sample_errors() -> list[UnderstudyError]:
         e.StoreBroken(cause="disk full", remedy="Free space.", is_final=True),
         e.StoreDamaged(what="a record", cause="no JSON"),
         e.OwnedElsewhere(agent_id="desk", host="host:1"),
+        e.UnfitHost(agent_id="desk", agent="support", missing=["gpu", "disk"]),
         e.Fenced(agent_id="desk", why="claimed anew"),
         e.StoreConflict(agent_id="desk", expected=2, got=3),
         e.RecordRefused(kind="reply", why="too large"),
