@@ -39,7 +39,7 @@ def another() -> Iterator[tuple[subprocess.Popen[str], Process]]:
 
 
 def test_a_process_that_was_killed_has_ended_before_its_parent_asks_and_after() -> None:
-    """J40."""
+    """J50."""
     here = this_process()
     with another() as (process, named):
         assert named.pid == process.pid
@@ -52,7 +52,7 @@ def test_a_process_that_was_killed_has_ended_before_its_parent_asks_and_after() 
 
 
 def test_a_process_that_is_stopped_has_not_ended() -> None:
-    """J40."""
+    """J50."""
     with another() as (process, named):
         process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
@@ -60,13 +60,13 @@ def test_a_process_that_is_stopped_has_not_ended() -> None:
 
 
 def test_a_pid_that_another_process_has_by_now_is_that_of_an_ended_one() -> None:
-    """J40."""
+    """J50."""
     with another() as (_, named):
         assert has_ended(named._replace(started=named.started - 1), this_process())
 
 
 def test_nothing_is_known_of_processes_of_another_place() -> None:
-    """J40: another boot, another machine, another container: their pids say nothing here."""
+    """J50: another boot, another machine, another container: their pids say nothing here."""
     here = this_process()
     assert here is not None
     boot, pids, *times = here.place.split(" ")
@@ -81,7 +81,7 @@ def test_nothing_is_known_of_processes_of_another_place() -> None:
 
 @pytest.mark.parametrize("pid", [0, -1, -(2**31), 2**80])
 def test_what_is_no_pid_has_not_ended(pid: int) -> None:
-    """J40: 0 and negative numbers name groups of processes."""
+    """J50: 0 and negative numbers name groups of processes."""
     here = this_process()
     assert here is not None
     assert not has_ended(Process(here.place, pid, 1), here)
@@ -90,7 +90,7 @@ def test_what_is_no_pid_has_not_ended(pid: int) -> None:
 def test_a_process_that_may_not_be_asked_has_not_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """J40: of another user, and hidden by the mount option hidepid."""
+    """J50: of another user, and hidden by the mount option hidepid."""
     here = this_process()
     assert here is not None
 
@@ -104,7 +104,7 @@ def test_a_process_that_may_not_be_asked_has_not_ended(
 def test_without_the_files_of_linux_a_process_has_no_name_and_none_has_ended(
     tmp_path: Path,
 ) -> None:
-    """J40: as on macOS and Windows; and with the /proc of another pid namespace."""
+    """J50: as on macOS and Windows; and with the /proc of another pid namespace."""
     assert this_process(str(tmp_path)) is None
     (tmp_path / "self").symlink_to("1")
     assert this_process(str(tmp_path)) is None
@@ -115,7 +115,7 @@ def test_without_the_files_of_linux_a_process_has_no_name_and_none_has_ended(
 
 @pytest.mark.parametrize("text", ["", "1 (x) S", "1 (x) S 1 one two", "\xff\xfe) ) ("])
 def test_a_file_that_says_nothing_ends_no_process(tmp_path: Path, text: str) -> None:
-    """J40."""
+    """J50."""
     here = this_process()
     assert here is not None
     stat = tmp_path / str(here.pid) / "stat"
@@ -125,7 +125,7 @@ def test_a_file_that_says_nothing_ends_no_process(tmp_path: Path, text: str) -> 
 
 
 def test_the_name_of_a_program_does_not_disturb(tmp_path: Path) -> None:
-    """J40: a program may be named as if the fields were over."""
+    """J50: a program may be named as if the fields were over."""
     here = this_process()
     assert here is not None
     stat = Path(f"/proc/{here.pid}/stat").read_text()

@@ -39,7 +39,7 @@ def opened(store: Store, *agents: Agent, **options: Any) -> Runtime:
 
 
 async def test_a_drained_runtime_has_no_agent_and_takes_none(new_store: NewStore) -> None:
-    """J43: those at rest are passive at once, and a call is an error that says why."""
+    """J53: those at rest are passive at once, and a call is an error that says why."""
     async with opened(new_store(), desk("a", "b", "c")) as runtime:
         refs = [runtime.spawn("desk", f"t{n}") for n in range(3)]
         for ref in refs:
@@ -59,7 +59,7 @@ async def test_a_drained_runtime_has_no_agent_and_takes_none(new_store: NewStore
 
 
 async def test_a_run_is_halted_at_its_next_step_and_goes_on_elsewhere(hosts: Hosts) -> None:
-    """J43: no call is cut off, none is made twice, and nothing is in doubt."""
+    """J53: no call is cut off, none is made twice, and nothing is in doubt."""
     ran: list[str] = []
     held = Held("done")
 
@@ -99,7 +99,7 @@ async def test_a_run_is_halted_at_its_next_step_and_goes_on_elsewhere(hosts: Hos
 
 
 async def test_a_run_that_waits_for_a_person_is_answered_elsewhere(hosts: Hosts) -> None:
-    """J43."""
+    """J53."""
 
     @tool
     async def pay() -> str:
@@ -120,7 +120,7 @@ async def test_a_run_that_waits_for_a_person_is_answered_elsewhere(hosts: Hosts)
 
 
 async def test_an_agent_that_is_being_activated_is_passivated_too(new_store: NewStore) -> None:
-    """J43."""
+    """J53."""
     held = Held("done")
     async with opened(new_store(), Agent("desk", ScriptedModel([held]))) as runtime:
         ref = runtime.spawn("desk", "t")
@@ -136,7 +136,7 @@ async def test_an_agent_that_is_being_activated_is_passivated_too(new_store: New
 
 
 async def test_a_drain_ends_by_the_end_of_its_runtime(new_store: NewStore) -> None:
-    """J43: what has not come to its next step is cut off there, as without a drain."""
+    """J53: what has not come to its next step is cut off there, as without a drain."""
     held = Held("late")
     async with opened(new_store(), Agent("desk", ScriptedModel([held]))) as runtime:
         run = runtime.spawn("desk", "t").run("go")
@@ -152,7 +152,7 @@ async def test_a_drain_ends_by_the_end_of_its_runtime(new_store: NewStore) -> No
 
 
 async def test_a_run_cannot_drain_its_runtime(new_store: NewStore) -> None:
-    """J43: it would wait for itself."""
+    """J53: it would wait for itself."""
     raised: list[BaseException] = []
 
     @tool

@@ -54,7 +54,7 @@ def host(hosts: Hosts, name: str, **options: Any) -> DatabaseStore:
 async def test_the_lease_the_name_and_the_labels_are_in_the_table_of_hosts(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """J41: other hosts read them there."""
+    """J51: other hosts read them there."""
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute("DROP SCHEMA IF EXISTS understudy CASCADE")
         try:
@@ -147,7 +147,7 @@ async def test_a_store_of_one_host_takes_the_options_of_many() -> None:
 
 
 def test_a_version_is_part_of_a_definition_and_its_default_changes_nothing() -> None:
-    """J42."""
+    """J52."""
     prints = {desk(version=version).definition.fingerprint for version in (1, 2)}
     assert len(prints) == 2
     assert desk().definition.fingerprint == desk(version=0).definition.fingerprint
@@ -158,7 +158,7 @@ def test_a_version_is_part_of_a_definition_and_its_default_changes_nothing() -> 
 
 
 async def test_a_host_that_lacks_a_label_runs_no_agent_that_needs_it(new_store: NewStore) -> None:
-    """J41: in any store; it says which, and what would be right."""
+    """J51: in any store; it says which, and what would be right."""
     async with opened(new_store(), desk("never", needs={"gpu", "eu"}), labels={"eu"}) as runtime:
         ref = runtime.spawn("desk", "t")
         for ask in (ref.run("go"), ref.send("go"), ref.run("again")):
@@ -170,7 +170,7 @@ async def test_a_host_that_lacks_a_label_runs_no_agent_that_needs_it(new_store: 
 
 
 async def test_what_an_agent_inside_needs_the_agent_around_it_needs(new_store: NewStore) -> None:
-    """J41: it runs in the same process."""
+    """J51: it runs in the same process."""
     inner = Agent("inner", ScriptedModel([]), needs={"gpu"})
     around = Agent("around", mode=Sequential([inner]))
     async with opened(new_store(), around) as runtime:
@@ -179,7 +179,7 @@ async def test_what_an_agent_inside_needs_the_agent_around_it_needs(new_store: N
 
 
 async def test_a_host_that_lacks_a_label_leaves_the_agent_to_others(place: Place) -> None:
-    """J41: neither `recover` nor a sweep takes it, and its run goes on where the label is."""
+    """J51: neither `recover` nor a sweep takes it, and its run goes on where the label is."""
     entered = asyncio.Event()
 
     @tool(idempotent=True)
@@ -224,7 +224,7 @@ def asking(*, version: int, **options: Any) -> Agent:
 
 
 async def test_a_run_goes_on_on_the_newest_definition(new_store: NewStore) -> None:
-    """J42: by default."""
+    """J52: by default."""
     async with opened(new_store(), asking(version=1)) as old:
         asked = interrupted(await soon(old.spawn("desk", "t").run("go")))
     async with opened(new_store(), asking(version=2)) as new:
@@ -233,7 +233,7 @@ async def test_a_run_goes_on_on_the_newest_definition(new_store: NewStore) -> No
 
 
 async def test_a_run_waits_for_a_host_that_has_its_definition(new_store: NewStore) -> None:
-    """J42: with on_version="wait". A new run of the same agent needs nothing."""
+    """J52: with on_version="wait". A new run of the same agent needs nothing."""
     async with opened(new_store(), asking(version=1)) as old:
         asked = interrupted(await soon(old.spawn("desk", "t").run("go")))
     decision = asked.decide(approve())
@@ -249,7 +249,7 @@ async def test_a_run_waits_for_a_host_that_has_its_definition(new_store: NewStor
 
 
 async def test_a_run_never_moves_back(hosts: Hosts) -> None:
-    """J42: a host that still has the older definition leaves it alone, also when it recovers."""
+    """J52: a host that still has the older definition leaves it alone, also when it recovers."""
     async with (
         opened(host(hosts, "old"), asking(version=1), sweep=0.05) as old,
         opened(host(hosts, "new"), asking(version=2)) as new,
@@ -315,7 +315,7 @@ def worker() -> Agent:
 async def test_what_a_killed_process_has_left_goes_on_as_soon_as_its_host_starts_again(
     hosts: Hosts,
 ) -> None:
-    """J40: nobody calls `recover`, and the lease of an hour is not waited for."""
+    """J50: nobody calls `recover`, and the lease of an hour is not waited for."""
     with working(hosts, lease=3600) as process:
         process.send_signal(signal.SIGKILL)
         killed = time.monotonic()
@@ -333,7 +333,7 @@ async def test_what_a_killed_process_has_left_goes_on_as_soon_as_its_host_starts
 async def test_what_a_killed_process_has_left_is_continued_by_another_one_of_its_machine(
     hosts: Hosts,
 ) -> None:
-    """J40: with its next heartbeat. Nobody asks for the agent."""
+    """J50: with its next heartbeat. Nobody asks for the agent."""
     async with opened(host(hosts, "alive", lease=1), worker(), sweep=3600) as alive:
         with working(hosts, lease=3600) as process:
             process.send_signal(signal.SIGKILL)
@@ -349,7 +349,7 @@ async def test_what_a_killed_process_has_left_is_continued_by_another_one_of_its
 @pytest.mark.faults
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of processes so")
 async def test_what_a_stopped_process_has_is_left_to_it(hosts: Hosts) -> None:
-    """J40: the control. It may go on at any moment."""
+    """J50: the control. It may go on at any moment."""
     with working(hosts, lease=3600) as process:
         process.send_signal(signal.SIGSTOP)
         try:

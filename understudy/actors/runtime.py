@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
 
+from understudy._base import forks
 from understudy._base.abandoned_tasks import AbandonedTasks
 from understudy._base.clock import Clock, NewId, SharedClock, SystemClock, new_random_id
 from understudy._base.json_values import checked_seconds, shown
@@ -212,7 +212,7 @@ class Runtime(Looking):
         self._stop_timeout = stop_timeout
         self._thread: LoopThread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._process = os.getpid()
+        self._forks = forks.count
 
     # -------------------------------------------------------------------- life cycle
 
@@ -269,7 +269,7 @@ class Runtime(Looking):
                     "this runtime uses the application's event loop: leave its `async with` instead"
                 )
             return
-        if self._process != os.getpid():
+        if self._forks != forks.count:
             return  # the loop's thread is the parent's
         if loop is not None:
             if any(services is self._agent_host.services for services, _ in running_agents.get()):
@@ -621,6 +621,7 @@ class Runtime(Looking):
 
     def status(self) -> RuntimeStatus:
         """How many agents are in memory, and how many of them run, now."""
+        self._refuse_in_fork()
         slots = self._agent_host.directory.slots()
         return RuntimeStatus(
             agents=len(slots),
@@ -632,9 +633,12 @@ class Runtime(Looking):
 
     # -------------------------------------------------------------------- inside
 
-    def _running_loop(self) -> asyncio.AbstractEventLoop:
-        if self._process != os.getpid():
+    def _refuse_in_fork(self) -> None:
+        if self._forks != forks.count:
             raise ForkedRuntime
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        self._refuse_in_fork()
         if self._agent_host.lifetime.is_set():
             raise UsageError("this runtime has stopped: create another one")
         if self._loop is None:

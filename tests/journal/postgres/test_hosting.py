@@ -78,7 +78,7 @@ def desk(fingerprint: str = "one", version: int = 0, **options: object) -> Hoste
 @linux
 @pytest.mark.faults
 def test_a_host_that_starts_ends_the_lease_of_one_that_was_killed(hosts: Hosts) -> None:
-    """J40: and only that; before, its agents were refused for the rest of its lease."""
+    """J50: and only that; before, its agents were refused for the rest of its lease."""
     with owner(hosts) as process:
         alive = hosts.open("alive")
         with pytest.raises(OwnedElsewhere):
@@ -98,7 +98,7 @@ def test_a_host_that_starts_ends_the_lease_of_one_that_was_killed(hosts: Hosts) 
 def test_a_host_that_is_there_already_ends_it_with_its_next_heartbeat_or_claim(
     hosts: Hosts,
 ) -> None:
-    """J40: it knows its neighbours since its last heartbeat."""
+    """J50: it knows its neighbours since its last heartbeat."""
     alive = hosts.open("alive")
     with owner(hosts) as process:
         assert alive.end_dead_hosts() == 0
@@ -111,7 +111,7 @@ def test_a_host_that_is_there_already_ends_it_with_its_next_heartbeat_or_claim(
 @linux
 @pytest.mark.faults
 def test_a_host_that_is_stopped_keeps_its_lease(hosts: Hosts) -> None:
-    """J40: its process has not ended, so its lease is the judge."""
+    """J50: its process has not ended, so its lease is the judge."""
     alive = hosts.open("alive")
     with owner(hosts) as process:
         process.send_signal(signal.SIGSTOP)
@@ -138,7 +138,7 @@ def test_a_host_that_is_stopped_keeps_its_lease(hosts: Hosts) -> None:
     ],
 )
 def test_a_host_of_which_nothing_is_certain_keeps_its_lease(hosts: Hosts, change: str) -> None:
-    """J40: of another container or machine, of an older version, or of another system."""
+    """J50: of another container or machine, of an older version, or of another system."""
     there, here = hosts.open("there"), hosts.open("here")
     claim(there)
     hosts.sql("UPDATE hosts SET pid = 4194303, started = 1 WHERE name = 'there'")
@@ -150,7 +150,7 @@ def test_a_host_of_which_nothing_is_certain_keeps_its_lease(hosts: Hosts, change
 
 @linux
 def test_a_pid_that_another_process_has_by_now_keeps_no_lease(hosts: Hosts) -> None:
-    """J40: the process of that pid started at another time."""
+    """J50: the process of that pid started at another time."""
     there, here = hosts.open("there"), hosts.open("here")
     claim(there)
     assert here.end_dead_hosts() == 0  # it is this process
@@ -163,7 +163,7 @@ def test_a_pid_that_another_process_has_by_now_keeps_no_lease(hosts: Hosts) -> N
 
 @linux
 def test_a_host_that_was_renewed_as_another_process_is_not_ended(hosts: Hosts) -> None:
-    """J40: what is ended is the process that was looked at, and no other one."""
+    """J50: what is ended is the process that was looked at, and no other one."""
     there, here = hosts.open("there"), hosts.open("here")
     hosts.sql("UPDATE hosts SET started = started - 1 WHERE name = 'there'")
     claim(there)
@@ -185,7 +185,7 @@ def test_a_host_that_was_renewed_as_another_process_is_not_ended(hosts: Hosts) -
 def test_without_the_files_of_linux_the_lease_is_the_judge(
     hosts: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """J40: as on macOS."""
+    """J50: as on macOS."""
     monkeypatch.setattr("understudy.journal.postgres.hosting.this_process", lambda: None)
     there, here = hosts.open("there"), hosts.open("here")
     claim(there)
@@ -199,7 +199,7 @@ def test_without_the_files_of_linux_the_lease_is_the_judge(
 
 
 def test_a_host_without_the_labels_claims_no_such_agent(hosts: Hosts) -> None:
-    """J41: neither a new one nor one that is free; one that has them does."""
+    """J51: neither a new one nor one that is free; one that has them does."""
     plain = hosts.open("plain")
     able = hosts.new("able")
     able.introduce({"gpu", "disk"})
@@ -247,7 +247,7 @@ def _open_run(hosts: Hosts, backend: PostgresBackend, version: str | None) -> No
 def test_a_run_goes_on_on_no_older_definition_than_its_own(
     hosts: Hosts, definitions: Sequence[HostedDefinition], run: str | None, *, fits: bool
 ) -> None:
-    """J42: `version` says which is newer; of one version, the one that was seen later."""
+    """J52: `version` says which is newer; of one version, the one that was seen later."""
     backend = hosts.open()
     _open_run(hosts, backend, run)
     for number, definition in enumerate(definitions):
@@ -262,7 +262,7 @@ def test_a_run_goes_on_on_no_older_definition_than_its_own(
 
 
 def test_definitions_have_an_order_whoever_says_them_again(hosts: Hosts) -> None:
-    """J42: a host that starts again with an older one does not make it the newer one."""
+    """J52: a host that starts again with an older one does not make it the newer one."""
     first, second = hosts.open("first"), hosts.open("second")
     register(first, desk("one"))
     register(second, desk("two"))
@@ -272,7 +272,7 @@ def test_definitions_have_an_order_whoever_says_them_again(hosts: Hosts) -> None
 
 
 def test_a_host_that_lost_its_lease_says_again_what_it_has(hosts: Hosts) -> None:
-    """J41: its next row says the same."""
+    """J51: its next row says the same."""
     host = hosts.new("host")
     host.introduce({"gpu"})
     host.open()
@@ -289,7 +289,7 @@ def test_a_host_that_lost_its_lease_says_again_what_it_has(hosts: Hosts) -> None
 
 
 def test_a_host_that_is_being_drained_takes_nothing(hosts: Hosts) -> None:
-    """J43."""
+    """J53."""
     host, other = hosts.open("host"), hosts.open("other")
     host.begin()
     host.set_draining()
