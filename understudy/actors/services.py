@@ -13,6 +13,7 @@ from understudy._base import forks
 from understudy._base.abandoned_tasks import AbandonedTasks
 from understudy._base.clock import Clock, NewId
 from understudy._base.worker_threads import WorkerThreads
+from understudy.actors.placement import Placement
 from understudy.agent.agent import Agent
 from understudy.journal import Store
 from understudy.loop_actors.future import Future
@@ -66,6 +67,8 @@ class RuntimeServices(Generic[S, A]):
     idle_timeout: float | None
     """Seconds after which an idle agent is passivated; None = never."""
     deps_for: Callable[[str], Any] | None
+    placement: Placement
+    """Which agents this runtime may run."""
     definition: Callable[[str], Agent]
     """The agent definition of this name; raises a `UsageError` that lists the known names."""
     check_inbox: Callable[[S], None]
