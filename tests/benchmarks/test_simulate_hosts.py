@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from typing import Any
 
 import pytest
 
@@ -22,8 +23,8 @@ MEASURED = Measured(
 )
 
 
-def first(measured: Measured = MEASURED, **scale: float) -> str:
-    return loads(measured, replace(Scale(), **scale), Server())[0].what
+def first(**scale: Any) -> str:
+    return loads(MEASURED, replace(Scale(), **scale), Server())[0].what
 
 
 def test_what_gives_way_first_depends_on_what_there_is_most_of() -> None:

@@ -42,7 +42,8 @@ def desk(runtime: Runtime, id: str | None = None) -> AgentRef:
 
 def status_of(ref: AgentRef) -> Status:
     found: Any = ref.status()
-    return found.get(timeout=SECONDS) if hasattr(found, "get") else found
+    status: Status = found.get(timeout=SECONDS) if hasattr(found, "get") else found
+    return status
 
 
 def raised(call: Callable[[], Any]) -> BaseException:
@@ -257,6 +258,30 @@ def test_an_agent_is_passivated_and_answers_again(runtime: Runtime) -> None:
     assert ref.stop(timeout=SECONDS) is True
     assert ref.stop(timeout=SECONDS) is False
     assert completed(ref.run("Hello again!").get(timeout=SECONDS)).text == "heard again!"
+
+
+def test_rows_for_a_screen_come_stored_and_live(runtime: Runtime) -> None:
+    ref = desk(runtime)
+    ref.run("Hello!").get(timeout=SECONDS)
+    update = ref.display().get(timeout=SECONDS)
+    followed = ref.display_events()
+    rows: dict[str, Any] = {}
+    for live in followed:
+        rows.update((row.id, row) for row in live.rows)
+        if set(rows) >= {row.id for row in update.rows}:
+            break
+    followed.close()
+    assert ref.info().get(timeout=SECONDS).id == ref.id
+
+
+def test_a_decision_is_recorded_without_waiting_for_the_run(runtime: Runtime) -> None:
+    ref = desk(runtime)
+    outcome = interrupted(ref.run("refund 17").get(timeout=SECONDS))
+    assert ref.decide(outcome.decide(approve(by="ann"))).get(timeout=SECONDS) is None
+    assert completed(ref.outcome().get(timeout=SECONDS) or outcome).text == "done"
+    first = runtime.outcome(ref.id).get(timeout=SECONDS)
+    assert first is not None
+    assert first.run_id == outcome.run_id
 
 
 def test_the_actors_are_drawn(runtime: Runtime) -> None:

@@ -67,10 +67,10 @@ def block(ctx: ToolContext) -> str:
 
 def clerk(request: ScriptedRequest) -> Any:
     """Plays the model: it does what the first word of the last message says."""
-    last = request.messages[-1]
-    if any(not isinstance(part, UserPromptPart) for part in last.parts):
+    last = request.messages[-1].parts[-1]
+    if not isinstance(last, UserPromptPart):
         return "done"
-    word, _, rest = str(last.parts[-1].content).partition(" ")
+    word, _, rest = str(last.content).partition(" ")
     calls = {
         "refund": lambda: call("refund", {"order_id": rest}),
         "wait": lambda: call("wait_for_file", {"path": rest}),

@@ -16,13 +16,14 @@ from understudy.cluster.engine import (
     NodeStatus,
     RunningHost,
 )
-from understudy.cluster.events import ClusterSubscription
+from understudy.cluster.events import ClusterDisplay, ClusterSubscription
 from understudy.cluster.hosts import HostPhase
 from understudy.cluster.processes import Processes
 from understudy.cluster.refs import ClusterRef, ClusterSchedules
 
 __all__ = [
     "Cluster",
+    "ClusterDisplay",
     "ClusterRef",
     "ClusterSchedules",
     "ClusterStatus",

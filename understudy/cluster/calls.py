@@ -19,14 +19,14 @@ from understudy.loop_actors.future import Future, refuse
 T = TypeVar("T")
 
 ROUTES = 100_000
-"""How many agents' hosts are remembered where the hash guesses wrong."""
+"""Of how many agents it is remembered which host has answered last."""
 PAUSE = 0.1
 """Seconds before a call is repeated for an agent whose owner has ended and may still have it."""
 
 REPEATABLE = frozenset(
     {
-        "run", "send", "resume", "cancel_message", "outcome", "compact", "status", "state",
-        "decisions", "settle", "revoke", "history", "stop", "subscribe", "schedules.set",
+        "run", "decide", "info", "display", "send", "resume", "cancel_message", "outcome",
+        "compact", "state", "decisions", "settle", "revoke", "history", "stop", "subscribe", "schedules.set",
         "schedules.list", "schedules.pause", "schedules.resume", "schedules.remove", "resolve",
         "reject", "count", "delete", "export", "page", "read_feed", "recover",
     }
@@ -103,9 +103,9 @@ class Calls:
         self.loop.call_soon_threadsafe(begin)
         return settled
 
-    async def subscribe(self, target: Target, after: int) -> tuple[int, HostEnd]:
-        """Subscribe to the events of an agent; the number of that, and the host."""
-        wanted = Wanted(self, target, "subscribe", ((after,), {}), target.id)
+    async def subscribe(self, target: Target, what: str, after: int) -> tuple[int, HostEnd]:
+        """Subscribe to an agent, by this method of its ref; the number of that, and the host."""
+        wanted = Wanted(self, target, "subscribe", ((what, after), {}), target.id)
         self.dispatch(wanted)
         number: int = await wanted.future
         assert wanted.host is not None, "it has answered"
@@ -194,7 +194,11 @@ class Calls:
         if wanted.method == "delete":
             self._agent_of.pop(wanted.route, None)
             self._host_of.pop(wanted.route, None)
-        elif wanted.target.agent is not None:
+            return
+        if wanted.route and wanted.host is not None:
+            # It stays there when other hosts come, and the hash says another one.
+            _remember(self._host_of, wanted.route, wanted.host)
+        if wanted.target.agent is not None:
             _remember(self._agent_of, wanted.route, wanted.target.agent)
 
     def host_changed(self) -> None:
@@ -220,7 +224,10 @@ class Calls:
 class Wanted:
     """One call, on its way to hosts until one of them answers."""
 
-    __slots__ = ("_calls", "_met", "future", "host", "method", "payload", "route", "target", "then")
+    __slots__ = (
+        "_calls", "_met", "future", "host", "is_repeatable", "method", "payload", "route",
+        "target", "then",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -236,6 +243,8 @@ class Wanted:
         self.target = target
         self.method = method
         self.payload = dump_arguments(method, arguments)
+        # Where it names the run that it is about, it does nothing to a later one.
+        self.is_repeatable = method in REPEATABLE or arguments[1].get("run_id") is not None
         self.route = route
         self.future: Future[Any] = Future(calls.loop)
         self.host: HostEnd | None = None
@@ -266,7 +275,7 @@ class Wanted:
     def lost(self, host: HostEnd) -> None:
         if self._calls.has_ended:
             refuse(self.future, stopped())
-        elif self.method in REPEATABLE:
+        elif self.is_repeatable:
             self._calls.dispatch(self)
         else:
             refuse(self.future, CallLost(call=self.method, host=host.name))

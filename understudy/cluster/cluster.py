@@ -8,7 +8,7 @@ import inspect
 import itertools
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -42,6 +42,7 @@ from understudy.cluster.hosts import HostEnd, HostLost, HostPhase
 from understudy.cluster.processes import Processes
 from understudy.cluster.refs import ClusterRef, ClusterSchedules
 from understudy.errors import ForkedRuntime, StoreUnavailable, UsageError
+from understudy.interrupts import Request
 from understudy.journal.contracts import Durability
 from understudy.journal.feed import FeedKey, FeedPage
 from understudy.loop_actors.future import Future
@@ -70,6 +71,9 @@ class RuntimeOptions(TypedDict, total=False):
     stop_timeout: float | None
     cancel_timeout: float
     feed: FeedOptions | bool | None
+    lease: float | None
+    labels: Collection[str]
+    any_host: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +162,9 @@ class Cluster(_RuntimeCalls):
         **options: Unpack[RuntimeOptions],
     ) -> None:
         self._pools = {pool.name: _Pool(pool) for pool in _pools(hosts, count)}
-        self._store = _checked_store(store, hosts=sum(p.hosts.count for p in self._pools.values()))
+        self._store_url = _checked_store(
+            store, hosts=sum(p.hosts.count for p in self._pools.values())
+        )
         self._engine = _engine(engine)
         self._options: Mapping[str, Any] = {**options}
         self._start_timeout = checked_seconds(start_timeout, what="`start_timeout`")
@@ -284,7 +290,7 @@ class Cluster(_RuntimeCalls):
         spec = HostSpec(
             name=name,
             factory=pool.hosts.factory,
-            store=self._store,
+            store=self._store_url,
             options={**self._options, **pool.hosts.options},
         )
         host = HostEnd(spec, pool.hosts, self._host_changed)
@@ -359,6 +365,16 @@ class Cluster(_RuntimeCalls):
                 await self._calls.call(Target(), "recover")  # what they have left
 
         return self._calls.on_loop(scaled)
+
+    def drain(self, timeout: float | None = None) -> Future[bool]:
+        """As `Runtime.drain`, of all hosts: they give up all agents, and take none any more."""
+        self._refuse_unusable()
+
+        async def drained() -> bool:
+            asked = (_drained(host, timeout) for host in self._hosts)
+            return all(await asyncio.gather(*asked))
+
+        return self._calls.on_loop(drained)
 
     def _pool(self, name: str | None) -> _Pool:
         if name is None and len(self._pools) == 1:
@@ -464,6 +480,11 @@ class Cluster(_RuntimeCalls):
 
     schedule = Runtime.schedule
     compact = Runtime.compact
+    outcome = Runtime.outcome
+
+    def tool_of(self, request: Request) -> None:
+        """None: only the hosts have definitions. `pending()` brings what is shown of a tool."""
+        self._refuse_unusable()
 
     def agents(self, **options: Any) -> Listing[AgentInfo]:
         """As `Runtime.agents`; `is_active` is that of the host that answers."""
@@ -583,6 +604,12 @@ _CHILD = {
 
 def _forget(asking: dict[HostEnd, Any], host: HostEnd, _task: object) -> None:
     del asking[host]
+
+
+async def _drained(host: HostEnd, timeout: float | None) -> bool:
+    with suppress(HostLost):  # who takes its place drains nothing, and has nothing
+        return bool(await host.ask("drain", timeout))
+    return False
 
 
 async def _look(host: HostEnd, method: str) -> Any:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from understudy.actors import AgentEvent, AgentRef, Recovery, Runtime, Subscription
+from understudy.actors import AgentRef, DisplaySubscription, Recovery, Runtime, Subscription
 from understudy.actors.listing import Listing
 from understudy.cluster.definitions import made
 from understudy.cluster.engine import HostSpec
@@ -142,12 +142,13 @@ class Host:
     def _ping(self, _call: Call) -> int:
         return os.getpid()
 
-    def _subscribe(self, call: Call, after: int) -> int:
-        """Subscribe to the events of an agent; the answer names the subscription."""
-        self._readers[call.number] = _Reader(self._agent(call.target).events(after))
+    def _subscribe(self, call: Call, what: str, after: int) -> int:
+        """Subscribe to an agent; the answer names the subscription."""
+        ref = self._agent(call.target)
+        self._readers[call.number] = _Reader(getattr(ref, what)(after))
         return call.number
 
-    def _next_events(self, _call: Call, number: int) -> Coroutine[Any, Any, list[AgentEvent]]:
+    def _next_events(self, _call: Call, number: int) -> Coroutine[Any, Any, list[Any]]:
         reader = self._readers.get(number)
         if reader is None:
             raise UsageError("the subscription is closed")
@@ -182,9 +183,9 @@ _OWN: dict[str, Callable[..., Any]] = {
 class _Reader:
     """Reads a subscription, for calls that take what has come."""
 
-    def __init__(self, subscription: Subscription) -> None:
+    def __init__(self, subscription: Subscription | DisplaySubscription) -> None:
         self._subscription = subscription
-        self._events: asyncio.Queue[AgentEvent | None] = asyncio.Queue(MAX_EVENTS)
+        self._events: asyncio.Queue[Any] = asyncio.Queue(MAX_EVENTS)
         self._error: Exception | None = None
         self._task = asyncio.create_task(self._read())
 
@@ -196,10 +197,10 @@ class _Reader:
             self._error = error
         await self._events.put(None)
 
-    async def next(self) -> list[AgentEvent]:
+    async def next(self) -> list[Any]:
         """The events that have come; waits for the first. None of them: it has ended."""
         event = await self._events.get()
-        found: list[AgentEvent] = []
+        found: list[Any] = []
         while event is not None:
             found.append(event)
             if self._events.empty():

@@ -72,4 +72,3 @@ async def _serve(spec: HostSpec, frames_in: BinaryIO, frames_out: BinaryIO) -> N
     finally:
         outbox.put(None)
         await asyncio.to_thread(writer.join, 10)
-

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from understudy._base.type_variables import OutputT_co
-from understudy.actors import AgentActor, AgentRef, Schedules
-from understudy.cluster.events import ClusterSubscription
+from understudy.actors import AgentActor, AgentRef, Schedules, Status
+from understudy.cluster.events import ClusterDisplay, ClusterSubscription
 from understudy.cluster.frames import Target
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.monitor import Lifetime
@@ -66,6 +66,17 @@ class ClusterRef(AgentRef[OutputT_co]):
         """As `AgentRef.events`. It goes on at another host, where the first one ends."""
         return ClusterSubscription(self._calls, self._target, after)
 
+    def status(self) -> Future[Status]:  # type: ignore[override]
+        """The status that is recorded, as of `info()`. It is of no host, so it is never `PASSIVE`.
+
+        The future raises `UnknownAgent` if there is no such agent.
+        """
+        return self._call("info", (), {}).map(lambda info: info.status)
+
+    def display_events(self, after: int = 0) -> ClusterDisplay:  # type: ignore[override]
+        """As `AgentRef.display_events`. It goes on at another host, where the first one ends."""
+        return ClusterDisplay(self._calls, self._target, after)
+
     def stop(self, *, block: bool = True, timeout: float | None = None) -> Any:
         """As `AgentRef.stop`."""
         future = self._call("stop", (), {"block": False})
@@ -108,6 +119,7 @@ FORWARDED = (
     "send",
     "cancel_message",
     "resume",
+    "decide",
     "cancel",
     "pause",
     "unpause",
@@ -115,12 +127,13 @@ FORWARDED = (
     "outcome",
     "notify",
     "compact",
-    "status",
+    "info",
     "state",
     "decisions",
     "revoke",
     "settle",
     "history",
+    "display",
 )
 """The calls of an `AgentRef` that a host makes. The others are made of these."""
 for _name in FORWARDED:
