@@ -26,7 +26,8 @@ PAUSE = 0.1
 REPEATABLE = frozenset(
     {
         "run", "decide", "info", "display", "send", "resume", "cancel_message", "outcome",
-        "compact", "state", "decisions", "settle", "revoke", "history", "stop", "subscribe", "schedules.set",
+        "compact", "state", "decisions", "settle", "revoke", "history", "stop", "subscribe",
+        "schedules.set",
         "schedules.list", "schedules.pause", "schedules.resume", "schedules.remove", "resolve",
         "reject", "count", "delete", "export", "page", "read_feed", "recover",
     }
