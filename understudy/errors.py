@@ -258,7 +258,10 @@ class Expired(UsageError):
 
 
 class ForkedRuntime(UsageError):
-    """The runtime belongs to the parent of this forked process: its event loop is not here."""
+    """The runtime belongs to the parent of this forked process: its event loop is not here.
+
+    So is what its calls have returned: a future that was pending at the fork, a feed, a list.
+    """
 
     def __init__(self) -> None:
         super().__init__(

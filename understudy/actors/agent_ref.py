@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Generic, Literal, TypeVar, Unpack, overload
 
 import pykka
 
+from understudy._base import forks
 from understudy._base.json_values import checked_text
 from understudy._base.points_in_time import checked_time
 from understudy._base.type_variables import OutputT_co
 from understudy.actors.agent_actor import AgentActor
 from understudy.actors.agent_events import Status, Subscription
 from understudy.actors.agent_slot import AgentSlot, running_agents
+from understudy.actors.displays import DisplaySubscription, recorded, stored_display
 from understudy.actors.messages import (
     AgentMessage,
     Cancel,
@@ -36,13 +37,16 @@ from understudy.actors.messages import (
     Unpause,
     WaitOutcome,
 )
+from understudy.actors.stored_agents import stored_history
 from understudy.agent.agent import Agent, RunLimits
 from understudy.agent.build_definition import check_ends_at
 from understudy.agent.runner import refuse_inside_run
 from understudy.agent.value_of_tool import refuse_until, value_of
+from understudy.display import DisplayUpdate
 from understudy.errors import ForkedRuntime, UsageError, WouldDeadlock
 from understudy.history import HistoryPage, check_page
 from understudy.interrupts import Decision, DecisionRecord
+from understudy.journal import Readable
 from understudy.loop_actors.future import Future, refuse_on_its_loop
 from understudy.loop_actors.monitor import Lifetime
 from understudy.models.messages import UserInput, user_message
@@ -548,9 +552,48 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         """
         check_page(after, limit)
+        return self._read(lambda store, own: stored_history(store, own, after, limit))
+
+    def display(self, *, after: int = 0, limit: int | None = None) -> Future[DisplayUpdate]:
+        """What happened as rows for a chat screen, from the store. The agent is not activated.
+
+        The future raises `UnknownAgent` if there is no such agent.
+
+        Args:
+            after: the `seq` of the update before: only the rows that have changed since; 0 for all.
+            limit: how many rows, from 1 on; those of one record stay together. None = all.
+
+        Raises:
+            UsageError: if `after` is below 0 or `limit` below 1.
+
+        """
+        check_page(after, 1 if limit is None else limit)
+        return self._read(lambda store, own: stored_display(store, own, after, limit))
+
+    def display_events(self, after: int = 0) -> DisplaySubscription:
+        """The rows that change, as they do: what a live screen follows.
+
+        The first update has all that has changed after number `after`, each later one what has
+        changed since: live text and thinking, announced calls, and what tools emit are among it.
+        Iterate with `for` in a thread, or with `async for` on an event loop, as `events`.
+
+        Args:
+            after: the `seq` of the last update that you have; 0 for all rows.
+
+        Raises:
+            UsageError: if `after` is below 0.
+
+        """
+        check_page(after, 1)
+        self._refuse_in_fork()
+        agent = self._slot.agent
+        name = agent.name if agent is not None else None
+        return DisplaySubscription(self._slot.subscribe(0, recorded), after, name)
+
+    def _read(self, read: Callable[[Readable, str], Coroutine[Any, Any, T]]) -> Future[T]:
         self._refuse_unusable()
-        future: Future[HistoryPage] = Future()
-        self._slot.read_history(after, limit, future)
+        future: Future[T] = Future()
+        self._slot.read_store(read, future)
         return future
 
     def _refuse_unusable(self) -> None:
@@ -559,7 +602,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             raise pykka.ActorDeadError(f"{self!r}: its runtime has stopped")
 
     def _refuse_in_fork(self) -> None:
-        if self._slot.services.process != os.getpid():
+        if self._slot.services.forks != forks.count:
             raise ForkedRuntime
 
     def _future(self) -> Future[Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from understudy.actors.activation import (
@@ -21,18 +21,20 @@ from understudy.actors.activation import (
 from understudy.actors.agent_events import (
     EventLog,
     OnEventsRead,
+    RecordView,
     Status,
     StatusChanged,
     Subscription,
+    agent_events_of,
 )
 from understudy.actors.messages import AgentKey, AgentMessage, Expecting
 from understudy.actors.phase import NEXT_PHASES, Phase
 from understudy.actors.services import RuntimeServices
-from understudy.actors.stored_agents import stored_events, stored_history
+from understudy.actors.stored_agents import stored_events
 from understudy.agent.agent import Agent
 from understudy.agent.runner import RunEnvironment
 from understudy.errors import JournalFailed, OtherAgent, UnknownAgent
-from understudy.history import HistoryPage
+from understudy.journal import Readable
 from understudy.loop_actors.future import Future, refuse
 from understudy.loop_actors.monitor import Down
 from understudy.loop_actors.ref import LoopActorRef
@@ -123,14 +125,18 @@ class AgentSlot:
         self.inbox.append(message)
         self.services.check_inbox(self)
 
-    def subscribe(self, after: int) -> Subscription:
-        """Its events after a number, then those to come."""
-        return self.log.subscribe(after, self._read_events, loop=self.services.loop, keeps=self)
+    def subscribe(self, after: int, view: RecordView = agent_events_of) -> Subscription:
+        """Its events after a number, in this view, then those to come."""
 
-    def _read_events(self, after: int, on_read: OnEventsRead) -> None:
+        def read(after: int, on_read: OnEventsRead) -> None:
+            self._read_events(after, on_read, view)
+
+        return self.log.subscribe(after, read, loop=self.services.loop, keeps=self, view=view)
+
+    def _read_events(self, after: int, on_read: OnEventsRead, view: RecordView) -> None:
         async def read() -> None:
             try:
-                on_read(await stored_events(self.services.store, self.id, after))
+                on_read(await stored_events(self.services.store, self.id, after, view))
             except Exception as error:  # raised to the subscriber
                 on_read(error)
 
@@ -145,16 +151,18 @@ class AgentSlot:
         except RuntimeError:  # the runtime has stopped, and its loop is closed
             on_read([])
 
-    def read_history(self, after: int, limit: int, future: Future[HistoryPage]) -> None:
-        """Resolve the future to the entries after a number, from the store."""
+    def read_store(
+        self, read: Callable[[Readable, str], Coroutine[Any, Any, T]], future: Future[T]
+    ) -> None:
+        """Resolve the future to what `read(store, id)` brings."""
 
-        async def read() -> None:
+        async def answer() -> None:
             try:
-                future.set(await stored_history(self.services.store, self.id, after, limit))
+                future.set(await read(self.services.store, self.id))
             except Exception as error:  # raised to the caller
                 refuse(future, error)
 
-        self.services.loop.call_soon_threadsafe(lambda: self.start_task(read()))
+        self.services.loop.call_soon_threadsafe(lambda: self.start_task(answer()))
 
     # ------------------------------------------------------------------- on the loop
 

@@ -24,7 +24,7 @@ from understudy.actors.agent_slot import AgentSlot
 from understudy.actors.messages import CheckDue
 from understudy.actors.services import RuntimeServices
 from understudy.errors import OwnedElsewhere, UnknownAgent
-from understudy.journal import DueStore, StoredAgent
+from understudy.journal import DueStore, StoredAgent, is_shared
 from understudy.loop_actors.future import Future
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -149,7 +149,7 @@ class DueClock:
     async def index_others(self) -> None:
         """Index what hosts of an older version have written, where hosts share the store."""
         store = self._services.store
-        if getattr(store, "time_offset", None) is not None and isinstance(store, DueStore):
+        if is_shared(store) and isinstance(store, DueStore):
             await self._index_agents(store)
 
     async def _index_agents(self, store: DueStore) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
 
+from understudy._base import forks
 from understudy._base.abandoned_tasks import AbandonedTasks
 from understudy._base.clock import Clock, NewId
 from understudy._base.worker_threads import WorkerThreads
@@ -65,7 +65,7 @@ class RuntimeServices(Generic[S, A]):
     """Guards the lists of subscriptions."""
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     """What the runtime waits for when it stops, besides run tasks."""
-    process: int = field(default_factory=os.getpid)
-    """The process that the loop runs in. A forked child has no thread that runs it."""
+    forks: int = field(default_factory=lambda: forks.count)
+    """Before the loop ran. A forked child has no thread that runs it."""
     closing: bool = False
     """The runtime is stopping: no new run task begins."""

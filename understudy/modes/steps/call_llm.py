@@ -33,6 +33,7 @@ from understudy.models.reply_checks import EmptyReply, RefusedReply, check_finis
 from understudy.models.reply_text import with_valid_text
 from understudy.modes.steps.check_stop import NO_ANSWER, stop_before
 from understudy.modes.steps.deltas import DeltaEmitter
+from understudy.modes.steps.display_texts import with_texts_of_calls
 from understudy.modes.steps.model_request import parameters_of, tool_choice
 from understudy.modes.steps.run_end import outcome_of
 from understudy.outcomes import Outcome
@@ -185,7 +186,10 @@ async def _ask_models(run: Run, prompt: ModelInput) -> _Answer | ModelFailed:
         if run.observed:
             run.emit(
                 ReplyStarted(
-                    agent_path=run.agent_path, turn=run.current.turns, model=model.model_name
+                    agent_path=run.agent_path,
+                    turn=run.current.turns,
+                    model=model.model_name,
+                    run_id=run.run_id,
                 )
             )
         try:
@@ -357,7 +361,7 @@ async def _accept(run: Run, answer: _Answer) -> None:
             response = _without_calls(response, run.definition.output_tool)
         if not run.definition.hooks.streams_safely and run.streaming and response.text:
             DeltaEmitter(run).emit_text(response.text)  # as after_model left it
-    response = _with_usable_ids(run, response)
+    response = with_texts_of_calls(_with_usable_ids(run, response), run.definition.tools)
     run.record(
         Reply(
             turn=current.turns,
