@@ -170,6 +170,7 @@ async def agent_state(visit: Visit) -> dict[str, Any]:
 
 async def decisions(visit: Visit) -> dict[str, Any]:
     """Who decided what, oldest first."""
+    entries = await history_of(visit)
     found = [
         {
             "request_id": entry.detail["request_id"],
@@ -183,21 +184,15 @@ async def decisions(visit: Visit) -> dict[str, Any]:
             "sticky": entry.detail["sticky"],
             "tool_name": None,
         }
-        for entry in await _entries(visit)
+        for entry in entries
         if entry.what == "decision"
     ]
     tools = {
-        entry.detail["request_id"]: entry.tool_name
-        for entry in await _entries(visit)
-        if entry.what == "request"
+        entry.detail["request_id"]: entry.tool_name for entry in entries if entry.what == "request"
     }
     for row in found:
         row["tool_name"] = tools.get(row["request_id"])
     return {"id": visit.agent_id, "decisions": found}
-
-
-async def _entries(visit: Visit) -> Any:
-    return await history_of(visit)
 
 
 async def history(visit: Visit) -> dict[str, Any]:

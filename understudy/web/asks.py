@@ -123,7 +123,9 @@ async def _count_replies(visit: Visit, rows: list[dict[str, Any]]) -> None:
     cache = visit.site.replies
     if len(cache) > MAX_CACHED:
         cache.clear()
-    unknown = {key for key, open_ids in ids.items() if cache.get(key, ((), 0))[0] != open_ids}
+    unknown = {
+        key for key, open_ids in ids.items() if key not in cache or cache[key][0] != open_ids
+    }
     for agent_id in {agent_id for agent_id, _ in unknown}:
         try:
             state = await visit.wait(visit.runtime.get(agent_id).state())

@@ -79,7 +79,7 @@ async def _rows(visit: Visit, chosen: list[tuple[str, str, str]]) -> list[dict[s
                 "agent_id": agent_id,
                 "request_id": request_id,
                 "value": f"{agent_id}/{request_id}/{digest}",
-                "request": found.to_dict() if is_same else None,
+                "request": found.to_dict() if found is not None and is_same else None,
             }
         )
     return rows

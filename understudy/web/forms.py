@@ -1,8 +1,8 @@
 """The form in which a person edits the arguments of a call, made of the tool's JSON schema.
 
-The fields of a form are named by where their values stand: `v:/lines/0/price`. Beside a value that may
-be absent or null there is `is:/...`, and `n:/lines` is the number of the items of a list. What the
-schema says beyond that becomes a field for JSON.
+The fields of a form are named by where their values stand: `v:/lines/0/price`. Beside a value that
+may be absent or null there is `is:/...`, and `n:/lines` is the number of the items of a list. What
+the schema says beyond that becomes a field for JSON.
 """
 
 from __future__ import annotations
@@ -246,11 +246,8 @@ class EditForm:
             return self._json(path, label, value)
         text = self._said(path, value if isinstance(value, str) else "")
         kind = _FORMATS.get(schema.get("format", ""), "text")
-        if (
-            (kind == "text" and (len(text) > LONG or "\n" in text))
-            or "\r" in text
-            or (kind != "text" and "\n" in text)
-        ):
+        # The browser drops line breaks of a field with one line.
+        if "\n" in text or "\r" in text or (kind == "text" and len(text) > LONG):
             kind = "long"
         made = Field(kind, path, label, text=text, attributes=_bounds(schema))
         if isinstance(schema.get("format"), str):

@@ -1,8 +1,8 @@
 """The check of the `Host` header, against pages that point a name of their own at this server.
 
-A browser believes that `http://evil.example:8420` is one origin, whatever address the name has. So a
-name is answered only if it was named by the application. An address is no name, and `localhost` is
-resolved by the browser itself.
+A browser believes that `http://evil.example:8420` is one origin, whatever address the name has. So
+a name is answered only if it was named by the application. An address is no name, and `localhost`
+is resolved by the browser itself.
 """
 
 from __future__ import annotations

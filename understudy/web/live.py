@@ -1,7 +1,7 @@
 """The live part of a page: one connection, which sends the part again when it has changed.
 
-What is sent has the digest of the part as its id. A browser that comes back says by `Last-Event-ID` what
-it shows, so it misses nothing, gets nothing twice, and it may come back to another server.
+What is sent has the digest of the part as its id. A browser that comes back says by `Last-Event-ID`
+what it shows, so it misses nothing, gets nothing twice, and it may come back to another server.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def marked(text: str) -> Markup:
 
 
 def plainly(text: str) -> str:
-    """The text for an attribute or a form field's label: the same, by `\\u` escapes."""
+    """The text for an attribute or a form field's label: the same, by `[U+202E]`."""
     if _PLAIN.match(text):
         return text
     odd = set(_look_alikes(text))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Any, Literal
 
 from understudy._base.request_timing import EXPIRY
@@ -225,7 +226,7 @@ async def timeline(visit: Visit) -> dict[str, Any]:
 
 
 class Axis:
-    """Places times between 0 and 100. Long times in which nothing but waiting goes on are cut short.
+    """Places times between 0 and 100. Long times of nothing but waiting are cut short.
 
     Args:
         bars: what is to be placed.
@@ -245,7 +246,7 @@ class Axis:
         longest = max(work / 4, 0.05)
         places = [0.0]
         cuts: list[int] = []
-        for index, (before, after) in enumerate(zip(times, times[1:], strict=False)):
+        for index, (before, after) in enumerate(pairwise(times)):
             seconds = (after - before).total_seconds()
             is_busy = any(start < after and end > before for start, end in busy)
             if not is_busy and seconds > longest:
