@@ -3,6 +3,12 @@
 Needs the extra `web`: `pip install 'understudy[web]'`.
 """
 
+try:
+    import jinja2 as _jinja2  # noqa: F401
+    import sse_starlette as _sse_starlette  # noqa: F401
+except ImportError as error:
+    raise ImportError("understudy.web needs more: pip install 'understudy[web]'") from error
+
 from understudy.web.app import ui
 from understudy.web.tokens import HideToken, TokenAuth
 from understudy.web.users import Auth, Right, User, loopback_only

@@ -8,11 +8,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp
 
 from understudy._base.json_values import shown
@@ -90,15 +89,16 @@ def ui(
         *api_routes(site),
         *page_routes(site),
     ]
-    app = Starlette(routes=routes, exception_handlers={HTTPException: on_error})
-    # What a view raises is answered here: Starlette's own handler for 500 would raise it on, and
-    # the server would print it.
-    app.router.redirect_slashes = False
+    app = Router(routes)
     return Guard(_Caught(app, on_error), auth, hosts)
 
 
 class _Caught:
-    """Answers what the application raises before it has begun to answer."""
+    """Answers what the pages raise before they have begun to answer, whatever they are mounted in.
+
+    Starlette's own handler of errors would raise them on, and one of the application around would
+    show its own page.
+    """
 
     def __init__(self, app: ASGIApp, on_error: Callable[[Request, Exception], Any]) -> None:
         self._app = app
@@ -106,6 +106,7 @@ class _Caught:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         has_begun = False
+        scope = {**scope, "app": self, "starlette.exception_handlers": ({}, {})}
 
         async def noting(message: Any) -> None:
             nonlocal has_begun

@@ -16,6 +16,7 @@ from understudy.errors import UnderstudyError, UnknownAgent
 from understudy.history import HistoryEntry
 from understudy.interrupts import Request
 from understudy.state.agent_state import AgentState
+from understudy.web.conversation import last_rows
 from understudy.web.problems import refused
 from understudy.web.visit import Visit
 
@@ -184,6 +185,7 @@ async def request_page(visit: Visit) -> dict[str, Any]:
         "tool_description": None if tool is None else tool.description,
         "tool_parameters": None if tool is None else tool.parameters,
         "doubts": to_jsonable_python(doubts),
+        "last_rows": await last_rows(visit),
         "reply": {"answered": answered, "size": total, "others": siblings},
     }
 

@@ -102,33 +102,38 @@ async def take(
         ref = visit.runtime.get(agent_id)
         await visit.wait(ref.decide(given, expect=dict(expect)))
     except (DecisionError, NotInterrupted, UnknownAgent) as error:
-        return await _explained(visit, agent_id, given, error)
+        return await _explained(visit, agent_id, given, expect, error)
     return {"agent_id": agent_id, "recorded": sorted(given), "repeated": False}
 
 
 async def _explained(
-    visit: Visit, agent_id: str, given: Mapping[str, Decision], error: Exception
+    visit: Visit,
+    agent_id: str,
+    given: Mapping[str, Decision],
+    expect: Mapping[str, str],
+    error: Exception,
 ) -> dict[str, Any]:
     """What became of the requests: the same decision is a success; the problem otherwise."""
     if isinstance(error, UnknownAgent):
         raise refused(
             409, "AgentDeleted", f"The agent {agent_id!r} does not exist any more."
         ) from error
-    visit.request.path_params["agent_id"] = _segment(agent_id)
+    visit = visit.about(agent_id)
     state = await visit.state()
     pending = {request.id for request in state.requests}
-    stories = {}
+    stories: dict[str, dict[str, Any]] = {}
+    repeated: set[str] = set()
     for request_id in given:
         if request_id not in pending:
             try:
-                stories[request_id] = (await story_of(visit, request_id, state))[0]
+                story, request = await story_of(visit, request_id, state)
             except Refused:
-                stories[request_id] = {"what": "unknown", "at": None, "by": None, "decision": None}
-    if (
-        stories
-        and len(stories) == len(given)
-        and all(_is_same(given[request_id], story) for request_id, story in stories.items())
-    ):
+                story, request = {"what": "unknown", "at": None}, None
+            stories[request_id] = story
+            is_shown = request is None or request.digest == expect[request_id]
+            if is_shown and _is_same(given[request_id], story):
+                repeated.add(request_id)
+    if len(repeated) == len(given):
         return {"agent_id": agent_id, "recorded": sorted(given), "repeated": True}
     problem = problem_of(error)
     if stories:
@@ -153,12 +158,8 @@ async def _explained(
     raise Refused(problem) from error
 
 
-def _segment(agent_id: str) -> str:
-    return f"~{agent_id}" if agent_id[:1] in ("~", ".") else agent_id
-
-
 def _is_same(decision: Decision, story: Mapping[str, Any]) -> bool:
-    if story["what"] != "decided" or story["decision"] is None:
+    if story["what"] != "decided":
         return False
     return Decision.from_dict(story["decision"]).same_as(decision)
 

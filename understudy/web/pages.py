@@ -85,7 +85,6 @@ def page_routes(site: Site) -> list[BaseRoute]:
         ]
     request_path = f"{AGENT}/requests/{{request_id}}"
     return [
-        Route("", lambda request: RedirectResponse(_root(request) + "/", 307), methods=["GET"]),
         Route(request_path, _posted(site, request_form.decide_by_form), methods=["POST"]),
         Route("/bulk", _posted(site, bulk.bulk_by_form), methods=["POST"]),
         Route(f"{AGENT}/do/{{action}}", _posted(site, do), methods=["POST"]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, quote
@@ -73,6 +74,7 @@ class Visit:
         self.site = site
         self.user: User = request.scope["understudy.user"]
         self.runtime: Runtime = site.runtime()
+        self._agent_id: str | None = None
         self.shown: AskedRequest | None = None
         """The request of an agent that the page shows, where it is known."""
 
@@ -100,12 +102,20 @@ class Visit:
 
     @property
     def agent_id(self) -> str:
-        """The agent in the path."""
+        """The agent that it is about: the one in the path."""
+        if self._agent_id is not None:
+            return self._agent_id
         return unescaped_id(self.request.path_params["agent_id"])
+
+    def about(self, agent_id: str) -> Visit:
+        """The same, about another agent."""
+        other = copy(self)
+        other._agent_id = agent_id
+        return other
 
     @property
     def ref(self) -> AgentRef:
-        """The agent in the path."""
+        """The agent that it is about."""
         return self.runtime.get(self.agent_id)
 
     def asked(self, name: str) -> str | None:
@@ -179,7 +189,7 @@ class Visit:
             return await awaited
 
     async def state(self) -> AgentState:
-        """The state of the agent in the path."""
+        """The state of the agent that it is about."""
         return await self.wait(self.ref.state())
 
 
