@@ -23,7 +23,9 @@ from understudy.agent.model_options import check_models, known_models, output_to
 from understudy.errors import UsageError
 from understudy.middleware.base import Middleware, Prepared, collect_hooks
 from understudy.middleware.cancellation import Cancellation
+from understudy.middleware.fallback import Fallback
 from understudy.middleware.human_in_the_loop import HumanInTheLoop, Rule
+from understudy.middleware.retry import Retry
 from understudy.models.output import Output
 from understudy.models.requirements import (
     OutputMode,
@@ -76,11 +78,11 @@ def build_definition(
         output = Output(key=output_key, type=output_type, mode=output_mode, agent=agent)
     stack = _stack(middleware, interrupt_on, agent=agent)
     base = AgentDefinition(
-        **{**options, "fallback_models": tuple(options["fallback_models"])},
+        **{**options, "fallback_models": _fallback_models(options, stack)},
         instructions=(instructions,) if instructions else (),
         tools=_merge_tools({}, tools, agent=agent, owner="tools"),
         middleware=stack,
-        hooks=collect_hooks(stack),
+        hooks=collect_hooks((*stack, *_around_model(options))),
         schemas=_schemas(stack, agent=agent),
         cancellation=tuple(
             source for item in stack if isinstance(item, Cancellation) for source in item.sources
@@ -250,6 +252,7 @@ def _check_workflow_hooks(definition: AgentDefinition) -> None:
     for hook in (
         *hooks.before_model,
         *hooks.after_model,
+        *hooks.wrap_model_call,
         *hooks.wrap_tool_call,
         *(hook for hook in hooks.check_tool_calls if hook.middleware not in gates),
     ):
@@ -334,6 +337,26 @@ def _stack(
             )
         stack = (*stack, HumanInTheLoop(interrupt_on))
     return stack
+
+
+def _fallback_models(
+    options: Mapping[str, Any], stack: Sequence[Middleware]
+) -> tuple[str | Model, ...]:
+    """The fallback models of the option, or of the middleware."""
+    given = [tuple(options["fallback_models"])] if options["fallback_models"] else []
+    given += [item.models for item in stack if isinstance(item, Fallback)]
+    if len(given) > 1:
+        raise UsageError(
+            f"Agent {options['name']!r}: fallback models are given twice: use `fallback_models` or "
+            "one Fallback"
+        )
+    return given[0] if given else ()
+
+
+def _around_model(options: Mapping[str, Any]) -> list[Middleware]:
+    """The middleware that `fallback_models` and `retry` stand for. No part of the fingerprint."""
+    fallbacks, retry = options["fallback_models"], options["retry"]
+    return [*([Fallback(fallbacks)] if fallbacks else ()), *([Retry(retry)] if retry else ())]
 
 
 def _merge_tools(
@@ -432,13 +455,15 @@ def _child(given: Any, parent: AgentDefinition) -> ChildAgent:
     until, until_success = given.get("until_tool"), given.get("until_tool_success")
     refuse_both(until, until_success)
     names, require_success = collapse_until_tool(until, until_success)
+    middleware = given.get("middleware", ())
+    asks_others = "model" in given or any(isinstance(item, Fallback) for item in middleware)
     definition = build_definition(
         name=given.get("name"),
         model=given.get("model", parent.model),
         description=given.get("description", ""),
         instructions=given.get("instructions", ""),
         tools=given.get("tools", ()),
-        middleware=given.get("middleware", ()),
+        middleware=middleware,
         mode=None,
         interrupt_on=None,
         max_runs=given.get("max_runs", 50),
@@ -446,7 +471,7 @@ def _child(given: Any, parent: AgentDefinition) -> ChildAgent:
         early_stopping_prompt=given.get("early_stopping_prompt"),
         max_overrides=given.get("max_overrides", 3),
         native_tools=given.get("native_tools", ()),
-        fallback_models=parent.fallback_models if "model" not in given else (),
+        fallback_models=() if asks_others else parent.fallback_models,
         model_settings=parent.model_settings,
         retry=parent.retry,
         pause_when=None,

@@ -198,8 +198,8 @@ INSERT INTO understudy.feed (xid, no, agent_id, name, seq, at, kind, version, pa
 INSERT INTO understudy.feed (xid, no, agent_id, name, seq, at, kind, version, payload) OVERRIDING SYSTEM VALUE VALUES (763, 38, 'resting', 'resting-definition', 9, 1767323054123456, 'decided', 1, '\x7b22726571756573745f6964223a227131222c226465636973696f6e223a7b2274797065223a22617070726f7665227d2c226174223a22323032362d30312d30325430333a30343a31342e3132333435365a227d');
 INSERT INTO understudy.feed (xid, no, agent_id, name, seq, at, kind, version, payload) OVERRIDING SYSTEM VALUE VALUES (763, 39, 'resting', 'resting-definition', 10, 1767323055123456, 'run_ended', 1, '\x7b22656e64223a7b226f7574636f6d65223a22636f6d706c65746564227d2c226174223a22323032362d30312d30325430333a30343a31352e3132333435365a227d');
 INSERT INTO understudy.feed (xid, no, agent_id, name, seq, at, kind, version, payload) OVERRIDING SYSTEM VALUE VALUES (764, 40, 'sleeping', 'sleeping-definition', 5, 1767323149123456, 'status_noted', 1, '\x7b226174223a22323032362d30312d30325430333a30353a34392e3132333435365a222c22737461747573223a2277616974696e67227d');
-INSERT INTO understudy.feed (xid, no, agent_id, name, seq, at, kind, version, payload) OVERRIDING SYSTEM VALUE VALUES (767, 41, 'deleted', 'deleted-definition', 0, 1795362709244101, 'deleted', 1, '\x');
-INSERT INTO understudy.feed_state (is_on, feed, floor_xid, floor) VALUES (true, 'de525a0e615077616c48c16f1cb52c10', 0, 0);
+INSERT INTO understudy.feed (xid, no, agent_id, name, seq, at, kind, version, payload) OVERRIDING SYSTEM VALUE VALUES (767, 41, 'deleted', 'deleted-definition', 0, 1795363868539575, 'deleted', 1, '\x');
+INSERT INTO understudy.feed_state (is_on, feed, floor_xid, floor) VALUES (true, '449a2e7b61596b7cf0de092ff5c8022c', 0, 0);
 INSERT INTO understudy.hosts (id, name, opened_at, lease_until) OVERRIDING SYSTEM VALUE VALUES (1, 'frozen-host:1', '2026-01-02 03:04:05.5+00', '2026-01-02 03:05:05.5+00');
 INSERT INTO understudy.lost_attempts (agent, run, numbers) VALUES (1, 'run-1', '{2,3}');
 INSERT INTO understudy.lost_attempts (agent, run, numbers) VALUES (2, 'run-1', '{2,3}');
