@@ -6,6 +6,8 @@
     │   ├── NotInterrupted        no run to continue, or the request is decided
     │   ├── MissingValue          the instructions read a key that the state lacks
     │   ├── UnknownAgent          there is no agent with this id
+    │   ├── UnknownMessage        the agent has no message with this id
+    │   ├── OtherRun              the run that a call names is not the open one
     │   ├── OtherAgent            the agent with this id has another definition
     │   ├── UnknownToken          no wait has this token
     │   ├── Expired               the wait is over: its answer comes too late
@@ -66,6 +68,7 @@ __all__ = [
     "NotHaltable",
     "NotInterrupted",
     "OtherAgent",
+    "OtherRun",
     "OwnedElsewhere",
     "Quarantined",
     "RecordRefused",
@@ -83,6 +86,7 @@ __all__ = [
     "StreamBroken",
     "UnderstudyError",
     "UnknownAgent",
+    "UnknownMessage",
     "UnknownToken",
     "UntilToolNotCalled",
     "UsageError",

@@ -13,6 +13,7 @@ from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from understudy._base.event_loops import call_on
 from understudy.actors.activation import (
     Activation,
     DetachedWaiters,
@@ -24,6 +25,7 @@ from understudy.actors.agent_events import (
     OnEventsRead,
     Status,
     StatusChanged,
+    StoredEvents,
     Subscription,
 )
 from understudy.actors.messages import AgentKey, AgentMessage, Expecting, look_in
@@ -133,7 +135,11 @@ class AgentSlot:
 
     def subscribe(self, after: int) -> Subscription:
         """Its events after a number, then those to come."""
-        return self.log.subscribe(after, self._read_events, loop=self.services.loop, keeps=self)
+        subscription = self.log.subscribe(
+            after, self._read_events, loop=self.services.loop, keeps=self
+        )
+        call_on(self.services.loop, self.services.looks.follow_events, self)
+        return subscription
 
     def _read_events(self, after: int, on_read: OnEventsRead) -> None:
         async def read() -> None:
@@ -151,7 +157,7 @@ class AgentSlot:
         try:
             loop.call_soon_threadsafe(begin)
         except RuntimeError:  # the runtime has stopped, and its loop is closed
-            on_read([])
+            on_read(StoredEvents([], 0))
 
     # ------------------------------------------------------------------- on the loop
 

@@ -6,6 +6,7 @@ matter which host owns it.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, TypeVar
@@ -26,11 +27,12 @@ from understudy.actors.run_outcomes import (
 )
 from understudy.actors.services import RuntimeServices
 from understudy.actors.stored_agents import AgentInfo, info_of, spawned_agent
-from understudy.actors.watch import Watch
+from understudy.actors.watch import OnRow, Watch
 from understudy.errors import Fenced, OtherAgent, OwnedElsewhere, UnknownAgent, UnknownMessage
 from understudy.journal import (
     AgentFinder,
     Loaded,
+    StoredAgent,
     find_agent,
     index_status_of,
     is_shared,
@@ -61,6 +63,8 @@ class StoredLooks:
         self._directory = directory
         store = services.store
         self._watch: Watch | None = None
+        self._followed: weakref.WeakSet[AgentSlot] = weakref.WeakSet()
+        """Those whose subscribers get what other hosts record."""
         if is_shared(store) and isinstance(store, AgentFinder):
             self._watch = Watch(store, services.start_task)
 
@@ -88,6 +92,18 @@ class StoredLooks:
                 raise UnknownAgent(agent_id=slot.id)
             row = spawned_agent(slot.id, slot.agent.name)
         return info_of(row, is_active=slot.activation is not None)
+
+    def follow_events(self, slot: AgentSlot) -> None:
+        """Emit to its subscribers what other hosts record, as long as it has some."""
+        if self._watch is not None and slot not in self._followed:
+            self._followed.add(slot)
+            self._watch.add(slot.id, _Follower(slot, self._unfollow))
+
+    def _unfollow(self, agent_id: str, follower: OnRow, slot: AgentSlot | None) -> None:
+        assert self._watch is not None, "it has called the follower"
+        self._watch.remove(agent_id, follower)
+        if slot is not None:
+            self._followed.discard(slot)
 
     def _answer_of(self, slot: AgentSlot, message: AgentMessage) -> Callable[[], Awaitable[Any]]:
         found = look_in(message)
@@ -162,3 +178,36 @@ class StoredLooks:
             slot.detached_waiters = waiters.with_wait(waiting)
             self._directory.hold(slot)
         return await outcome
+
+
+class _Follower:
+    """Has the records of other hosts emitted to the subscribers of one agent.
+
+    It does not keep the agent's slot: whoever has a subscription does.
+    """
+
+    def __init__(
+        self, slot: AgentSlot, end: Callable[[str, OnRow, AgentSlot | None], None]
+    ) -> None:
+        self._agent_id = slot.id
+        self._slot = weakref.ref(slot)
+        self._end = end
+        self._incarnation: int | None = None
+
+    def __call__(self, row: StoredAgent | None) -> None:
+        slot = self._slot()
+        if slot is None or not slot.log.has_subscribers():
+            self._end(self._agent_id, self, slot)
+            return
+        incarnation = None if row is None else row.incarnation
+        if self._incarnation is not None and incarnation != self._incarnation:
+            if slot.phase is Phase.PASSIVE:  # deleted elsewhere; a copy here learns that first
+                self._incarnation = incarnation
+                slot.forget()
+            return
+        self._incarnation = incarnation
+        if row is None:
+            return
+        activation = slot.activation
+        if activation is None or activation.journal.owned.epoch != row.epoch:
+            slot.log.catch_up(row.last_seq)
