@@ -522,6 +522,36 @@ async def test_two_hosts_asked_in_turn_tell_what_came_last(hosts: Hosts) -> None
             hosts.sql("UPDATE agents SET owner = NULL WHERE agent_id = 't'")
 
 
+async def test_who_waits_for_a_run_that_another_host_goes_on_with_gets_its_outcome(
+    hosts: Hosts,
+) -> None:
+    """J33: its agent was passive, and a webhook that came to the other host has woken it there."""
+    tokens: list[str] = []
+
+    async def wait(ctx: ToolContext) -> Any:
+        tokens.append(await ctx.token("paid"))
+        return await ctx.wait_for("paid")
+
+    def agent() -> Agent:
+        return desk(call("wait"), "paid", "later", tools=[wait])
+
+    async with (
+        opened(host(hosts, "first"), agent()) as first,
+        opened(host(hosts, "second"), agent()) as second,
+    ):
+        here, there = first.spawn("desk", "t"), second.get("t")
+        run = here.run("go")
+        await until_status(here, Status.WAITING)
+        waiting = here.outcome()
+        await soon(here.stop(block=False))
+        assert await soon(second.resolve(tokens[0], "yes"))
+        completed(_some(await soon(there.outcome())))
+        completed(await soon(there.run("more")))
+        assert completed(await soon(run)).text == completed(_some(await soon(waiting))).text
+        assert completed(await soon(run)).text == "paid", "of its own run"
+        assert completed(await soon(there.run("again"))).text == "done"
+
+
 # ----------------------------------------------------------------------------- events
 
 

@@ -287,8 +287,8 @@ class AgentActor(LoopActor):
                 answer_when_durable(slot, future, driver.change_plans(change))
             case Resume():
                 driver.resume(message)
-            case WaitOutcome(future=future, message_id=message_id):
-                driver.wait_outcome(future, message_id)
+            case WaitOutcome():
+                driver.wait_outcome(message)
             case Cancel():
                 driver.cancel(message)
             case Pause(reason=reason, future=future, run_id=run_id):

@@ -16,6 +16,7 @@ from understudy._base.worker_threads import WorkerThreads
 from understudy.agent.agent import Agent
 from understudy.journal import Store
 from understudy.loop_actors.future import Future
+from understudy.state.agent_state import AgentState
 
 S = TypeVar("S")
 A = TypeVar("A")
@@ -45,6 +46,8 @@ class Looks(Protocol[S_contra]):
     def answer(self, slot: S_contra, message: Any) -> None: ...
 
     def follow(self, slot: S_contra, message: Any, here: Future[Any]) -> None: ...
+
+    def follow_waiters(self, slot: S_contra, state: AgentState) -> None: ...
 
     def follow_events(self, slot: S_contra) -> None: ...
 

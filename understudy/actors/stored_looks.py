@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -38,7 +39,7 @@ from understudy.journal import (
     is_shared,
     load_latest,
 )
-from understudy.loop_actors.future import Future
+from understudy.loop_actors.future import Future, refuse
 from understudy.outcomes import Outcome
 from understudy.state.agent_state import AgentState
 
@@ -93,6 +94,35 @@ class StoredLooks:
             row = spawned_agent(slot.id, slot.agent.name)
         return info_of(row, is_active=slot.activation is not None)
 
+    def follow_waiters(self, slot: AgentSlot, state: AgentState) -> None:
+        """Let who waits for a run of an agent that leaves memory get its outcome from the store.
+
+        Where hosts share it, another one may go on with the run: a timer wakes it there.
+        """
+        waiters, run = slot.detached_waiters, state.run
+        if self._watch is None or waiters is None or run is None or run.over:
+            return
+        if self._services.closing:
+            return  # they are told that the runtime stops
+        for future in waiters.outcome_futures:
+            self._follow_waiter(slot, WaitOutcome(future, run_id=run.run_id))
+        for waiting in waiters.message_waits:
+            self._follow_waiter(slot, waiting)
+
+    def _follow_waiter(self, slot: AgentSlot, waiting: WaitOutcome) -> None:
+        async def follow() -> None:
+            try:
+                outcome = await self._outcome(slot, waiting, None, activates=False)
+            except Exception as error:  # raised to the waiter
+                refuse(waiting.future, error)
+            else:
+                if not waiting.future.done():  # else it was there in memory first
+                    waiting.future.set(outcome)
+            if slot.detached_waiters is not None:
+                slot.detached_waiters = slot.detached_waiters.without(waiting.future)
+
+        self._services.start_task(follow(), f"waiting for the run of {slot.id}")
+
     def follow_events(self, slot: AgentSlot) -> None:
         """Emit to its subscribers what other hosts record, as long as it has some."""
         if self._watch is not None and slot not in self._followed:
@@ -111,7 +141,7 @@ class StoredLooks:
         look, expectation = found
         if isinstance(look, Query):
             return partial(self._queried, slot, look.what, expectation)
-        return partial(self._outcome, slot, look.message_id, expectation)
+        return partial(self._outcome, slot, look, expectation)
 
     async def _load(self, slot: AgentSlot, expectation: Expectation | None) -> Loaded | None:
         """What the store has of the agent; None if it is only spawned here so far."""
@@ -138,9 +168,23 @@ class StoredLooks:
     # ------------------------------------------------------------------- outcomes
 
     async def _outcome(
-        self, slot: AgentSlot, message_id: str | None, expectation: Expectation | None
+        self,
+        slot: AgentSlot,
+        look: WaitOutcome,
+        expectation: Expectation | None,
+        *,
+        activates: bool = True,
     ) -> Outcome | None:
-        """The outcome of the current or last run, or of that of a message, when it has one."""
+        """The outcome that is waited for, when it is there.
+
+        Args:
+            slot: of the agent.
+            look: which outcome it is.
+            expectation: what is expected of the agent.
+            activates: whether a run that nobody runs is continued.
+
+        """
+        message_id, run_id = look.message_id, look.run_id
         while True:
             loaded = await self._load(slot, expectation)
             if loaded is None:
@@ -148,17 +192,18 @@ class StoredLooks:
                     raise UnknownMessage(agent_id=slot.id, message_id=message_id)
                 return None
             agent, state = self._services.definition(loaded.agent.agent), folded(loaded)
-            run_id = None if message_id is None else run_of_message(slot.id, state, message_id)
+            if message_id is not None:
+                run_id = run_of_message(slot.id, state, message_id)
             if run_id is not None and (state.run is None or state.run.run_id != run_id):
                 return await earlier_outcome(self._services.store, slot.id, agent, run_id)
             if (run_id is not None or message_id is None) and has_outcome(state):
                 return last_outcome(agent, state)
-            goes_on = index_status_of(state) in GOES_ON
+            goes_on = activates and index_status_of(state) in GOES_ON
             if self._watch is None:
-                return await self._wait_here(slot, message_id, activates=goes_on)
+                return await self._wait_here(slot, look, activates=goes_on)
             try:
                 if slot.phase.is_in_memory or (goes_on and loaded.agent.host is None):
-                    return await self._wait_here(slot, message_id, activates=True)
+                    return await self._wait_here(slot, look, activates=True)
             except NOT_HERE:  # another host has it by now
                 continue
             if loaded.agent.host is not None and (lacking := lacking_outcome(state)) is not None:
@@ -166,11 +211,11 @@ class StoredLooks:
             await self._watch.changed(loaded.agent)
 
     async def _wait_here(
-        self, slot: AgentSlot, message_id: str | None, *, activates: bool
+        self, slot: AgentSlot, look: WaitOutcome, *, activates: bool
     ) -> Outcome | None:
         """Wait as the agent in memory does; if nothing goes on, for when it is in memory again."""
         outcome: Future[Outcome | None] = Future()
-        waiting = WaitOutcome(outcome, message_id)
+        waiting = replace(look, future=outcome, is_look=False)
         if activates or slot.phase.is_in_memory:
             slot.post(waiting)
         else:
