@@ -21,6 +21,7 @@ from understudy.actors.messages import (
     ChangePlans,
     CheckDue,
     Compact,
+    Decide,
     Delete,
     Expecting,
     Notify,
@@ -287,6 +288,8 @@ class AgentActor(LoopActor):
                 answer_when_durable(slot, future, driver.change_plans(change))
             case Resume():
                 driver.resume(message)
+            case Decide():
+                driver.record_decisions(message)
             case WaitOutcome():
                 driver.wait_outcome(message)
             case Cancel():

@@ -127,9 +127,19 @@ class Directory:
             raise UsageError(f"Two different agents are named {agent.name!r}: rename one")
         return agent
 
+    def definitions(self) -> list[Agent]:
+        """All definitions, by now."""
+        with self._lock:
+            return list(self._agents.values())
+
     def knows(self, name: str) -> bool:
         """Whether there is a definition of this name."""
         return name in self._agents
+
+    def may_run(self, name: str) -> bool:
+        """Whether there is one, and this host has what its agents need."""
+        agent = self._agents.get(name)
+        return agent is not None and self.services.placement.fits(agent)
 
     def named(self, name: str) -> Agent:
         """The definition of this name; raises a `UsageError` that lists the known names."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import enum
-import os
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -12,9 +11,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, NamedTuple
 
+from understudy._base import forks
 from understudy._base.json_values import text_of
 from understudy.errors import ForkedRuntime, StoreDamaged
-from understudy.events import Event, TextDelta, ThinkingDelta, ToolEmitted, events_of
+from understudy.events import (
+    Event,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallAnnounced,
+    ToolEmitted,
+    events_of,
+)
 from understudy.loop_actors.future import Future
 from understudy.state.records import Record, Snapshot, StatusNoted
 
@@ -77,7 +84,7 @@ class LoopBlocked:
     kind: Literal["loop_blocked"] = "loop_blocked"
 
 
-_DELTAS = (TextDelta, ThinkingDelta, ToolEmitted)
+_DELTAS = (TextDelta, ThinkingDelta, ToolCallAnnounced, ToolEmitted)
 AgentOnlyEvent = StatusChanged | EventsDropped | SelfRunsBounded | Gap | LoopBlocked
 
 
@@ -133,6 +140,8 @@ class StoredEvents(NamedTuple):
 
 _Emitted = tuple[int | None, tuple[AgentEvent, ...]]
 """The events of one record, with its number; or one event without a record."""
+RecordView = Callable[[int, Record, str, tuple[str, ...]], Iterator[AgentEvent]]
+"""What a subscription gets of a record: `agent_events_of`, or another view."""
 OnEventsRead = Callable[[StoredEvents | BaseException], None]
 ReadEvents = Callable[[int, OnEventsRead], None]
 """Reads the events after a number from the store, and calls back with them or with an error."""
@@ -158,10 +167,12 @@ class EventLog:
 
     def emit_record(self, seq: int, record: Record, path: tuple[str, ...]) -> None:
         """Emit the events of a durable record. Also called for those that have none."""
-        if self._subscriptions:
-            events = tuple(agent_events_of(seq, record, self._agent_id, path))
-            for subscription in self._subscriptions:
-                subscription._put(seq, events)
+        subscriptions = self._subscriptions
+        for view in {subscription._view for subscription in subscriptions}:
+            events = tuple(view(seq, record, self._agent_id, path))
+            for subscription in subscriptions:
+                if subscription._view is view:
+                    subscription._put(seq, events)
 
     def catch_up(self, seq: int) -> None:
         """The store has records up to this number: emit those that were not emitted here."""
@@ -179,6 +190,7 @@ class EventLog:
         *,
         loop: asyncio.AbstractEventLoop,
         keeps: object = None,
+        view: RecordView = agent_events_of,
     ) -> Subscription:
         """The events after number `after`, then those to come: no gap, no duplicate.
 
@@ -187,10 +199,11 @@ class EventLog:
             read: reads the earlier events from the store.
             loop: the loop on which events are emitted.
             keeps: what the subscription keeps in memory, so that this log goes on emitting.
+            view: what it gets of a record; `read` brings the same of the earlier ones.
 
         """
         with self._lock:
-            subscription = Subscription(self, after, read, loop, keeps)
+            subscription = Subscription(self, after, read, loop, keeps, view)
             if self._closed:
                 subscription._end()
             else:
@@ -227,12 +240,14 @@ class Subscription:
         read: ReadEvents,
         loop: asyncio.AbstractEventLoop,
         keeps: object,
+        view: RecordView,
     ) -> None:
+        self._view = view
         self._log = log
         self._read = read
         self._loop = loop
         self._keeps = keeps
-        self._process = os.getpid()
+        self._forks = forks.count
         self._after = after
         """The number of the last record whose events are in the buffer, or were."""
         self._lock = threading.Lock()
@@ -264,8 +279,15 @@ class Subscription:
         self._log._remove(self)
         self._end()
 
+    @property
+    def is_reading(self) -> bool:
+        """Whether records are being read from the store, before what was emitted since."""
+        return self._held is not None
+
     def _next(self) -> AgentEvent | Future[None] | None:
         """The next event, or what to wait for, or None at the end."""
+        if self._forks != forks.count:  # before the lock, which a thread of the parent may have
+            raise ForkedRuntime
         with self._lock:
             if self._failure is not None:
                 failure, self._failure, self._ended = self._failure, None, True
@@ -280,8 +302,6 @@ class Subscription:
                 return event
             if self._ended and self._held is None:
                 return None
-            if self._process != os.getpid():
-                raise ForkedRuntime
             if self._changed is None:
                 self._changed = Future(self._loop)
             return self._changed

@@ -23,10 +23,12 @@ from understudy.actors.activation import (
 from understudy.actors.agent_events import (
     EventLog,
     OnEventsRead,
+    RecordView,
     Status,
     StatusChanged,
     StoredEvents,
     Subscription,
+    agent_events_of,
 )
 from understudy.actors.messages import AgentKey, AgentMessage, Expecting, look_in
 from understudy.actors.phase import NEXT_PHASES, Phase
@@ -133,18 +135,21 @@ class AgentSlot:
         self.inbox.append(message)
         self.services.look_at_inbox(self)
 
-    def subscribe(self, after: int) -> Subscription:
-        """Its events after a number, then those to come."""
-        subscription = self.log.subscribe(
-            after, self._read_events, loop=self.services.loop, keeps=self
-        )
-        call_on(self.services.loop, self.services.looks.follow_events, self)
+    def subscribe(self, after: int, view: RecordView = agent_events_of) -> Subscription:
+        """Its events after a number, in this view, then those to come."""
+
+        def read(after: int, on_read: OnEventsRead) -> None:
+            self._read_events(after, on_read, view)
+
+        loop = self.services.loop
+        subscription = self.log.subscribe(after, read, loop=loop, keeps=self, view=view)
+        call_on(loop, self.services.looks.follow_events, self)
         return subscription
 
-    def _read_events(self, after: int, on_read: OnEventsRead) -> None:
+    def _read_events(self, after: int, on_read: OnEventsRead, view: RecordView) -> None:
         async def read() -> None:
             try:
-                on_read(await stored_events(self.services.store, self.id, after))
+                on_read(await stored_events(self.services.store, self.id, after, view))
             except Exception as error:  # raised to the subscriber
                 on_read(error)
 
