@@ -677,10 +677,11 @@ class RunDriver:
             slot.answer(outcome)  # it is recorded, whatever becomes of the status
         if has_next and not activation.is_to_end_attempt:
             self.start_next(only_occurrence=not clean and not activation.queued_runs)
-        elif isinstance(outcome, Interrupted):
-            self._go_on_if_woken()
-        elif isinstance(outcome, Paused) and activation.is_to_unpause:
+            return
+        if isinstance(outcome, (Interrupted, Paused)) and activation.is_to_unpause:
             self.unpause()
+        if isinstance(outcome, Interrupted):
+            self._go_on_if_woken()
 
     def _after_waiting(self) -> None:
         """The run has come to rest at its waits: whoever waits for its outcome goes on waiting."""
