@@ -944,7 +944,7 @@ async def test_an_answer_with_a_number_that_json_lacks_is_refused(
 ) -> None:
     async with Runtime([bank.agent()], store=store, clock=clock) as runtime:
         await waiting(runtime)
-        with pytest.raises(UsageError, match="no NaN and no infinity"):
+        with pytest.raises(UsageError, match="NaN or an infinity"):
             await soon(runtime.resolve(bank.tokens[-1], value))
 
 

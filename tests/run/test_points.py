@@ -386,7 +386,9 @@ async def test_what_raises_is_not_done_and_is_called_again(clock: FakeClock) -> 
     assert texts(ended) == ["done"]
 
 
-@pytest.mark.parametrize("value", [object(), {"a": object()}, "\ud800"])
+@pytest.mark.parametrize(
+    "value", [object(), {"a": object()}, "\ud800", float("nan"), {"a": [float("-inf")]}]
+)
 async def test_what_is_done_and_has_no_value_to_keep_is_not_done_again(
     clock: FakeClock, value: Any
 ) -> None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from understudy._base.json_values import checked_json, checked_text, digest, lost_number
-from understudy.errors import Expired, UsageError
+from understudy._base.json_values import checked_json, checked_text, digest
+from understudy.errors import Expired
 from understudy.run.ledger import Ledger, ledger_tree, open_calls
 from understudy.state.agent_state import AgentState
 from understudy.state.records import (
@@ -48,10 +48,7 @@ def resolved(value: object) -> Answer:
         UsageError: for a value that cannot be stored as JSON and read back.
 
     """
-    stored = checked_json({"value": value}, what="resolve(...)")["value"]
-    if lost_number(stored, value):
-        raise UsageError("resolve(...): JSON has no NaN and no infinity, and the value has one")
-    return Answer(how="value", value=stored)
+    return Answer(how="value", value=checked_json({"value": value}, what="resolve(...)")["value"])
 
 
 def rejected(reason: object) -> Answer:
