@@ -180,9 +180,9 @@ class AgentHost:
             return known
         # Its turn is over, and the state has nothing of it any more.
         made = await self._made_token(agent_id, token_hash)
-        if made.answered is None or made.answered.how == "expired":
+        if made.answer is None:
             raise Expired(agent_id=agent_id, name=made.name)
-        return answer.same_as(made.answered)
+        return answer.same_as(made.answer)
 
     async def _made_token(self, agent_id: str, token_hash: str) -> MadeToken:
         """What the agent's records tell of this token.
