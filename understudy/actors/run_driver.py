@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -15,7 +15,16 @@ from understudy._base.causes import cause_of
 from understudy.actors.activation import Activation, QueuedRun
 from understudy.actors.agent_events import Status
 from understudy.actors.agent_slot import AgentSlot
-from understudy.actors.messages import AgentKey, AnswerWait, Cancel, Resume, RunRequest, Send
+from understudy.actors.messages import (
+    AgentKey,
+    AgentMessage,
+    AnswerWait,
+    Cancel,
+    Expecting,
+    Resume,
+    RunRequest,
+    Send,
+)
 from understudy.actors.phase import Phase
 from understudy.actors.plans import RECORD_BYTES, Plans
 from understudy.actors.replies import (
@@ -257,6 +266,21 @@ class RunDriver:
         self._start_what_came(message=False)
         return changed
 
+    def must_wait(self, message: AgentMessage) -> bool:
+        """Whether a message is an answer that comes while the run that asks is under way.
+
+        Race: who has read of a request answers it, while its run task has not ended yet, or goes on
+        because of another answer, or with a call beside it. The answer waits in the inbox until the
+        run has come to rest (test_a_request_that_is_listed_can_be_answered_at_any_moment).
+        """
+        if isinstance(message, Expecting):
+            message = message.message
+        if not isinstance(message, Resume) or self._slot.phase is not Phase.RUNNING:
+            return False
+        decisions = message.decisions
+        pending = self._activation.state.requests
+        return isinstance(decisions, Mapping) and any(each.id in decisions for each in pending)
+
     def resume(self, resume: Resume) -> None:
         """Record decisions and continue the run.
 
@@ -277,7 +301,7 @@ class RunDriver:
         if slot.phase.has_run_task:
             if new:
                 raise NotInterrupted(
-                    f"Agent {slot.id!r} is running: nothing waits for this answer yet"
+                    f"Agent {slot.id!r} begins a new run, which withdraws what it had asked"
                 )
         else:
             decide(activation.ledger, new, slot.services.clock)
