@@ -252,13 +252,22 @@ class RunDriver:
             self.continue_run()
 
     def cancel_message(self, message_id: str) -> bool:
-        """Record that a message is cancelled; False if no such message waits for a run."""
-        state = self._activation.state
+        """Cancel a queued run, or record that a message is; False if none of this id waits."""
+        activation, state = self._activation, self._activation.state
+        for queued in activation.queued_runs:
+            request = queued.request
+            if request.message is not None and request.message_id == message_id:
+                activation.queued_runs.remove(queued)
+                self._refuse_cancelled(request)
+                return True
         if message_id not in state.message_ids or state.message_ids[message_id] is not None:
             return False
         now = self._slot.services.clock.now()
-        self._activation.ledger.record(MessageCancelled(message_id=message_id, at=now))
+        activation.ledger.record(MessageCancelled(message_id=message_id, at=now))
         return True
+
+    def _refuse_cancelled(self, request: RunRequest) -> None:
+        refuse(request.future, UsageError(f"Message {request.message_id!r} is cancelled"))
 
     def change_plans(self, change: Callable[[Plans], Any]) -> Any:
         """Change the schedules, and start the run of what is triggered."""
@@ -493,7 +502,7 @@ class RunDriver:
         if request.message_id in self._activation.state.message_ids:
             self._wait_for_run_of(request.message_id, request, options)
         else:
-            refuse(request.future, UsageError(f"Message {request.message_id!r} is cancelled"))
+            self._refuse_cancelled(request)
 
     def _is_next(self, occurrence: QueuedMessage) -> bool:
         """Whether nothing that was queued before an occurrence is still to be run."""
