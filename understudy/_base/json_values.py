@@ -317,6 +317,32 @@ def checked_seconds(given: object, *, what: str) -> float:
     return given
 
 
+def checked_limit_seconds(given: object, *, what: str, may_be_zero: bool = False) -> float | None:
+    """`given`, if it is a span of time in seconds, or None for no limit.
+
+    Raises:
+        UsageError: for anything else.
+
+    """
+    is_zero = may_be_zero and given == 0 and not isinstance(given, bool)
+    if given is None or is_zero or is_time_span(given):
+        return given  # type: ignore[return-value]  # it is one of the three
+    least = "from 0 on" if may_be_zero else "above 0"
+    raise UsageError(f"{what} must be a number of seconds {least}, or None, got {shown(given)}")
+
+
+def checked_callable(given: Any, *, what: str, takes: str) -> Any:
+    """`given`, if it can be called, or None.
+
+    Raises:
+        UsageError: for anything else.
+
+    """
+    if given is not None and not callable(given):
+        raise UsageError(f"{what} must be a function {takes}, or None, got {shown(given)}")
+    return given
+
+
 def is_time_span(given: object) -> TypeGuard[float]:
     """Whether it is a number above 0 that a float can hold."""
     number = isinstance(given, (int, float)) and not isinstance(given, bool)
