@@ -21,7 +21,7 @@ from understudy.journal.contracts import (
     time_number,
 )
 from understudy.journal.feed import FeedKey, FeedPage
-from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery, ids_from, stored_ask
+from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery, ids_from, listed_ask
 from understudy.journal.sqlite import checkpoints, feed
 from understudy.journal.sqlite.connection import connect_reader
 from understudy.journal.sqlite.errors import UNREADABLE, damaged, is_undecodable, store_error
@@ -200,7 +200,7 @@ class SqliteReader:
         values += [*(after or (-1, -1)), limit]
         return self._listed(
             lambda connection: [
-                stored_ask(row) for row in connection.execute(f"{_ASK} {where}", values).fetchall()
+                listed_ask(row) for row in connection.execute(f"{_ASK} {where}", values).fetchall()
             ]
         )
 
