@@ -411,6 +411,34 @@ async def test_unknown_and_foreign_and_malformed_tokens_are_told_alike(bank: Ban
             await soon(runtime.resolve(bank.tokens[0], 1))
 
 
+async def test_a_token_that_nobody_made_reads_no_records(bank: Bank, tmp_path: Path) -> None:
+    """J22: whoever can guess the id of an agent does not make a host read its journal."""
+    loads: list[str] = []
+
+    class Counting(SqliteBackend):
+        def load(self, agent_id: str, after: int) -> Any:
+            loads.append(agent_id)
+            return super().load(agent_id, after)
+
+        def load_latest(self, agent_id: str) -> Any:
+            loads.append(agent_id)
+            return super().load_latest(agent_id)
+
+    database = DatabaseStore(Counting(str(tmp_path / "store.db"), host="here"))
+    async with Runtime([bank.agent()], store=database) as runtime:
+        ref, outcome = await waiting(runtime)
+        await soon(ref.stop(block=False))
+        loads.clear()
+        guessed = bank.tokens[0].partition(".")[0]
+        for n in range(10):
+            with pytest.raises(UnknownToken):
+                await soon(runtime.resolve(f"{guessed}.{n}", "ann"))
+        assert loads == []
+        assert ref.status() is Status.PASSIVE
+        assert await soon(runtime.resolve(bank.tokens[0], "ann"))
+        assert texts(await soon(outcome)) == ["paid by ann"]
+
+
 @pytest.mark.parametrize("value", [object(), "\ud800", {"a": {1, object()}}])
 async def test_a_value_that_cannot_be_stored_is_refused(bank: Bank, value: Any) -> None:
     async with Runtime([bank.agent()]) as runtime:

@@ -29,10 +29,11 @@ from understudy.actors.tree import agent_tree
 from understudy.agent.agent import Agent
 from understudy.errors import Expired, UnknownAgent, UnknownToken, UsageError
 from understudy.journal import Store
+from understudy.journal.store import TextStore
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.monitor import Lifetime
 from understudy.loop_actors.supervisor import SupervisorTree
-from understudy.run.answers import Answer, MadeToken, token_in
+from understudy.run.answers import TOKEN_RECORDS, Answer, MadeToken, token_in
 from understudy.run.tokens import agent_of, hash_of
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -191,7 +192,14 @@ class AgentHost:
             UnknownToken: if it has not made it.
 
         """
-        loaded = await self.services.store.load(agent_id)
+        store = self.services.store
+        # Whoever can guess ids must not make this host read journals: see first whether it is there
+        # (test_a_token_that_nobody_made_reads_no_records).
+        if isinstance(store, TextStore) and not await store.has_text(
+            agent_id, TOKEN_RECORDS, token_hash
+        ):
+            raise UnknownToken
+        loaded = await store.load(agent_id)
         made = token_in(loaded.records if loaded is not None else (), token_hash)
         if made is None:
             raise UnknownToken

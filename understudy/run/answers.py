@@ -24,6 +24,8 @@ from understudy.state.records import (
 from understudy.state.run_state import Call, Point, PointAnswer
 from understudy.state.waits import open_calls
 
+TOKEN_RECORDS = ("token_made", "child_record", "snapshot")
+"""The kinds of records that may have the hash of a token that was made."""
 LATE_ANSWER = "late answer"
 """How a doubt is settled by an answer to a wait of its call."""
 

@@ -71,6 +71,12 @@ class PostgresReader:
         stored = _stored(agents, checkpoint.seq if checkpoint is not None else 0, rows)
         return None if stored is None else (checkpoint, stored)
 
+    def has_text(self, agent_id: str, kinds: Sequence[str], text: str) -> bool:
+        if not is_storable_id(agent_id):
+            return False
+        ((found,),) = self._rows(sql.HAS_TEXT, [agent_id, list(kinds), text.encode()])
+        return bool(found)
+
     def agents(
         self, index_statuses: Collection[IndexStatus] | None, after_id: str, limit: int
     ) -> list[StoredAgent]:

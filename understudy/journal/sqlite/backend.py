@@ -326,6 +326,9 @@ class SqliteBackend:
     def load_latest(self, agent_id: str) -> tuple[Checkpoint | None, StoredRecords] | None:
         return self._reader.load_latest(agent_id)
 
+    def has_text(self, agent_id: str, kinds: Sequence[str], text: str) -> bool:
+        return self._reader.has_text(agent_id, kinds, text)
+
     def agents(
         self, index_statuses: Collection[IndexStatus] | None, after_id: str, limit: int
     ) -> list[StoredAgent]:
