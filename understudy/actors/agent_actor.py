@@ -250,8 +250,12 @@ class AgentActor(LoopActor):
         if slot.phase is Phase.ENDED:
             self._driver.after_run_task()
         self._passivate_if_requested()
-        while slot.inbox and slot.phase is not Phase.PASSIVATING:
-            message = self._followed(slot.inbox.pop(0))
+        kept = 0
+        while len(slot.inbox) > kept and slot.phase is not Phase.PASSIVATING:
+            if self._driver.must_wait(slot.inbox[kept]):
+                kept += 1
+                continue
+            message = self._followed(slot.inbox.pop(kept))
             try:
                 self._handle(message)
             except Exception as error:

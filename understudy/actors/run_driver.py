@@ -17,9 +17,11 @@ from understudy.actors.agent_events import Status
 from understudy.actors.agent_slot import AgentSlot
 from understudy.actors.messages import (
     AgentKey,
+    AgentMessage,
     AnswerWait,
     Cancel,
     Decide,
+    Expecting,
     Resume,
     Retry,
     RunRequest,
@@ -317,19 +319,43 @@ class RunDriver:
             self.continue_run()
 
     def cancel_message(self, message_id: str) -> bool:
-        """Record that a message is cancelled; False if no such message waits for a run."""
-        state = self._activation.state
+        """Cancel a queued run, or record that a message is; False if none of this id waits."""
+        activation, state = self._activation, self._activation.state
+        for queued in activation.queued_runs:
+            request = queued.request
+            if request.message is not None and request.message_id == message_id:
+                activation.queued_runs.remove(queued)
+                self._refuse_cancelled(request)
+                return True
         if message_id not in state.message_ids or state.message_ids[message_id] is not None:
             return False
         now = self._slot.services.clock.now()
-        self._activation.ledger.record(MessageCancelled(message_id=message_id, at=now))
+        activation.ledger.record(MessageCancelled(message_id=message_id, at=now))
         return True
+
+    def _refuse_cancelled(self, request: RunRequest) -> None:
+        refuse(request.future, UsageError(f"Message {request.message_id!r} is cancelled"))
 
     def change_plans(self, change: Callable[[Plans], Any]) -> Any:
         """Change the schedules, and start the run of what is triggered."""
         changed = change(self._plans)
         self._start_what_came(message=False)
         return changed
+
+    def must_wait(self, message: AgentMessage) -> bool:
+        """Whether a message is an answer that comes while the run that asks is under way.
+
+        Race: who has read of a request answers it, while its run task has not ended yet, or goes on
+        because of another answer, or with a call beside it. The answer waits in the inbox until the
+        run has come to rest (test_a_request_that_is_listed_can_be_answered_at_any_moment).
+        """
+        if isinstance(message, Expecting):
+            message = message.message
+        if not isinstance(message, (Resume, Decide)) or self._slot.phase is not Phase.RUNNING:
+            return False
+        decisions = message.decisions
+        pending = self._activation.state.requests
+        return isinstance(decisions, Mapping) and any(each.id in decisions for each in pending)
 
     def resume(self, resume: Resume) -> None:
         """Record decisions and continue the run.
@@ -378,7 +404,7 @@ class RunDriver:
         if slot.phase.has_run_task:
             if new:
                 raise NotInterrupted(
-                    f"Agent {slot.id!r} is running: nothing waits for this answer yet"
+                    f"Agent {slot.id!r} begins a new run, which withdraws what it had asked"
                 )
         else:
             decide(activation.ledger, new, slot.services.clock)
@@ -585,7 +611,7 @@ class RunDriver:
         if request.message_id in self._activation.state.message_ids:
             self._wait_for_run_of(request.message_id, request, options)
         else:
-            refuse(request.future, UsageError(f"Message {request.message_id!r} is cancelled"))
+            self._refuse_cancelled(request)
 
     def _is_next(self, occurrence: QueuedMessage) -> bool:
         """Whether nothing that was queued before an occurrence is still to be run."""
@@ -794,10 +820,11 @@ class RunDriver:
             self.answer_message_waits(outcome)
         if has_next and not activation.is_to_end_attempt:
             self.start_next(only_occurrence=not clean and not activation.queued_runs)
-        elif isinstance(outcome, Interrupted):
-            self._go_on_if_woken()
-        elif isinstance(outcome, Paused) and activation.is_to_unpause:
+            return
+        if isinstance(outcome, (Interrupted, Paused)) and activation.is_to_unpause:
             self.unpause()
+        if isinstance(outcome, Interrupted):
+            self._go_on_if_woken()
 
     def _after_waiting(self) -> None:
         """The run has come to rest at its waits: whoever waits for its outcome goes on waiting."""
