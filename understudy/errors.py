@@ -7,6 +7,8 @@
     │   ├── NotInterrupted        no run to continue, or the request is decided
     │   ├── MissingValue          the instructions read a key that the state lacks
     │   ├── UnknownAgent          there is no agent with this id
+    │   ├── UnknownMessage        the agent has no message with this id
+    │   ├── OtherRun              the run that a call names is not the open one
     │   ├── OtherAgent            the agent with this id has another definition
     │   ├── UnknownToken          no wait has this token
     │   ├── Expired               the wait is over: its answer comes too late
@@ -70,6 +72,7 @@ __all__ = [
     "NotHaltable",
     "NotInterrupted",
     "OtherAgent",
+    "OtherRun",
     "OwnedElsewhere",
     "Quarantined",
     "RecordRefused",
@@ -89,6 +92,7 @@ __all__ = [
     "UnderstudyError",
     "UnfitHost",
     "UnknownAgent",
+    "UnknownMessage",
     "UnknownToken",
     "UntilToolNotCalled",
     "UsageError",
