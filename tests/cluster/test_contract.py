@@ -178,13 +178,14 @@ def test_what_happens_to_all_agents_is_one_feed(runtime: Runtime) -> None:
 
 
 def test_lists_come_in_pages(runtime: Runtime) -> None:
-    refs = [desk(runtime, f"page-{n}") for n in range(5)]
+    page = f"{new_id()}-"
+    refs = [desk(runtime, f"{page}{n}") for n in range(5)]
     for ref in refs:
         ref.run("Hello!").get(timeout=SECONDS)
-    first = runtime.agents(prefix="page-", limit=2).get(timeout=SECONDS)
-    assert [info.id for info in first] == ["page-0", "page-1"]
-    rest = runtime.agents(prefix="page-", after=first.after).get(timeout=SECONDS)
-    assert [info.id for info in rest] == ["page-2", "page-3", "page-4"]
+    first = runtime.agents(prefix=page, limit=2).get(timeout=SECONDS)
+    assert [info.id for info in first] == [f"{page}0", f"{page}1"]
+    rest = runtime.agents(prefix=page, after=first.after).get(timeout=SECONDS)
+    assert [info.id for info in rest] == [f"{page}2", f"{page}3", f"{page}4"]
     assert runtime.count().get(timeout=SECONDS)[Status.IDLE] >= 5
 
 
