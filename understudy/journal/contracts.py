@@ -78,6 +78,8 @@ class IndexEntry(NamedTuple):
     """A value of `Status`; as `AGENT_STATUS` says where it is empty."""
     asks: tuple[Ask, ...] = ()
     """What it waits for from outside."""
+    takeable: bool = False
+    """Nothing of the agent goes on: another host may take it, though its owner lives."""
 
 
 _INDEX_STATUSES = frozenset(status.value for status in IndexStatus)
@@ -94,6 +96,8 @@ class Owned:
     epoch: int
     last_seq: int
     """Of its newest record; 0 = there is none."""
+    has_posts: bool = False
+    """When it was claimed, calls of other hosts waited for it: see `SharedBackend.posted`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,6 +247,8 @@ class Batch:
     asks: tuple[Ask, ...] = ()
     """As of `IndexEntry`."""
     feed: tuple[FeedRow, ...] = ()
+    takeable: bool = False
+    """As of `IndexEntry`."""
 
     @property
     def due_number(self) -> int | None:

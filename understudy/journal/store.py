@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from understudy._base.worker_threads import WorkerThreads
 from understudy.errors import Fenced, StoreUnavailable, UnderstudyError, UsageError
@@ -34,6 +34,8 @@ from understudy.journal.feed import FeedHint, FeedIndex, FeedKey, FeedPage
 from understudy.journal.index_status import index_entry_of
 from understudy.journal.lease import Lease
 from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery
+from understudy.journal.shared import SharedBackend, SharedStore
+from understudy.journal.shared_database import SharedDatabase
 from understudy.journal.store_reader import PAGE, StoreReader
 from understudy.journal.store_reader import Loaded as Loaded
 from understudy.state.agent_state import AgentState
@@ -232,6 +234,10 @@ class DatabaseStore:
         # Looked up once: to ask whether an object has a protocol takes as long as a record.
         self._feed = backend if isinstance(backend, FeedIndex) else None
         self._opener = WorkerThreads(1, name="understudy-opener")
+        self.shared: SharedStore | None = None
+        """What hosts that share the database have of it; None where it is for one host."""
+        if isinstance(backend, SharedBackend):
+            self.shared = SharedDatabase(backend, self.reader, self._change, self._claim)
 
     @property
     def host(self) -> str:
@@ -275,12 +281,15 @@ class DatabaseStore:
         await self._opener.run(end)
 
     async def claim(self, agent_id: str, agent: str | None) -> Owned | None:
+        return await self._claim(agent_id, lambda backend: backend.claim(agent_id, agent))
+
+    async def _claim(self, agent_id: str, claim: Callable[[Any], Owned | None]) -> Owned | None:
         # Race: this against the end of the lease. The term from before the claim: a lease that ends
         # while the claim is under way takes the claim with it
         # (test_a_lease_that_ends_while_a_claim_is_under_way_takes_the_claim_with_it).
         term = self._lease.term
         try:
-            owned = await self._change(lambda backend: backend.claim(agent_id, agent))
+            owned = await self._change(claim)
         except Fenced:
             # The lease was lost, of other agents. Before the heartbeat knows that and begins the
             # next one, every claim would be refused
@@ -288,7 +297,7 @@ class DatabaseStore:
             await self._lease.wait_for_next(term)
             if self._lease.term == term:
                 raise  # not in time, or the store is closed
-            return await self.claim(agent_id, agent)
+            return await self._claim(agent_id, claim)
         if owned is not None:
             self._terms[agent_id] = term
         # The lease holds in the database, but the heartbeat may not have its answer yet.
@@ -418,6 +427,7 @@ class DatabaseStore:
             agent_status=entry.agent_status,
             at=snapshot.at,
             asks=entry.asks,
+            takeable=entry.takeable,
         )
         await self._change(lambda backend: backend.compact(batch), batch)
         return replace(owned, last_seq=batch.first_seq)
