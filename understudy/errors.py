@@ -193,6 +193,39 @@ class UnknownAgent(UsageError):
         )
 
 
+class UnknownMessage(UsageError):
+    """The agent was sent no message with this id, or it was cancelled: no run took it."""
+
+    agent_id: str
+    message_id: str
+
+    def __init__(self, *, agent_id: str, message_id: str) -> None:
+        super().__init__(
+            f"Agent {agent_id!r} has no message {message_id!r}: it was never accepted, or it was "
+            "cancelled. Send it with this `message_id` first",
+            agent_id=agent_id,
+            message_id=message_id,
+        )
+
+
+class OtherRun(UsageError):
+    """A call named a run that is not the open run of the agent, so it did nothing."""
+
+    agent_id: str
+    run_id: str
+    open_run: str | None
+
+    def __init__(self, *, agent_id: str, run_id: str, open_run: str | None) -> None:
+        there = "no run is open" if open_run is None else f"the open run is {open_run!r}"
+        super().__init__(
+            f"Run {run_id!r} of agent {agent_id!r} is over, or there was none: {there}. Nothing "
+            "was done",
+            agent_id=agent_id,
+            run_id=run_id,
+            open_run=open_run,
+        )
+
+
 class OtherAgent(UsageError):
     """The agent with this id has another definition; it is left unchanged."""
 

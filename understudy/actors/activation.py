@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from understudy.actors.messages import RunRequest
+from understudy.actors.messages import RunRequest, WaitOutcome
 from understudy.actors.services import RuntimeServices
 from understudy.agent.agent import Agent
 from understudy.agent.runner import RunOptions
@@ -80,6 +80,23 @@ class DetachedWaiters:
     """These and those below only where the agent is activated again at once."""
     compact_futures: tuple[Future[None], ...] = ()
     delete_futures: tuple[Future[bool], ...] = ()
+    message_waits: tuple[WaitOutcome, ...] = ()
+
+    def with_wait(self, waiting: WaitOutcome) -> DetachedWaiters:
+        """These, and one who waits for an outcome."""
+        if waiting.message_id is not None:
+            return replace(self, message_waits=(*self.message_waits, waiting))
+        return replace(self, outcome_futures=(*self.outcome_futures, waiting.future))
+
+    def before(self, activation: DetachedWaiters | None) -> DetachedWaiters:
+        """Those of an activation, and these, who came when it was about to end."""
+        if activation is None:
+            return self
+        return replace(
+            activation,
+            outcome_futures=(*activation.outcome_futures, *self.outcome_futures),
+            message_waits=(*activation.message_waits, *self.message_waits),
+        )
 
     @property
     def futures(self) -> list[Future[Any]]:
@@ -89,6 +106,7 @@ class DetachedWaiters:
             *self.passivate_futures,
             *self.compact_futures,
             *self.delete_futures,
+            *(waiting.future for waiting in self.message_waits),
         ]
 
 
@@ -111,6 +129,7 @@ class Activation:
         "ledger",
         "lost_attempt",
         "lost_attempts",
+        "message_waits",
         "notifying",
         "outcome_futures",
         "passivate_futures",
@@ -139,6 +158,8 @@ class Activation:
         self.queued_runs: list[QueuedRun] = []  # an empty deque takes 0.7 KB
         self.outcome_futures: tuple[Future[Any], ...] = ()
         """Get the outcome of the current run."""
+        self.message_waits: tuple[WaitOutcome, ...] = ()
+        """Get the outcomes of runs that will take messages of the queue."""
         self.runs_by_message_id: dict[str, Future[Outcome]] | None = None
         """Runs that were requested with a message id of the caller's, by that id."""
         self.passivate_futures: tuple[Future[bool], ...] = ()
@@ -211,12 +232,16 @@ class Activation:
         self.passivate_futures = detached.passivate_futures
         self.compact_futures = detached.compact_futures
         self.delete_futures = detached.delete_futures
+        self.message_waits = detached.message_waits
 
     def detach_waiters(self) -> DetachedWaiters | None:
         """The waiters, for the next activation; None if there are none."""
-        if not (self.outcome_futures or self.queued_runs or self.is_given_up):
+        waits = self.message_waits
+        if not (self.outcome_futures or self.queued_runs or self.is_given_up or waits):
             return None
-        detached = DetachedWaiters(self.outcome_futures, self.queued_runs, self.runs_by_message_id)
+        detached = DetachedWaiters(
+            self.outcome_futures, self.queued_runs, self.runs_by_message_id, message_waits=waits
+        )
         if self.is_given_up:  # what was requested of this activation is done by the next one
             detached = replace(
                 detached,
@@ -229,8 +254,12 @@ class Activation:
 
     def take_waiters(self) -> list[Future[Any]]:
         """The futures of all waiters. The caller answers them."""
-        futures = [*self.outcome_futures, *(queued.request.future for queued in self.queued_runs)]
-        self.outcome_futures, self.queued_runs = (), []
+        futures = [
+            *self.outcome_futures,
+            *(queued.request.future for queued in self.queued_runs),
+            *(waiting.future for waiting in self.message_waits),
+        ]
+        self.outcome_futures, self.queued_runs, self.message_waits = (), [], ()
         return futures
 
     def refuse_messages(self, error: BaseException) -> None:

@@ -113,6 +113,10 @@ class Directory:
         slot = self._slots.get(id)
         return slot is not None and slot.activation is not None
 
+    def is_spawned(self, slot: AgentSlot) -> bool:
+        """Whether it is kept for what no store has: a definition, values or deps of a spawn."""
+        return slot.agent is not None and self._slots.get(slot.id) is slot
+
     def slots(self) -> list[AgentSlot]:
         """The slots that are kept."""
         with self._lock:

@@ -25,6 +25,7 @@ from understudy.actors.messages import AnswerWait, Passivate
 from understudy.actors.phase import Phase
 from understudy.actors.replies import runtime_stopped
 from understudy.actors.services import RuntimeServices
+from understudy.actors.stored_looks import StoredLooks
 from understudy.actors.tree import agent_tree
 from understudy.agent.agent import Agent
 from understudy.errors import Expired, UnknownAgent, UnknownToken, UsageError
@@ -77,6 +78,7 @@ class AgentHost:
             deps_for=deps_for,
             definition=self.directory.named,
             check_inbox=self.activator.check_inbox,
+            look_at_inbox=self.activator.look_at_inbox,
             release=self.activator.release,
             settle_definition=self.directory.settle_definition,
             ref_of=self.directory.ref_of,
@@ -90,6 +92,7 @@ class AgentHost:
         """Open the store and start the supervisor."""
         services = self._make_services(loop)
         self.services = self.directory.services = self.activator.services = services
+        services.looks = StoredLooks(services, self.directory)
         await services.store.open(self._lost_lease)
         try:
             await mark_restored(services.store, services.clock)

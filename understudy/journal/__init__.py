@@ -20,6 +20,7 @@ from understudy.journal.index_status import (
 from understudy.journal.lists import ListStore
 from understudy.journal.memory import MemoryJournal, MemoryStore
 from understudy.journal.store import (
+    AgentFinder,
     CheckpointJournal,
     CheckpointStore,
     DatabaseStore,
@@ -28,6 +29,8 @@ from understudy.journal.store import (
     OwnedJournal,
     Readable,
     Store,
+    find_agent,
+    is_shared,
     load_latest,
 )
 from understudy.state.fold import replay
@@ -38,6 +41,7 @@ standing_of = index_status_of
 """The earlier name of `index_status_of`."""
 
 __all__ = [
+    "AgentFinder",
     "CheckpointJournal",
     "CheckpointStore",
     "DatabaseStore",
@@ -57,10 +61,12 @@ __all__ = [
     "Standing",
     "Store",
     "StoredAgent",
+    "find_agent",
     "has_next_run",
     "index_entry_of",
     "index_status_of",
     "is_busy",
+    "is_shared",
     "is_waiting",
     "load_latest",
     "replay",

@@ -475,6 +475,17 @@ class StatusIndex(Protocol):
 
 
 @runtime_checkable
+class FindsAgents(Protocol):
+    """An optional part of a backend: it tells what the index says of some agents, by their ids."""
+
+    def find_agents(self, agent_ids: Collection[str]) -> list[StoredAgent]:
+        """The reader's: those of these agents that there are, in any order.
+
+        A damaged row is listed as by `Backend.agents`.
+        """
+
+
+@runtime_checkable
 class KeepsLostAttempts(Protocol):
     """An optional part of a backend that hosts share: it keeps which attempts were no crash.
 

@@ -36,7 +36,7 @@ from understudy.journal.lease import Lease
 from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery
 from understudy.journal.shared import SharedBackend, SharedStore
 from understudy.journal.shared_database import SharedDatabase
-from understudy.journal.store_reader import PAGE, StoreReader
+from understudy.journal.store_reader import NEWEST, PAGE, StoreReader
 from understudy.journal.store_reader import Loaded as Loaded
 from understudy.state.agent_state import AgentState
 from understudy.state.records import Record, StatusNoted
@@ -65,6 +65,19 @@ async def load_latest(store: Readable, agent_id: str) -> Loaded | None:
     if isinstance(store, CheckpointStore):
         return await store.load_latest(agent_id)
     return await store.load(agent_id)
+
+
+async def find_agent(store: Readable, agent_id: str) -> StoredAgent | None:
+    """What the index says of an agent now; None if there is none."""
+    if isinstance(store, AgentFinder):
+        return next(iter(await store.find_agents([agent_id])), None)
+    loaded = await store.load(agent_id, NEWEST)
+    return None if loaded is None else loaded.agent
+
+
+def is_shared(store: object) -> bool:
+    """Whether other hosts may write to this store while one has it open."""
+    return getattr(store, "time_offset", None) is not None
 
 
 class OwnedJournal(Journal, Protocol):
@@ -165,6 +178,14 @@ class DueStore(Protocol):
 
     async def index_agents(self) -> None:
         """Index the agents whose records an older version of this library has written last."""
+
+
+@runtime_checkable
+class AgentFinder(Protocol):
+    """An optional part of a store: it tells what its index says of some agents, by their ids."""
+
+    async def find_agents(self, agent_ids: Collection[str]) -> Sequence[StoredAgent]:
+        """Those of these agents that there are, in any order."""
 
 
 @runtime_checkable
@@ -355,6 +376,9 @@ class DatabaseStore:
         self, index_statuses: Collection[IndexStatus] | None = None
     ) -> AsyncIterator[StoredAgent]:
         return self.reader.agents(index_statuses)
+
+    async def find_agents(self, agent_ids: Collection[str]) -> Sequence[StoredAgent]:
+        return await self.reader.find_agents(agent_ids)
 
     async def due(self, until: datetime) -> AsyncIterator[StoredAgent]:
         index = self._backend

@@ -18,28 +18,24 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from understudy._base.clock import wall_seconds
 from understudy.errors import Fenced, StoreError, StoreUnavailable, UsageError
-from understudy.journal.asks import StoredAsk
+from understudy.journal.backend_reads import ReadsByReader
 from understudy.journal.checkpoints import Checkpoint
 from understudy.journal.contracts import (
     Batch,
     Durability,
     IndexEntry,
-    IndexStatus,
     LostAttempt,
     Owned,
     Refusal,
     StoredAgent,
-    StoredRecords,
     check_durability,
 )
-from understudy.journal.feed import FeedKey, FeedPage
-from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery
 from understudy.journal.postgres import inbox, sql
 from understudy.journal.postgres.reader import PostgresReader
 from understudy.journal.postgres.writer import PostgresWriter
@@ -55,7 +51,7 @@ _PROMPT = 1.0
 """Seconds in which the server must answer, for its time to be compared with ours."""
 
 
-class PostgresBackend:
+class PostgresBackend(ReadsByReader):
     """A `Backend` with connections of its writer, its reader, its heartbeat and its ear.
 
     Those but the writer reconnect by themselves; the writer does so in `reconnect`. A
@@ -115,7 +111,7 @@ class PostgresBackend:
         writer, reader, self._heartbeat = self._connections
         self._ear: Ear | None = None
         self._writer = PostgresWriter(writer, name=host, keep_claims=not self._durable)
-        self._reader = PostgresReader(reader)
+        self._reader: PostgresReader = PostgresReader(reader)
         self._watchdog = Watchdog(self._connections, min(1.0, lease / 4, patience / 4))
 
     @property
@@ -334,39 +330,6 @@ class PostgresBackend:
         return self._writer.is_committed(batch)
 
     # ------------------------------------------------------------------- the reader
-
-    def load(self, agent_id: str, after: int) -> StoredRecords | None:
-        return self._reader.load(agent_id, after)
-
-    def load_latest(self, agent_id: str) -> tuple[Checkpoint | None, StoredRecords] | None:
-        return self._reader.load_latest(agent_id)
-
-    def agents(
-        self, index_statuses: Collection[IndexStatus] | None, after_id: str, limit: int
-    ) -> list[StoredAgent]:
-        return self._reader.agents(index_statuses, after_id, limit)
-
-    def due(
-        self, until: datetime, after: tuple[datetime, str] | None, limit: int
-    ) -> list[StoredAgent]:
-        return self._reader.due(until, after, limit)
-
-    def unindexed(self, after_id: str, limit: int) -> list[StoredAgent]:
-        return self._reader.unindexed(after_id, limit)
-
-    def list_agents(
-        self, query: AgentQuery, after: AgentKey | None, limit: int
-    ) -> list[StoredAgent]:
-        return self._reader.list_agents(query, after, limit)
-
-    def list_asks(self, query: AskQuery, after: AskKey | None, limit: int) -> list[StoredAsk]:
-        return self._reader.list_asks(query, after, limit)
-
-    def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
-        return self._reader.read_feed(after, limit)
-
-    def count_agents(self) -> Mapping[str, int]:
-        return self._reader.count_agents()
 
     def posted(self, after: int, agent_id: str | None, limit: int) -> list[Posted]:
         own_id = self.host_id

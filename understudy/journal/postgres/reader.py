@@ -77,6 +77,9 @@ class PostgresReader:
         statuses = None if index_statuses is None else [status.value for status in index_statuses]
         return self._listed(sql.AGENTS, [after_id, statuses, statuses, limit])
 
+    def find_agents(self, agent_ids: Collection[str]) -> list[StoredAgent]:
+        return self._listed(sql.FOUND_AGENTS, [[id for id in agent_ids if is_storable_id(id)]])
+
     def due(
         self, until: datetime, after: tuple[datetime, str] | None, limit: int
     ) -> list[StoredAgent]:

@@ -441,6 +441,7 @@ SELECT a.agent_id, a.agent, a.incarnation, a.epoch, a.last_seq, a.floor, a.stand
 FROM agents a LEFT JOIN hosts h ON h.id = a.owner WHERE NOT a.deleted"""
 
 AGENT = f"{_COLUMNS} AND a.agent_id = %s"
+FOUND_AGENTS = f"{_COLUMNS} AND a.agent_id = ANY(%s)"
 
 AGENTS = (
     f"{_COLUMNS} AND a.agent_id > %s AND (%s::text[] IS NULL OR a.standing = ANY(%s::text[]))"

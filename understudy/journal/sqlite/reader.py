@@ -30,6 +30,9 @@ from understudy.journal.sqlite.schema import SEQ_BITS
 
 T = TypeVar("T")
 
+MOST_VALUES = 500
+"""Parameters of one statement. Some builds of SQLite take 999."""
+
 _AGENT = """
     SELECT no, id, agent, incarnation, epoch, last_seq, floor, standing,
         (SELECT host FROM meta WHERE meta.tenure = agents.tenure),
@@ -145,6 +148,18 @@ class SqliteReader:
                 for row in connection.execute(query, (index_status.value, after_id, limit))
             ]
         return sorted(found, key=lambda agent: agent.agent_id)[:limit]
+
+    def find_agents(self, agent_ids: Collection[str]) -> list[StoredAgent]:
+        """See `FindsAgents.find_agents`."""
+        ids = list(agent_ids)
+        return [
+            agent
+            for at in range(0, len(ids), MOST_VALUES)
+            for agent in self._listed_where(
+                f"id IN ({', '.join('?' * len(ids[at : at + MOST_VALUES]))})",
+                tuple(ids[at : at + MOST_VALUES]),
+            )
+        ]
 
     def due(
         self, until: datetime, after: tuple[datetime, str] | None, limit: int
