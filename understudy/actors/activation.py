@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from understudy.actors.messages import RunRequest, WaitOutcome
+from understudy.actors.messages import OnRun, RunRequest, WaitOutcome
 from understudy.actors.services import RuntimeServices
 from understudy.agent.agent import Agent
 from understudy.agent.runner import RunOptions
@@ -24,6 +24,7 @@ from understudy.journal import (
     index_entry_of,
     load_latest,
 )
+from understudy.journal.shared import shared_part
 from understudy.loop_actors.future import Future, refuse
 from understudy.outcomes import Outcome
 from understudy.run.ledger import FactListener, Ledger
@@ -110,6 +111,10 @@ class DetachedWaiters:
         ]
 
 
+def _never() -> bool:
+    return False
+
+
 _NO_ATTEMPTS: frozenset[int] = frozenset()
 """One for all agents: each empty set takes 0.2 KB."""
 
@@ -124,6 +129,7 @@ class Activation:
         "early_cancel",
         "ending",
         "is_given_up",
+        "is_held",
         "is_to_unpause",
         "journal",
         "ledger",
@@ -131,6 +137,7 @@ class Activation:
         "lost_attempts",
         "message_waits",
         "notifying",
+        "on_run",
         "outcome_futures",
         "passivate_futures",
         "queued_runs",
@@ -176,6 +183,10 @@ class Activation:
         """The numbers of the open run's attempts that were cut off while their runtime lived."""
         self.lost_attempt: LostAttempt | None = None
         """The attempt here that was cut off because another runtime took over."""
+        self.on_run: OnRun = None
+        """Of the request whose run begins."""
+        self.is_held: Callable[[], bool] = _never
+        """Whether it has something here that another host would lack."""
         self.self_started_runs: int = 0
         """How many runs in a row the agent has started by messages to itself."""
 
@@ -189,7 +200,10 @@ class Activation:
 
     def index_entry(self) -> IndexEntry:
         """What the store's index says of the agent."""
-        return index_entry_of(self.ledger.state)
+        entry = index_entry_of(self.ledger.state)
+        if entry.takeable and (self.notifying or self.is_held()):
+            return entry._replace(takeable=False)
+        return entry
 
     def write_last_checkpoint(self) -> None:
         """The agent leaves memory: keep what the next activation begins from, if worth it."""
@@ -291,6 +305,7 @@ async def activate(
     values: Mapping[str, Any] | None,
     listener: Callable[[Event], None],
     on_fact: FactListener,
+    take: bool = False,
 ) -> Activation:
     """Claim an agent and read it from the store; or create it.
 
@@ -303,6 +318,7 @@ async def activate(
         values: the state's values if the agent is new.
         listener: gets events that are not records.
         on_fact: gets records once they are durable.
+        take: claim it also from a living owner, if nothing of it goes on.
 
     Raises:
         UnknownAgent: if there is no agent of this id, and `agent` is None.
@@ -312,10 +328,13 @@ async def activate(
         StoreError: if it cannot be read.
 
     """
+    store = services.store
+    shared = shared_part(store) if take else None
+    claim = store.claim if shared is None else shared.take
     agent, owned, loaded = await (
-        _claim_stored(agent_id, services)
+        _claim_stored(agent_id, services, claim)
         if agent is None
-        else _claim_or_create(agent_id, agent, services.store)
+        else _claim_or_create(agent_id, agent, store, claim)
     )
     state = folded(loaded) if loaded is not None else AgentState()
     activation = Activation(agent)
@@ -357,11 +376,14 @@ def folded(loaded: Loaded) -> AgentState:
         raise StoreDamaged(what=f"agent {loaded.agent.agent_id!r}", cause=cause) from error
 
 
+Claim = Callable[[str, str | None], Awaitable[Owned | None]]
+
+
 async def _claim_or_create(
-    agent_id: str, agent: Agent, store: Store
+    agent_id: str, agent: Agent, store: Store, claim: Claim
 ) -> tuple[Agent, Owned, Loaded | None]:
     """Claim it by its expected definition. A new agent costs one round trip to the store."""
-    owned = await store.claim(agent_id, agent.name)
+    owned = await claim(agent_id, agent.name)
     assert owned is not None, "a claim with a definition creates the agent where there is none"
     if owned.agent != agent.name:
         await store.release(owned)
@@ -370,7 +392,7 @@ async def _claim_or_create(
 
 
 async def _claim_stored(
-    agent_id: str, services: RuntimeServices[Any, Any]
+    agent_id: str, services: RuntimeServices[Any, Any], claim: Claim
 ) -> tuple[Agent, Owned, Loaded]:
     """Claim it by the definition that the store names, if that is known here."""
     store = services.store
@@ -378,7 +400,7 @@ async def _claim_stored(
     if loaded is None:
         raise UnknownAgent(agent_id=agent_id)
     agent = services.definition(loaded.agent.agent)
-    owned = await store.claim(agent_id, agent.name)
+    owned = await claim(agent_id, agent.name)
     assert owned is not None, "a claim with a definition creates the agent where there is none"
     if owned.last_seq != loaded.agent.last_seq:  # another host wrote between the load and the claim
         loaded = await load_latest(store, agent_id)

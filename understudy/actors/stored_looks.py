@@ -121,8 +121,21 @@ class StoredLooks:
 
     # ------------------------------------------------------------------- outcomes
 
+    async def outcome_of_run(self, slot: AgentSlot, run_id: str) -> Outcome | None:
+        """The outcome of a run that has begun, when it has one, on whatever host."""
+        return await self._outcome(slot, None, None, run_id)
+
+    def look_again(self) -> None:
+        """Something may have changed that somebody waits for."""
+        if self._watch is not None:
+            self._watch.look_now()
+
     async def _outcome(
-        self, slot: AgentSlot, message_id: str | None, expectation: Expectation | None
+        self,
+        slot: AgentSlot,
+        message_id: str | None,
+        expectation: Expectation | None,
+        wanted_run: str | None = None,
     ) -> Outcome | None:
         """The outcome of the current or last run, or of that of a message, when it has one."""
         while True:
@@ -132,7 +145,9 @@ class StoredLooks:
                     raise UnknownMessage(agent_id=slot.id, message_id=message_id)
                 return None
             agent, state = self._services.definition(loaded.agent.agent), folded(loaded)
-            run_id = None if message_id is None else run_of_message(slot.id, state, message_id)
+            run_id = wanted_run
+            if message_id is not None:
+                run_id = run_of_message(slot.id, state, message_id)
             if run_id is not None and (state.run is None or state.run.run_id != run_id):
                 return await earlier_outcome(self._services.store, slot.id, agent, run_id)
             if (run_id is not None or message_id is None) and has_outcome(state):
@@ -142,7 +157,10 @@ class StoredLooks:
                 return await self._wait_here(slot, message_id, activates=goes_on)
             try:
                 if slot.phase.is_in_memory or (goes_on and loaded.agent.host is None):
-                    return await self._wait_here(slot, message_id, activates=True)
+                    outcome = await self._wait_here(slot, message_id, activates=True)
+                    if wanted_run in (None, outcome.run_id if outcome is not None else None):
+                        return outcome
+                    continue  # it has ended meanwhile, and another one came after it
             except NOT_HERE:  # another host has it by now
                 continue
             if loaded.agent.host is not None and (lacking := lacking_outcome(state)) is not None:

@@ -89,6 +89,8 @@ class Place(NamedTuple):
     """Whether that host can be posted to, and taken from."""
     takeable: bool
     """Nothing of the agent goes on."""
+    agent: str
+    """The name of its definition."""
 
 
 @runtime_checkable
@@ -142,6 +144,9 @@ class SharedBackend(Protocol):
     def withdraw(self, id: int) -> bool | None:
         """Take back a call without a reply; whether it was begun. None: it has one, or is gone."""
 
+    def retell(self, id: int) -> None:
+        """Tell the owner of an agent once more that a call is posted for it."""
+
     def delete_lost_replies(self) -> None:
         """Remove the replies for hosts that are gone."""
 
@@ -179,12 +184,6 @@ class SharedStore(Protocol):
     async def take(self, agent_id: str, agent: str | None) -> Owned | None:
         """As of `SharedBackend`."""
 
-    async def take_to_delete(self, agent_id: str) -> bool:
-        """As of `SharedBackend`."""
-
-    async def confirm(self, owned: Owned) -> None:
-        """Raise `Fenced` if another host has the agent by now."""
-
     async def post(self, agent_id: str, incarnation: int, posts: Sequence[Post]) -> list[int]:
         """As of `SharedBackend`."""
 
@@ -198,6 +197,9 @@ class SharedStore(Protocol):
         """As of `SharedBackend`."""
 
     async def withdraw(self, id: int) -> bool | None:
+        """As of `SharedBackend`."""
+
+    async def retell(self, id: int) -> None:
         """As of `SharedBackend`."""
 
     async def delete_lost_replies(self) -> None:
@@ -230,12 +232,12 @@ def shared_part(store: object) -> SharedStore | None:
 
 def answers_of_deleted(agent_id: str) -> tuple[bytes, bytes]:
     """The replies to the calls for an agent that is deleted: to a deletion, and to any other."""
-    return value_reply(True), error_reply(UnknownAgent(agent_id=agent_id))
+    return to_reply({"value": True}), error_reply(UnknownAgent(agent_id=agent_id))
 
 
-def value_reply(value: object, **more: object) -> bytes:
-    """The reply to a call that was done."""
-    return to_json({"value": value, **more})
+def to_reply(data: object) -> bytes:
+    """A reply as it is kept."""
+    return to_json(data)
 
 
 def error_reply(error: UnderstudyError) -> bytes:

@@ -8,7 +8,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from understudy.errors import Fenced
 from understudy.journal.contracts import Owned
 from understudy.journal.shared import (
     Hint,
@@ -72,14 +71,6 @@ class SharedDatabase:
     async def take(self, agent_id: str, agent: str | None) -> Owned | None:
         return await self._claim(agent_id, lambda backend: backend.take(agent_id, agent))
 
-    async def take_to_delete(self, agent_id: str) -> bool:
-        return await self._change(lambda backend: backend.take_to_delete(agent_id))
-
-    async def confirm(self, owned: Owned) -> None:
-        found = await self.epochs([owned.agent_id])
-        if found.get(owned.agent_id) != owned.epoch:
-            raise Fenced(agent_id=owned.agent_id, why="another runtime has taken it")
-
     async def post(self, agent_id: str, incarnation: int, posts: Sequence[Post]) -> list[int]:
         return await self._change(lambda backend: backend.post(agent_id, incarnation, posts))
 
@@ -94,6 +85,9 @@ class SharedDatabase:
 
     async def withdraw(self, id: int) -> bool | None:
         return await self._change(lambda backend: backend.withdraw(id))
+
+    async def retell(self, id: int) -> None:
+        await self._change(lambda backend: backend.retell(id))
 
     async def delete_lost_replies(self) -> None:
         await self._change(lambda backend: backend.delete_lost_replies())

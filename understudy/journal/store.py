@@ -97,6 +97,14 @@ class OwnedJournal(Journal, Protocol):
         """Write no more: the lease is lost. Every later call raises `Fenced`."""
 
 
+@runtime_checkable
+class IndexJournal(Protocol):
+    """An optional part of a journal of a store that hosts share."""
+
+    async def note_index(self) -> None:
+        """Tell the index what it says of the agent now, though nothing was recorded."""
+
+
 class Store(Protocol):
     """Keeps the records of many agents. Used on one event loop, the runtime's.
 
@@ -457,7 +465,15 @@ class DatabaseStore:
         return replace(owned, last_seq=batch.first_seq)
 
     async def delete(self, agent_id: str) -> bool:
-        existed = await self._change(lambda backend: backend.delete(agent_id))
+        def delete(backend: Any) -> bool:
+            existed: bool = (
+                backend.delete(agent_id)
+                if self.shared is None
+                else backend.take_to_delete(agent_id)
+            )
+            return existed
+
+        existed = await self._change(delete)
         self.feed_hint.tell()
         return existed
 

@@ -286,6 +286,9 @@ class PostgresBackend(ReadsByReader):
     def withdraw(self, id: int) -> bool | None:
         return inbox.withdraw(self._writer.fetch, id)
 
+    def retell(self, id: int) -> None:
+        self._writer.fetch(sql.RETELL, [id])
+
     def delete_lost_replies(self) -> None:
         self._writer.fetch(sql.DELETE_LOST_REPLIES)
 

@@ -403,6 +403,10 @@ SELECT i.id, i.reply, i.begun IS NOT NULL,
 FROM inbox i JOIN agents a ON a.key = i.agent LEFT JOIN hosts h ON h.id = a.owner
 WHERE i.id = ANY(%s)"""
 
+RETELL = """
+SELECT pg_notify(h.ear, 'posted 0 ' || a.agent_id)
+FROM inbox i JOIN agents a ON a.key = i.agent JOIN hosts h ON h.id = a.owner
+WHERE i.id = %s AND h.ear IS NOT NULL"""
 REMOVE_POSTS = "DELETE FROM inbox WHERE id = ANY(%s) AND reply IS NOT NULL"
 WITHDRAW = "DELETE FROM inbox WHERE id = %s AND reply IS NULL RETURNING begun IS NOT NULL"
 """Of this and `REPLY`, the one that comes first wins."""
@@ -422,7 +426,7 @@ LIMIT %s"""
 PLACE = """
 SELECT a.incarnation, a.epoch, a.last_seq, a.owner,
     CASE WHEN h.lease_until > clock_timestamp() THEN h.name END,
-    h.ear IS NOT NULL, a.takeable AND a.indexed_seq = a.last_seq
+    h.ear IS NOT NULL, a.takeable AND a.indexed_seq = a.last_seq, a.agent
 FROM agents a LEFT JOIN hosts h ON h.id = a.owner WHERE a.agent_id = %s AND NOT a.deleted"""
 
 EPOCHS = "SELECT agent_id, epoch FROM agents WHERE agent_id = ANY(%s) AND NOT deleted"
