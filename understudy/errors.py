@@ -3,6 +3,7 @@
     UnderstudyError
     ├── UsageError                the caller: a wrong argument, raised before anything runs
     │   ├── DecisionError         the decision does not fit the request that it names
+    │   │   └── RequestChanged    the request is another one than was shown
     │   ├── NotInterrupted        no run to continue, or the request is decided
     │   ├── MissingValue          the instructions read a key that the state lacks
     │   ├── UnknownAgent          there is no agent with this id
@@ -36,6 +37,7 @@
             ├── StoreBroken       disk full, read-only, I/O error: repair it, then continue
             │   └── StoreDamaged  stored data cannot be read
             ├── OwnedElsewhere    another runtime owns this agent
+            ├── UnfitHost         this runtime must not run this agent, and no other one can now
             ├── Fenced            another runtime has taken this agent over
             ├── StoreConflict     two writers under one epoch: a defect of this library
             └── RecordRefused     this one record is too large, or cannot be serialised
@@ -48,7 +50,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
 __all__ = [
     "AgentFailed",
@@ -70,6 +72,7 @@ __all__ = [
     "Quarantined",
     "RecordRefused",
     "ReplyCut",
+    "RequestChanged",
     "RunError",
     "RunLimitExceeded",
     "SchemaVersionError",
@@ -82,6 +85,7 @@ __all__ = [
     "StoreUnavailable",
     "StreamBroken",
     "UnderstudyError",
+    "UnfitHost",
     "UnknownAgent",
     "UnknownToken",
     "UntilToolNotCalled",
@@ -137,6 +141,27 @@ class DecisionError(UsageError):
 
     def __init__(self, message: str, *, request_id: str | None = None) -> None:
         super().__init__(message, request_id=request_id)
+
+
+class RequestChanged(DecisionError):
+    """The request is another one than the decision was made on: its digest is not the expected one.
+
+    Nothing ran. Show the request as it is now, and ask again.
+    """
+
+    request_id: str
+    digest: str
+    expected: str
+
+    def __init__(self, *, request_id: str, digest: str, expected: str) -> None:
+        UsageError.__init__(
+            self,
+            f"Request {request_id!r} is not what was shown: its digest is {digest!r}, not "
+            f"{expected!r}: show it as it is now, and decide again",
+            request_id=request_id,
+            digest=digest,
+            expected=expected,
+        )
 
 
 class NotInterrupted(UsageError):
@@ -268,7 +293,10 @@ class Expired(UsageError):
 
 
 class ForkedRuntime(UsageError):
-    """The runtime belongs to the parent of this forked process: its event loop is not here."""
+    """The runtime belongs to the parent of this forked process: its event loop is not here.
+
+    So is what its calls have returned: a future that was pending at the fork, a feed, a list.
+    """
 
     def __init__(self) -> None:
         super().__init__(
@@ -608,6 +636,67 @@ class OwnedElsewhere(StoreError):
             agent_id=agent_id,
             host=host,
         )
+
+
+class UnfitHost(StoreError):
+    """This runtime must not run this agent, and no other one that could lives now.
+
+    It lacks a label that the agent needs, or has an older definition than the one that began its
+    run, or is being drained. The agent is as it was: a host that fits goes on with it.
+    """
+
+    agent_id: str
+    agent: str
+    """The name of its definition."""
+    missing: list[str]
+    """The labels that it needs and this runtime lacks."""
+    version: str | None
+    """The fingerprint of the definition that began its run, where that is why."""
+    draining: bool
+
+    def __init__(
+        self,
+        *,
+        agent_id: str,
+        agent: str,
+        missing: Collection[str] = (),
+        version: str | None = None,
+        waits: bool = False,
+        draining: bool = False,
+    ) -> None:
+        super().__init__(
+            f"Agent {agent_id!r} ({agent!r}) {_why_unfit(sorted(missing), version, waits=waits)}",
+            agent_id=agent_id,
+            agent=agent,
+            missing=sorted(missing),
+            version=version,
+            waits=waits,
+            draining=draining,
+        )
+
+
+def _why_unfit(missing: Sequence[str], version: str | None, *, waits: bool) -> str:
+    if missing:
+        labels = ", ".join(map(repr, missing))
+        return (
+            f"needs a host with {labels}, which this runtime has not, and no other one that has "
+            f"can be reached: start one with Runtime(labels={{{labels}}}) and this definition"
+        )
+    if version is None:
+        return (
+            "is not taken by this runtime, which is being drained, and no other one that could run "
+            "it can be reached: send to it when one has started"
+        )
+    remedy = (
+        "start one, or give this definition on_version='newest'"
+        if waits
+        else "start one, or give this definition a higher `version`"
+    )
+    what = "does not continue those of others" if waits else "is older"
+    return (
+        f"has a run that was begun by another definition ({version}); the one of this runtime "
+        f"{what}, and no other runtime that could go on with it can be reached: {remedy}"
+    )
 
 
 class Fenced(StoreError):

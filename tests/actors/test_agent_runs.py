@@ -41,6 +41,7 @@ from understudy import (
     tool,
 )
 from understudy.actors import AgentEvent, SelfRunsBounded, StatusChanged
+from understudy.errors import RequestChanged
 from understudy.events import RunFinished
 
 
@@ -688,3 +689,50 @@ async def test_an_agent_that_was_woken_by_another_one_is_not_part_of_its_run() -
                     break
         assert len(futures) == 1, "calling back was refused"
         assert completed(await soon(futures[0])).text == "thanks"
+
+
+# ------------------------------------------------------------- decisions on what was shown
+
+
+async def test_a_decision_holds_only_for_the_digest_that_was_shown() -> None:
+    agent, _ = gated(call("refund", {"order": 17}), "done")
+    async with Runtime([agent]) as runtime:
+        ref = runtime.spawn("gated")
+        outcome = interrupted(await soon(ref.run("go")))
+        (request,) = outcome.requests
+        answer = {request.id: approve()}
+        for decide in (ref.resume, ref.decide):
+            with pytest.raises(RequestChanged) as raised:
+                await soon(decide(answer, expect={request.id: "another"}))
+            assert raised.value.request_id == request.id
+            assert raised.value.digest == request.digest
+            assert ref.status() is Status.INTERRUPTED
+        done = completed(await soon(ref.resume(answer, expect={request.id: request.digest})))
+        assert done.text == "done"
+        with pytest.raises(RequestChanged):  # also where it is answered already
+            await soon(ref.resume(answer, expect={request.id: "another"}))
+
+
+async def test_decide_answers_when_the_decision_is_recorded_and_not_when_the_run_ends() -> None:
+    held = Held()
+
+    @tool
+    async def ship() -> str:
+        await held.wait()
+        return "shipped"
+
+    model = ScriptedModel([call("ship"), "done"])
+    agent = Agent("gated", model, tools=[ship], interrupt_on={"ship": True})
+    async with Runtime([agent]) as runtime:
+        ref = runtime.spawn("gated")
+        outcome = interrupted(await soon(ref.run("go")))
+        yes = outcome.decide(approve(by="Ann"))
+        await soon(ref.decide(yes))
+        await soon(held.entered.wait())  # it runs, and its decision is known meanwhile
+        assert [record.decision.by for record in await soon(ref.decisions())] == ["Ann"]
+        await soon(ref.decide(yes))
+        with pytest.raises(NotInterrupted):
+            await soon(ref.decide(outcome.decide(reject())))
+        held.release.set()
+        assert isinstance(await soon(ref.outcome()), Completed)
+        await soon(ref.decide(yes))

@@ -20,7 +20,6 @@ from understudy.journal import (
     LostAttempt,
     Owned,
     OwnedJournal,
-    Store,
     index_entry_of,
     load_latest,
 )
@@ -325,6 +324,7 @@ async def activate(
         OtherAgent: if the agent of this id has another definition than `agent`.
         UsageError: if its definition is not known here.
         OwnedElsewhere: if another runtime owns it.
+        UnfitHost: if this one must not run it.
         StoreError: if it cannot be read.
 
     """
@@ -334,9 +334,10 @@ async def activate(
     agent, owned, loaded = await (
         _claim_stored(agent_id, services, claim)
         if agent is None
-        else _claim_or_create(agent_id, agent, store, claim)
+        else _claim_or_create(agent_id, agent, services, claim)
     )
     state = folded(loaded) if loaded is not None else AgentState()
+    services.placement.check(agent_id, agent, state)
     activation = Activation(agent)
     journal = activation.journal = services.store.journal(
         owned, index_entry=activation.index_entry, on_durable=activation.on_durable
@@ -380,15 +381,23 @@ Claim = Callable[[str, str | None], Awaitable[Owned | None]]
 
 
 async def _claim_or_create(
-    agent_id: str, agent: Agent, store: Store, claim: Claim
+    agent_id: str, agent: Agent, services: RuntimeServices[Any, Any], claim: Claim
 ) -> tuple[Agent, Owned, Loaded | None]:
     """Claim it by its expected definition. A new agent costs one round trip to the store."""
+    store = services.store
+    await _prepare(agent_id, agent, services)
     owned = await claim(agent_id, agent.name)
     assert owned is not None, "a claim with a definition creates the agent where there is none"
     if owned.agent != agent.name:
         await store.release(owned)
         raise OtherAgent(agent_id=agent_id, agent=owned.agent, wanted=agent.name)
     return agent, owned, await load_latest(store, agent_id) if owned.last_seq else None
+
+
+async def _prepare(agent_id: str, agent: Agent, services: RuntimeServices[Any, Any]) -> None:
+    """Before a claim: nothing is claimed that this host must not run."""
+    await services.placement.register([agent])
+    services.placement.check(agent_id, agent)
 
 
 async def _claim_stored(
@@ -400,6 +409,7 @@ async def _claim_stored(
     if loaded is None:
         raise UnknownAgent(agent_id=agent_id)
     agent = services.definition(loaded.agent.agent)
+    await _prepare(agent_id, agent, services)
     owned = await claim(agent_id, agent.name)
     assert owned is not None, "a claim with a definition creates the agent where there is none"
     if owned.last_seq != loaded.agent.last_seq:  # another host wrote between the load and the claim

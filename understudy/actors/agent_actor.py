@@ -21,6 +21,7 @@ from understudy.actors.messages import (
     ChangePlans,
     CheckDue,
     Compact,
+    Decide,
     Delete,
     Expecting,
     FromHost,
@@ -130,7 +131,7 @@ class AgentActor(LoopActor):
                 return False
             slot.services.settle_definition(slot, activation.agent)
             activation.is_held = slot.has_deps
-            slot.activation = activation
+            slot.activation, slot.is_spawned = activation, False
             if activation.journal.owned.has_posts and slot.services.calls is not None:
                 # What other hosts have asked for before goes before what is asked for here
                 # (test_what_was_posted_goes_before_what_is_asked_for_by_whoever_takes_over).
@@ -298,6 +299,8 @@ class AgentActor(LoopActor):
                 answer_when_durable(slot, future, driver.change_plans(change))
             case Resume():
                 driver.resume(message)
+            case Decide():
+                driver.record_decisions(message)
             case WaitOutcome(future=future, message_id=message_id):
                 driver.wait_outcome(future, message_id)
             case Cancel():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import enum
-import os
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -12,9 +11,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from understudy._base import forks
 from understudy._base.json_values import text_of
 from understudy.errors import ForkedRuntime, StoreDamaged
-from understudy.events import Event, TextDelta, ThinkingDelta, ToolEmitted, events_of
+from understudy.events import (
+    Event,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallAnnounced,
+    ToolEmitted,
+    events_of,
+)
 from understudy.loop_actors.future import Future
 from understudy.state.records import Record, Snapshot, StatusNoted
 
@@ -77,7 +84,7 @@ class LoopBlocked:
     kind: Literal["loop_blocked"] = "loop_blocked"
 
 
-_DELTAS = (TextDelta, ThinkingDelta, ToolEmitted)
+_DELTAS = (TextDelta, ThinkingDelta, ToolCallAnnounced, ToolEmitted)
 AgentOnlyEvent = StatusChanged | EventsDropped | SelfRunsBounded | Gap | LoopBlocked
 
 
@@ -123,6 +130,8 @@ def _status(word: str, agent_id: str) -> Status:
         raise StoreDamaged(what=f"agent {agent_id!r}", cause=text_of(error)) from error
 
 
+RecordView = Callable[[int, Record, str, tuple[str, ...]], Iterator[AgentEvent]]
+"""What a subscription gets of a record: `agent_events_of`, or another view."""
 OnEventsRead = Callable[[list[AgentEvent] | BaseException], None]
 ReadEvents = Callable[[int, OnEventsRead], None]
 """Reads the events after a number from the store, and calls back with them or with an error."""
@@ -148,10 +157,12 @@ class EventLog:
 
     def emit_record(self, seq: int, record: Record, path: tuple[str, ...]) -> None:
         """Emit the events of a durable record."""
-        if self._subscriptions:
-            for event in agent_events_of(seq, record, self._agent_id, path):
-                for subscription in self._subscriptions:
-                    subscription._put(event)
+        subscriptions = self._subscriptions
+        for view in {subscription._view for subscription in subscriptions}:
+            for event in view(seq, record, self._agent_id, path):
+                for subscription in subscriptions:
+                    if subscription._view is view:
+                        subscription._put(event)
 
     def has_subscribers(self) -> bool:
         """Whether there is a subscription now: only then is a model's reply streamed."""
@@ -164,6 +175,7 @@ class EventLog:
         *,
         loop: asyncio.AbstractEventLoop,
         keeps: object = None,
+        view: RecordView = agent_events_of,
     ) -> Subscription:
         """The events after number `after`, then those to come: no gap, no duplicate.
 
@@ -172,10 +184,11 @@ class EventLog:
             read: reads the earlier events from the store.
             loop: the loop on which events are emitted.
             keeps: what the subscription keeps in memory, so that this log goes on emitting.
+            view: what it gets of a record; `read` brings the same of the earlier ones.
 
         """
         with self._lock:
-            subscription = Subscription(self, after, loop, keeps)
+            subscription = Subscription(self, after, loop, keeps, view)
             if self._closed:
                 subscription._end()
             else:
@@ -206,12 +219,18 @@ class Subscription:
     """
 
     def __init__(
-        self, log: EventLog, after: int, loop: asyncio.AbstractEventLoop, keeps: object
+        self,
+        log: EventLog,
+        after: int,
+        loop: asyncio.AbstractEventLoop,
+        keeps: object,
+        view: RecordView,
     ) -> None:
+        self._view = view
         self._log = log
         self._loop = loop
         self._keeps = keeps
-        self._process = os.getpid()
+        self._forks = forks.count
         self._after = after
         self._lock = threading.Lock()
         self._reading = True
@@ -244,6 +263,8 @@ class Subscription:
 
     def _next(self) -> AgentEvent | Future[None] | None:
         """The next event, or what to wait for, or None at the end."""
+        if self._forks != forks.count:  # before the lock, which a thread of the parent may have
+            raise ForkedRuntime
         with self._lock:
             if self._failure is not None:
                 failure, self._failure, self._ended = self._failure, None, True
@@ -259,8 +280,6 @@ class Subscription:
                     return event
                 if self._ended:
                     return None
-            if self._process != os.getpid():
-                raise ForkedRuntime
             if self._changed is None:
                 self._changed = Future(self._loop)
             return self._changed

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Generic, Literal, TypeVar, Unpack, overload
 
 import pykka
 
+from understudy._base import forks
 from understudy._base.json_values import checked_text
 from understudy._base.points_in_time import checked_time
 from understudy._base.type_variables import OutputT_co
 from understudy.actors.agent_actor import AgentActor
 from understudy.actors.agent_events import Status, Subscription
 from understudy.actors.agent_slot import AgentSlot, running_agents
+from understudy.actors.displays import DisplaySubscription, recorded, stored_display
 from understudy.actors.messages import (
     AgentMessage,
     Cancel,
     CancelMessage,
     Compact,
+    Decide,
     Expectation,
     Expecting,
     Notify,
@@ -41,6 +43,7 @@ from understudy.agent.agent import Agent, RunLimits
 from understudy.agent.build_definition import check_ends_at
 from understudy.agent.runner import refuse_inside_run
 from understudy.agent.value_of_tool import refuse_until, value_of
+from understudy.display import DisplayUpdate
 from understudy.errors import ForkedRuntime, UsageError, WouldDeadlock
 from understudy.history import HistoryPage, check_page
 from understudy.interrupts import Decision, DecisionRecord
@@ -232,7 +235,10 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         return future
 
     def resume(
-        self, decisions: Mapping[str, Decision | Mapping[str, Any]]
+        self,
+        decisions: Mapping[str, Decision | Mapping[str, Any]],
+        *,
+        expect: Mapping[str, str] | None = None,
     ) -> Future[OutcomeOf[OutputT_co]]:
         """Answer requests and continue the run; the future resolves to its outcome.
 
@@ -241,6 +247,8 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         Args:
             decisions: by request id. Some of them are enough: the others stay pending.
+            expect: by request id, the `digest` of what the person was shown. Where it is another
+                one, the future raises `RequestChanged`, and no decision is taken.
 
         Raises:
             DecisionError: inside a tool, a hook or a model: only the host application decides.
@@ -248,7 +256,23 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         """
         refuse_inside_run()
         future: Future[OutcomeOf[OutputT_co]] = self._future()
-        self._post(Resume(decisions, future))
+        self._post(Resume(decisions, future, expect))
+        return future
+
+    def decide(
+        self,
+        decisions: Mapping[str, Decision | Mapping[str, Any]],
+        *,
+        expect: Mapping[str, str] | None = None,
+    ) -> Future[None]:
+        """As `resume`, but the future settles as soon as the decisions are recorded.
+
+        For a web page, which does not wait for the run. The future raises what that of `resume`
+        raises, and `NotInterrupted` for a run in quarantine.
+        """
+        refuse_inside_run()
+        future: Future[None] = self._future()
+        self._post(Decide(decisions, expect, future))
         return future
 
     @overload
@@ -580,13 +604,50 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         slot = self._slot
         return self._from_store(lambda: stored_history(slot.services.store, slot.id, after, limit))
 
+    def display(self, *, after: int = 0, limit: int | None = None) -> Future[DisplayUpdate]:
+        """What happened as rows for a chat screen, from the store. The agent is not activated.
+
+        The future raises `UnknownAgent` if there is no such agent.
+
+        Args:
+            after: the `seq` of the update before: only the rows that have changed since; 0 for all.
+            limit: how many rows, from 1 on; those of one record stay together. None = all.
+
+        Raises:
+            UsageError: if `after` is below 0 or `limit` below 1.
+
+        """
+        check_page(after, 1 if limit is None else limit)
+        slot = self._slot
+        return self._from_store(lambda: stored_display(slot.services.store, slot.id, after, limit))
+
+    def display_events(self, after: int = 0) -> DisplaySubscription:
+        """The rows that change, as they do: what a live screen follows.
+
+        The first update has all that has changed after number `after`, each later one what has
+        changed since: live text and thinking, announced calls, and what tools emit are among it.
+        Iterate with `for` in a thread, or with `async for` on an event loop, as `events`.
+
+        Args:
+            after: the `seq` of the last update that you have; 0 for all rows.
+
+        Raises:
+            UsageError: if `after` is below 0.
+
+        """
+        check_page(after, 1)
+        self._refuse_in_fork()
+        agent = self._slot.agent
+        name = agent.name if agent is not None else None
+        return DisplaySubscription(self._slot.subscribe(0, recorded), after, name)
+
     def _refuse_unusable(self) -> None:
         self._refuse_in_fork()
         if not self.is_alive():
             raise pykka.ActorDeadError(f"{self!r}: its runtime has stopped")
 
     def _refuse_in_fork(self) -> None:
-        if self._slot.services.process != os.getpid():
+        if self._slot.services.forks != forks.count:
             raise ForkedRuntime
 
     def _future(self) -> Future[Any]:

@@ -22,9 +22,11 @@ from understudy.actors.activation import (
 from understudy.actors.agent_events import (
     EventLog,
     OnEventsRead,
+    RecordView,
     Status,
     StatusChanged,
     Subscription,
+    agent_events_of,
 )
 from understudy.actors.messages import AgentKey, AgentMessage, Expecting, look_in
 from understudy.actors.phase import NEXT_PHASES, Phase
@@ -68,6 +70,7 @@ class AgentSlot:
         "detached_waiters",
         "id",
         "inbox",
+        "is_spawned",
         "log",
         "on_progress",
         "phase",
@@ -92,6 +95,8 @@ class AgentSlot:
         self.deps: Any = deps
         self.values: Mapping[str, Any] | None = values
         """The values that a new agent's state begins with."""
+        self.is_spawned: bool = False
+        """Whether it was spawned since it was in memory last: the store may not have it."""
         self.phase: Phase = Phase.PASSIVE
         """Changed by `enter` alone."""
         self.inbox: list[AgentMessage] = []  # an empty deque takes 0.7 KB
@@ -136,14 +141,18 @@ class AgentSlot:
         self.inbox.append(message)
         self.services.look_at_inbox(self)
 
-    def subscribe(self, after: int) -> Subscription:
-        """Its events after a number, then those to come."""
-        return self.log.subscribe(after, self._read_events, loop=self.services.loop, keeps=self)
+    def subscribe(self, after: int, view: RecordView = agent_events_of) -> Subscription:
+        """Its events after a number, in this view, then those to come."""
 
-    def _read_events(self, after: int, on_read: OnEventsRead) -> None:
+        def read(after: int, on_read: OnEventsRead) -> None:
+            self._read_events(after, on_read, view)
+
+        return self.log.subscribe(after, read, loop=self.services.loop, keeps=self, view=view)
+
+    def _read_events(self, after: int, on_read: OnEventsRead, view: RecordView) -> None:
         async def read() -> None:
             try:
-                on_read(await stored_events(self.services.store, self.id, after))
+                on_read(await stored_events(self.services.store, self.id, after, view))
             except Exception as error:  # raised to the subscriber
                 on_read(error)
 
@@ -419,6 +428,7 @@ class AgentSlot:
     def forget(self) -> None:
         """The agent of this id is deleted; another one may be created under it."""
         self.agent = self.deps = self.values = None
+        self.is_spawned = False
         self.refuse_waiters(UnknownAgent(agent_id=self.id))
         log, self.log = self.log, EventLog(self.id, self.services.lock)
         log.close()

@@ -140,7 +140,7 @@ class Lists:
         return self._asks("waiting", query, lambda ask: ask.wait(), after, limit)
 
     def _pending_request(self, ask: StoredAsk, request: Request) -> PendingRequest:
-        return pending_request(ask, request, self._tool(ask.agent, request))
+        return pending_request(ask, request, self.tool_of(ask.agent, request))
 
     def _asks(
         self,
@@ -209,7 +209,7 @@ class Lists:
     ) -> Sequence[StoredAgent]:
         return await (await self._index()).list_agents(query, after, limit)
 
-    def _tool(self, agent: str, request: Request) -> Tool | None:
+    def tool_of(self, agent: str, request: Request) -> Tool | None:
         """The tool that a request is about, where its definition is known here."""
         return None
 
@@ -283,7 +283,7 @@ class RuntimeLists(Lists):
         found = await super()._page_of_agents(AgentQuery(prefix=agent_id), None, 1)
         return bool(found) and found[0].agent_id == agent_id
 
-    def _tool(self, agent: str, request: Request) -> Tool | None:
+    def tool_of(self, agent: str, request: Request) -> Tool | None:
         if not self._directory.knows(agent):
             return None
         definition = self._directory.named(agent).definition

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeAlias
@@ -108,6 +108,17 @@ class Resume:
 
     decisions: Decisions
     future: Future[Outcome]
+    expect: Mapping[str, str] | None = None
+    """By request id, the digest of what was shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decide:
+    """As `Resume`, answered once the decisions are recorded."""
+
+    decisions: Decisions
+    expect: Mapping[str, str] | None
+    future: Future[None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +283,7 @@ AgentMessage = (
     | CancelMessage
     | ChangePlans
     | Resume
+    | Decide
     | WaitOutcome
     | Cancel
     | Pause

@@ -7,8 +7,10 @@ from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
+from understudy._base import forks
 from understudy.actors.agent_directory import checked_id
 from understudy.actors.agent_events import AgentEvent
+from understudy.actors.displays import stored_display
 from understudy.actors.feed import Feed, Start
 from understudy.actors.lists import Lists
 from understudy.actors.looking import Looking
@@ -18,7 +20,8 @@ from understudy.actors.stored_agents import (
     stored_history,
     stored_state,
 )
-from understudy.errors import UsageError
+from understudy.display import DisplayUpdate
+from understudy.errors import ForkedRuntime, UsageError
 from understudy.history import HistoryPage, check_page
 from understudy.journal import DatabaseStore
 from understudy.journal.opening import open_reader
@@ -53,6 +56,7 @@ class Observer(Looking):
         self._reader = open_reader(store)
         self._thread = LoopThread("understudy-observer")
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._forks = forks.count
         self._tasks: set[asyncio.Task[None]] = set()
 
     def __enter__(self) -> Self:
@@ -73,6 +77,8 @@ class Observer(Looking):
         traceback: TracebackType | None,
     ) -> None:
         loop, self._loop = self._loop, None
+        if self._forks != forks.count:
+            return  # the loop's thread is the parent's
         if loop is not None:
             asyncio.run_coroutine_threadsafe(self._close(), loop).result()
         self._thread.stop()
@@ -122,6 +128,19 @@ class Observer(Looking):
         check_page(after, limit)
         return self._call(lambda: stored_history(self._reader, id, after, limit))
 
+    def display(
+        self, id: str, *, after: int = 0, limit: int | None = None
+    ) -> Future[DisplayUpdate]:
+        """As `ref.display`. No definition is needed: what a person reads is recorded.
+
+        Raises:
+            UsageError: for a bad id, `after` below 0 or `limit` below 1.
+
+        """
+        checked_id(id)
+        check_page(after, 1 if limit is None else limit)
+        return self._call(lambda: stored_display(self._reader, id, after, limit))
+
     @overload
     def events(self, id: str, after: int = 0) -> Future[list[AgentEvent]]: ...
     @overload
@@ -156,6 +175,8 @@ class Observer(Looking):
     # -------------------------------------------------------------------- inside
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
+        if self._forks != forks.count:
+            raise ForkedRuntime
         if self._loop is None:
             raise UsageError("this Observer is not open: use it in `with` or `async with`")
         return self._loop

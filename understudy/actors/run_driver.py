@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -20,6 +20,7 @@ from understudy.actors.messages import (
     AgentMessage,
     AnswerWait,
     Cancel,
+    Decide,
     OnRun,
     Resume,
     Retry,
@@ -39,7 +40,7 @@ from understudy.actors.replies import (
 )
 from understudy.actors.run_outcomes import earlier_outcome, quarantine_outcome, run_of_message
 from understudy.actors.run_task import start_run_task
-from understudy.agent.runner import RunOptions, decide, unpause, withdraw_requests
+from understudy.agent.runner import Decisions, RunOptions, decide, unpause, withdraw_requests
 from understudy.errors import (
     JournalFailed,
     NotInterrupted,
@@ -365,14 +366,41 @@ class RunDriver:
 
         """
         slot, activation = self._slot, self._activation
-        runner, state = activation.agent.runner, activation.state
-        new = runner.check_decisions(state, resume.decisions, slot.services.clock)
-        assert state.run is not None, "what was decided about is a request of a run"
+        state = activation.state
+        is_open = self._decide(resume.decisions, resume.expect)
         if self._answer_if_quarantined(resume.future):
             return
-        if state.run.over:
-            answer_when_durable(slot, resume.future, runner.ended(state))
-            return
+        if is_open:
+            activation.outcome_futures += (resume.future,)
+        else:
+            answer_when_durable(slot, resume.future, activation.agent.runner.ended(state))
+
+    def record_decisions(self, message: Decide) -> None:
+        """As `resume`, but answers when the decisions are recorded.
+
+        Raises:
+            DecisionError: as `resume`.
+            NotInterrupted: as `resume`, and for a quarantined run, whose requests stay.
+
+        """
+        self._decide(message.decisions, message.expect)
+        run = self._open_run
+        if run is not None and run.quarantined is not None:
+            raise NotInterrupted(
+                f"Agent {self._slot.id!r} is quarantined: release its run by retry() first"
+            )
+        answer_when_durable(self._slot, message.future, None)
+
+    def _decide(self, decisions: Decisions, expect: Mapping[str, str] | None) -> bool:
+        """Record decisions and continue the run; whether it is open. A quarantined one stays so."""
+        slot, activation = self._slot, self._activation
+        runner, run = activation.agent.runner, activation.state.run
+        new = runner.check_decisions(
+            activation.state, decisions, slot.services.clock, expect=expect
+        )
+        assert run is not None, "what was decided about is a request of a run"
+        if run.over or run.quarantined is not None:
+            return not run.over
         if slot.phase.has_run_task:
             if new:
                 raise NotInterrupted(
@@ -381,7 +409,7 @@ class RunDriver:
         else:
             decide(activation.ledger, new, slot.services.clock)
             self.continue_run()
-        activation.outcome_futures += (resume.future,)
+        return True
 
     def cancel(self, cancel: Cancel) -> None:
         """Stop the current run.

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
 
+from understudy._base import forks
 from understudy._base.abandoned_tasks import AbandonedTasks
 from understudy._base.clock import Clock, NewId
 from understudy._base.worker_threads import WorkerThreads
+from understudy.actors.placement import Placement
 from understudy.agent.agent import Agent
 from understudy.journal import Store
 from understudy.loop_actors.future import Future
@@ -82,6 +83,8 @@ class RuntimeServices(Generic[S, A]):
     idle_timeout: float | None
     """Seconds after which an idle agent is passivated; None = never."""
     deps_for: Callable[[str], Any] | None
+    placement: Placement
+    """Which agents this runtime may run."""
     definition: Callable[[str], Agent]
     """The agent definition of this name; raises a `UsageError` that lists the known names."""
     check_inbox: Callable[[S], None]
@@ -108,8 +111,8 @@ class RuntimeServices(Generic[S, A]):
     """Guards the lists of subscriptions."""
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     """What the runtime waits for when it stops, besides run tasks."""
-    process: int = field(default_factory=os.getpid)
-    """The process that the loop runs in. A forked child has no thread that runs it."""
+    forks: int = field(default_factory=lambda: forks.count)
+    """Before the loop ran. A forked child has no thread that runs it."""
     closing: bool = False
     """The runtime is stopping: no new run task begins."""
 

@@ -84,7 +84,7 @@ class StoredLooks:
         await slot.rest_is_durable()
         row = await find_agent(self._services.store, slot.id)
         if row is None:
-            if slot.agent is None or not self._directory.is_spawned(slot):
+            if slot.agent is None or not slot.is_spawned:
                 raise UnknownAgent(agent_id=slot.id)
             row = spawned_agent(slot.id, slot.agent.name)
         return info_of(row, is_active=slot.activation is not None)
@@ -101,7 +101,7 @@ class StoredLooks:
         """What the store has of the agent; None if it is only spawned here so far."""
         loaded = await load_latest(self._services.store, slot.id)
         if loaded is None:
-            if self._directory.is_spawned(slot):
+            if slot.is_spawned:
                 return None
             raise UnknownAgent(agent_id=slot.id)
         if expectation is not None and not expectation.is_met:

@@ -24,6 +24,7 @@ from understudy.errors import (
     DecisionError,
     NotInterrupted,
     RecordRefused,
+    RequestChanged,
     UnknownToken,
     UsageError,
 )
@@ -391,12 +392,18 @@ class Runner:
     # ------------------------------------------------------------------ decisions
 
     def check_decisions(
-        self, state: AgentState, decisions: object, clock: Clock
+        self,
+        state: AgentState,
+        decisions: object,
+        clock: Clock,
+        *,
+        expect: Mapping[str, str] | None = None,
     ) -> dict[str, Decision]:
         """The decisions that are new, checked. Those that were made before are left out.
 
         Raises:
             DecisionError: if one does not fit its request, or its request is unknown or stale.
+            RequestChanged: if the digest of a request is not the one that `expect` has for it.
             NotInterrupted: if a request was answered before by another decision.
 
         """
@@ -415,6 +422,12 @@ class Runner:
             for record in inner.decisions
             if belongs_to_run(record.request.run_id, current)
         }
+        known = {request_id: record.request for request_id, record in before.items()} | pending
+        for request_id, digest in (expect or {}).items():
+            if request_id in known and known[request_id].digest != digest:
+                raise RequestChanged(
+                    request_id=request_id, digest=known[request_id].digest, expected=digest
+                )
         new = {}
         for request_id, given in decisions.items():
             if request_id in pending:
@@ -429,9 +442,9 @@ class Runner:
                         f"{earlier.decision.type!r}: that decision cannot be changed"
                     )
             else:
-                known = ", ".join(map(repr, pending)) or "none"
+                there = ", ".join(map(repr, pending)) or "none"
                 raise DecisionError(
-                    f"Request {request_id!r} is not pending (stale or unknown); pending: {known}",
+                    f"Request {request_id!r} is not pending (stale or unknown); pending: {there}",
                     request_id=str(request_id),
                 )
         return new

@@ -263,6 +263,7 @@ class AgentJournal:
             asks=entry.asks,
             feed=tuple(self._queued_feed),
             takeable=entry.takeable,
+            run_version=entry.run_version,
         )
         self._queued_status_noted = False
         if self._queued_feed:

@@ -22,7 +22,7 @@ WAITING = "waiting"
 
 
 _PLAIN = {
-    (index_status, word, takeable): IndexEntry(index_status, None, word, (), takeable)
+    (index_status, word, takeable): IndexEntry(index_status, None, word, (), None, takeable)
     for index_status in IndexStatus
     for word in (*AT_REST, "running", "interrupted", "paused", WAITING)
     for takeable in (False, True)
@@ -38,10 +38,12 @@ def index_entry_of(state: AgentState) -> IndexEntry:
     index_status, due = index_status_of(state), state.next_due
     word = _agent_status(state, index_status)
     asks = open_asks(state) if index_status is IndexStatus.WAITS else ()
+    run = state.run
+    version = run.fingerprint if run is not None and not run.over else None
     takeable = index_status in _MAY_BE_TAKEN and nothing_goes_on(state)
-    if due is None and not asks:
+    if due is None and not asks and version is None:
         return _PLAIN[index_status, word, takeable]
-    return IndexEntry(index_status, due, word, asks, takeable)
+    return IndexEntry(index_status, due, word, asks, version, takeable)
 
 
 def nothing_goes_on(state: AgentState) -> bool:

@@ -6,7 +6,7 @@ Batches of different agents are added by one statement, which gets them as colum
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +29,10 @@ from understudy.journal.contracts import (
     StoredAgent,
     time_number,
 )
+from understudy.journal.hosts import HostedDefinition
 from understudy.journal.postgres import sql
 from understudy.journal.postgres.asks import Rows, put_asks
+from understudy.journal.postgres.hosting import Hosting
 from understudy.journal.shared import Hint, answers_of_deleted
 
 if TYPE_CHECKING:
@@ -53,10 +55,13 @@ class PostgresWriter:
         connection: of the writer.
         name: of the host, for errors.
         keep_claims: whether a claim is made durable although other commits are not.
+        hosting: what this host may run.
 
     """
 
-    def __init__(self, connection: PostgresConnection, *, name: str, keep_claims: bool) -> None:
+    def __init__(
+        self, connection: PostgresConnection, *, name: str, keep_claims: bool, hosting: Hosting
+    ) -> None:
         self.host_id: int | None = None
         """The key of this host's row; None while it is not open."""
         self.keeps_feed: bool = False
@@ -64,6 +69,7 @@ class PostgresWriter:
         self._connection = connection
         self._name = name
         self._keep_claims = keep_claims
+        self._hosting = hosting
         self._keys: dict[str, int] = {}
         self._in_transaction = False
         self._sent_begin = False
@@ -145,6 +151,8 @@ class PostgresWriter:
             found = self._claimable(agent_id, take=take)
             if agent is None and (found is None or found["deleted"]):
                 return None
+            if agent is not None:
+                self._check_fits(agent_id, agent, found)
             # Race: this against the claim of another host. Both statements are compare-and-set: the
             # loser waits for the winner's commit, gets no row, and looks again
             # (test_of_two_claims_at_once_one_wins).
@@ -165,6 +173,12 @@ class PostgresWriter:
                     has_posts=has_posts,
                 )
         raise _contended(agent_id)
+
+    def register(self, definitions: Sequence[HostedDefinition]) -> None:
+        self._hosting.register(self.fetch, self.own_id, definitions)
+
+    def set_draining(self) -> None:
+        self._hosting.set_draining(self.fetch, self.own_id)
 
     def append(self, batch: Batch) -> None:
         (refused,) = self.append_all([batch])
@@ -230,7 +244,8 @@ class PostgresWriter:
         due, at = (None if time is None else time_number(time) for time in (entry.due, status_at))
         status = entry.agent_status or AGENT_STATUS[entry.status]
         agent_is = [agent.agent_id, agent.incarnation, agent.last_seq]
-        for (key,) in self.fetch(sql.NOTE_INDEX, [due, status, at, *agent_is]):
+        told = [due, status, at, entry.run_version]
+        for (key,) in self.fetch(sql.NOTE_INDEX, [*told, *agent_is]):
             put_asks(self.fetch, {key: entry.asks})
 
     def turn_feed(self, on: bool) -> None:
@@ -324,6 +339,13 @@ class PostgresWriter:
                 self._waited_for_a_lock = True
             raise
 
+    def _check_fits(self, agent_id: str, agent: str, found: Mapping[str, Any] | None) -> None:
+        """Raise `UnfitHost` if this host must not run an agent."""
+        version = found["run_version"] if found is not None else None
+        unfit = self._hosting.why_unfit(self.fetch, agent_id, agent, version)
+        if unfit is not None:
+            raise unfit
+
     def _replies_to_deleted(self, agent_id: str, key: int) -> dict[str, Any]:
         deleted, unknown = answers_of_deleted(agent_id)
         return {"key": key, "deleted": deleted, "unknown": unknown}
@@ -343,9 +365,10 @@ class PostgresWriter:
 
         """
         while True:
-            ((incarnation, epoch, deleted, owner, host, owner_holds, we_hold, takeable),) = (
-                self.fetch(sql.OWNERSHIP, [self.own_id, agent_id])
+            ((*is_, owner, host, owner_holds, we_hold, version, takeable),) = self.fetch(
+                sql.OWNERSHIP, [self.own_id, agent_id]
             )
+            incarnation, epoch, deleted = is_
             is_taken = False
             if we_hold is False:
                 # It may have been away for longer than the lease. The heartbeat renews it, or
@@ -358,6 +381,8 @@ class PostgresWriter:
                 return None
             if host is None or owner == self.own_id:
                 break
+            if owner_holds and self._hosting.end_if_dead(self.fetch, owner):
+                continue
             if owner_holds:
                 if take and takeable:
                     is_taken = True
@@ -377,6 +402,7 @@ class PostgresWriter:
             "deleted": deleted,
             "owner": owner,
             "take": is_taken,
+            "run_version": version,
         }
 
     def _add(self, batches: Sequence[Batch]) -> list[Refusal | None]:
@@ -475,6 +501,7 @@ def _columns(batches: Sequence[Batch], keys: Sequence[int], own_id: int) -> dict
         "standings": [batch.index_status.value for batch in batches],
         "dues": [-1 if batch.due_number is None else batch.due_number for batch in batches],
         "statuses": [batch.status_word for batch in batches],
+        "run_versions": [batch.run_version for batch in batches],
         "noted": [batch.status_noted for batch in batches],
         "takeables": [batch.takeable for batch in batches],
         "ats": [-1 if batch.at_number is None else batch.at_number for batch in batches],
