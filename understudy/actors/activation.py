@@ -127,8 +127,8 @@ class Activation:
         "delete_futures",
         "early_cancel",
         "ending",
+        "has_deps",
         "is_given_up",
-        "is_held",
         "is_to_unpause",
         "journal",
         "ledger",
@@ -184,8 +184,8 @@ class Activation:
         """The attempt here that was cut off because another runtime took over."""
         self.on_run: OnRun = None
         """Of the request whose run begins."""
-        self.is_held: Callable[[], bool] = _never
-        """Whether it has something here that another host would lack."""
+        self.has_deps: Callable[[], bool] = _never
+        """Whether it has deps here, which another host would lack."""
         self.self_started_runs: int = 0
         """How many runs in a row the agent has started by messages to itself."""
 
@@ -200,9 +200,14 @@ class Activation:
     def index_entry(self) -> IndexEntry:
         """What the store's index says of the agent."""
         entry = index_entry_of(self.ledger.state)
-        if entry.takeable and (self.notifying or self.is_held()):
+        if entry.takeable and not self._may_move:
             return entry._replace(takeable=False)
         return entry
+
+    @property
+    def _may_move(self) -> bool:
+        """Whether another host may take it, as far as no record tells."""
+        return not (self.notifying or self.has_deps()) and self.agent.definition.movable
 
     def write_last_checkpoint(self) -> None:
         """The agent leaves memory: keep what the next activation begins from, if worth it."""

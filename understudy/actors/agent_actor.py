@@ -130,7 +130,7 @@ class AgentActor(LoopActor):
             if self.actor_stopped.is_set():
                 return False
             slot.services.settle_definition(slot, activation.agent)
-            activation.is_held = slot.has_deps
+            activation.has_deps = slot.has_deps
             slot.activation, slot.is_spawned = activation, False
             if activation.journal.owned.has_posts and slot.services.calls is not None:
                 # What other hosts have asked for before goes before what is asked for here
@@ -295,7 +295,9 @@ class AgentActor(LoopActor):
             case CancelMessage(message_id=message_id, future=future):
                 answer_when_durable(slot, future, driver.cancel_message(message_id))
                 driver.answer_message_waits()
-            case ChangePlans(change=change, future=future):
+            case ChangePlans(change=change, future=future, on_begun=on_begun):
+                if on_begun is not None:
+                    on_begun()
                 answer_when_durable(slot, future, driver.change_plans(change))
             case Resume():
                 driver.resume(message)

@@ -100,6 +100,8 @@ class ChangePlans:
 
     change: PlanChange
     future: Future[Any]
+    on_begun: Callable[[], None] | None = None
+    """Called before it is made: from then on it may have been done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +194,8 @@ class Notify:
     middleware: str
     message: Any
     future: Future[None]
+    on_begun: Callable[[], None] | None = None
+    """Called before it is passed on: from then on it may have been done."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,7 @@ from understudy.errors import (
     JournalFailed,
     OtherRun,
     OwnedElsewhere,
+    UnfitHost,
     error_from_dict,
 )
 from understudy.journal.shared import Place, Post, PostState, SharedStore, hint_of
@@ -77,6 +78,7 @@ class _Call:
         "posted_at",
         "run_id",
         "slot",
+        "unfit",
         "was_handled",
     )
 
@@ -92,6 +94,8 @@ class _Call:
         self.here: Future[Any] | None = None
         """What comes of it in this runtime's memory."""
         self.fences = 0
+        self.unfit: UnfitHost | None = None
+        """Why this host must not run the agent."""
         self.was_handled = False
         """It was begun by an owner who then lost the agent."""
         self.run_id: str | None = None
@@ -102,12 +106,17 @@ class _Call:
     def on_run(self, run_id: str) -> None:
         self.run_id = run_id
 
+    def on_begun(self) -> None:
+        self.was_handled = True
+
     def for_here(self, future: Future[Any]) -> AgentMessage:
         """The message as an agent in memory gets it."""
         asked: Any = self.message
         message = replace(asked, future=future)
         if isinstance(message, RunRequest | Cancel | Pause | Unpause | Retry):
             message = replace(message, on_run=self.on_run)
+        if self.is_once_at_most:
+            message = replace(message, on_begun=self.on_begun)
         if isinstance(message, Cancel | Pause | Unpause | Retry) and self.run_id is not None:
             message = replace(message, run_id=self.run_id)
         if self.expectation is not None and not self.expectation.is_met:
@@ -233,6 +242,9 @@ class PostOffice:
             if isinstance(error, Fenced):
                 call.fences += 1
             self._again(call)
+        except UnfitHost as error:
+            call.unfit = error
+            self._again(call)
         except OtherRun as error:
             await self._of_other_run(call, error)
         except Exception as error:
@@ -289,14 +301,23 @@ class PostOffice:
         if not calls:
             return
         place = await self._shared.place(slot.id)
+        if place is None or self._is_free(place):
+            self._refuse_unfit(calls)  # nobody has it who could be asked
+            calls = [call for call in calls if call.unfit is None]
         if place is None or self._is_free(place) or self._may_take(place, calls):
             self._all_here(calls)
         elif not place.listens:
+            self._refuse_unfit(calls)
             elsewhere = OwnedElsewhere(agent_id=slot.id, host=place.host or "")
             for call in calls:
                 self._refuse(call, elsewhere)
         else:
             await self._post(slot, place, calls)
+
+    def _refuse_unfit(self, calls: list[_Call]) -> None:
+        for call in calls:
+            if call.unfit is not None:
+                self._refuse(call, call.unfit)
 
     def _is_free(self, place: Place) -> bool:
         return place.host is None or place.host_id == self._shared.host_id
@@ -306,6 +327,8 @@ class PostOffice:
             return False
         if any(isinstance(call.message, Passivate) for call in calls):
             return False  # taken in order to be passivated, it would be read for nothing
+        if any(call.unfit is not None for call in calls):
+            return False
         return all(call.fences <= MOST_TAKES for call in calls) or random.random() < 0.2  # noqa: S311
 
     def _all_here(self, calls: list[_Call]) -> None:

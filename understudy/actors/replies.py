@@ -154,6 +154,8 @@ def notify(slot: AgentSlot, message: Notify) -> None:
             # Else another host could take the agent meanwhile
             # (test_an_agent_whose_middleware_handles_a_message_is_not_taken).
             await note_index(activation)
+            if message.on_begun is not None:
+                message.on_begun()
         view = activation.agent.runner.view(activation.ledger, slot.environment())
         for hook in hooks:
             delta = await hook(slot.services.threads, view, message.message)

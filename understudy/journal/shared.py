@@ -167,8 +167,8 @@ class SharedBackend(Protocol):
     def epochs(self, agent_ids: Sequence[str]) -> dict[str, int]:
         """The epochs of those of these agents that there are."""
 
-    def orphans(self, limit: int) -> list[str]:
-        """The agents that nobody owns, and for which there are calls."""
+    def orphans(self, limit: int) -> list[tuple[str, str]]:
+        """The agents that nobody owns, and for which there are calls; with their definitions."""
 
 
 class SharedStore(Protocol):
@@ -220,7 +220,7 @@ class SharedStore(Protocol):
     async def epochs(self, agent_ids: Sequence[str]) -> Mapping[str, int]:
         """As of `SharedBackend`."""
 
-    async def orphans(self, limit: int) -> Sequence[str]:
+    async def orphans(self, limit: int) -> Sequence[tuple[str, str]]:
         """As of `SharedBackend`."""
 
 

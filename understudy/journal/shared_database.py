@@ -107,5 +107,5 @@ class SharedDatabase:
     async def epochs(self, agent_ids: Sequence[str]) -> Mapping[str, int]:
         return await self._reader.read(partial(self._backend.epochs, agent_ids))
 
-    async def orphans(self, limit: int) -> Sequence[str]:
+    async def orphans(self, limit: int) -> Sequence[tuple[str, str]]:
         return await self._reader.read(partial(self._backend.orphans, limit))

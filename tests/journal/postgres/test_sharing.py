@@ -299,7 +299,7 @@ def test_a_claim_says_that_calls_wait_for_the_agent(hosts: Hosts, ears: Ears) ->
     append(a, batch(claim(a), "one"))
     post(b, "run")
     hosts.end_lease("a")
-    assert b.orphans(10) == ["x"]
+    assert b.orphans(10) == [("x", "support")]
     assert claim(b).has_posts
     assert b.orphans(10) == []
     assert [each.kind for each in b.posted(0, "x", 10)] == ["run"]

@@ -17,6 +17,7 @@ Claims and leases are always at least `local`.
 from __future__ import annotations
 
 import logging
+import math
 import re
 from collections.abc import Collection, Sequence
 from datetime import datetime
@@ -262,6 +263,14 @@ class PostgresBackend(ReadsByReader):
             lambda connection: self._hosting.end_dead_hosts(connection, host_id)
         )
 
+    def ended_leases(self) -> tuple[int, float]:
+        host_id = self._writer.host_id
+        if host_id is None:
+            return 0, math.inf
+        return self._heartbeat.run_repeatable(
+            lambda connection: self._hosting.ended_leases(connection, host_id)
+        )
+
     def reconnect(self) -> None:
         """After `StoreUnavailable`: connect the writer again, as the same host.
 
@@ -375,7 +384,7 @@ class PostgresBackend(ReadsByReader):
     def epochs(self, agent_ids: Sequence[str]) -> dict[str, int]:
         return inbox.epochs(self._reader.fetch, agent_ids)
 
-    def orphans(self, limit: int) -> list[str]:
+    def orphans(self, limit: int) -> list[tuple[str, str]]:
         return inbox.orphans(self._reader.fetch, limit)
 
     def lost_attempts(self, agent_id: str, run_id: str) -> frozenset[int]:

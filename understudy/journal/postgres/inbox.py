@@ -69,5 +69,5 @@ def epochs(fetch: Fetch, agent_ids: Sequence[str]) -> dict[str, int]:
     return dict(fetch(sql.EPOCHS, [list(agent_ids)]))
 
 
-def orphans(fetch: Fetch, limit: int) -> list[str]:
-    return [agent_id for (agent_id,) in fetch(sql.ORPHANS, [limit])]
+def orphans(fetch: Fetch, limit: int) -> list[tuple[str, str]]:
+    return [(agent_id, agent) for agent_id, agent in fetch(sql.ORPHANS, [limit])]

@@ -443,7 +443,7 @@ DELETE FROM inbox i WHERE i.reply IS NOT NULL
         SELECT FROM hosts h WHERE h.id = i.asker AND h.lease_until > clock_timestamp())"""
 """Nobody waits for them any more. A host that has lost its lease may."""
 ORPHANS = """
-SELECT DISTINCT a.agent_id FROM inbox i
+SELECT DISTINCT a.agent_id, a.agent FROM inbox i
 JOIN agents a ON a.key = i.agent AND a.incarnation = i.incarnation
 LEFT JOIN hosts h ON h.id = a.owner
 WHERE i.reply IS NULL AND NOT a.deleted AND NOT coalesce(h.lease_until > clock_timestamp(), false)
