@@ -496,7 +496,6 @@ async def test_calls_that_record_nothing_are_not_answered_from_a_stale_copy(host
         completed(await soon(there.resume(asked.decide(reject()))))
         stopped = await soon(here.cancel())  # None, or of the run that was open for the copy
         assert stopped is None or completed(stopped).run_id == asked.run_id
-        assert (await soon(second.agents()))[0].host == "first", "it was taken to be asked"
         await soon(there.send("more", message_id="m"))
         assert await soon(there.outcome(message_id="m")) is not None
         assert await soon(here.cancel_message("m")) is False
