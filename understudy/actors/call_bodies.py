@@ -16,6 +16,7 @@ from understudy.actors.messages import (
     CancelMessage,
     ChangePlans,
     Compact,
+    Decide,
     Delete,
     Notify,
     Passivate,
@@ -103,8 +104,10 @@ def _body(message: AgentMessage, owner: str) -> tuple[str, Data]:
             wanted = None if change.wanted is None else _schedule(change.wanted)
             kind = "trigger" if change.action == "trigger" else "plans"
             return kind, {"action": change.action, "id": change.id, "wanted": wanted}
-        case Resume(decisions=decisions):
-            return "resume", {"decisions": _decisions(decisions)}
+        case Resume(decisions=decisions, expect=expect):
+            return "resume", {"decisions": _decisions(decisions), "expect": _expected(expect)}
+        case Decide(decisions=decisions, expect=expect):
+            return "decide", {"decisions": _decisions(decisions), "expect": _expected(expect)}
         case Cancel(signal=signal, run_id=run_id):
             return "cancel", {"signal": signal.to_dict(), "run_id": run_id}
         case Pause(reason=reason, run_id=run_id):
@@ -175,7 +178,9 @@ def _message(
             wanted = record.schedule if isinstance(record, ScheduleSet) else None
             return ChangePlans(PlanChange(data["action"], data["id"], wanted), future)
         case "resume":
-            return Resume(data["decisions"], future)
+            return Resume(data["decisions"], future, data["expect"])
+        case "decide":
+            return Decide(data["decisions"], data["expect"], future)
         case "cancel":
             signal = StopSignal.from_dict(data["signal"])
             return Cancel(signal, future, data["run_id"], on_run)
@@ -257,6 +262,10 @@ def _choices(choices: RunChoices) -> Data:
         "early_stopping_prompt": choices.early_stopping_prompt,
         "ends_at": None if ends_at is None else ends_at.isoformat(),
     }
+
+
+def _expected(expect: Mapping[str, str] | None) -> dict[str, str] | None:
+    return None if expect is None else dict(expect)
 
 
 def _decisions(decisions: object) -> Data:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from understudy.actors.messages import AgentMessage, Cancel, Resume, Retry, RunRequest, Send
+from understudy.actors.messages import (
+    AgentMessage,
+    Cancel,
+    Decide,
+    Resume,
+    Retry,
+    RunRequest,
+    Send,
+)
 from understudy.errors import DecisionError
 from understudy.interrupts import Decision, checked_decision
 from understudy.journal import Loaded, Readable, load_latest
@@ -34,7 +42,7 @@ async def what_became_of(
         run_id: of the run that it has begun, or is for, as far as the owner could tell.
 
     """
-    if not isinstance(message, RunRequest | Send | Resume | Cancel | Retry):
+    if not isinstance(message, RunRequest | Send | Resume | Decide | Cancel | Retry):
         return None
     loaded = await load_latest(store, agent_id)
     if loaded is None:
@@ -50,6 +58,8 @@ async def what_became_of(
                 return Found(value=message_id)
         case Resume(decisions=decisions):
             return _decided(state, decisions)
+        case Decide(decisions=decisions):
+            return None if _decided(state, decisions) is None else Found()
         case Cancel():
             run = state.run
             if run is not None and run.run_id == run_id and (run.over or run.cancelled is not None):
