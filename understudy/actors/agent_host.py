@@ -24,6 +24,7 @@ from understudy.actors.loop_monitor import LoopMonitor
 from understudy.actors.messages import AnswerWait, Passivate
 from understudy.actors.phase import Phase
 from understudy.actors.placement import Placement
+from understudy.actors.post_office import PostOffice
 from understudy.actors.replies import runtime_stopped
 from understudy.actors.services import RuntimeServices
 from understudy.actors.stored_looks import StoredLooks
@@ -31,6 +32,7 @@ from understudy.actors.tree import agent_tree
 from understudy.agent.agent import Agent
 from understudy.errors import Expired, Fenced, UnknownAgent, UnknownToken, UsageError
 from understudy.journal import Store
+from understudy.journal.shared import shared_part
 from understudy.journal.store import TextStore
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.monitor import Lifetime
@@ -70,6 +72,7 @@ class AgentHost:
         self.threads = threads
         self.abandoned = abandoned
         self._loop_monitor: LoopMonitor | None = None
+        self._office: PostOffice | None = None
         self._make_services: Callable[
             [asyncio.AbstractEventLoop], RuntimeServices[AgentSlot, Activation]
         ]
@@ -100,6 +103,10 @@ class AgentHost:
         self.services = self.directory.services = self.activator.services = services
         services.looks = StoredLooks(services, self.directory)
         self.placement.introduce()
+        shared = shared_part(services.store)
+        if shared is not None and self.placement.any_host:
+            self._office = services.calls = PostOffice(services, self.directory, shared)
+            shared.listen(self._office.told)
         await services.store.open(self._lost_lease)
         try:
             await self.placement.register(self.directory.definitions())
@@ -111,6 +118,8 @@ class AgentHost:
             raise
         self.activator.open()
         self.dues.open()
+        if self._office is not None:
+            self._office.open()
         self._loop_monitor = LoopMonitor(loop, services.clock, self._loop_blocked)
         self._loop_monitor.start()
 
@@ -127,6 +136,8 @@ class AgentHost:
         if self._loop_monitor is not None:
             self._loop_monitor.stop()
         self.dues.close()
+        if self._office is not None:
+            self._office.close()
         try:
             await self._passivate_all(timeout)
         finally:
@@ -154,6 +165,8 @@ class AgentHost:
         await self.activator.close()
         for slot in self.directory.all_slots():
             slot.abandon(runtime_stopped(slot.id))
+        if self._office is not None:
+            self._office.abandon()
         self.lifetime.end(None)
 
     async def drain(self, timeout: float | None) -> bool:
@@ -186,13 +199,8 @@ class AgentHost:
     def _lost_lease(self) -> None:
         """Other runtimes may own the agents by now: write nothing more of any of them."""
         for slot in self.directory.slots():
-            activation = slot.activation
-            if activation is not None:
-                activation.journal.fence("this runtime's lease has ended")
-                if activation.task is not None:
-                    slot.cut_off()
-                else:
-                    self.activator.check_inbox_here(slot)
+            if slot.activation is not None:
+                slot.lose("this runtime's lease has ended")
 
     # ------------------------------------------------------------------- agents
 
@@ -209,7 +217,7 @@ class AgentHost:
         if not self.directory.is_active(agent_id):
             await self._made_token(agent_id, token_hash)
         future: Future[bool | None] = Future()
-        self.directory.get(agent_id)._slot.post(AnswerWait(token_hash, answer, future))
+        self.directory.get(agent_id)._slot.ask(AnswerWait(token_hash, answer, future))
         try:
             known = await future
         except UnknownAgent:

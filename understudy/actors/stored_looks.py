@@ -167,6 +167,15 @@ class StoredLooks:
 
     # ------------------------------------------------------------------- outcomes
 
+    async def outcome_of_run(self, slot: AgentSlot, run_id: str) -> Outcome | None:
+        """The outcome of a run that has begun, when it has one, on whatever host."""
+        return await self._outcome(slot, WaitOutcome(Future(), run_id=run_id), None)
+
+    def look_again(self) -> None:
+        """Something may have changed that somebody waits for."""
+        if self._watch is not None:
+            self._watch.look_now()
+
     async def _outcome(
         self,
         slot: AgentSlot,

@@ -27,7 +27,7 @@ class HostedDefinition:
 class SharesHosts(Protocol):
     """An optional part of a backend that hosts share: they know of each other.
 
-    Its methods but `introduce` and `end_dead_hosts` are the writer's.
+    Its methods but `introduce`, `end_dead_hosts` and `ended_leases` are the writer's.
     """
 
     def introduce(self, labels: Collection[str]) -> None:
@@ -50,5 +50,14 @@ class SharesHosts(Protocol):
 
         Returns:
             How many there were.
+
+        """
+
+    def ended_leases(self) -> tuple[int, float]:
+        """Look for hosts whose leases have ended by themselves. The heartbeat's thread.
+
+        Returns:
+            How many there are of which that was not told before; and the seconds until the next of
+            the others ends, if that host does not renew it. Infinity if there is none.
 
         """

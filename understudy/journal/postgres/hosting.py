@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,8 @@ class Hosting:
         self._process: Process | None = None
         self._neighbours: dict[int, Process] = {}
         """The other living hosts of this machine, by their ids, as of the last heartbeat."""
+        self._ended: set[int] = set()
+        """The hosts whose leases had ended at the last heartbeat."""
         self._definitions: dict[str, tuple[HostedDefinition, int]] = {}
         """By the agent's name, with the number of its row."""
 
@@ -50,6 +53,13 @@ class Hosting:
         self._neighbours = there
         dead = [(id, *process) for id, process in there.items() if has_ended(process, here)]
         return sum(len(connection.execute(sql.END_HOST, row).fetchall()) for row in dead)
+
+    def ended_leases(self, connection: PsycopgConnection, host_id: int) -> tuple[int, float]:
+        """As `SharesHosts.ended_leases`."""
+        rows = connection.execute(sql.LEASE_ENDS, [host_id]).fetchall()
+        ended = {id for id, seconds in rows if seconds <= 0}
+        new, self._ended = ended - self._ended, ended
+        return len(new), min((seconds for _, seconds in rows if seconds > 0), default=math.inf)
 
     # ----------------------------------------------------------------- the writer's thread
 

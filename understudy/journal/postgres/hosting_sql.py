@@ -13,6 +13,10 @@ WHERE place = %s AND id <> %s AND lease_until > clock_timestamp()
     AND pid IS NOT NULL AND started IS NOT NULL"""
 """The other living hosts of this boot of this machine, and of these pids."""
 
+LEASE_ENDS = """
+SELECT id, extract(epoch FROM lease_until - clock_timestamp())::float8 FROM hosts
+WHERE id <> %s AND lease_until > '-infinity'"""
+
 END_HOST = """
 UPDATE hosts SET lease_until = '-infinity'
 WHERE id = %s AND place = %s AND pid = %s AND started = %s AND lease_until > '-infinity'
