@@ -10,14 +10,15 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from pydantic import BaseModel
 from pydantic_ai.models import Model
 from tenacity import AsyncRetrying
 
 from understudy._base.causes import cause_of
-from understudy._base.json_values import check_text, checked_seconds
+from understudy._base.json_values import check_text, checked_seconds, shown
+from understudy._base.labels import checked_labels
 from understudy._base.points_in_time import checked_time
 from understudy.agent.model_options import check_models, known_models, output_tool_of
 from understudy.errors import UsageError
@@ -33,7 +34,7 @@ from understudy.models.requirements import (
     checked_native_tools,
 )
 from understudy.modes import AgentExecution, Mode, collapse_until_tool
-from understudy.run.definition import AgentDefinition, ChildAgent
+from understudy.run.definition import AgentDefinition, ChildAgent, OnVersion
 from understudy.run.instructions import check_instructions
 from understudy.run.until_tool import check_force, check_known, refuse_both
 from understudy.tools.function_tool import Tool, as_tool
@@ -53,6 +54,10 @@ def build_definition(
     output_mode: OutputMode | None = None,
     native_tools: object = (),
     include_contents: Any = "default",
+    movable: object = True,
+    needs: object = (),
+    version: object = 0,
+    on_version: Any = "newest",
     **options: Any,
 ) -> AgentDefinition:
     """The complete definition of an agent.
@@ -73,6 +78,7 @@ def build_definition(
             f"Agent {agent!r}: `include_contents` must be 'default' or 'none', got "
             f"{include_contents!r}"
         )
+    check_placement(movable, version, on_version, agent=agent)
     output = None
     if output_key is not None or output_type is not None or output_mode is not None:
         output = Output(key=output_key, type=output_type, mode=output_mode, agent=agent)
@@ -91,6 +97,10 @@ def build_definition(
         output=output,
         native_tools=checked_native_tools(native_tools, agent=agent),
         include_contents=include_contents,
+        movable=bool(movable),
+        needs=checked_labels(needs, what=f"Agent {agent!r}: `needs`"),
+        version=cast("int", version),
+        on_version=on_version,
         haltable=any(getattr(item, "halts", False) for item in stack),
     )
     asks = base.asks_model
@@ -279,6 +289,23 @@ def check_limits(max_runs: object, early_stopping: object, *, agent: str) -> Non
         raise UsageError(
             f"Agent {agent!r}: `early_stopping` must be 'force' or 'generate', got "
             f"{early_stopping!r}"
+        )
+
+
+LARGEST_VERSION = (1 << 63) - 1
+
+
+def check_placement(movable: object, version: object, on_version: object, *, agent: str) -> None:
+    if not isinstance(movable, bool):
+        raise UsageError(f"Agent {agent!r}: `movable` must be True or False, got {shown(movable)}")
+    is_number = isinstance(version, int) and not isinstance(version, bool)
+    if not is_number or not 0 <= cast("int", version) <= LARGEST_VERSION:
+        raise UsageError(
+            f"Agent {agent!r}: `version` must be an integer of at least 0, got {shown(version)}"
+        )
+    if on_version not in get_args(OnVersion):
+        raise UsageError(
+            f"Agent {agent!r}: `on_version` must be 'newest' or 'wait', got {shown(on_version)}"
         )
 
 
