@@ -71,7 +71,10 @@ def agents(done: Done) -> list[Agent]:
                 ToolCallPart("search_orders", {"customer": "Kim"}),
                 ToolCallPart("carrier_report", {"parcel": "P-77"}),
             ),
-            says("The lamps were broken on the way.", ToolCallPart("task", {"task_name": "clerk", "instructions": LONG})),
+            says(
+                "The lamps were broken on the way.",
+                ToolCallPart("task", {"task_name": "clerk", "instructions": LONG}),
+            ),
             "I have asked for your refund.",
         ),
         tools=[search_orders, carrier_report, wait_for_photos],
@@ -97,14 +100,14 @@ def agents(done: Done) -> list[Agent]:
         tools=[transfer],
         middleware=[HumanInTheLoop({"transfer": True})],
     )
+    three = [refund("17", 49.9, reason="arrived broken"), refund("18", 5), refund("19", 7.5)]
     gate = {"expires_after": 5400.0, "remind_after": [1.0]}
     return [
         front,
         waiting,
         payer,
-        desk(done, [refund("17", 49.9, reason="arrived broken"), refund("18", 5), refund("19", 7.5)],
-             "Done.", gate=gate),
-        desk(done, call("order", {**ORDER, "note": "Please ring twice."}), "Ordered.", name="orders"),
+        desk(done, three, "Done.", gate=gate),
+        desk(done, call("order", {**ORDER, "note": "Ring twice."}), "Ordered.", name="orders"),
         desk(done, call("question"), "Thanks.", name="accounts"),
         desk(done, call("stop_all"), "", name="budget"),
         desk(done, RuntimeError("the provider is down"), name="flaky"),
