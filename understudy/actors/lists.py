@@ -34,12 +34,12 @@ from understudy.journal import Readable
 from understudy.journal.asks import StoredAsk
 from understudy.journal.contracts import StoredAgent, time_number
 from understudy.journal.lists import (
-    NEVER,
     AgentKey,
     AgentQuery,
     AskOrder,
     AskQuery,
     ListStore,
+    key_of,
 )
 from understudy.loop_actors.future import Future
 from understudy.state.waits import Wait
@@ -171,12 +171,10 @@ class Lists:
                 try:
                     page.append(item(ask))
                 except (SchemaVersionError, StoreDamaged) as error:
-                    what = f"a {ask.kind} of agent {ask.agent_id!r}"
+                    what = f"a {query.kind} of agent {shown(ask.agent_id)}"
                     logger.error("%s is left out: %s", what, text_of(error))
-            if len(found) > limit:
-                last = found[limit - 1]
-                time = last.asked_at if query.order == "oldest" else last.expires_at
-                page.after = cursors.cursor((NEVER if time is None else time_number(time), last.no))
+            behind = key_of(found[limit - 1], query.order) if len(found) > limit else None
+            page.after = None if behind is None else cursors.cursor(behind)
             return page
 
         return Listing(self._call, read, after=after, limit=limit, loop=self._loop)

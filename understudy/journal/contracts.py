@@ -446,6 +446,17 @@ class Backend(Protocol):
 
 
 @runtime_checkable
+class FindsText(Protocol):
+    """An optional part of a backend: it looks for a text in records, and brings none of them."""
+
+    def has_text(self, agent_id: str, kinds: Sequence[str], text: str) -> bool:
+        """Whether a record of the agent, of one of these kinds, has this ASCII text in it.
+
+        For what strangers may ask: it costs neither memory nor decoding, however long the journal.
+        """
+
+
+@runtime_checkable
 class StatusIndex(Protocol):
     """An optional part of a backend: its index says more than an `IndexStatus`.
 

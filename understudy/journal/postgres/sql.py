@@ -452,6 +452,12 @@ RECORDS = """
 SELECT r.kind, r.version, r.payload FROM records r JOIN agents a ON a.key = r.agent
 WHERE a.agent_id = %s AND NOT a.deleted AND r.seq > %s ORDER BY r.seq"""
 
+HAS_TEXT = """
+SELECT EXISTS (
+    SELECT FROM records r JOIN agents a ON a.key = r.agent
+    WHERE a.agent_id = %s AND NOT a.deleted AND r.kind = ANY(%s)
+    AND position(%s::bytea IN r.payload) > 0)"""
+
 WRITE_CHECKPOINT = """
 INSERT INTO checkpoints (agent, incarnation, seq, head, crc)
 SELECT key, incarnation, %(seq)s, %(head)s, %(crc)s FROM agents

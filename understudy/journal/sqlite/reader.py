@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -21,7 +21,7 @@ from understudy.journal.contracts import (
     time_number,
 )
 from understudy.journal.feed import FeedKey, FeedPage
-from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery, ids_from, stored_ask
+from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery, ids_from, listed_ask
 from understudy.journal.sqlite import checkpoints, feed
 from understudy.journal.sqlite.connection import connect_reader
 from understudy.journal.sqlite.errors import UNREADABLE, damaged, is_undecodable, store_error
@@ -50,6 +50,9 @@ _ASK = """
 """
 _RECORDS = """
     SELECT kind, version, payload FROM records WHERE id BETWEEN ? AND ? ORDER BY id
+"""
+_HAS_TEXT = """
+    SELECT 1 FROM records WHERE id BETWEEN ? AND ? AND kind IN ({}) AND instr(payload, ?) LIMIT 1
 """
 
 
@@ -117,6 +120,20 @@ class SqliteReader:
                 cause=f"of the records {after + 1} to {agent.last_seq} only {len(records)} exist",
             )
         return checkpoint, StoredRecords(agent=agent, first_seq=after + 1, records=records)
+
+    def has_text(self, agent_id: str, kinds: Sequence[str], text: str) -> bool:
+        """See `FindsText.has_text`."""
+
+        def find(connection: sqlite3.Connection) -> bool:
+            row = connection.execute(f"{_AGENT} id = ?", (agent_id,)).fetchone()
+            if row is None:
+                return False
+            agent, first = stored_agent(row[1:]), row[0] << SEQ_BITS
+            values = (first + agent.floor + 1, first + agent.last_seq, *kinds, text.encode())
+            query = _HAS_TEXT.format(", ".join("?" * len(kinds)))
+            return connection.execute(query, values).fetchone() is not None
+
+        return self._read(find)
 
     def agents(
         self, index_statuses: Collection[IndexStatus] | None, after_id: str, limit: int
@@ -215,7 +232,7 @@ class SqliteReader:
         values += [*(after or (-1, -1)), limit]
         return self._listed(
             lambda connection: [
-                stored_ask(row) for row in connection.execute(f"{_ASK} {where}", values).fetchall()
+                listed_ask(row) for row in connection.execute(f"{_ASK} {where}", values).fetchall()
             ]
         )
 
