@@ -294,8 +294,8 @@ class AgentActor(LoopActor):
                 driver.resume(message)
             case Decide():
                 driver.record_decisions(message)
-            case WaitOutcome(future=future, message_id=message_id):
-                driver.wait_outcome(future, message_id)
+            case WaitOutcome():
+                driver.wait_outcome(message)
             case Cancel():
                 driver.cancel(message)
             case Pause(reason=reason, future=future, run_id=run_id):

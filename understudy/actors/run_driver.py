@@ -168,7 +168,7 @@ class RunDriver:
         elif run is None or run.run_id != run_id:
             self._answer_earlier(request.future, run_id)
         else:
-            self.wait_outcome(request.future)
+            self.wait_outcome(WaitOutcome(request.future))
 
     def _answer_earlier(self, future: Future[Any], run_id: str) -> None:
         """Answer with the outcome of a run that others came after."""
@@ -177,20 +177,19 @@ class RunDriver:
             slot, future, partial(earlier_outcome, slot.services.store, slot.id, agent, run_id)
         )
 
-    def wait_outcome(self, future: Future[Any], message_id: str | None = None) -> None:
+    def wait_outcome(self, waiting: WaitOutcome) -> None:
         """Answer with the outcome of the current run, or of the last one; None without any.
 
-        Args:
-            future: gets it.
-            message_id: of the run of this message instead, once it has taken it.
+        Or with that of the run, or of the run of the message, that is named.
 
         Raises:
             UnknownMessage: if there is no such message.
             UsageError: if it waits for its time.
 
         """
-        if message_id is not None and not self._is_of_current_run(future, message_id):
+        if not self._is_for_current_run(waiting):
             return
+        future = waiting.future
         activation, phase = self._activation, self._slot.phase
         runner, state = activation.agent.runner, activation.state
         if self._open_run is None and not phase.has_run_task and not activation.queued_runs:
@@ -207,22 +206,23 @@ class RunDriver:
         if not phase.has_run_task and not is_waiting(state):
             self.continue_run()
 
-    def _is_of_current_run(self, future: Future[Any], message_id: str) -> bool:
-        """Whether the current or last run has taken this message; if not, the future is seen to."""
+    def _is_for_current_run(self, waiting: WaitOutcome) -> bool:
+        """Whether the current or last run is meant; if not, the waiter is seen to."""
         activation, slot = self._activation, self._slot
-        state = activation.state
-        asked = (activation.runs_by_message_id or {}).get(message_id)
-        if message_id not in state.message_ids and asked is not None and not is_refused(asked):
-            mirror(slot, asked, future)  # it is not recorded before its run begins
+        state, run_id, message_id = activation.state, waiting.run_id, waiting.message_id
+        if message_id is not None:
+            asked = (activation.runs_by_message_id or {}).get(message_id)
+            if message_id not in state.message_ids and asked is not None and not is_refused(asked):
+                mirror(slot, asked, waiting.future)  # it is not recorded before its run begins
+                return False
+            run_id = run_of_message(slot.id, state, message_id)
+            if run_id is None:
+                activation.message_waits += (waiting,)
+                return False
+        if run_id is not None and (state.run is None or state.run.run_id != run_id):
+            self._answer_earlier(waiting.future, run_id)
             return False
-        run_id = run_of_message(slot.id, state, message_id)
-        if run_id is None:
-            activation.message_waits += (WaitOutcome(future, message_id),)
-        elif state.run is None or state.run.run_id != run_id:
-            self._answer_earlier(future, run_id)
-        else:
-            return True
-        return False
+        return True
 
     def answer_message_waits(self, outcome: Outcome | None = None) -> None:
         """Answer who waits for the run of a message that is in the queue no longer.
@@ -483,7 +483,7 @@ class RunDriver:
         self.check_run(retry.run_id)
         run = self._open_run
         if retry.run_id is not None and run is not None and run.quarantined is None:
-            self.wait_outcome(future)  # it was released before
+            self.wait_outcome(WaitOutcome(future))  # it was released before
             return
         if run is None or run.quarantined is None:
             raise NotInterrupted(f"Agent {slot.id!r} is not quarantined: there is nothing to retry")
