@@ -247,7 +247,7 @@ def test_what_is_pending_at_a_fork_is_refused_in_the_child(store: str) -> None:
 
         def use() -> list[str]:
             gets = [error_of(partial(future.get, timeout=20)) for future in pending]
-            return gets + [error_of(lambda it=future: asyncio.run(soon(it))) for future in pending]
+            return gets + [error_of(partial(asyncio.run, soon(future))) for future in pending]
 
         assert in_child(use) == ["ForkedRuntime"] * 2 * len(pending)
         release.set()

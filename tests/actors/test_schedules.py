@@ -24,8 +24,10 @@ from understudy import (
     approve,
 )
 from understudy.actors import AgentEvent, Schedule
+from understudy.errors import RecordRefused
 from understudy.events import ScheduleOccurred
 from understudy.journal import DatabaseStore, MemoryStore
+from understudy.journal.codec import MAX_RECORD_BYTES
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=timezone.utc)
 """A Tuesday; where a `SimulatedClock` begins."""
@@ -641,3 +643,16 @@ async def test_occurrences_come_on_time_while_the_clock_is_suspended(desk: Desk)
         await outcome_of_all(ref)
         found = await occurrences(ref)
     assert [skipped for _, skipped in found] == ["missed", None]
+
+
+async def test_a_schedule_whose_runs_could_not_be_recorded_is_refused(
+    desk: Desk, tmp_path: Path
+) -> None:
+    """A record of it fits, and that of the message of its run would not."""
+    store = f"sqlite:///{tmp_path / 'store.db'}"
+    async with Runtime([desk.agent()], store=store) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        options = {**EACH_DAY, "input": "x" * (MAX_RECORD_BYTES - 900)}
+        with pytest.raises(RecordRefused):
+            await soon(runtime.schedule(ref, "daily", **options))
+        assert await soon(runtime.schedules(ref).list()) == []

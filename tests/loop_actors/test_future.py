@@ -504,7 +504,7 @@ def test_a_future_that_is_pending_at_a_fork_is_refused_in_the_child() -> None:
 
     def use() -> list[str]:
         gets = [error_of(functools.partial(future.get, timeout=20)) for future in futures]
-        awaits = [error_of(lambda it=future: asyncio.run(awaited(it))) for future in futures]
+        awaits = [error_of(functools.partial(asyncio.run, awaited(future))) for future in futures]
         return gets + awaits
 
     assert in_child(use) == ["ForkedRuntime"] * 8
