@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.agents import Held, completed, interrupted
+from tests.support.agents import FakeClock, Held, completed, interrupted
 from tests.support.loops import soon, until
 from tests.support.plans import DAY, HOUR, Desk, kinds, later, left_after, occurrences, outcome_of
 from tests.support.postgres import Hosts
@@ -656,3 +656,17 @@ async def test_a_schedule_whose_runs_could_not_be_recorded_is_refused(
         with pytest.raises(RecordRefused):
             await soon(runtime.schedule(ref, "daily", **options))
         assert await soon(runtime.schedules(ref).list()) == []
+
+
+async def test_a_schedule_that_says_something_else_keeps_the_time_that_has_passed_unnoticed(
+    desk: Desk,
+) -> None:
+    clock = FakeClock()  # nobody is told that it goes on
+    async with Runtime([desk.agent()], clock=clock) as runtime:
+        ref = await scheduled(runtime)
+        due = (await one(runtime)).next_due
+        clock.advance((due - clock.now()).total_seconds() + 10)
+        changed = await soon(
+            runtime.schedule(ref, "daily", **{**EACH_DAY, "input": "Report more."})
+        )
+        assert changed.next_due == due
