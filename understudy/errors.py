@@ -3,9 +3,12 @@
     UnderstudyError
     ├── UsageError                the caller: a wrong argument, raised before anything runs
     │   ├── DecisionError         the decision does not fit the request that it names
+    │   │   └── RequestChanged    the request is another one than was shown
     │   ├── NotInterrupted        no run to continue, or the request is decided
     │   ├── MissingValue          the instructions read a key that the state lacks
     │   ├── UnknownAgent          there is no agent with this id
+    │   ├── UnknownMessage        the agent has no message with this id
+    │   ├── OtherRun              the run that a call names is not the open one
     │   ├── OtherAgent            the agent with this id has another definition
     │   ├── UnknownToken          no wait has this token
     │   ├── Expired               the wait is over: its answer comes too late
@@ -29,6 +32,7 @@
     │   ├── WaitExpired           nobody answered in time
     │   └── WaitRejected          the answer is that there will be none
     ├── NotExtracted              `extract` ended without a value
+    ├── CallLost                  the host of a cluster that was called has ended
     └── JournalFailed             the journal: a run does not continue without its records
         └── StoreError            the store under it, or another user of the store
             ├── StoreInUse        another runtime has the database, which serves only one
@@ -36,6 +40,7 @@
             ├── StoreBroken       disk full, read-only, I/O error: repair it, then continue
             │   └── StoreDamaged  stored data cannot be read
             ├── OwnedElsewhere    another runtime owns this agent
+            ├── UnfitHost         this runtime must not run this agent, and no other one can now
             ├── Fenced            another runtime has taken this agent over
             ├── StoreConflict     two writers under one epoch: a defect of this library
             └── RecordRefused     this one record is too large, or cannot be serialised
@@ -48,10 +53,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
 __all__ = [
     "AgentFailed",
+    "CallLost",
     "DecisionError",
     "DefinitionChanged",
     "Expired",
@@ -66,10 +72,12 @@ __all__ = [
     "NotHaltable",
     "NotInterrupted",
     "OtherAgent",
+    "OtherRun",
     "OwnedElsewhere",
     "Quarantined",
     "RecordRefused",
     "ReplyCut",
+    "RequestChanged",
     "RunError",
     "RunLimitExceeded",
     "SchemaVersionError",
@@ -82,7 +90,9 @@ __all__ = [
     "StoreUnavailable",
     "StreamBroken",
     "UnderstudyError",
+    "UnfitHost",
     "UnknownAgent",
+    "UnknownMessage",
     "UnknownToken",
     "UntilToolNotCalled",
     "UsageError",
@@ -139,6 +149,27 @@ class DecisionError(UsageError):
         super().__init__(message, request_id=request_id)
 
 
+class RequestChanged(DecisionError):
+    """The request is another one than the decision was made on: its digest is not the expected one.
+
+    Nothing ran. Show the request as it is now, and ask again.
+    """
+
+    request_id: str
+    digest: str
+    expected: str
+
+    def __init__(self, *, request_id: str, digest: str, expected: str) -> None:
+        UsageError.__init__(
+            self,
+            f"Request {request_id!r} is not what was shown: its digest is {digest!r}, not "
+            f"{expected!r}: show it as it is now, and decide again",
+            request_id=request_id,
+            digest=digest,
+            expected=expected,
+        )
+
+
 class NotInterrupted(UsageError):
     """There is nothing to continue or to decide any more.
 
@@ -190,6 +221,39 @@ class UnknownAgent(UsageError):
         super().__init__(
             f"There is no agent {agent_id!r}: create it with spawn(agent, id={agent_id!r})",
             agent_id=agent_id,
+        )
+
+
+class UnknownMessage(UsageError):
+    """The agent was sent no message with this id, or it was cancelled: no run took it."""
+
+    agent_id: str
+    message_id: str
+
+    def __init__(self, *, agent_id: str, message_id: str) -> None:
+        super().__init__(
+            f"Agent {agent_id!r} has no message {message_id!r}: it was never accepted, or it was "
+            "cancelled. Send it with this `message_id` first",
+            agent_id=agent_id,
+            message_id=message_id,
+        )
+
+
+class OtherRun(UsageError):
+    """A call named a run that is not the open run of the agent, so it did nothing."""
+
+    agent_id: str
+    run_id: str
+    open_run: str | None
+
+    def __init__(self, *, agent_id: str, run_id: str, open_run: str | None) -> None:
+        there = "no run is open" if open_run is None else f"the open run is {open_run!r}"
+        super().__init__(
+            f"Run {run_id!r} of agent {agent_id!r} is over, or there was none: {there}. Nothing "
+            "was done",
+            agent_id=agent_id,
+            run_id=run_id,
+            open_run=open_run,
         )
 
 
@@ -491,6 +555,24 @@ class NotExtracted(UnderstudyError):
         )
 
 
+class CallLost(UnderstudyError):
+    """The host of a cluster ended before it answered: whether the call was made is not known.
+
+    Only of calls that must not be made twice. Look at the agent before you call again.
+    """
+
+    call: str
+    host: str
+
+    def __init__(self, *, call: str, host: str) -> None:
+        super().__init__(
+            f"Host {host!r} ended before it answered {call}(): whether that was done is not known, "
+            "and it must not be done twice. Look at the agent's state, then call again if it must",
+            call=call,
+            host=host,
+        )
+
+
 class JournalFailed(UnderstudyError):
     """The journal refused a record, so the run stopped at once. Earlier records are kept.
 
@@ -578,6 +660,67 @@ class OwnedElsewhere(StoreError):
             agent_id=agent_id,
             host=host,
         )
+
+
+class UnfitHost(StoreError):
+    """This runtime must not run this agent, and no other one that could lives now.
+
+    It lacks a label that the agent needs, or has an older definition than the one that began its
+    run, or is being drained. The agent is as it was: a host that fits goes on with it.
+    """
+
+    agent_id: str
+    agent: str
+    """The name of its definition."""
+    missing: list[str]
+    """The labels that it needs and this runtime lacks."""
+    version: str | None
+    """The fingerprint of the definition that began its run, where that is why."""
+    draining: bool
+
+    def __init__(
+        self,
+        *,
+        agent_id: str,
+        agent: str,
+        missing: Collection[str] = (),
+        version: str | None = None,
+        waits: bool = False,
+        draining: bool = False,
+    ) -> None:
+        super().__init__(
+            f"Agent {agent_id!r} ({agent!r}) {_why_unfit(sorted(missing), version, waits=waits)}",
+            agent_id=agent_id,
+            agent=agent,
+            missing=sorted(missing),
+            version=version,
+            waits=waits,
+            draining=draining,
+        )
+
+
+def _why_unfit(missing: Sequence[str], version: str | None, *, waits: bool) -> str:
+    if missing:
+        labels = ", ".join(map(repr, missing))
+        return (
+            f"needs a host with {labels}, which this runtime has not, and no other one that has "
+            f"can be reached: start one with Runtime(labels={{{labels}}}) and this definition"
+        )
+    if version is None:
+        return (
+            "is not taken by this runtime, which is being drained, and no other one that could run "
+            "it can be reached: send to it when one has started"
+        )
+    remedy = (
+        "start one, or give this definition on_version='newest'"
+        if waits
+        else "start one, or give this definition a higher `version`"
+    )
+    what = "does not continue those of others" if waits else "is older"
+    return (
+        f"has a run that was begun by another definition ({version}); the one of this runtime "
+        f"{what}, and no other runtime that could go on with it can be reached: {remedy}"
+    )
 
 
 class Fenced(StoreError):

@@ -32,6 +32,7 @@ __all__ = [
     "ScheduleOccurred",
     "TextDelta",
     "ThinkingDelta",
+    "ToolCallAnnounced",
     "ToolEmitted",
     "ToolEnded",
     "ToolOutcome",
@@ -52,6 +53,7 @@ class ReplyStarted:
     agent_path: tuple[str, ...]
     turn: int
     model: str
+    run_id: str = ""
     kind: Literal["reply_started"] = "reply_started"
 
 
@@ -66,6 +68,9 @@ class TextDelta:
     n: int
     """The number of this delta in this turn and attempt, from 0."""
     text: str
+    run_id: str = ""
+    part: int = 0
+    """The index of the part of the reply that it belongs to."""
     kind: Literal["text_delta"] = "text_delta"
 
 
@@ -78,7 +83,25 @@ class ThinkingDelta:
     attempt: int
     n: int
     text: str
+    run_id: str = ""
+    part: int = 0
     kind: Literal["thinking_delta"] = "thinking_delta"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCallAnnounced:
+    """The model begins to write a tool call: its arguments are not complete yet."""
+
+    agent_path: tuple[str, ...]
+    turn: int
+    attempt: int
+    part: int
+    """The index of the part of the reply that will be the call."""
+    tool_name: str
+    display_text: str | None = None
+    """The tool's text for people, where it does not depend on the arguments."""
+    run_id: str = ""
+    kind: Literal["tool_call_announced"] = "tool_call_announced"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,6 +302,7 @@ Event = (
     | ReplyStarted
     | TextDelta
     | ThinkingDelta
+    | ToolCallAnnounced
     | ReplyEnded
     | NativeToolCalled
     | NativeToolReturned

@@ -12,6 +12,7 @@ from pydantic_ai.messages import ModelRequest, UserPromptPart
 from tests.support.agents import (
     Held,
     assert_valid_history,
+    by_turn,
     completed,
     interrupted,
     results,
@@ -25,11 +26,13 @@ from understudy import (
     Completed,
     DecisionError,
     Failed,
+    Interrupt,
     Interrupted,
     NotInterrupted,
     Paused,
     Runtime,
     ScriptedModel,
+    SimulatedClock,
     Status,
     Stopped,
     ToolContext,
@@ -41,6 +44,7 @@ from understudy import (
     tool,
 )
 from understudy.actors import AgentEvent, SelfRunsBounded, StatusChanged
+from understudy.errors import RequestChanged
 from understudy.events import RunFinished
 
 
@@ -466,6 +470,65 @@ async def test_a_tool_cannot_answer_for_a_person() -> None:
         assert other.status() is Status.INTERRUPTED
 
 
+async def test_two_people_answer_two_requests_at_the_same_moment() -> None:
+    """The second answer comes while the run goes on because of the first one."""
+    agent, _ = gated([call("refund"), call("refund", {"order": 2})], "done")
+    async with Runtime([agent]) as runtime:
+        ref = runtime.spawn("gated")
+        one, two = interrupted(await soon(ref.run("go"))).requests
+        answers = [{one.id: approve()}, {two.id: approve()}, {two.id: reject()}]
+        first, second, other = [ref.resume(answer) for answer in answers]
+        assert interrupted(await soon(first)).requests == (two,)
+        with pytest.raises(NotInterrupted, match="answered before"):
+            await soon(other)
+        assert len(results(completed(await soon(second)).state)) == 2
+
+
+@pytest.mark.parametrize("then", ["answered", "cancelled", "followed by a message", "stopped"])
+async def test_a_request_that_is_listed_can_be_answered_at_any_moment(then: str) -> None:
+    """Also where the run goes on with another call meanwhile: the answer waits for its rest."""
+    clock, held = SimulatedClock(), Held()
+
+    @tool
+    async def nap(ctx: ToolContext) -> str:
+        await ctx.sleep("nap", 60)
+        await held.wait()
+        return "slept"
+
+    @tool
+    async def ask(ctx: ToolContext) -> str:
+        if ctx.resume_value is None:
+            raise Interrupt("Which?")
+        return str(ctx.resume_value)
+
+    agent = Agent("desk", by_turn([call("nap"), call("ask")], "done"), tools=[nap, ask])
+    async with Runtime([agent], clock=clock) as runtime:
+        ref = runtime.spawn("desk")
+        interrupted(await soon(ref.run("go")))
+        (pending,) = await soon(runtime.pending())
+        await soon(clock.advance(60))
+        await soon(held.entered.wait())
+        answer = ref.resume({pending.request.id: respond("this")})
+        await soon(ref.state())  # it is looked at by now
+        assert not answer.done()
+        if then == "cancelled":
+            ref.cancel()
+            with pytest.raises(DecisionError):
+                await soon(answer)
+            return
+        if then == "followed by a message":
+            ref.run("no")
+        stopped = ref.stop(block=False) if then == "stopped" else None
+        held.release.set()
+        if stopped is not None:
+            await soon(stopped)
+        # A message that comes later than the answer withdraws nothing of it.
+        assert [part.content for part in results(completed(await soon(answer)).state)] == [
+            "slept",
+            "this",
+        ]
+
+
 @pytest.mark.parametrize("how", ["run", "send", "steer"])
 async def test_a_new_message_withdraws_what_was_asked(how: str) -> None:
     """I10."""
@@ -688,3 +751,50 @@ async def test_an_agent_that_was_woken_by_another_one_is_not_part_of_its_run() -
                     break
         assert len(futures) == 1, "calling back was refused"
         assert completed(await soon(futures[0])).text == "thanks"
+
+
+# ------------------------------------------------------------- decisions on what was shown
+
+
+async def test_a_decision_holds_only_for_the_digest_that_was_shown() -> None:
+    agent, _ = gated(call("refund", {"order": 17}), "done")
+    async with Runtime([agent]) as runtime:
+        ref = runtime.spawn("gated")
+        outcome = interrupted(await soon(ref.run("go")))
+        (request,) = outcome.requests
+        answer = {request.id: approve()}
+        for decide in (ref.resume, ref.decide):
+            with pytest.raises(RequestChanged) as raised:
+                await soon(decide(answer, expect={request.id: "another"}))
+            assert raised.value.request_id == request.id
+            assert raised.value.digest == request.digest
+            assert ref.status() is Status.INTERRUPTED
+        done = completed(await soon(ref.resume(answer, expect={request.id: request.digest})))
+        assert done.text == "done"
+        with pytest.raises(RequestChanged):  # also where it is answered already
+            await soon(ref.resume(answer, expect={request.id: "another"}))
+
+
+async def test_decide_answers_when_the_decision_is_recorded_and_not_when_the_run_ends() -> None:
+    held = Held()
+
+    @tool
+    async def ship() -> str:
+        await held.wait()
+        return "shipped"
+
+    model = ScriptedModel([call("ship"), "done"])
+    agent = Agent("gated", model, tools=[ship], interrupt_on={"ship": True})
+    async with Runtime([agent]) as runtime:
+        ref = runtime.spawn("gated")
+        outcome = interrupted(await soon(ref.run("go")))
+        yes = outcome.decide(approve(by="Ann"))
+        await soon(ref.decide(yes))
+        await soon(held.entered.wait())  # it runs, and its decision is known meanwhile
+        assert [record.decision.by for record in await soon(ref.decisions())] == ["Ann"]
+        await soon(ref.decide(yes))
+        with pytest.raises(NotInterrupted):
+            await soon(ref.decide(outcome.decide(reject())))
+        held.release.set()
+        assert isinstance(await soon(ref.outcome()), Completed)
+        await soon(ref.decide(yes))

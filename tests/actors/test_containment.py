@@ -245,9 +245,12 @@ def test_what_is_pending_at_a_fork_is_refused_in_the_child(store: str) -> None:
         assert called.wait(5)
         pending: list[Future[Any]] = [run, ref.outcome(), ref.compact(), run.map(str)]
 
+        def await_it(future: Future[Any]) -> None:
+            asyncio.run(soon(future))
+
         def use() -> list[str]:
             gets = [error_of(partial(future.get, timeout=20)) for future in pending]
-            return gets + [error_of(partial(asyncio.run, soon(future))) for future in pending]
+            return gets + [error_of(partial(await_it, future)) for future in pending]
 
         assert in_child(use) == ["ForkedRuntime"] * 2 * len(pending)
         release.set()

@@ -490,6 +490,10 @@ async def test_a_schedule_that_there_is_not_cannot_be_changed(
         await scheduled(runtime)
         with pytest.raises(UsageError, match="no schedule 'other'; there are: 'daily'"):
             await soon(getattr(runtime.schedules("a"), how)("other"))
+        wrong_ids: list[Any] = [[], 5, None, ""]
+        for wrong in wrong_ids:
+            with pytest.raises(UsageError, match="The `id` of a schedule must be text"):
+                getattr(runtime.schedules("a"), how)(wrong)
 
 
 @pytest.mark.parametrize(
@@ -665,6 +669,7 @@ async def test_a_schedule_that_says_something_else_keeps_the_time_that_has_passe
     async with Runtime([desk.agent()], clock=clock) as runtime:
         ref = await scheduled(runtime)
         due = (await one(runtime)).next_due
+        assert due is not None
         clock.advance((due - clock.now()).total_seconds() + 10)
         changed = await soon(
             runtime.schedule(ref, "daily", **{**EACH_DAY, "input": "Report more."})

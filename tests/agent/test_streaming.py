@@ -94,7 +94,8 @@ def test_events_come_in_the_order_in_which_things_happen_and_the_outcome_last() 
     events, outcome = stream(Agent("desk", noting(), tools=[note]), "go")
     kinds = [event.kind for event in events]
     assert kinds == [
-        "reply_started", "text_delta", "text_delta", "text_delta", "reply_ended",
+        "reply_started", "text_delta", "text_delta", "text_delta", "tool_call_announced",
+        "reply_ended",
         "tool_started", "tool_emitted", "tool_ended",
         "reply_started", "text_delta", "text_delta", "reply_ended", "run_finished",
     ]  # fmt: skip

@@ -30,6 +30,7 @@ from understudy.journal.codec import EncodedRecord, decode
 from understudy.journal.contracts import (
     Backend,
     Batch,
+    FindsText,
     IndexEntry,
     IndexStatus,
     Owned,
@@ -94,6 +95,23 @@ def test_a_claim_changes_neither_the_standing_nor_the_records(backend: Backend) 
     claim(backend)
     assert stored(backend).index_status is WAITS
     assert texts(backend) == ["one"]
+
+
+def test_a_text_is_found_in_the_records_of_one_agent(backend: Backend) -> None:
+    """J22."""
+    assert isinstance(backend, FindsText)
+    agent_with(backend, "a", "one", "two")
+    agent_with(backend, "b", "three")
+    kind = backend.load("a", 0).records[0].kind  # type: ignore[union-attr]
+    assert backend.has_text("a", [kind], "two")
+    assert backend.has_text("a", ["other", kind], "two")
+    assert not backend.has_text("a", ["other"], "two")
+    assert not backend.has_text("a", [kind], "three")
+    assert not backend.has_text("c", [kind], "two")
+    assert not backend.has_text("\x00", [kind], "two")
+    with commit(backend):
+        backend.delete("a")
+    assert not backend.has_text("a", [kind], "two")
 
 
 # ---------------------------------------------------------------------------- appending

@@ -502,10 +502,12 @@ def test_a_future_that_is_pending_at_a_fork_is_refused_in_the_child() -> None:
     assert begun.wait(5)
     futures = [pending, mapped, lazy, claimed]
 
+    def await_it(future: Future[Any]) -> None:
+        asyncio.run(awaited(future))
+
     def use() -> list[str]:
         gets = [error_of(functools.partial(future.get, timeout=20)) for future in futures]
-        awaits = [error_of(functools.partial(asyncio.run, awaited(future))) for future in futures]
-        return gets + awaits
+        return gets + [error_of(functools.partial(await_it, future)) for future in futures]
 
     assert in_child(use) == ["ForkedRuntime"] * 8
     release.set()

@@ -12,6 +12,7 @@ from understudy.actors.agent_events import (
     Subscription,
 )
 from understudy.actors.agent_ref import AgentRef
+from understudy.actors.displays import DisplaySubscription
 from understudy.actors.feed import (
     AgentDeleted,
     Feed,
@@ -29,6 +30,7 @@ from understudy.actors.simulated_clock import SimulatedClock
 from understudy.actors.stored_agents import AgentInfo, PendingRequest
 from understudy.actors.tree import AgentTree, NestedRun
 from understudy.actors.wait_route import WaitRoute
+from understudy.display import DisplayUpdate, Row
 from understudy.history import HistoryEntry, HistoryPage
 from understudy.loop_actors.errors import ActorDied
 from understudy.loop_actors.future import Future
@@ -71,6 +73,8 @@ __all__ = [
     "ChildSpec",
     "ChildStartFailed",
     "ChildStatus",
+    "DisplaySubscription",
+    "DisplayUpdate",
     "Down",
     "EventsDropped",
     "Feed",
@@ -97,6 +101,7 @@ __all__ = [
     "RequestsWithdrawn",
     "Restart",
     "RestartIntensityExceeded",
+    "Row",
     "Runtime",
     "RuntimeStatus",
     "Schedule",

@@ -15,11 +15,13 @@ from understudy._base.type_variables import OutputT_co
 from understudy.actors.agent_actor import AgentActor
 from understudy.actors.agent_events import Status, Subscription
 from understudy.actors.agent_slot import AgentSlot, running_agents
+from understudy.actors.displays import DisplaySubscription, recorded, stored_display
 from understudy.actors.messages import (
     AgentMessage,
     Cancel,
     CancelMessage,
     Compact,
+    Decide,
     Expectation,
     Expecting,
     Notify,
@@ -35,10 +37,13 @@ from understudy.actors.messages import (
     Unpause,
     WaitOutcome,
 )
+from understudy.actors.replies import answer_with
+from understudy.actors.stored_agents import AgentInfo, stored_history
 from understudy.agent.agent import Agent, RunLimits
 from understudy.agent.build_definition import check_ends_at
 from understudy.agent.runner import refuse_inside_run
 from understudy.agent.value_of_tool import refuse_until, value_of
+from understudy.display import DisplayUpdate
 from understudy.errors import ForkedRuntime, UsageError, WouldDeadlock
 from understudy.history import HistoryPage, check_page
 from understudy.interrupts import Decision, DecisionRecord
@@ -217,8 +222,9 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
     def cancel_message(self, message_id: str) -> Future[bool]:
         """Cancel a message that no run has taken yet, one with a time or any other in the queue.
 
-        The future resolves to whether it was there: False if a run has taken it, or there is none.
-        Its id may be used again.
+        Also a `run()` that is queued behind another one: its future raises `UsageError`. The future
+        resolves to whether it was there: False if a run has taken it, or there is none. Its id may
+        be used again.
 
         Raises:
             UsageError: if `message_id` is not text.
@@ -230,7 +236,10 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         return future
 
     def resume(
-        self, decisions: Mapping[str, Decision | Mapping[str, Any]]
+        self,
+        decisions: Mapping[str, Decision | Mapping[str, Any]],
+        *,
+        expect: Mapping[str, str] | None = None,
     ) -> Future[OutcomeOf[OutputT_co]]:
         """Answer requests and continue the run; the future resolves to its outcome.
 
@@ -239,6 +248,8 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         Args:
             decisions: by request id. Some of them are enough: the others stay pending.
+            expect: by request id, the `digest` of what the person was shown. Where it is another
+                one, the future raises `RequestChanged`, and no decision is taken.
 
         Raises:
             DecisionError: inside a tool, a hook or a model: only the host application decides.
@@ -246,7 +257,23 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         """
         refuse_inside_run()
         future: Future[OutcomeOf[OutputT_co]] = self._future()
-        self._post(Resume(decisions, future))
+        self._post(Resume(decisions, future, expect))
+        return future
+
+    def decide(
+        self,
+        decisions: Mapping[str, Decision | Mapping[str, Any]],
+        *,
+        expect: Mapping[str, str] | None = None,
+    ) -> Future[None]:
+        """As `resume`, but the future settles as soon as the decisions are recorded.
+
+        For a web page, which does not wait for the run. The future raises what that of `resume`
+        raises, and `NotInterrupted` for a run in quarantine.
+        """
+        refuse_inside_run()
+        future: Future[None] = self._future()
+        self._post(Decide(decisions, expect, future))
         return future
 
     @overload
@@ -289,7 +316,11 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
     # -------------------------------------------------------------------- steering
 
     def cancel(
-        self, message: str = "cancelled", *, context: Mapping[str, Any] | None = None
+        self,
+        message: str = "cancelled",
+        *,
+        context: Mapping[str, Any] | None = None,
+        run_id: str | None = None,
     ) -> Future[OutcomeOf[OutputT_co] | None]:
         """Stop the current run at once.
 
@@ -300,6 +331,9 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         Args:
             message: why; the message of the run's stop signal.
             context: more about it, such as who cancelled; JSON-able, kept in the signal.
+            run_id: only this run. If it is the last one and over, the future resolves to its
+                outcome; if another one is open, or came after it, the future raises `OtherRun` and
+                nothing is done. An outcome, a state and an entry of the history name their run.
 
         Raises:
             UsageError: for a message that is not text, or a context that cannot be stored.
@@ -309,13 +343,17 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             StopReason.USER_REQUESTED, message, {} if context is None else context, source="cancel"
         )
         future: Future[OutcomeOf[OutputT_co] | None] = self._future()
-        self._post(Cancel(signal, future))
+        self._post(Cancel(signal, future, _checked_run_id(run_id)))
         return future
 
-    def pause(self, reason: str = "pause") -> Future[None]:
+    def pause(self, reason: str = "pause", *, run_id: str | None = None) -> Future[None]:
         """Pause the run after its next model reply, before the tool calls in that reply.
 
         Without a run under way, the next one. It is recorded, so it holds after a restart too.
+
+        Args:
+            reason: why.
+            run_id: only this run. If it is not the open one, the future raises `OtherRun`.
 
         Raises:
             UsageError: if `reason` is empty, not text, or not valid Unicode.
@@ -323,31 +361,55 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         """
         checked_text(reason, what="`reason`")
         future: Future[None] = self._future()
-        self._post(Pause(reason, future))
+        self._post(Pause(reason, future, _checked_run_id(run_id)))
         return future
 
-    def unpause(self) -> Future[None]:
-        """Continue a paused run where it is."""
+    def unpause(self, *, run_id: str | None = None) -> Future[None]:
+        """Continue a paused run where it is.
+
+        Args:
+            run_id: only this run. If it is not the open one, the future raises `OtherRun`.
+
+        """
         future: Future[None] = self._future()
-        self._post(Unpause(future))
+        self._post(Unpause(future, _checked_run_id(run_id)))
         return future
 
-    def retry(self) -> Future[OutcomeOf[OutputT_co]]:
+    def retry(self, *, run_id: str | None = None) -> Future[OutcomeOf[OutputT_co]]:
         """Release a quarantined run and continue it; the future resolves to its outcome.
 
         The future raises `NotInterrupted` if no run is quarantined.
+
+        Args:
+            run_id: only this run. If it was released before, the future resolves to its outcome;
+                if it is neither the open run nor the last one, it raises `OtherRun`.
+
         """
         future: Future[OutcomeOf[OutputT_co]] = self._future()
-        self._post(Retry(future))
+        self._post(Retry(future, _checked_run_id(run_id)))
         return future
 
-    def outcome(self) -> Future[OutcomeOf[OutputT_co] | None]:
+    def outcome(self, *, message_id: str | None = None) -> Future[OutcomeOf[OutputT_co] | None]:
         """The outcome of the current run, or of the last one; None if there was none.
 
-        For a caller that did not start the run: after `runtime.recover()`, or after `send`.
+        For a caller that did not start the run: after `runtime.recover()`, or after `send`. It
+        waits while the run goes on, on whatever host. An agent is activated for it only to continue
+        a run that nobody runs. Otherwise what the store has is told, which needs the agent's
+        definition here: the text becomes a value of its `output_type`.
+
+        Args:
+            message_id: of the run that took this message instead, also after later runs. It waits
+                while the message is in the queue.
+
+        Raises:
+            UsageError: if `message_id` is not text. The future raises it if the definition is not
+                known here, the message waits for its time, or the records of its run are compacted
+                away; and `UnknownMessage` if there is no such message.
+
         """
+        _check_message_id(message_id)
         future: Future[OutcomeOf[OutputT_co] | None] = self._future()
-        self._post(WaitOutcome(future))
+        self._look(WaitOutcome(future, message_id, is_look=True))
         return future
 
     def notify(self, middleware: str, message: Any) -> Future[None]:
@@ -378,19 +440,32 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
     # --------------------------------------------------------------------- looking
 
     def status(self) -> Status:
-        """The agent's status, now. Never waits, and does not activate the agent."""
+        """The agent's status in this runtime, now; `PASSIVE` where it is not in its memory.
+
+        Never waits, and does not activate the agent. `info()` tells the status that is recorded,
+        on whatever host.
+        """
         self._refuse_in_fork()
         return self._slot.status
 
+    def info(self) -> Future[AgentInfo]:
+        """The agent as `runtime.agents()` lists it: its recorded status, and the host that owns it.
+
+        From the store's index, on any host. The agent is not activated. The future raises
+        `UnknownAgent` if there is no such agent.
+        """
+        slot = self._slot
+        return self._from_store(lambda: slot.services.looks.info(slot))
+
     def state(self) -> Future[AgentState]:
-        """A copy of the agent's state."""
-        return self._query(lambda activation: activation.state.copied())
+        """A copy of the agent's state, on any host. The agent is not activated."""
+        return self._query(AgentState.copied)
 
     def decisions(self) -> Future[list[DecisionRecord]]:
-        """The audit: every decision ever recorded, oldest first."""
+        """The audit: every decision ever recorded, oldest first. As `state`, on any host."""
         return self._query(
-            lambda activation: sorted(
-                (record for state in activation.state.tree for record in state.decisions),
+            lambda state: sorted(
+                (record for inner in state.tree for record in inner.decisions),
                 key=lambda record: record.at,
             )
         )
@@ -526,10 +601,45 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         """
         check_page(after, limit)
-        self._refuse_unusable()
-        future: Future[HistoryPage] = Future()
-        self._slot.read_history(after, limit, future)
-        return future
+        slot = self._slot
+        return self._from_store(lambda: stored_history(slot.services.store, slot.id, after, limit))
+
+    def display(self, *, after: int = 0, limit: int | None = None) -> Future[DisplayUpdate]:
+        """What happened as rows for a chat screen, from the store. The agent is not activated.
+
+        The future raises `UnknownAgent` if there is no such agent.
+
+        Args:
+            after: the `seq` of the update before: only the rows that have changed since; 0 for all.
+            limit: how many rows, from 1 on; those of one record stay together. None = all.
+
+        Raises:
+            UsageError: if `after` is below 0 or `limit` below 1.
+
+        """
+        check_page(after, 1 if limit is None else limit)
+        slot = self._slot
+        return self._from_store(lambda: stored_display(slot.services.store, slot.id, after, limit))
+
+    def display_events(self, after: int = 0) -> DisplaySubscription:
+        """The rows that change, as they do: what a live screen follows.
+
+        The first update has all that has changed after number `after`, each later one what has
+        changed since: live text and thinking, announced calls, and what tools emit are among it.
+        Iterate with `for` in a thread, or with `async for` on an event loop, as `events`.
+
+        Args:
+            after: the `seq` of the last update that you have; 0 for all rows.
+
+        Raises:
+            UsageError: if `after` is below 0.
+
+        """
+        check_page(after, 1)
+        self._refuse_in_fork()
+        agent = self._slot.agent
+        name = agent.name if agent is not None else None
+        return DisplaySubscription(self._slot.subscribe(0, recorded), after, name)
 
     def _refuse_unusable(self) -> None:
         self._refuse_in_fork()
@@ -543,19 +653,36 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
     def _future(self) -> Future[Any]:
         return Future(self._slot.services.loop)
 
-    def _query(self, what: Any) -> Future[Any]:
-        future: Future[Any] = self._future()
-        self._post(Query(future, what))
+    def _query(self, what: Callable[[AgentState], T]) -> Future[T]:
+        future: Future[T] = self._future()
+        self._look(Query(future, what))
+        return future
+
+    def _from_store(self, read: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
+        self._refuse_unusable()
+        future: Future[T] = self._future()
+        slot = self._slot
+        slot.services.loop.call_soon_threadsafe(lambda: answer_with(slot, future, read))
         return future
 
     def _post(self, message: AgentMessage) -> None:
+        self._slot.post(self._expecting(message))
+
+    def _look(self, look: Query | WaitOutcome) -> None:
+        self._slot.look(self._expecting(look))
+
+    def _expecting(self, message: AgentMessage) -> AgentMessage:
         self._refuse_unusable()
         expectation = self._expectation
         if expectation is not None and not expectation.is_met:
-            message = Expecting(expectation, message)
-        self._slot.post(message)
+            return Expecting(expectation, message)
+        return message
 
 
 def _check_message_id(given: object) -> None:
     if given is not None:
         checked_text(given, what="`message_id`")
+
+
+def _checked_run_id(given: object) -> str | None:
+    return None if given is None else checked_text(given, what="`run_id`")

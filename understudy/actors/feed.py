@@ -22,6 +22,7 @@ from understudy.actors.listing import Calls, Cursors
 from understudy.errors import SchemaVersionError, StoreDamaged, UsageError
 from understudy.events import Event
 from understudy.interrupts import DecisionType
+from understudy.journal import is_shared
 from understudy.journal.feed import FeedKey, FeedPage, StoredFeedRow
 from understudy.loop_actors.future import Future
 from understudy.state import records as r
@@ -261,8 +262,7 @@ class Feed:
         if hint is None:
             await asyncio.sleep(POLL)
         else:
-            is_shared = getattr(store, "time_offset", None) is not None
-            await hint.wait(POLL if is_shared else LONGEST_WAIT)
+            await hint.wait(POLL if is_shared(store) else LONGEST_WAIT)
 
     async def _read_page(self, place: _Place) -> FeedPage:
         page = await self._store().read_feed(place.key, PAGE)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -16,6 +16,7 @@ from understudy.loop_actors.future import Future
 from understudy.outcomes import Outcome
 from understudy.run.answers import Answer
 from understudy.run.until_tool import UntilTool
+from understudy.state.agent_state import AgentState
 from understudy.state.records import Revoked, Settled
 from understudy.stopping import StopSignal
 
@@ -104,13 +105,29 @@ class Resume:
 
     decisions: Decisions
     future: Future[Outcome]
+    expect: Mapping[str, str] | None = None
+    """By request id, the digest of what was shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decide:
+    """As `Resume`, answered once the decisions are recorded."""
+
+    decisions: Decisions
+    expect: Mapping[str, str] | None
+    future: Future[None]
 
 
 @dataclass(frozen=True, slots=True)
 class WaitOutcome:
-    """Wait for the outcome of the current or the last run."""
+    """Wait for the outcome of the current or the last run, or of the run of a message."""
 
-    future: Future[Outcome | None]
+    future: Future[Any]
+    message_id: str | None = None
+    run_id: str | None = None
+    """Of this run; None: of the current or last one."""
+    is_look: bool = False
+    """It activates no agent: the store answers where the agent is not in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +136,8 @@ class Cancel:
 
     signal: StopSignal
     future: Future[Outcome | None]
+    run_id: str | None = None
+    """Only this run, if it is the open one; None: whatever run is open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +146,8 @@ class Pause:
 
     reason: str
     future: Future[None]
+    run_id: str | None = None
+    """As of `Cancel`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +155,8 @@ class Unpause:
     """Continue a paused run."""
 
     future: Future[None]
+    run_id: str | None = None
+    """As of `Cancel`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,14 +164,16 @@ class Retry:
     """Release a quarantined run, and continue it."""
 
     future: Future[Outcome]
+    run_id: str | None = None
+    """As of `Cancel`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Read something of the activation between two messages."""
+    """Read something of the state between two messages. It is a look: it activates no agent."""
 
     future: Future[Any]
-    what: Callable[[Any], Any]
+    what: Callable[[AgentState], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +259,7 @@ AgentMessage = (
     | CancelMessage
     | ChangePlans
     | Resume
+    | Decide
     | WaitOutcome
     | Cancel
     | Pause
@@ -249,3 +275,13 @@ AgentMessage = (
     | AnswerWait
     | Expecting
 )
+
+
+def look_in(message: AgentMessage) -> tuple[Query | WaitOutcome, Expectation | None] | None:
+    """The look that a message is, and what it expects of the agent; None if it is no look."""
+    expectation: Expectation | None = None
+    while isinstance(message, Expecting):
+        expectation, message = message.expectation, message.message
+    if isinstance(message, Query) or (isinstance(message, WaitOutcome) and message.is_look):
+        return message, expectation
+    return None

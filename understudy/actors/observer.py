@@ -3,40 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from datetime import datetime
+from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
 from understudy._base import forks
 from understudy.actors.agent_directory import checked_id
-from understudy.actors.agent_events import AgentEvent, Status
-from understudy.actors.export import export
+from understudy.actors.agent_events import AgentEvent
+from understudy.actors.displays import stored_display
 from understudy.actors.feed import Feed, Start
-from understudy.actors.listing import Listing
 from understudy.actors.lists import Lists
+from understudy.actors.looking import Looking
 from understudy.actors.stored_agents import (
-    AgentInfo,
-    PendingRequest,
     loaded_agent,
     stored_events,
     stored_history,
     stored_state,
 )
+from understudy.display import DisplayUpdate
 from understudy.errors import ForkedRuntime, UsageError
 from understudy.history import HistoryPage, check_page
 from understudy.journal import DatabaseStore
-from understudy.journal.lists import AskOrder
 from understudy.journal.opening import open_reader
-from understudy.loop_actors.future import Future, refuse
+from understudy.journal.store_reader import StoreReader
+from understudy.loop_actors.future import Future
 from understudy.loop_actors.loop_thread import LoopThread
 from understudy.state.agent_state import AgentState
-from understudy.state.waits import Wait
 
 T = TypeVar("T")
 
 
-class Observer:
+class Observer(Looking):
     """Reads a store beside the runtimes that use it. It takes no lock, and owns no agent.
 
     What it tells is what is durable. Its methods are those of a `Runtime` or a ref and return
@@ -52,6 +49,8 @@ class Observer:
         SchemaVersionError: by them, if another version of this library made the tables.
 
     """
+
+    _closed_too_soon = "the Observer was closed before it answered"
 
     def __init__(self, store: str | DatabaseStore) -> None:
         self._reader = open_reader(store)
@@ -112,54 +111,6 @@ class Observer:
 
     # ------------------------------------------------------------------- looking
 
-    def agents(
-        self,
-        *,
-        status: Status | str | None = None,
-        agent: str | None = None,
-        prefix: str = "",
-        updated_since: datetime | None = None,
-        after: str | None = None,
-        limit: int | None = None,
-    ) -> Listing[AgentInfo]:
-        """As `Runtime.agents`. None is in memory here, so none `is_active`."""
-        return self._lists.agents(
-            status=status,
-            agent=agent,
-            prefix=prefix,
-            updated_since=updated_since,
-            after=after,
-            limit=limit,
-        )
-
-    def pending(
-        self,
-        *,
-        tool: str | None = None,
-        agent: str | None = None,
-        order: AskOrder = "oldest",
-        after: str | None = None,
-        limit: int | None = None,
-    ) -> Listing[PendingRequest]:
-        """As `Runtime.pending`. No definition is known here, so no tool is described."""
-        return self._lists.pending(tool=tool, agent=agent, order=order, after=after, limit=limit)
-
-    def waiting(
-        self,
-        *,
-        tool: str | None = None,
-        agent: str | None = None,
-        order: AskOrder = "oldest",
-        after: str | None = None,
-        limit: int | None = None,
-    ) -> Listing[Wait]:
-        """As `Runtime.waiting`."""
-        return self._lists.waiting(tool=tool, agent=agent, order=order, after=after, limit=limit)
-
-    def count(self) -> Future[dict[Status, int]]:
-        """As `Runtime.count`."""
-        return self._lists.count()
-
     def state(self, id: str) -> Future[AgentState]:
         """The state of an agent; the future raises `UnknownAgent` if there is none."""
         checked_id(id)
@@ -176,6 +127,19 @@ class Observer:
         checked_id(id)
         check_page(after, limit)
         return self._call(lambda: stored_history(self._reader, id, after, limit))
+
+    def display(
+        self, id: str, *, after: int = 0, limit: int | None = None
+    ) -> Future[DisplayUpdate]:
+        """As `ref.display`. No definition is needed: what a person reads is recorded.
+
+        Raises:
+            UsageError: for a bad id, `after` below 0 or `limit` below 1.
+
+        """
+        checked_id(id)
+        check_page(after, 1 if limit is None else limit)
+        return self._call(lambda: stored_display(self._reader, id, after, limit))
 
     @overload
     def events(self, id: str, after: int = 0) -> Future[list[AgentEvent]]: ...
@@ -196,78 +160,38 @@ class Observer:
 
         """
         if id is None:
-            return self._feed(after, start)
+            self._running_loop()
+            return self._feed(self._reader, after, start)
         number = 0 if after is None else after
         checked_id(id)
         check_page(number, 1)
 
         async def events() -> list[AgentEvent]:
             await loaded_agent(self._reader, id)
-            return await stored_events(self._reader, id, number)
+            return (await stored_events(self._reader, id, number)).events
 
         return self._call(events)
 
-    def _feed(self, after: str | None, start: Start) -> Feed:
-        self._open_loop()
-        return Feed(
-            self._call,
-            lambda: self._reader,
-            after=after,
-            start=start,
-            has_ended=lambda: self._loop is None,
-        )
+    # -------------------------------------------------------------------- inside
 
-    def export(self, id: str) -> Future[dict[str, Any]]:
-        """As `runtime.export`."""
-        checked_id(id)
-        return self._call(lambda: export(self._reader, id))
-
-    @property
-    def _lists(self) -> Lists:
-        return Lists(lambda: self._reader, self._call, self._open_loop())
-
-    def _open_loop(self) -> asyncio.AbstractEventLoop:
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
         if self._forks != forks.count:
             raise ForkedRuntime
         if self._loop is None:
             raise UsageError("this Observer is not open: use it in `with` or `async with`")
         return self._loop
 
-    def _call(
-        self, function: Callable[[], Coroutine[Any, Any, T]], future: Future[T] | None = None
-    ) -> Future[T]:
-        """Call it on the loop; the future, a new one or this, gets what it returns or raises."""
-        try:
-            loop = self._open_loop()
-        except UsageError as error:
-            if future is None:
-                raise
-            refuse(future, error)
-            return future
-        return self._call_on(loop, function, Future() if future is None else future)
+    def _store(self) -> StoreReader:
+        return self._reader
 
-    def _call_on(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        function: Callable[[], Coroutine[Any, Any, T]],
-        future: Future[T],
-    ) -> Future[T]:
+    def _lists(self) -> Lists:
+        return Lists(self._store, self._call, self._running_loop())
 
-        async def go() -> None:
-            try:
-                future.set(await function())
-            except asyncio.CancelledError:
-                raise
-            except Exception as error:  # raised to the caller
-                refuse(future, error)
+    def _has_ended(self) -> bool:
+        return self._loop is None
 
-        def begin() -> None:
-            task = loop.create_task(go())
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-            # Also of one that is cancelled before it has begun.
-            task.add_done_callback(lambda _: refuse(future, gone))
-
-        gone = UsageError("the Observer was closed before it answered")
-        loop.call_soon_threadsafe(begin)
-        return future
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -15,7 +15,19 @@ from understudy._base.causes import cause_of
 from understudy.actors.activation import Activation, QueuedRun
 from understudy.actors.agent_events import Status
 from understudy.actors.agent_slot import AgentSlot
-from understudy.actors.messages import AgentKey, AnswerWait, Cancel, Resume, RunRequest, Send
+from understudy.actors.messages import (
+    AgentKey,
+    AgentMessage,
+    AnswerWait,
+    Cancel,
+    Decide,
+    Expecting,
+    Resume,
+    Retry,
+    RunRequest,
+    Send,
+    WaitOutcome,
+)
 from understudy.actors.phase import Phase
 from understudy.actors.plans import RECORD_BYTES, Plans
 from understudy.actors.replies import (
@@ -24,16 +36,18 @@ from understudy.actors.replies import (
     as_exception,
     is_refused,
     mirror,
-    quarantine_outcome,
     status_after,
 )
+from understudy.actors.run_outcomes import earlier_outcome, quarantine_outcome, run_of_message
 from understudy.actors.run_task import start_run_task
-from understudy.agent.runner import RunOptions, decide, unpause, withdraw_requests
+from understudy.agent.runner import Decisions, RunOptions, decide, unpause, withdraw_requests
 from understudy.errors import (
     JournalFailed,
     NotInterrupted,
+    OtherRun,
     RecordRefused,
     UnderstudyError,
+    UnknownMessage,
     UsageError,
 )
 from understudy.journal import has_next_run, is_busy, is_waiting, rest_status
@@ -41,9 +55,7 @@ from understudy.loop_actors.future import Future, refuse
 from understudy.outcomes import Completed, Interrupted, Outcome, Paused, Waiting
 from understudy.run.answers import record_answer
 from understudy.run.dues import record_dues
-from understudy.state.agent_state import AgentState
 from understudy.state.dues import due_of_plans
-from understudy.state.fold import apply
 from understudy.state.plans import (
     Occurrence,
     QueuedMessage,
@@ -146,41 +158,38 @@ class RunDriver:
     def _wait_for_run_of(self, message_id: str, request: RunRequest, options: RunOptions) -> None:
         """The message was accepted by an earlier activation: its run answers this request, too."""
         activation = self._activation
-        run, run_id = activation.state.run, activation.state.message_ids[message_id]
-        if run_id is None and message_id not in activation.state.queue:
-            raise UsageError(
-                f"The message {message_id!r} waits for its time: wait for the outcome after that, "
-                "or cancel the message first"
-            )
+        run, run_id = (
+            activation.state.run,
+            run_of_message(self._slot.id, activation.state, message_id),
+        )
         if run_id is None:  # still in the queue
             activation.queue_run(replace(request, message=None), options)
             self.start_next()
         elif run is None or run.run_id != run_id:
-            answer_with(self._slot, request.future, partial(self._earlier_outcome, run_id))
+            self._answer_earlier(request.future, run_id)
         else:
-            self.wait_outcome(request.future)
+            self.wait_outcome(WaitOutcome(request.future))
 
-    async def _earlier_outcome(self, run_id: str) -> Outcome:
-        """The outcome of a run that others came after: the fold of the records up to its end.
-
-        Raises:
-            UsageError: if these records are compacted away.
-
-        """
-        slot = self._slot
-        loaded = await slot.services.store.load(slot.id)
-        state = AgentState()
-        for record in loaded.records if loaded is not None else ():
-            apply(state, record)
-            if state.run is not None and state.run.run_id == run_id and state.run.over:
-                return self._activation.agent.runner.ended(state)
-        raise UsageError(
-            f"The run {run_id!r} of this message is over, and its records are compacted away: its "
-            "reply is in the history of ref.state()"
+    def _answer_earlier(self, future: Future[Any], run_id: str) -> None:
+        """Answer with the outcome of a run that others came after."""
+        slot, agent = self._slot, self._activation.agent
+        answer_with(
+            slot, future, partial(earlier_outcome, slot.services.store, slot.id, agent, run_id)
         )
 
-    def wait_outcome(self, future: Future[Any]) -> None:
-        """Answer with the outcome of the current run, or of the last one; None without any."""
+    def wait_outcome(self, waiting: WaitOutcome) -> None:
+        """Answer with the outcome of the current run, or of the last one; None without any.
+
+        Or with that of the run, or of the run of the message, that is named.
+
+        Raises:
+            UnknownMessage: if there is no such message.
+            UsageError: if it waits for its time.
+
+        """
+        if not self._is_for_current_run(waiting):
+            return
+        future = waiting.future
         activation, phase = self._activation, self._slot.phase
         runner, state = activation.agent.runner, activation.state
         if self._open_run is None and not phase.has_run_task and not activation.queued_runs:
@@ -196,6 +205,73 @@ class RunDriver:
         activation.outcome_futures += (future,)
         if not phase.has_run_task and not is_waiting(state):
             self.continue_run()
+
+    def _is_for_current_run(self, waiting: WaitOutcome) -> bool:
+        """Whether the current or last run is meant; if not, the waiter is seen to."""
+        activation, slot = self._activation, self._slot
+        state, run_id, message_id = activation.state, waiting.run_id, waiting.message_id
+        if message_id is not None:
+            asked = (activation.runs_by_message_id or {}).get(message_id)
+            if message_id not in state.message_ids and asked is not None and not is_refused(asked):
+                mirror(slot, asked, waiting.future)  # it is not recorded before its run begins
+                return False
+            run_id = run_of_message(slot.id, state, message_id)
+            if run_id is None:
+                activation.message_waits += (waiting,)
+                return False
+        if run_id is not None and (state.run is None or state.run.run_id != run_id):
+            self._answer_earlier(waiting.future, run_id)
+            return False
+        return True
+
+    def answer_message_waits(self, outcome: Outcome | None = None) -> None:
+        """Answer who waits for the run of a message that is in the queue no longer.
+
+        Args:
+            outcome: of the run that has just ended, or come to rest.
+
+        """
+        activation = self._activation
+        if not activation.message_waits:
+            return
+        waits, activation.message_waits = activation.message_waits, ()
+        for waiting in waits:
+            assert waiting.message_id is not None, "else it waits for the current run"
+            run_id = activation.state.message_ids.get(waiting.message_id, "")
+            if outcome is not None and run_id == outcome.run_id:
+                waiting.future.set(outcome)
+            elif run_id == "":
+                error = UnknownMessage(agent_id=self._slot.id, message_id=waiting.message_id)
+                refuse(waiting.future, error)
+            elif run_id is None or outcome is None:
+                activation.message_waits += (waiting,)
+            else:
+                self._answer_earlier(waiting.future, run_id)
+
+    def check_run(self, run_id: str | None) -> None:
+        """Check that the open run is this one; None: whatever run is meant.
+
+        Raises:
+            OtherRun: if it is not.
+
+        """
+        if run_id is None:
+            return
+        run = self._open_run
+        open_run = None if run is None else run.run_id
+        # A run that begins takes the place of the one that is open before it.
+        if open_run != run_id or self._slot.phase is Phase.BEGINNING:
+            raise OtherRun(agent_id=self._slot.id, run_id=run_id, open_run=open_run)
+
+    def _answer_if_over(self, future: Future[Any], run_id: str | None) -> bool:
+        """Answer a call that names the last run, if that is over: it has done its work."""
+        run = self._activation.state.run
+        if run_id is None or run is None or run.run_id != run_id or not run.over:
+            return False
+        answer_when_durable(
+            self._slot, future, self._activation.agent.runner.ended(self._activation.state)
+        )
+        return True
 
     def send(self, sent: Send) -> None:
         """Record a message in the queue, and start a run if the agent is free for one."""
@@ -243,19 +319,43 @@ class RunDriver:
             self.continue_run()
 
     def cancel_message(self, message_id: str) -> bool:
-        """Record that a message is cancelled; False if no such message waits for a run."""
-        state = self._activation.state
+        """Cancel a queued run, or record that a message is; False if none of this id waits."""
+        activation, state = self._activation, self._activation.state
+        for queued in activation.queued_runs:
+            request = queued.request
+            if request.message is not None and request.message_id == message_id:
+                activation.queued_runs.remove(queued)
+                self._refuse_cancelled(request)
+                return True
         if message_id not in state.message_ids or state.message_ids[message_id] is not None:
             return False
         now = self._slot.services.clock.now()
-        self._activation.ledger.record(MessageCancelled(message_id=message_id, at=now))
+        activation.ledger.record(MessageCancelled(message_id=message_id, at=now))
         return True
+
+    def _refuse_cancelled(self, request: RunRequest) -> None:
+        refuse(request.future, UsageError(f"Message {request.message_id!r} is cancelled"))
 
     def change_plans(self, change: Callable[[Plans], Any]) -> Any:
         """Change the schedules, and start the run of what is triggered."""
         changed = change(self._plans)
         self._start_what_came(message=False)
         return changed
+
+    def must_wait(self, message: AgentMessage) -> bool:
+        """Whether a message is an answer that comes while the run that asks is under way.
+
+        Race: who has read of a request answers it, while its run task has not ended yet, or goes on
+        because of another answer, or with a call beside it. The answer waits in the inbox until the
+        run has come to rest (test_a_request_that_is_listed_can_be_answered_at_any_moment).
+        """
+        if isinstance(message, Expecting):
+            message = message.message
+        if not isinstance(message, (Resume, Decide)) or self._slot.phase is not Phase.RUNNING:
+            return False
+        decisions = message.decisions
+        pending = self._activation.state.requests
+        return isinstance(decisions, Mapping) and any(each.id in decisions for each in pending)
 
     def resume(self, resume: Resume) -> None:
         """Record decisions and continue the run.
@@ -266,27 +366,62 @@ class RunDriver:
 
         """
         slot, activation = self._slot, self._activation
-        runner, state = activation.agent.runner, activation.state
-        new = runner.check_decisions(state, resume.decisions, slot.services.clock)
-        assert state.run is not None, "what was decided about is a request of a run"
+        state = activation.state
+        is_open = self._decide(resume.decisions, resume.expect)
         if self._answer_if_quarantined(resume.future):
             return
-        if state.run.over:
-            answer_when_durable(slot, resume.future, runner.ended(state))
-            return
+        if is_open:
+            activation.outcome_futures += (resume.future,)
+        else:
+            answer_when_durable(slot, resume.future, activation.agent.runner.ended(state))
+
+    def record_decisions(self, message: Decide) -> None:
+        """As `resume`, but answers when the decisions are recorded.
+
+        Raises:
+            DecisionError: as `resume`.
+            NotInterrupted: as `resume`, and for a quarantined run, whose requests stay.
+
+        """
+        self._decide(message.decisions, message.expect)
+        run = self._open_run
+        if run is not None and run.quarantined is not None:
+            raise NotInterrupted(
+                f"Agent {self._slot.id!r} is quarantined: release its run by retry() first"
+            )
+        answer_when_durable(self._slot, message.future, None)
+
+    def _decide(self, decisions: Decisions, expect: Mapping[str, str] | None) -> bool:
+        """Record decisions and continue the run; whether it is open. A quarantined one stays so."""
+        slot, activation = self._slot, self._activation
+        runner, run = activation.agent.runner, activation.state.run
+        new = runner.check_decisions(
+            activation.state, decisions, slot.services.clock, expect=expect
+        )
+        assert run is not None, "what was decided about is a request of a run"
+        if run.over or run.quarantined is not None:
+            return not run.over
         if slot.phase.has_run_task:
             if new:
                 raise NotInterrupted(
-                    f"Agent {slot.id!r} is running: nothing waits for this answer yet"
+                    f"Agent {slot.id!r} begins a new run, which withdraws what it had asked"
                 )
         else:
             decide(activation.ledger, new, slot.services.clock)
             self.continue_run()
-        activation.outcome_futures += (resume.future,)
+        return True
 
     def cancel(self, cancel: Cancel) -> None:
-        """Stop the current run."""
+        """Stop the current run.
+
+        Raises:
+            OtherRun: if it is for another run than the open one, or than the last one.
+
+        """
         slot, activation = self._slot, self._activation
+        if self._answer_if_over(cancel.future, cancel.run_id):
+            return
+        self.check_run(cancel.run_id)
         self.request_pause(None)
         if slot.phase is Phase.BEGINNING:
             # Closes the race of a cancel with the first record of the run that it is for: a run
@@ -334,15 +469,22 @@ class RunDriver:
             unpause(activation.ledger)
             self.continue_run()
 
-    def retry(self, future: Future[Outcome]) -> None:
+    def retry(self, retry: Retry) -> None:
         """Release a quarantined run, and continue it.
 
         Raises:
             NotInterrupted: if no run is quarantined.
+            OtherRun: if it is for another run than the open one, or than the last one.
 
         """
-        slot, activation = self._slot, self._activation
+        slot, activation, future = self._slot, self._activation, retry.future
+        if self._answer_if_over(future, retry.run_id):
+            return
+        self.check_run(retry.run_id)
         run = self._open_run
+        if retry.run_id is not None and run is not None and run.quarantined is None:
+            self.wait_outcome(WaitOutcome(future))  # it was released before
+            return
         if run is None or run.quarantined is None:
             raise NotInterrupted(f"Agent {slot.id!r} is not quarantined: there is nothing to retry")
         activation.ledger.record(Released())
@@ -425,7 +567,7 @@ class RunDriver:
         run = self._open_run
         if run is None or run.quarantined is None:
             return False
-        answer_when_durable(self._slot, future, quarantine_outcome(self._activation))
+        answer_when_durable(self._slot, future, quarantine_outcome(self._activation.state))
         return True
 
     # ------------------------------------------------------------------ starting runs
@@ -469,7 +611,7 @@ class RunDriver:
         if request.message_id in self._activation.state.message_ids:
             self._wait_for_run_of(request.message_id, request, options)
         else:
-            refuse(request.future, UsageError(f"Message {request.message_id!r} is cancelled"))
+            self._refuse_cancelled(request)
 
     def _is_next(self, occurrence: QueuedMessage) -> bool:
         """Whether nothing that was queued before an occurrence is still to be run."""
@@ -675,12 +817,14 @@ class RunDriver:
                 slot.set_status(status_after(outcome))
         finally:
             slot.answer(outcome)  # it is recorded, whatever becomes of the status
+            self.answer_message_waits(outcome)
         if has_next and not activation.is_to_end_attempt:
             self.start_next(only_occurrence=not clean and not activation.queued_runs)
-        elif isinstance(outcome, Interrupted):
-            self._go_on_if_woken()
-        elif isinstance(outcome, Paused) and activation.is_to_unpause:
+            return
+        if isinstance(outcome, (Interrupted, Paused)) and activation.is_to_unpause:
             self.unpause()
+        if isinstance(outcome, Interrupted):
+            self._go_on_if_woken()
 
     def _after_waiting(self) -> None:
         """The run has come to rest at its waits: whoever waits for its outcome goes on waiting."""
@@ -750,6 +894,6 @@ class RunDriver:
         activation = self._activation
         activation.ledger.record(Quarantined(cause=cause))
         self._slot.set_status(Status.FAILED)
-        outcome = quarantine_outcome(activation)
+        outcome = quarantine_outcome(activation.state)
         for future in activation.take_waiters():
             answer_when_durable(self._slot, future, outcome)

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
 
 from understudy._base import forks
 from understudy._base.abandoned_tasks import AbandonedTasks
 from understudy._base.clock import Clock, NewId, SharedClock, SystemClock, new_random_id
-from understudy._base.json_values import checked_seconds, shown
+from understudy._base.json_values import (
+    checked_callable,
+    checked_limit_seconds,
+    checked_seconds,
+    shown,
+)
+from understudy._base.labels import checked_labels
+from understudy._base.points_in_time import checked_clock
 from understudy._base.type_variables import DepsT, OutputT
 from understudy._base.worker_threads import WorkerThreads
 from understudy.actors.agent_directory import checked_id
@@ -21,27 +27,27 @@ from understudy.actors.agent_events import Status
 from understudy.actors.agent_host import AgentHost
 from understudy.actors.agent_ref import AgentRef
 from understudy.actors.agent_slot import running_agents
-from understudy.actors.export import export, import_
+from understudy.actors.export import import_
 from understudy.actors.feed import Feed, FeedOptions, Start, checked_feed
-from understudy.actors.listing import Listing
 from understudy.actors.lists import RuntimeLists
+from understudy.actors.looking import Looking
 from understudy.actors.recovery import Recovery, recover
 from understudy.actors.schedules import Schedules, schedules_of
-from understudy.actors.stored_agents import AgentInfo, PendingRequest
 from understudy.actors.sweep import Sweep
 from understudy.agent.agent import Agent
 from understudy.errors import ForkedRuntime, UsageError, WouldDeadlock
-from understudy.journal import Store
+from understudy.interrupts import Request
+from understudy.journal import Store, is_shared
 from understudy.journal.feed import FeedStore
-from understudy.journal.lists import AskOrder
 from understudy.journal.opening import Durability, open_store
-from understudy.loop_actors.future import Future, refuse, refuse_on_its_loop
+from understudy.loop_actors.future import Future, refuse_on_its_loop
 from understudy.loop_actors.loop_thread import LoopThread
 from understudy.loop_actors.supervisor import SupervisorTree
 from understudy.models.messages import UserInput
+from understudy.outcomes import Outcome
 from understudy.run.answers import Answer, rejected, resolved
 from understudy.state.plans import Missed, Overlap, Schedule
-from understudy.state.waits import Wait
+from understudy.tools import Tool
 
 logger: logging.Logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -62,9 +68,16 @@ class RuntimeStatus:
     """Threads of plain tools that still run though no call waits for them any more."""
     abandoned_tasks: int
     """Tasks of async code that still run though they were cancelled `cancel_timeout` ago."""
+    draining: bool = False
+    """Whether it takes no agents any more: see `Runtime.drain`."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether a load balancer should send requests here: not once it drains."""
+        return not self.draining
 
 
-class Runtime:
+class Runtime(Looking):
     """Spawns agents, supervises them, and finds them by id.
 
     `with Runtime(...)` starts an event loop in a thread of its own; `async with Runtime(...)` uses
@@ -91,6 +104,14 @@ class Runtime:
         feed: True or options turn on the feed of the store, which `events()` reads, and keep it as
             long as they say; it stays on for all runtimes of the store, until one of them is given
             False, which empties it. None: leave it as it is.
+        lease: seconds for which this runtime owns its agents in a shared store without a heartbeat:
+            if its machine is lost, others go on with them so much later. By default 10.
+        host: the name of this runtime, which others see; by default that of the machine, with the
+            number of the process. Two may have the same name.
+        labels: what this host has: it runs the agents that need nothing else (`Agent(needs=...)`).
+        any_host: whether a call to an agent that another runtime has is answered here, where the
+            store is shared. False: it is refused with `OwnedElsewhere`, and no other host takes an
+            agent of this one.
         clock, new_id: the source of times and ids. By default times are those of the machine; where
             hosts share a database, those of its server.
 
@@ -100,6 +121,8 @@ class Runtime:
             if the store cannot be opened.
 
     """
+
+    _closed_too_soon = "the runtime stopped before it answered"
 
     @overload
     def __init__(
@@ -115,6 +138,10 @@ class Runtime:
         stop_timeout: float | None = None,
         cancel_timeout: float = CANCEL_TIMEOUT,
         feed: FeedOptions | bool | None = None,
+        lease: float | None = None,
+        host: str | None = None,
+        labels: Collection[str] = frozenset(),
+        any_host: bool = True,
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None: ...
@@ -132,6 +159,10 @@ class Runtime:
         stop_timeout: float | None = None,
         cancel_timeout: float = CANCEL_TIMEOUT,
         feed: FeedOptions | bool | None = None,
+        lease: float | None = None,
+        host: str | None = None,
+        labels: Collection[str] = frozenset(),
+        any_host: bool = True,
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None: ...
@@ -148,21 +179,27 @@ class Runtime:
         stop_timeout: float | None = None,
         cancel_timeout: float = CANCEL_TIMEOUT,
         feed: FeedOptions | bool | None = None,
+        lease: float | None = None,
+        host: str | None = None,
+        labels: Collection[str] = frozenset(),
+        any_host: bool = True,
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None:
-        if idle_timeout is not None and (
-            not isinstance(idle_timeout, (int, float)) or idle_timeout <= 0
-        ):
-            raise UsageError(
-                f"`idle_timeout` must be seconds above 0, or None, got {idle_timeout!r}"
-            )
+        idle_timeout = checked_limit_seconds(idle_timeout, what="`idle_timeout`")
+        self._sweep_seconds = checked_limit_seconds(sweep, what="`sweep`")
+        self._stop_timeout = _checked_timeout(stop_timeout, "`stop_timeout`")
+        self._cancel_timeout = checked_seconds(cancel_timeout, what="`cancel_timeout`")
+        checked_callable(deps_for, what="`deps_for`", takes="of an agent's id")
+        checked_callable(new_id, what="`new_id`", takes="without arguments")
+        checked_clock(clock, what="`clock`")
         if isinstance(agents, Agent) or not isinstance(agents, Iterable):
             raise UsageError(
                 f"`agents` must be a list of agents: Runtime([agent]), got {shown(agents)}"
             )
-        opened = open_store(store, durability=durability)
-        self._cancel_timeout = checked_seconds(cancel_timeout, what="`cancel_timeout`")
+        if not isinstance(any_host, bool):
+            raise UsageError(f"`any_host` must be True or False, got {shown(any_host)}")
+        opened = open_store(store, durability=durability, lease=lease, host=host)
         self._agent_host = AgentHost(
             agents,
             store=opened,
@@ -172,12 +209,12 @@ class Runtime:
             abandoned=AbandonedTasks(self._cancel_timeout),
             idle_timeout=idle_timeout,
             deps_for=deps_for,
+            labels=checked_labels(labels, what="`labels`"),
+            any_host=any_host,
         )
-        self._sweep_seconds = None if sweep is None else checked_seconds(sweep, what="`sweep`")
-        self._feed = checked_feed(feed)
-        if self._feed is not None and not isinstance(opened, FeedStore):
+        self._feed_options = checked_feed(feed)
+        if self._feed_options is not None and not isinstance(opened, FeedStore):
             raise UsageError(f"`feed` cannot be used with {opened!r}: it keeps no feed")
-        self._stop_timeout = stop_timeout
         self._thread: LoopThread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._forks = forks.count
@@ -227,9 +264,10 @@ class Runtime:
 
         Raises:
             WouldDeadlock: inside a run of this runtime, or on its event loop.
-            UsageError: inside `async with`.
+            UsageError: inside `async with`, or for a timeout that is no number of seconds.
 
         """
+        timeout = _checked_timeout(timeout, "`timeout`")
         thread, loop = self._thread, self._loop
         if thread is None:
             if loop is not None:
@@ -273,7 +311,7 @@ class Runtime:
     async def _open(self) -> None:
         loop = asyncio.get_running_loop()
         await self._agent_host.open(loop)
-        feed = FeedOptions() if self._feed is True else self._feed
+        feed = FeedOptions() if self._feed_options is True else self._feed_options
         if feed is not None:
             try:
                 await _turn_feed(self._agent_host.services.store, feed)
@@ -283,7 +321,7 @@ class Runtime:
         kept = feed if isinstance(feed, FeedOptions) else None
         self._sweep = Sweep(self._agent_host, self._sweep_seconds, feed=kept)
         self._sweep.open()
-        self._lists = RuntimeLists(
+        self._runtime_lists = RuntimeLists(
             lambda: self._agent_host.services.store,
             self._call,
             loop,
@@ -357,77 +395,13 @@ class Runtime:
         self._running_loop()
         return self._agent_host.directory.get(id)
 
-    def agents(
-        self,
-        *,
-        status: Status | str | None = None,
-        agent: str | None = None,
-        prefix: str = "",
-        updated_since: datetime | None = None,
-        after: str | None = None,
-        limit: int | None = None,
-    ) -> Listing[AgentInfo]:
-        """The agents of the store, and those that are spawned here, sorted by id.
+    def tool_of(self, request: Request) -> Tool | None:
+        """The tool that a request is about; None where its definition is not known here.
 
-        `await` it, or `.get()` it, for a page, a list with the cursor `after` of the next one.
-        `async for` goes over all of them in pages. One whose row in the index is damaged is listed
-        with its `damage`.
-
-        Args:
-            status: only those with this status.
-            agent: only those with a definition of this name.
-            prefix: only those whose ids begin with it.
-            updated_since: only those whose status has changed since, sorted by when it did. One
-                that changes while you go over the pages comes again. With a time zone.
-            after: the `after` of the page before, with the same filters.
-            limit: how many, at most 10,000; None = all that there are.
-
-        Raises:
-            UsageError: if an argument is wrong; it names the argument.
-
+        Its `parameters` are the JSON schema of a form, and its `revalidate` checks what is typed.
         """
         self._running_loop()
-        return self._lists.agents(
-            status=status,
-            agent=agent,
-            prefix=prefix,
-            updated_since=updated_since,
-            after=after,
-            limit=limit,
-        )
-
-    def pending(
-        self,
-        *,
-        tool: str | None = None,
-        agent: str | None = None,
-        order: AskOrder = "oldest",
-        after: str | None = None,
-        limit: int | None = None,
-    ) -> Listing[PendingRequest]:
-        """The requests of all agents that wait for a person. It activates and loads no agent.
-
-        `await` it, or `.get()` it, for a page, a list with the cursor `after` of the next one.
-        `async for` goes over all of them in pages.
-
-        Args:
-            tool: only those about a tool of this name.
-            agent: only those of agents with a definition of this name.
-            order: the `"oldest"` first; or the first `"expiring"`, those that never do last.
-            after: the `after` of the page before, with the same filters and order.
-            limit: how many, at most 10,000; None = all that there are.
-
-        Raises:
-            UsageError: if an argument is wrong; it names the argument.
-
-        """
-        self._running_loop()
-        return self._lists.pending(tool=tool, agent=agent, order=order, after=after, limit=limit)
-
-    def count(self) -> Future[dict[Status, int]]:
-        """How many agents of the store have each status. None is `PASSIVE`: see `AgentInfo`."""
-        self._running_loop()
-        return self._lists.count()
+        return self._lists().tool_of(request.agent_path[0], request)
 
     def events(self, after: str | None = None, *, start: Start = "now") -> Feed:
         """What happens to all agents of the store, on other hosts too, in the order of its commits.
@@ -449,33 +423,7 @@ class Runtime:
         store = self._agent_host.services.store
         if not isinstance(store, FeedStore):
             raise UsageError(f"{store!r} keeps no feed")
-        return Feed(
-            self._call,
-            lambda: store,
-            after=after,
-            start=start,
-            has_ended=self._agent_host.lifetime.is_set,
-        )
-
-    def waiting(
-        self,
-        *,
-        tool: str | None = None,
-        agent: str | None = None,
-        order: AskOrder = "oldest",
-        after: str | None = None,
-        limit: int | None = None,
-    ) -> Listing[Wait]:
-        """The sleeps of tools, and their waits for the outside, of all agents that wait.
-
-        A list in pages, with the arguments of `pending`. It activates and loads no agent.
-
-        Raises:
-            UsageError: if an argument is wrong; it names the argument.
-
-        """
-        self._running_loop()
-        return self._lists.waiting(tool=tool, agent=agent, order=order, after=after, limit=limit)
+        return self._feed(store, after, start)
 
     def resolve(self, token: str, value: Any) -> Future[bool]:
         """Answer the wait that a tool made this token for: `await ctx.wait_for(name)` returns it.
@@ -546,6 +494,10 @@ class Runtime:
             raise UsageError(f"`at_once` must be at least 1, got {at_once!r}")
         return self._call(lambda: recover(self._agent_host, at_once))
 
+    def outcome(self, id: str, *, message_id: str | None = None) -> Future[Outcome | None]:
+        """As `ref.outcome`; the future raises `UnknownAgent` if there is no such agent."""
+        return self.get(id).outcome(message_id=message_id)
+
     def delete(self, id: str) -> Future[bool]:
         """Delete an agent and all its records; a run that is under way is cancelled first.
 
@@ -558,14 +510,6 @@ class Runtime:
     def compact(self, id: str) -> Future[None]:
         """As `ref.compact()`; the future raises `UnknownAgent` if there is no such agent."""
         return self.get(id).compact()
-
-    def export(self, id: str) -> Future[dict[str, Any]]:
-        """All records of an agent, as JSON-able data for `import_`. The agent is not changed.
-
-        The future raises `UnknownAgent` if there is no such agent.
-        """
-        checked_id(id)
-        return self._call(lambda: export(self._agent_host.services.store, id))
 
     def import_(self, data: Mapping[str, Any], id: str | None = None) -> Future[AgentRef]:
         """Put an exported agent into this store, as a new incarnation.
@@ -588,7 +532,7 @@ class Runtime:
         async def imported() -> AgentRef:
             services = self._agent_host.services
             imported_id, due = await import_(services.store, data, id, services.clock)
-            if self._agent_host.directory.knows(str(data["agent"])):
+            if self._agent_host.directory.may_run(str(data["agent"])):
                 services.tell_due(imported_id, due)
             return self.get(imported_id)
 
@@ -653,6 +597,33 @@ class Runtime:
         self._running_loop()
         return schedules_of(agent, self.get)
 
+    def drain(self, timeout: float | None = None) -> Future[bool]:
+        """Give up all agents in order, and take none any more: before a rolling deploy ends this.
+
+        Each agent is passivated: at rest at once, in a run after the step in progress. Other hosts
+        of a shared store go on with them. Calls here are answered there (see `any_host`), and
+        raise `UnfitHost` where no other host can be reached. `status()` says that it drains. Then
+        leave the runtime.
+
+        Args:
+            timeout: seconds to wait for the steps in progress; None = no limit. After it the
+                draining goes on all the same: call this again, or leave the runtime.
+
+        Returns:
+            The future of whether no agent is left here.
+
+        Raises:
+            WouldDeadlock: inside a run of this runtime.
+            UsageError: for a wrong argument, or if the runtime is not running.
+
+        """
+        if timeout is not None:
+            checked_seconds(timeout, what="`timeout`")
+        self._running_loop()
+        if any(services is self._agent_host.services for services, _ in running_agents.get()):
+            raise WouldDeadlock(what="drain", remedy="a run cannot drain the runtime it runs in")
+        return self._call(lambda: self._agent_host.drain(timeout))
+
     def tree(self) -> SupervisorTree:
         """The supervisor and the actors as they are now, with the nested runs; `print` it."""
         self._running_loop()
@@ -667,6 +638,7 @@ class Runtime:
             running=sum(slot.status is Status.RUNNING for slot in slots),
             abandoned_threads=self._agent_host.threads.abandoned,
             abandoned_tasks=len(self._agent_host.abandoned),
+            draining=self._agent_host.placement.draining,
         )
 
     # -------------------------------------------------------------------- inside
@@ -683,51 +655,17 @@ class Runtime:
             raise UsageError("this runtime is not started: use it in `with` or `async with`")
         return self._loop
 
-    def _call(
-        self, function: Callable[[], Coroutine[Any, Any, T]], future: Future[T] | None = None
-    ) -> Future[T]:
-        """Call it on the loop; the future, a new one or this, gets what it returns or raises."""
-        try:
-            loop = self._running_loop()
-        except UsageError as error:
-            if future is None:
-                raise
-            refuse(future, error)
-            return future
-        if future is None:
-            future = Future(loop)
-        return self._call_on(loop, function, future)
+    def _store(self) -> Store:
+        return self._agent_host.services.store
 
-    def _call_on(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        function: Callable[[], Coroutine[Any, Any, T]],
-        future: Future[T],
-    ) -> Future[T]:
+    def _lists(self) -> RuntimeLists:
+        return self._runtime_lists
 
-        async def go() -> None:
-            try:
-                if self._agent_host.lifetime.is_set():
-                    raise gone
-                value = await function()
-            except (asyncio.CancelledError, GeneratorExit):
-                raise
-            except BaseException as error:  # a SystemExit would end the loop
-                refuse(
-                    future, error if isinstance(error, Exception) else RuntimeError(shown(error))
-                )
-            else:
-                future.set(value)
+    def _has_ended(self) -> bool:
+        return self._agent_host.lifetime.is_set()
 
-        gone = UsageError("the runtime stopped before it answered")
-
-        def begin() -> None:
-            self._agent_host.activator.start_task(go()).add_done_callback(
-                lambda _: refuse(future, gone)
-            )
-
-        loop.call_soon_threadsafe(begin)
-        return future
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        return self._agent_host.activator.start_task(work)
 
     def _on(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> Any:
         return asyncio.run_coroutine_threadsafe(work, loop)
@@ -740,6 +678,10 @@ async def _turn_feed(store: Store, feed: FeedOptions | Literal[False]) -> None:
 
 def _clock_of(store: Store) -> Clock:
     """The clock of the database where hosts share one, so that they agree on what is due."""
-    if getattr(store, "time_offset", None) is None:
+    if not is_shared(store):
         return SystemClock()
     return SharedClock(lambda: getattr(store, "time_offset", None) or 0.0)
+
+
+def _checked_timeout(given: object, what: str) -> float | None:
+    return checked_limit_seconds(given, what=what, may_be_zero=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 from understudy._base.json_values import text_of
 from understudy.actors.activation import folded
-from understudy.actors.agent_events import AgentEvent, Status, agent_events_of
+from understudy.actors.agent_events import RecordView, Status, StoredEvents, agent_events_of
 from understudy.errors import SchemaVersionError, StoreDamaged, UnknownAgent
 from understudy.history import HistoryPage, history_of, page_of
 from understudy.interrupts import Request
@@ -95,6 +95,20 @@ def info_of(stored: StoredAgent, *, is_active: bool = False) -> AgentInfo:
     )
 
 
+def spawned_agent(agent_id: str, agent: str) -> StoredAgent:
+    """The row of an agent that no store has yet."""
+    return StoredAgent(
+        agent_id=agent_id,
+        agent=agent,
+        incarnation=1,
+        epoch=0,
+        last_seq=0,
+        floor=0,
+        index_status=IndexStatus.REST,
+        host=None,
+    )
+
+
 async def loaded_agent(store: Readable, id: str) -> Loaded:
     """The records of an agent.
 
@@ -122,17 +136,20 @@ async def stored_state(store: Readable, id: str) -> AgentState:
     return folded(loaded)
 
 
-async def stored_events(store: Readable, id: str, after: int) -> list[AgentEvent]:
-    """The events after a number; none if there is no such agent."""
+async def stored_events(
+    store: Readable, id: str, after: int, view: RecordView = agent_events_of
+) -> StoredEvents:
+    """The events after a number, in this view; none if there is no such agent."""
     loaded = await store.load(id, max(after, 0))
     if loaded is None:
-        return []
+        return StoredEvents([], 0)
     path = (loaded.agent.agent,)
     numbered = enumerate(loaded.records, loaded.first_seq)
     is_known = after > 0 and loaded.agent.floor <= after
     if is_known and loaded.records and isinstance(loaded.records[0], Snapshot):
         next(numbered)  # the subscriber has read all that it stands for: no gap
-    return [event for seq, record in numbered for event in agent_events_of(seq, record, id, path)]
+    events = [event for seq, record in numbered for event in view(seq, record, id, path)]
+    return StoredEvents(events, loaded.agent.last_seq)
 
 
 async def stored_history(store: Readable, id: str, after: int, limit: int) -> HistoryPage:

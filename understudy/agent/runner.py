@@ -16,6 +16,7 @@ from pydantic_ai.models import Model
 
 from understudy._base.clock import Clock, NewId, SystemClock, new_random_id
 from understudy._base.json_values import checked_json, shown
+from understudy._base.points_in_time import checked_clock
 from understudy._base.request_timing import EXPIRY
 from understudy._base.type_variables import DepsT
 from understudy._base.worker_threads import WorkerThreads
@@ -24,6 +25,7 @@ from understudy.errors import (
     DecisionError,
     NotInterrupted,
     RecordRefused,
+    RequestChanged,
     UnknownToken,
     UsageError,
 )
@@ -113,7 +115,7 @@ class RunEnvironment:
         return cls(
             deps=options.get("deps"),
             pause_when=options.get("pause_when"),
-            clock=options.get("clock") or SystemClock(),
+            clock=checked_clock(options.get("clock"), what="`clock`") or SystemClock(),
             new_id=options.get("new_id") or new_random_id,
             journal=options.get("journal"),
             emit=options.get("on_event"),
@@ -128,8 +130,6 @@ class RunEnvironment:
         ):
             if function is not None and not callable(function):
                 raise UsageError(f"`{what}` must be a function, got {function!r}")
-        if type(self.clock) is not SystemClock:
-            _check_methods("clock", self.clock, "now", "monotonic")
         if self.journal is not None:
             _check_methods("journal", self.journal, "append", "durable")
 
@@ -391,12 +391,18 @@ class Runner:
     # ------------------------------------------------------------------ decisions
 
     def check_decisions(
-        self, state: AgentState, decisions: object, clock: Clock
+        self,
+        state: AgentState,
+        decisions: object,
+        clock: Clock,
+        *,
+        expect: Mapping[str, str] | None = None,
     ) -> dict[str, Decision]:
         """The decisions that are new, checked. Those that were made before are left out.
 
         Raises:
             DecisionError: if one does not fit its request, or its request is unknown or stale.
+            RequestChanged: if the digest of a request is not the one that `expect` has for it.
             NotInterrupted: if a request was answered before by another decision.
 
         """
@@ -415,6 +421,12 @@ class Runner:
             for record in inner.decisions
             if belongs_to_run(record.request.run_id, current)
         }
+        known = {request_id: record.request for request_id, record in before.items()} | pending
+        for request_id, digest in (expect or {}).items():
+            if request_id in known and known[request_id].digest != digest:
+                raise RequestChanged(
+                    request_id=request_id, digest=known[request_id].digest, expected=digest
+                )
         new = {}
         for request_id, given in decisions.items():
             if request_id in pending:
@@ -429,9 +441,9 @@ class Runner:
                         f"{earlier.decision.type!r}: that decision cannot be changed"
                     )
             else:
-                known = ", ".join(map(repr, pending)) or "none"
+                there = ", ".join(map(repr, pending)) or "none"
                 raise DecisionError(
-                    f"Request {request_id!r} is not pending (stale or unknown); pending: {known}",
+                    f"Request {request_id!r} is not pending (stale or unknown); pending: {there}",
                     request_id=str(request_id),
                 )
         return new

@@ -26,6 +26,7 @@ if typing.TYPE_CHECKING:
     from understudy.journal.lists import ListStore
     from understudy.journal.memory import MemoryJournal, MemoryStore
     from understudy.journal.store import (
+        AgentFinder,
         CheckpointJournal,
         CheckpointStore,
         DatabaseStore,
@@ -34,6 +35,8 @@ if typing.TYPE_CHECKING:
         OwnedJournal,
         Readable,
         Store,
+        find_agent,
+        is_shared,
         load_latest,
     )
     from understudy.state.fold import replay
@@ -49,8 +52,9 @@ else:  # who has no store needs none of them
             "understudy.journal.lists": ["ListStore"],
             "understudy.journal.memory": ["MemoryJournal", "MemoryStore"],
             "understudy.journal.store": [
-                *("CheckpointJournal", "CheckpointStore", "DatabaseStore", "DueStore", "Loaded"),
-                *("OwnedJournal", "Readable", "Store", "load_latest"),
+                *("AgentFinder", "CheckpointJournal", "CheckpointStore", "DatabaseStore"),
+                *("DueStore", "Loaded", "OwnedJournal", "Readable", "Store", "find_agent"),
+                *("is_shared", "load_latest"),
             ],
             "understudy.state.fold": ["replay"],
         },
@@ -60,6 +64,7 @@ Standing = IndexStatus
 """The earlier name of `IndexStatus`."""
 
 __all__ = [
+    "AgentFinder",
     "CheckpointJournal",
     "CheckpointStore",
     "DatabaseStore",
@@ -79,10 +84,12 @@ __all__ = [
     "Standing",
     "Store",
     "StoredAgent",
+    "find_agent",
     "has_next_run",
     "index_entry_of",
     "index_status_of",
     "is_busy",
+    "is_shared",
     "is_waiting",
     "load_latest",
     "replay",

@@ -9,7 +9,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, get_args, runtime_checkable
 
-from understudy._base.json_values import is_storable_text, storable_text
+from understudy._base.json_values import is_storable_text, is_time_span, shown, storable_text
 from understudy.errors import Fenced, StoreConflict, StoreDamaged, UsageError
 from understudy.journal.asks import Ask
 from understudy.journal.checkpoints import Checkpoint
@@ -25,6 +25,19 @@ def check_durability(durability: object) -> None:
     if durability not in get_args(Durability):
         known = ", ".join(map(repr, get_args(Durability)))
         raise UsageError(f"`durability` must be one of {known}, got {durability!r}")
+
+
+LEASE = 10.0
+"""Seconds, by default."""
+LONGEST_LEASE = 86_400.0
+"""Seconds."""
+
+
+def check_lease(lease: object) -> float:
+    """The seconds of a lease; raise `UsageError` for what cannot be those."""
+    if is_time_span(lease) and 0.1 <= lease <= LONGEST_LEASE:
+        return lease
+    raise UsageError(f"`lease` must be 0.1 to 86,400 seconds, got {shown(lease)}")
 
 
 class Journal(Protocol):
@@ -78,6 +91,8 @@ class IndexEntry(NamedTuple):
     """A value of `Status`; as `AGENT_STATUS` says where it is empty."""
     asks: tuple[Ask, ...] = ()
     """What it waits for from outside."""
+    run_version: str | None = None
+    """The fingerprint of the definition that has begun its open run; None where none is open."""
 
 
 _INDEX_STATUSES = frozenset(status.value for status in IndexStatus)
@@ -244,6 +259,8 @@ class Batch:
     asks: tuple[Ask, ...] = ()
     """As of `IndexEntry`."""
     feed: tuple[FeedRow, ...] = ()
+    run_version: str | None = None
+    """As of `IndexEntry`."""
 
     @property
     def due_number(self) -> int | None:
@@ -430,6 +447,17 @@ class Backend(Protocol):
 
 
 @runtime_checkable
+class FindsText(Protocol):
+    """An optional part of a backend: it looks for a text in records, and brings none of them."""
+
+    def has_text(self, agent_id: str, kinds: Sequence[str], text: str) -> bool:
+        """Whether a record of the agent, of one of these kinds, has this ASCII text in it.
+
+        For what strangers may ask: it costs neither memory nor decoding, however long the journal.
+        """
+
+
+@runtime_checkable
 class StatusIndex(Protocol):
     """An optional part of a backend: its index says more than an `IndexStatus`.
 
@@ -466,6 +494,17 @@ class StatusIndex(Protocol):
             entry: what its records say.
             status_at: when they say that its status changed last; None if they do not.
 
+        """
+
+
+@runtime_checkable
+class FindsAgents(Protocol):
+    """An optional part of a backend: it tells what the index says of some agents, by their ids."""
+
+    def find_agents(self, agent_ids: Collection[str]) -> list[StoredAgent]:
+        """The reader's: those of these agents that there are, in any order.
+
+        A damaged row is listed as by `Backend.agents`.
         """
 
 

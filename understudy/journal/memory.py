@@ -168,6 +168,10 @@ class MemoryStore:
             ):
                 yield stored
 
+    async def find_agents(self, agent_ids: Collection[str]) -> Sequence[StoredAgent]:
+        there = ((id, self._kept.get(id)) for id in agent_ids)
+        return [_stored(id, kept) for id, kept in there if kept is not None and not kept.deleted]
+
     async def compact(self, owned: Owned, snapshot: Record, entry: IndexEntry) -> Owned:
         kept = self._kept[owned.agent_id]
         if owned.last_seq != kept.last_seq:

@@ -31,10 +31,11 @@ from understudy.journal.contracts import (
     StoredAgent,
 )
 from understudy.journal.feed import FeedHint, FeedIndex, FeedKey, FeedPage
+from understudy.journal.hosts import HostedDefinition, SharesHosts
 from understudy.journal.index_status import index_entry_of
 from understudy.journal.lease import Lease
 from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery
-from understudy.journal.store_reader import PAGE, StoreReader
+from understudy.journal.store_reader import NEWEST, PAGE, StoreReader
 from understudy.journal.store_reader import Loaded as Loaded
 from understudy.state.agent_state import AgentState
 from understudy.state.records import Record, StatusNoted
@@ -63,6 +64,19 @@ async def load_latest(store: Readable, agent_id: str) -> Loaded | None:
     if isinstance(store, CheckpointStore):
         return await store.load_latest(agent_id)
     return await store.load(agent_id)
+
+
+async def find_agent(store: Readable, agent_id: str) -> StoredAgent | None:
+    """What the index says of an agent now; None if there is none."""
+    if isinstance(store, AgentFinder):
+        return next(iter(await store.find_agents([agent_id])), None)
+    loaded = await store.load(agent_id, NEWEST)
+    return None if loaded is None else loaded.agent
+
+
+def is_shared(store: object) -> bool:
+    """Whether other hosts may write to this store while one has it open."""
+    return getattr(store, "time_offset", None) is not None
 
 
 class OwnedJournal(Journal, Protocol):
@@ -166,6 +180,14 @@ class DueStore(Protocol):
 
 
 @runtime_checkable
+class AgentFinder(Protocol):
+    """An optional part of a store: it tells what its index says of some agents, by their ids."""
+
+    async def find_agents(self, agent_ids: Collection[str]) -> Sequence[StoredAgent]:
+        """Those of these agents that there are, in any order."""
+
+
+@runtime_checkable
 class CheckpointStore(Protocol):
     """An optional part of a store: it keeps checkpoints, from which agents wake."""
 
@@ -174,6 +196,14 @@ class CheckpointStore(Protocol):
 
         All records, as by `load`, where it has no checkpoint that can be used.
         """
+
+
+@runtime_checkable
+class TextStore(Protocol):
+    """An optional part of a store: it looks for a text in records, and brings none of them."""
+
+    async def has_text(self, agent_id: str, kinds: Sequence[str], text: str) -> bool:
+        """Whether a record of the agent, of one of these kinds, may have this ASCII text in it."""
 
 
 @runtime_checkable
@@ -194,6 +224,30 @@ class CheckpointJournal(Protocol):
 
         Whoever claims the agent afterwards finds it.
         """
+
+
+@runtime_checkable
+class HostStore(Protocol):
+    """An optional part of a store that hosts share: they know of each other.
+
+    See `understudy.journal.hosts.SharesHosts`.
+    """
+
+    @property
+    def knows_hosts(self) -> bool:
+        """Whether it does."""
+
+    def introduce(self, labels: Collection[str]) -> None:
+        """Before `open`: what this host has."""
+
+    async def register(self, definitions: Sequence[HostedDefinition]) -> None:
+        """Which definitions this host has."""
+
+    async def set_draining(self) -> None:
+        """This host takes no agents any more."""
+
+    async def wait_for_dead_hosts(self) -> None:
+        """Wait until the lease of a host was ended here because its process has ended."""
 
 
 class DatabaseStore:
@@ -231,6 +285,7 @@ class DatabaseStore:
         self.feed_hint: FeedHint = FeedHint()
         # Looked up once: to ask whether an object has a protocol takes as long as a record.
         self._feed = backend if isinstance(backend, FeedIndex) else None
+        self._hosts = backend if isinstance(backend, SharesHosts) else None
         self._opener = WorkerThreads(1, name="understudy-opener")
 
     @property
@@ -273,6 +328,28 @@ class DatabaseStore:
             self._backend.close()
 
         await self._opener.run(end)
+
+    @property
+    def knows_hosts(self) -> bool:
+        return self._hosts is not None
+
+    def introduce(self, labels: Collection[str]) -> None:
+        if self._hosts is not None:
+            self._hosts.introduce(labels)
+
+    async def register(self, definitions: Sequence[HostedDefinition]) -> None:
+        hosts = self._hosts
+        if hosts is not None:
+            await self._change(lambda _: hosts.register(definitions))
+
+    async def set_draining(self) -> None:
+        hosts = self._hosts
+        if hosts is not None:
+            await self._change(lambda _: hosts.set_draining())
+
+    async def wait_for_dead_hosts(self) -> None:
+        await self._lease.dead_hosts.wait()
+        self._lease.dead_hosts.clear()
 
     async def claim(self, agent_id: str, agent: str | None) -> Owned | None:
         # Race: this against the end of the lease. The term from before the claim: a lease that ends
@@ -337,6 +414,9 @@ class DatabaseStore:
         await self._lease.wait_until_settled(self._lease.term)
         return loaded
 
+    async def has_text(self, agent_id: str, kinds: Sequence[str], text: str) -> bool:
+        return await self.reader.has_text(agent_id, kinds, text)
+
     async def load_latest(self, agent_id: str) -> Loaded | None:
         loaded = await self.reader.load_latest(agent_id)
         await self._lease.wait_until_settled(self._lease.term)  # as `load`
@@ -346,6 +426,9 @@ class DatabaseStore:
         self, index_statuses: Collection[IndexStatus] | None = None
     ) -> AsyncIterator[StoredAgent]:
         return self.reader.agents(index_statuses)
+
+    async def find_agents(self, agent_ids: Collection[str]) -> Sequence[StoredAgent]:
+        return await self.reader.find_agents(agent_ids)
 
     async def due(self, until: datetime) -> AsyncIterator[StoredAgent]:
         index = self._backend
@@ -418,6 +501,7 @@ class DatabaseStore:
             agent_status=entry.agent_status,
             at=snapshot.at,
             asks=entry.asks,
+            run_version=entry.run_version,
         )
         await self._change(lambda backend: backend.compact(batch), batch)
         return replace(owned, last_seq=batch.first_seq)

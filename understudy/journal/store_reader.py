@@ -17,6 +17,8 @@ from understudy.journal.codec import decode
 from understudy.journal.committer import BACKOFF, WHILE_UNAVAILABLE
 from understudy.journal.contracts import (
     Backend,
+    FindsAgents,
+    FindsText,
     IndexStatus,
     KeepsCheckpoints,
     OpensToRead,
@@ -33,6 +35,8 @@ T = TypeVar("T")
 
 PAGE = 500
 """Agents that one query of the index returns at most."""
+NEWEST = 1 << 62
+"""No record has a number above it: of an agent that is loaded from there the row alone is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +125,12 @@ class StoreReader:
 
         return await self.read(load_and_decode)
 
+    async def has_text(self, agent_id: str, kinds: Sequence[str], text: str) -> bool:
+        """As `TextStore.has_text`; True where the backend cannot tell."""
+        if not isinstance(self._backend, FindsText):
+            return True
+        return await self.read(partial(self._backend.has_text, agent_id, kinds, text))
+
     async def agents(
         self, index_statuses: Collection[IndexStatus] | None = None
     ) -> AsyncIterator[StoredAgent]:
@@ -133,6 +143,14 @@ class StoreReader:
             if len(page) < PAGE:
                 return
             after = page[-1].agent_id
+
+    async def find_agents(self, agent_ids: Collection[str]) -> Sequence[StoredAgent]:
+        """As `AgentFinder.find_agents`."""
+        backend = self._backend
+        if isinstance(backend, FindsAgents):
+            return await self.read(partial(backend.find_agents, agent_ids))
+        newest = [await self.read(partial(backend.load, id, NEWEST)) for id in agent_ids]
+        return [stored.agent for stored in newest if stored is not None]
 
     async def list_agents(
         self, query: AgentQuery, after: AgentKey | None, limit: int

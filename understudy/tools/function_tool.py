@@ -15,7 +15,7 @@ from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, Type
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 from pydantic_ai.tools import ToolDefinition
-from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
+from pydantic_core import PydanticSerializationError, to_json
 from tenacity import AsyncRetrying
 
 from understudy._base.causes import cause_of
@@ -26,8 +26,8 @@ from understudy._base.json_values import (
     checked_seconds,
     checked_text,
     digest,
-    lost_number,
     read_json,
+    read_json_of,
     reason,
     shown,
     text_of,
@@ -37,6 +37,7 @@ from understudy.errors import UsageError
 from understudy.tools.context import ToolContext
 from understudy.tools.result import InvalidArguments, ToolResult
 from understudy.tools.schema import (
+    error_places,
     error_text,
     hints_of,
     is_async,
@@ -49,6 +50,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 P = ParamSpec("P")
 R = TypeVar("R")
 OnUnknown = Literal["ask", "tell"]
+DisplayText = str | Callable[[Mapping[str, Any]], str]
 
 ToolFunction = Callable[Concatenate[ToolContext[DepsT], ...], Any] | Callable[..., Any]
 """What may be a tool: a `Tool`, or any function. The first form lets type checkers see its deps."""
@@ -73,6 +75,9 @@ class Tool(Generic[FunctionT_co]):
         retry: a Tenacity policy, by which a call that raises runs again before the model hears of
             it. For an idempotent tool. A wait of more than 5 seconds suspends the call: it costs
             nothing, and survives the end of the process.
+        display_text: what a person reads of a call, such as `"Searching the archive…"`; or a plain
+            function of the arguments that the model wrote, which are not validated yet. It must
+            not block. The model does not see it.
 
     Raises:
         UsageError: for a parameter without annotation, `*args` or `**kwargs`, options that do not
@@ -93,6 +98,7 @@ class Tool(Generic[FunctionT_co]):
         on_unknown: OnUnknown | None = None,
         version: str = "",
         retry: AsyncRetrying | None = None,
+        display_text: DisplayText | None = None,
     ) -> None:
         if not callable(function):
             raise UsageError(f"A tool must be a function, got {function!r}")
@@ -109,6 +115,8 @@ class Tool(Generic[FunctionT_co]):
         self.version = version
         self.retry: AsyncRetrying | None = retry
         _check_retry(self.name, retry, idempotent=idempotent)
+        _check_display_text(self.name, display_text)
+        self.display_text: DisplayText | None = display_text
         self.is_async: bool = is_async(function)
         if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
             raise UsageError(f"Tool {self.name!r} is a generator: return one value instead")
@@ -163,7 +171,7 @@ class Tool(Generic[FunctionT_co]):
             else:
                 checked = self._validator.validate_python(dict(arguments or {}))
         except ValidationError as error:
-            raise InvalidArguments(error_text(error)) from None
+            raise InvalidArguments(error_text(error), error_places(error)) from None
         except Exception as error:  # of a validator of the tool's own
             raise InvalidArguments(f"A validator raised {cause_of(error)}") from error
         return cast("dict[str, Any]", checked)
@@ -211,7 +219,7 @@ class Tool(Generic[FunctionT_co]):
     # --------------------------------------------------------------------- values
 
     def dump_value(self, value: Any) -> Any:
-        """A return value as JSON, through the return annotation. NaN and infinity become None.
+        """A return value as JSON, through the return annotation.
 
         Raises:
             ValueError: if it cannot be serialised, or could not be read again.
@@ -224,17 +232,7 @@ class Tool(Generic[FunctionT_co]):
             text = adapter.dump_json(value, warnings=False)
         except Exception as error:  # the value's own code may raise anything
             raise NotJsonError(reason(error)) from error
-        return read_json(text)
-
-    def loses_number(self, stored: Any, value: Any) -> bool:
-        """Whether a NaN or an infinity in a return value became None in its `dump_value`."""
-        try:
-            plain = to_jsonable_python(
-                value, inf_nan_mode="constants", fallback=lambda _: None, by_alias=False
-            )
-        except Exception:  # written by a serializer of the tool's own, and by that alone
-            return False
-        return lost_number(stored, plain)
+        return read_json_of(value, text)
 
     def load_value(self, data: Any) -> Any:
         """The return value from its `dump_value`.
@@ -288,6 +286,7 @@ def tool(
     on_unknown: OnUnknown | None = None,
     version: str = "",
     retry: AsyncRetrying | None = None,
+    display_text: DisplayText | None = None,
 ) -> ToolDecorator: ...
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Tool | ToolDecorator:
     """Create a `Tool` from a function: `@tool`, or `@tool(timeout=30, ...)` with its options."""
@@ -326,6 +325,16 @@ def _check_options(name: str, *, timeout: float | None, on_unknown: str | None) 
         checked_seconds(timeout, what=f"Tool {name!r}: `timeout`")
     if on_unknown not in (None, "ask", "tell"):
         raise UsageError(f"Tool {name!r}: `on_unknown` must be 'ask' or 'tell', got {on_unknown!r}")
+
+
+def _check_display_text(name: str, given: object) -> None:
+    if isinstance(given, str):
+        checked_text(given, what=f"Tool {name!r}: `display_text`")
+    elif given is not None and (not callable(given) or is_async(given)):
+        raise UsageError(
+            f"Tool {name!r}: `display_text` must be text, or a plain function of the arguments, "
+            f"got {shown(given)}"
+        )
 
 
 def _check_retry(name: str, retry: object, *, idempotent: bool) -> None:

@@ -22,7 +22,19 @@ class ToolFailed(Exception):
 
 
 class InvalidArguments(Exception):
-    """Arguments of the model, or of an edit, do not fit the tool's parameters."""
+    """Arguments of the model, or of an edit, do not fit the tool's parameters.
+
+    Args:
+        message: what to correct, for the model.
+        places: what is wrong where: the path in the arguments, and a sentence.
+
+    """
+
+    def __init__(
+        self, message: str, places: tuple[tuple[tuple[int | str, ...], str], ...] = ()
+    ) -> None:
+        super().__init__(message)
+        self.places: tuple[tuple[tuple[int | str, ...], str], ...] = places
 
 
 @dataclass(frozen=True, slots=True)

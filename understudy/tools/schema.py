@@ -143,3 +143,9 @@ def error_text(error: ValidationError) -> str:
         given = json.dumps(to_jsonable_python(detail["input"], fallback=repr))
         lines.append(f"{where}: {detail['msg']} (given: {given[:200]})")
     return "\n".join(lines)
+
+
+def error_places(error: ValidationError) -> tuple[tuple[tuple[int | str, ...], str], ...]:
+    """What is wrong with arguments, by its path."""
+    details = error.errors(include_url=False, include_context=False, include_input=False)
+    return tuple((detail["loc"], detail["msg"]) for detail in details)

@@ -456,6 +456,12 @@ def _results() -> Iterator[r.Record]:
     yield start(4)
     yield r.Result(call_key=key(4), part=returned(4, outcome="interrupted"), doubt="cut off")
     yield r.Settled(call_key=key(4), how="paid")
+    yield r.Settled(
+        call_key=key(4), how="late answer", token_hash="0" * 64, answer="value", value={"by": "ann"}
+    )
+    yield r.Settled(
+        call_key=key(4), how="late answer", token_hash="1" * 64, answer="rejected", reason="no"
+    )
     yield r.Result(call_key=key(5), part=returned(5, outcome="denied"))
     yield start(6)
     yield r.Result(call_key=key(6), part=returned(6, outcome="interrupted"), doubt="still open")
@@ -888,7 +894,10 @@ def sample_errors() -> list[UnderstudyError]:
         e.UnderstudyError("root", detail=1),
         e.UsageError("wrong", given="x"),
         e.DecisionError("no such request", request_id="q1"),
+        e.RequestChanged(request_id="q1", digest="a1", expected="b2"),
         e.NotInterrupted("nothing to answer"),
+        e.UnknownMessage(agent_id="desk", message_id="m1"),
+        e.OtherRun(agent_id="desk", run_id="r1", open_run="r2"),
         e.MissingValue(key="name", agent="desk"),
         e.UnknownAgent(agent_id="desk"),
         e.OtherAgent(agent_id="desk", agent="clerk", wanted="desk"),
@@ -914,6 +923,7 @@ def sample_errors() -> list[UnderstudyError]:
         e.WaitExpired(name="paid"),
         e.WaitRejected(name="paid", reason="no"),
         e.NotExtracted(tool="finish", outcome="Stopped"),
+        e.CallLost(call="notify", host="desk-1"),
         e.JournalFailed("refused"),
         e.StoreError("broken"),
         e.StoreInUse(path="a.db", holder="host:1"),
@@ -921,6 +931,7 @@ def sample_errors() -> list[UnderstudyError]:
         e.StoreBroken(cause="disk full", remedy="Free space.", is_final=True),
         e.StoreDamaged(what="a record", cause="no JSON"),
         e.OwnedElsewhere(agent_id="desk", host="host:1"),
+        e.UnfitHost(agent_id="desk", agent="support", missing=["gpu", "disk"]),
         e.Fenced(agent_id="desk", why="claimed anew"),
         e.StoreConflict(agent_id="desk", expected=2, got=3),
         e.RecordRefused(kind="reply", why="too large"),

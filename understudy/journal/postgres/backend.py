@@ -18,28 +18,28 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from understudy._base.clock import wall_seconds
 from understudy.errors import Fenced, StoreError, StoreUnavailable, UsageError
-from understudy.journal.asks import StoredAsk
+from understudy.journal.backend_reads import ReadsByReader
 from understudy.journal.checkpoints import Checkpoint
 from understudy.journal.contracts import (
+    LEASE,
     Batch,
     Durability,
     IndexEntry,
-    IndexStatus,
     LostAttempt,
     Owned,
     Refusal,
     StoredAgent,
-    StoredRecords,
     check_durability,
+    check_lease,
 )
-from understudy.journal.feed import FeedKey, FeedPage
-from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery
+from understudy.journal.hosts import HostedDefinition
 from understudy.journal.postgres import sql
+from understudy.journal.postgres.hosting import Hosting
 from understudy.journal.postgres.reader import PostgresReader
 from understudy.journal.postgres.writer import PostgresWriter
 
@@ -50,7 +50,7 @@ _PROMPT = 1.0
 """Seconds in which the server must answer, for its time to be compared with ours."""
 
 
-class PostgresBackend:
+class PostgresBackend(ReadsByReader):
     """A `Backend` with three connections: the writer's, the reader's and the heartbeat's.
 
     The reader and the heartbeat reconnect by themselves; the writer does so in `reconnect`. A
@@ -63,7 +63,7 @@ class PostgresBackend:
         *,
         host: str,
         durability: Durability = "full",
-        lease: float = 10.0,
+        lease: float = LEASE,
         schema: str = "understudy",
         patience: float = 30.0,
     ) -> None:
@@ -83,8 +83,7 @@ class PostgresBackend:
 
         """
         check_durability(durability)
-        if not 0.1 <= lease <= 86_400:
-            raise UsageError(f"`lease` must be 0.1 to 86,400 seconds, got {lease!r}")
+        check_lease(lease)
         if not 0.1 <= patience <= 3600:
             raise UsageError(f"`patience` must be 0.1 to 3,600 seconds, got {patience!r}")
         if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", schema) or schema.startswith("pg_"):
@@ -108,8 +107,11 @@ class PostgresBackend:
             url, host=host, schema=schema, durability=durability, lease=lease, patience=patience
         )
         writer, reader, self._heartbeat = self._connections
-        self._writer = PostgresWriter(writer, name=host, keep_claims=not self._durable)
-        self._reader = PostgresReader(reader)
+        self._hosting = Hosting()
+        self._writer = PostgresWriter(
+            writer, name=host, keep_claims=not self._durable, hosting=self._hosting
+        )
+        self._reader: PostgresReader = PostgresReader(reader)
         self._watchdog = Watchdog(self._connections, min(1.0, lease / 4, patience / 4))
 
     @property
@@ -166,6 +168,9 @@ class PostgresBackend:
             lambda connection: connection.execute(sql.INSERT_HOST, values).fetchall()
         )
         self._measure(before, there)
+        self._heartbeat.run_repeatable(
+            lambda connection: self._hosting.introduce(connection, host_id)
+        )
         self._writer.host_id = host_id
         self._fenced = False
         return float(seconds)
@@ -226,6 +231,17 @@ class PostgresBackend:
         if 0 <= after - before < _PROMPT:  # else nobody knows when the server looked
             self.time_offset = there - (before + after) / 2
 
+    def introduce(self, labels: Collection[str]) -> None:
+        self._hosting.labels = frozenset(labels)
+
+    def end_dead_hosts(self) -> int:
+        host_id = self._writer.host_id
+        if host_id is None:
+            return 0
+        return self._heartbeat.run_repeatable(
+            lambda connection: self._hosting.end_dead_hosts(connection, host_id)
+        )
+
     def reconnect(self) -> None:
         """After `StoreUnavailable`: connect the writer again, as the same host.
 
@@ -248,6 +264,12 @@ class PostgresBackend:
 
     def claim(self, agent_id: str, agent: str | None) -> Owned | None:
         return self._writer.claim(agent_id, agent)
+
+    def register(self, definitions: Sequence[HostedDefinition]) -> None:
+        self._writer.register(definitions)
+
+    def set_draining(self) -> None:
+        self._writer.set_draining()
 
     def append(self, batch: Batch) -> None:
         self._writer.append(batch)
@@ -287,39 +309,6 @@ class PostgresBackend:
         return self._writer.is_committed(batch)
 
     # ------------------------------------------------------------------- the reader
-
-    def load(self, agent_id: str, after: int) -> StoredRecords | None:
-        return self._reader.load(agent_id, after)
-
-    def load_latest(self, agent_id: str) -> tuple[Checkpoint | None, StoredRecords] | None:
-        return self._reader.load_latest(agent_id)
-
-    def agents(
-        self, index_statuses: Collection[IndexStatus] | None, after_id: str, limit: int
-    ) -> list[StoredAgent]:
-        return self._reader.agents(index_statuses, after_id, limit)
-
-    def due(
-        self, until: datetime, after: tuple[datetime, str] | None, limit: int
-    ) -> list[StoredAgent]:
-        return self._reader.due(until, after, limit)
-
-    def unindexed(self, after_id: str, limit: int) -> list[StoredAgent]:
-        return self._reader.unindexed(after_id, limit)
-
-    def list_agents(
-        self, query: AgentQuery, after: AgentKey | None, limit: int
-    ) -> list[StoredAgent]:
-        return self._reader.list_agents(query, after, limit)
-
-    def list_asks(self, query: AskQuery, after: AskKey | None, limit: int) -> list[StoredAsk]:
-        return self._reader.list_asks(query, after, limit)
-
-    def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
-        return self._reader.read_feed(after, limit)
-
-    def count_agents(self) -> Mapping[str, int]:
-        return self._reader.count_agents()
 
     def lost_attempts(self, agent_id: str, run_id: str) -> frozenset[int]:
         return self._reader.lost_attempts(agent_id, run_id)

@@ -20,7 +20,7 @@ from understudy.journal.contracts import (
     time_number,
 )
 from understudy.journal.feed import FeedKey, FeedPage, stored_feed_row
-from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery, ids_from, stored_ask
+from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery, ids_from, listed_ask
 from understudy.journal.postgres import sql
 from understudy.journal.postgres.asks import Rows
 from understudy.journal.postgres.writer import is_storable_id
@@ -71,11 +71,20 @@ class PostgresReader:
         stored = _stored(agents, checkpoint.seq if checkpoint is not None else 0, rows)
         return None if stored is None else (checkpoint, stored)
 
+    def has_text(self, agent_id: str, kinds: Sequence[str], text: str) -> bool:
+        if not is_storable_id(agent_id):
+            return False
+        ((found,),) = self._rows(sql.HAS_TEXT, [agent_id, list(kinds), text.encode()])
+        return bool(found)
+
     def agents(
         self, index_statuses: Collection[IndexStatus] | None, after_id: str, limit: int
     ) -> list[StoredAgent]:
         statuses = None if index_statuses is None else [status.value for status in index_statuses]
         return self._listed(sql.AGENTS, [after_id, statuses, statuses, limit])
+
+    def find_agents(self, agent_ids: Collection[str]) -> list[StoredAgent]:
+        return self._listed(sql.FOUND_AGENTS, [[id for id in agent_ids if is_storable_id(id)]])
 
     def due(
         self, until: datetime, after: tuple[datetime, str] | None, limit: int
@@ -122,7 +131,7 @@ class PostgresReader:
         by = "asked_at" if query.order == "oldest" else "expires_at"
         where += f" AND (k.{by}, k.no) > (%s, %s) ORDER BY k.{by}, k.no LIMIT %s"
         values += [*(after or (-1, -1)), limit]
-        return [stored_ask(row) for row in self._in_order(sql.LISTED_ASKS + where, values)]
+        return [listed_ask(row) for row in self._in_order(sql.LISTED_ASKS + where, values)]
 
     def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
         def read(connection: PsycopgConnection) -> tuple[Rows, Rows]:

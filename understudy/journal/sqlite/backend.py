@@ -11,7 +11,7 @@ import logging
 import math
 import os
 import sqlite3
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Concatenate, NoReturn, ParamSpec, TypeVar
@@ -24,21 +24,17 @@ from understudy.errors import (
     StoreUnavailable,
     UsageError,
 )
-from understudy.journal.asks import StoredAsk
+from understudy.journal.backend_reads import ReadsByReader
 from understudy.journal.checkpoints import Checkpoint
 from understudy.journal.contracts import (
     Batch,
     Durability,
     IndexEntry,
-    IndexStatus,
     Owned,
     Refusal,
     StoredAgent,
-    StoredRecords,
     check_durability,
 )
-from understudy.journal.feed import FeedKey, FeedPage
-from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery
 from understudy.journal.sqlite import checkpoints, feed, writer
 from understudy.journal.sqlite.connection import connect_writer
 from understudy.journal.sqlite.errors import UNREADABLE, damaged, is_io_error, store_error
@@ -51,7 +47,7 @@ T = TypeVar("T")
 _logger = logging.getLogger(__name__)
 
 
-class SqliteBackend:
+class SqliteBackend(ReadsByReader):
     """A `Backend` on one SQLite file, for one runtime at a time.
 
     `load` and `agents` need no `open`: a process that only reads may do so while another one
@@ -95,7 +91,7 @@ class SqliteBackend:
         self._host = host
         self._max_pages = max_pages
         self._lock = SidecarLock(self._path)
-        self._reader = SqliteReader(self._path, self._lock)
+        self._reader: SqliteReader = SqliteReader(self._path, self._lock)
         self._writer: sqlite3.Connection | None = None
         self._final_error: StoreError | None = None
         self._tenure = 0
@@ -317,38 +313,3 @@ class SqliteBackend:
         if self._final_error is not None:
             raise self._final_error
         self._lock.check_held()
-
-    # ------------------------------------------------------------------- the reader
-
-    def load(self, agent_id: str, after: int) -> StoredRecords | None:
-        return self._reader.load(agent_id, after)
-
-    def load_latest(self, agent_id: str) -> tuple[Checkpoint | None, StoredRecords] | None:
-        return self._reader.load_latest(agent_id)
-
-    def agents(
-        self, index_statuses: Collection[IndexStatus] | None, after_id: str, limit: int
-    ) -> list[StoredAgent]:
-        return self._reader.agents(index_statuses, after_id, limit)
-
-    def due(
-        self, until: datetime, after: tuple[datetime, str] | None, limit: int
-    ) -> list[StoredAgent]:
-        return self._reader.due(until, after, limit)
-
-    def unindexed(self, after_id: str, limit: int) -> list[StoredAgent]:
-        return self._reader.unindexed(after_id, limit)
-
-    def list_agents(
-        self, query: AgentQuery, after: AgentKey | None, limit: int
-    ) -> list[StoredAgent]:
-        return self._reader.list_agents(query, after, limit)
-
-    def list_asks(self, query: AskQuery, after: AskKey | None, limit: int) -> list[StoredAsk]:
-        return self._reader.list_asks(query, after, limit)
-
-    def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
-        return self._reader.read_feed(after, limit)
-
-    def count_agents(self) -> Mapping[str, int]:
-        return self._reader.count_agents()

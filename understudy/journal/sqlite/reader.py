@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -21,7 +21,7 @@ from understudy.journal.contracts import (
     time_number,
 )
 from understudy.journal.feed import FeedKey, FeedPage
-from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery, ids_from, stored_ask
+from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery, ids_from, listed_ask
 from understudy.journal.sqlite import checkpoints, feed
 from understudy.journal.sqlite.connection import connect_reader
 from understudy.journal.sqlite.errors import UNREADABLE, damaged, is_undecodable, store_error
@@ -29,6 +29,9 @@ from understudy.journal.sqlite.lock import SidecarLock
 from understudy.journal.sqlite.schema import SEQ_BITS
 
 T = TypeVar("T")
+
+MOST_VALUES = 500
+"""Parameters of one statement. Some builds of SQLite take 999."""
 
 _AGENT = """
     SELECT no, id, agent, incarnation, epoch, last_seq, floor, standing,
@@ -47,6 +50,9 @@ _ASK = """
 """
 _RECORDS = """
     SELECT kind, version, payload FROM records WHERE id BETWEEN ? AND ? ORDER BY id
+"""
+_HAS_TEXT = """
+    SELECT 1 FROM records WHERE id BETWEEN ? AND ? AND kind IN ({}) AND instr(payload, ?) LIMIT 1
 """
 
 
@@ -118,6 +124,20 @@ class SqliteReader:
             )
         return checkpoint, StoredRecords(agent=agent, first_seq=after + 1, records=records)
 
+    def has_text(self, agent_id: str, kinds: Sequence[str], text: str) -> bool:
+        """See `FindsText.has_text`."""
+
+        def find(connection: sqlite3.Connection) -> bool:
+            row = connection.execute(f"{_AGENT} id = ?", (agent_id,)).fetchone()
+            if row is None:
+                return False
+            agent, first = stored_agent(row[1:]), row[0] << SEQ_BITS
+            values = (first + agent.floor + 1, first + agent.last_seq, *kinds, text.encode())
+            query = _HAS_TEXT.format(", ".join("?" * len(kinds)))
+            return connection.execute(query, values).fetchone() is not None
+
+        return self._read(find)
+
     def agents(
         self, index_statuses: Collection[IndexStatus] | None, after_id: str, limit: int
     ) -> list[StoredAgent]:
@@ -148,6 +168,18 @@ class SqliteReader:
                 for row in connection.execute(query, (index_status.value, after_id, limit))
             ]
         return sorted(found, key=lambda agent: agent.agent_id)[:limit]
+
+    def find_agents(self, agent_ids: Collection[str]) -> list[StoredAgent]:
+        """See `FindsAgents.find_agents`."""
+        ids = list(agent_ids)
+        return [
+            agent
+            for at in range(0, len(ids), MOST_VALUES)
+            for agent in self._listed_where(
+                f"id IN ({', '.join('?' * len(ids[at : at + MOST_VALUES]))})",
+                tuple(ids[at : at + MOST_VALUES]),
+            )
+        ]
 
     def due(
         self, until: datetime, after: tuple[datetime, str] | None, limit: int
@@ -203,7 +235,7 @@ class SqliteReader:
         values += [*(after or (-1, -1)), limit]
         return self._listed(
             lambda connection: [
-                stored_ask(row) for row in connection.execute(f"{_ASK} {where}", values).fetchall()
+                listed_ask(row) for row in connection.execute(f"{_ASK} {where}", values).fetchall()
             ]
         )
 

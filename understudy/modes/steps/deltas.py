@@ -1,4 +1,4 @@
-"""The text and thinking of one model call as events, while they are streamed."""
+"""The text, thinking and tool calls of one model call as events, while they are streamed."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from pydantic_ai.messages import (
     TextPartDelta,
     ThinkingPart,
     ThinkingPartDelta,
+    ToolCallPart,
 )
 
 from understudy._base.json_values import storable_text
-from understudy.events import TextDelta, ThinkingDelta
+from understudy.events import TextDelta, ThinkingDelta, ToolCallAnnounced
 from understudy.run.run import Run
 
 Delta = type[TextDelta] | type[ThinkingDelta]
@@ -33,6 +34,7 @@ class DeltaEmitter:
         self._enabled = run.observed and run.definition.hooks.streams_safely
         self._half = ""
         self._half_of: Delta = TextDelta
+        self._half_part = 0
         self.said_text: bool = False
         """Text was emitted, more than white space, so a person may have read it."""
 
@@ -41,39 +43,57 @@ class DeltaEmitter:
         if not self._enabled:
             return
         match event:
-            case PartDeltaEvent(delta=TextPartDelta(content_delta=text)):
-                self._emit(TextDelta, text)
-            case PartDeltaEvent(delta=ThinkingPartDelta(content_delta=str(text))):
-                self._emit(ThinkingDelta, text)
-            case PartStartEvent(part=part):
+            case PartDeltaEvent(index=index, delta=TextPartDelta(content_delta=text)):
+                self._emit(TextDelta, index, text)
+            case PartDeltaEvent(index=index, delta=ThinkingPartDelta(content_delta=str(text))):
+                self._emit(ThinkingDelta, index, text)
+            case PartStartEvent(index=index, part=part):
                 self.end()
                 if isinstance(part, TextPart):
-                    self._emit(TextDelta, part.content)
+                    self._emit(TextDelta, index, part.content)
                 elif isinstance(part, ThinkingPart):
-                    self._emit(ThinkingDelta, part.content)
+                    self._emit(ThinkingDelta, index, part.content)
+                elif isinstance(part, ToolCallPart):
+                    self._announce(index, part.tool_name)
 
     def emit_text(self, text: str) -> None:
         """Emit a whole text."""
-        self._emit(TextDelta, text)
+        self._emit(TextDelta, 0, text)
+
+    def _announce(self, index: int, tool_name: str) -> None:
+        run = self._run
+        tool = run.definition.tools.get(tool_name)
+        text = tool.display_text if tool is not None else None
+        run.emit(
+            ToolCallAnnounced(
+                agent_path=run.agent_path,
+                turn=run.current.turns,
+                attempt=run.current.attempts,
+                part=index,
+                tool_name=storable_text(tool_name),
+                display_text=text if isinstance(text, str) else None,
+                run_id=run.run_id,
+            )
+        )
 
     def end(self) -> None:
         """Emit the half of a character that nothing comes to any more."""
         if self._half:
             half, self._half = self._half, ""
-            self._send(self._half_of, storable_text(half))
+            self._send(self._half_of, self._half_part, storable_text(half))
 
-    def _emit(self, delta: Delta, text: str) -> None:
+    def _emit(self, delta: Delta, part: int, text: str) -> None:
         if text.isascii() and not self._half:
-            self._send(delta, text)
+            self._send(delta, part, text)
             return
-        if self._half_of is not delta:
+        if self._half_of is not delta or self._half_part != part:
             self.end()
         text, self._half = self._half + text, ""
         if "\ud800" <= text[-1:] <= "\udbff":
-            text, self._half, self._half_of = text[:-1], text[-1], delta
-        self._send(delta, storable_text(text))
+            text, self._half, self._half_of, self._half_part = text[:-1], text[-1], delta, part
+        self._send(delta, part, storable_text(text))
 
-    def _send(self, delta: Delta, text: str) -> None:
+    def _send(self, delta: Delta, part: int, text: str) -> None:
         if not text:
             return
         if delta is TextDelta and not text.isspace():
@@ -87,5 +107,7 @@ class DeltaEmitter:
                 attempt=current.attempts,
                 n=self._count - 1,
                 text=text,
+                run_id=self._run.run_id,
+                part=part,
             )
         )

@@ -1,0 +1,124 @@
+"""The rows of an agent's display: from the store, and live from the agent's subscription."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from typing import Any, cast
+
+from understudy.actors.agent_events import AgentEvent, Subscription
+from understudy.actors.stored_agents import loaded_agent
+from understudy.display import Display, DisplayUpdate, Row
+from understudy.journal import Readable
+from understudy.loop_actors.future import Future
+from understudy.state.records import Record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """A record itself, as the event of a subscription that folds records."""
+
+    record: Record
+    path: tuple[str, ...]
+
+
+def recorded(
+    seq: int, record: Record, agent_id: str, path: tuple[str, ...]
+) -> Iterator[AgentEvent]:
+    """The view of such a subscription."""
+    event: Any = Recorded(record=record, path=path)
+    yield AgentEvent(agent_id=agent_id, seq=seq, event=event, at=record.at)
+
+
+async def stored_display(store: Readable, id: str, after: int, limit: int | None) -> DisplayUpdate:
+    """The rows that have changed after a number.
+
+    Raises:
+        UnknownAgent: if there is no agent of this id.
+
+    """
+    loaded = await loaded_agent(store, id)
+    display = Display(loaded.agent.agent)
+    for seq, record in enumerate(loaded.records, loaded.first_seq):
+        display.record(seq, record)
+    return display.update(after, limit)
+
+
+class DisplaySubscription:
+    """Updates of an agent's rows, to iterate with `for` in a thread or `async for` on a loop.
+
+    What has changed while the reader was busy comes as one update. It ends when the runtime stops.
+    Call `close()` to end it earlier.
+    """
+
+    def __init__(self, subscription: Subscription, after: int, agent: str | None) -> None:
+        self._subscription = subscription
+        self._after = after
+        self._display = Display(agent or "")
+        self._told_first = False
+        self._changed: dict[str, Row] = {}
+        self._reset = False
+        self._seq: int | None = None
+
+    def __iter__(self) -> Iterator[DisplayUpdate]:
+        while (step := self._next()) is not None:
+            if isinstance(step, Future):
+                step.get()
+            else:
+                yield step
+
+    async def __aiter__(self) -> AsyncIterator[DisplayUpdate]:
+        while (step := self._next()) is not None:
+            if isinstance(step, Future):
+                await step
+            else:
+                yield step
+
+    def close(self) -> None:
+        """End the subscription. What has changed until now can still be read."""
+        self._subscription.close()
+
+    def _next(self) -> DisplayUpdate | Future[None] | None:
+        """The next update, or what to wait for, or None at the end."""
+        while True:
+            is_reading = self._subscription.is_reading
+            event = self._subscription._next()
+            if isinstance(event, AgentEvent):
+                self._fold(event)
+                continue
+            if is_reading and not self._subscription.is_reading:
+                continue  # the stored events have come in between: there may be none
+            update = None if is_reading else self._update()
+            # Behind an update, what is to be waited for is asked for again.
+            return event if update is None else update
+
+    def _fold(self, event: AgentEvent) -> None:
+        fact = cast("Any", event.event)
+        if isinstance(fact, Recorded):
+            assert event.seq is not None, "a record has a number"
+            if not self._display.seq:
+                self._display = Display(fact.path[0])
+            update: DisplayUpdate | None = self._display.record(event.seq, fact.record)
+            self._seq = event.seq
+        else:
+            update = self._display.event(fact)
+        if update is not None:
+            if update.reset:
+                self._changed, self._reset = {}, True
+            self._changed.update((row.id, row) for row in update.rows)
+
+    def _update(self) -> DisplayUpdate | None:
+        changed, self._changed = self._changed, {}
+        reset, self._reset = self._reset, False
+        seq, self._seq = self._seq, None
+        if not self._told_first:
+            self._told_first = True
+            first = self._display.update(self._after)
+            known = {row.id for row in first.rows}
+            live = [row for row in changed.values() if row.seq is None and row.id not in known]
+            shown = [row for row in live if row.state != "void"]
+            return DisplayUpdate(rows=(*first.rows, *shown), seq=first.seq, reset=first.reset)
+        if not changed and not reset:
+            return None
+        rows = sorted(changed.values(), key=lambda row: row.position)
+        return DisplayUpdate(rows=tuple(rows), seq=seq, reset=reset)

@@ -1,0 +1,293 @@
+"""`Display`: folds the records of an agent, and its live events, into rows.
+
+It reads no clock and makes no ids: the same records give the same rows in any process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from pydantic_ai.messages import (
+    ModelRequest,
+)
+
+from understudy.display.from_state import add_state
+from understudy.display.places import Place, message_id, request_id
+from understudy.display.rows import DisplayUpdate
+from understudy.display.table import OPEN_CALLS, Table, decision_detail, kind_of_stop
+from understudy.models.display_halves import halves_of
+from understudy.state import records as r
+from understudy.state.agent_state import AgentState, is_child_of
+
+
+class Display(Table):
+    """The rows of one agent, folded from its records and from its live events.
+
+    Args:
+        agent: the name of its definition.
+
+    """
+
+    seq: int
+    floor: int
+
+    # ------------------------------------------------------------------- folding
+
+    def record(self, seq: int, record: r.Record) -> DisplayUpdate:
+        """Fold the next record. What it changes, all at once: it may be nothing."""
+        self.seq, self._n, self._changed = seq, 0, {}
+        self._at = record.at
+        reset = isinstance(record, r.Snapshot)
+        self._fold(record, self._root)
+        return self._told(seq, reset=reset)
+
+    # ------------------------------------------------------------------- records
+
+    def _fold(self, record: r.Record, place: Place) -> None:
+        match record:
+            case r.ChildRecord():
+                self._at = self._at or record.at
+                self._fold(record.record, self.child(place, record.child, record.name))
+            case r.Snapshot():
+                self._begin_with(record)
+            case r.RunStarted():
+                place.run_id, place.turn, place.calls = record.run_id, 0, {}
+                schedule = record.occurrence.schedule_id if record.occurrence is not None else None
+                self._taken(
+                    place, f"{record.run_id}.input", record.message, record.message_ids, schedule
+                )
+            case r.UserMessage():
+                self._taken(place, f"message:{self.seq}", record.message, record.message_ids, None)
+            case r.Attempt():
+                self._drop_live(place)
+            case r.Reply():
+                self._drop_live(place)
+                place.turn, place.calls = record.turn + 1, {}
+                self.add_reply(place, record.response, turn=record.turn, cut=record.cut)
+            case r.Started():
+                self._call(place, record.call_key, "running", attempt=record.attempt)
+                self._since(place, record.call_key, "started_at")
+            case r.Result():
+                self._result(place, record)
+            case r.Suspended():
+                self._call(place, record.call_key, "waiting")
+            case r.PointReached():
+                until = None if record.due is None else record.due.isoformat()
+                waits = {"name": record.name, "what": record.what, "until": until}
+                self._call(place, record.call_key, "waiting", waits_for=waits)
+            case r.PointAnswered(what="sleep" | "wait"):
+                self._call(place, record.call_key, None, waits_for=None)
+            case r.Requested():
+                for replaced in record.replaces:
+                    self.change(request_id(replaced), "withdrawn")
+                self.add_request(place, record.request)
+            case r.InterruptsChecked():
+                for request in record.requests:
+                    self.add_request(place, request)
+                for decided in record.decided:
+                    self._decided(place, decided)
+            case r.Decided():
+                self._decided(place, record)
+            case r.Reminded():
+                self.change(request_id(record.request_id), reminders=record.number)
+            case r.Escalated():
+                row = self._rows.get(request_id(record.request_id))
+                told = [] if row is None else row.detail.get("escalated_to", [])
+                escalated = [*told, record.audience]
+                self.change(request_id(record.request_id), escalated_to=escalated)
+            case r.Withdrawn():
+                for id in record.request_ids:
+                    self.change(request_id(id), "withdrawn")
+            case r.Settled():
+                for row in list(self._rows.values()):
+                    if row.detail.get("call_key") == record.call_key:
+                        self.change(row.id, in_doubt=None, settled=record.how)
+            case r.Imported():
+                self._imported(record)
+            case r.RunEnded():
+                self._run_ended(place, record.end)
+            case r.SubRunEnded():
+                self._close(record.child)
+            case _:
+                self._note(record, place)
+
+    def _note(self, record: r.Record, place: Place) -> None:
+        """What the agent's other records tell: notices, and messages that wait."""
+        match record:
+            case r.MessageQueued():
+                due = None if record.due is None else record.due.isoformat()
+                self.add_queued(record.message_id, record.message, due=due, steer=record.steer)
+            case r.MessageDue():
+                self.change(message_id(record.message_id), due=None)
+            case r.MessageCancelled():
+                self.change(message_id(record.message_id), "cancelled")
+            case r.Paused():
+                self.add_notice(place, "paused", f"Paused: {record.reason}")
+            case r.Unpaused():
+                self._end_notice(place, "paused")
+            case r.Quarantined():
+                text = f"Not continued any more: {record.cause}"
+                self.add_notice(place, "quarantined", text, kind="error")
+            case r.Released():
+                self._end_notice(place, "quarantined")
+            case r.CancelRequested():
+                text = str(record.signal.get("message") or "cancelled")
+                kind = kind_of_stop([record.signal])
+                self.add_notice(place, "cancelled", text, kind=kind, signals=[record.signal])
+            case r.StatusNoted(runs=int(runs)):
+                text = f"Stopped after {runs} runs in a row by messages to itself"
+                self.add(place, f"notice:{self.seq}", "notice", text)
+            case r.HistoryReplaced():
+                text = "The conversation that the model gets was replaced"
+                self.add(place, f"notice:{self.seq}", "notice", text)
+            case (
+                r.EarlyStopBegun(message=message) | r.TurnClosed(message=ModelRequest() as message)
+            ):
+                text = "The model is asked to answer now"
+                if isinstance(record, r.TurnClosed):
+                    text = "The model is asked again"
+                told = halves_of(message)[1]
+                self.add(place, f"notice:{self.seq}", "notice", text, model_text=told)
+            case r.Override():
+                text = "It goes on in spite of a limit"
+                self.add(place, f"notice:{self.seq}", "notice", text, source=record.source)
+            case r.Occurred(occurrence=occurrence) if occurrence.skipped is not None:
+                text = f"Schedule {occurrence.schedule_id}: left out ({occurrence.skipped})"
+                due = occurrence.due.isoformat()
+                self.add(place, f"notice:{self.seq}", "notice", text, due=due)
+            case _:
+                pass
+
+    def _told_model(self, place: Place, text: str, message: ModelRequest) -> None:
+        told = halves_of(message)[1]
+        self.add(place, f"notice:{self.seq}", "notice", text, model_text=told)
+
+    # -------------------------------------------------------------- user messages
+
+    def _taken(
+        self,
+        place: Place,
+        id: str,
+        message: ModelRequest | None,
+        message_ids: tuple[str, ...],
+        schedule_id: str | None,
+    ) -> None:
+        """A run takes a message: the rows of those that have waited, or a new one."""
+        waited = [row for each in message_ids if (row := self._rows.get(message_id(each)))]
+        for row in waited:
+            position, at = self._next_position(), row.at
+            self._put(
+                replace(
+                    row, state="done", position=position, at=at, seq=self.seq, run_id=place.run_id
+                )
+            )
+        if message is not None and len(waited) < max(1, len(message_ids)):
+            text, model_text = halves_of(message)
+            detail: dict[str, Any] = {} if schedule_id is None else {"schedule_id": schedule_id}
+            if text or model_text:
+                self.add(place, id, "user", text, model_text=model_text, **detail)
+
+    # ------------------------------------------------------------------- replies
+
+    def _call(self, place: Place, call_key: str, state: str | None, **detail: Any) -> None:
+        self.change(place.calls.get(call_key), state, **detail)
+
+    def _since(self, place: Place, call_key: str, name: str) -> None:
+        at = None if self._at is None else self._at.isoformat()
+        self.change(place.calls.get(call_key), **{name: at})
+
+    def _result(self, place: Place, record: r.Result) -> None:
+        self._close_children(record.call_key)
+        self._end_requests_of(place.calls.get(record.call_key))
+        # By the call key: an id of a provider may come again in a later run.
+        row = self._rows.get(place.calls.get(record.call_key, ""))
+        if row is not None:
+            self._by_tool_call_id[record.part.tool_call_id] = row.id
+        ended = None if self._at is None else self._at.isoformat()
+        detail = {"ended_at": ended, "in_doubt": record.doubt, "waits_for": None}
+        self.add_result(record.part, **detail)
+        if record.halt is not None:
+            self.add_request(place, record.halt)
+
+    # ------------------------------------------------------------------ requests
+
+    def _decided(self, place: Place, record: r.Decided) -> None:
+        id, decision = request_id(record.request_id), record.decision
+        self.change(id, "decided", **decision_detail(decision, record.at, sticky=record.sticky))
+        row = self._rows.get(id)
+        call = self._rows.get(row.parent or "") if row is not None else None
+        if call is not None and call.state == "asked":
+            if decision.arguments is not None:
+                self.change(call.id, arguments=decision.arguments, edited=True)
+            if not any(each.state == "pending" for each in self._requests_of(call.id)):
+                self.change(call.id, "ready")
+
+    def _imported(self, record: r.Imported) -> None:
+        self.add(
+            self._root,
+            f"notice:{self.seq}",
+            "notice",
+            f"Imported from {record.agent_id}: what was under way there is in doubt",
+        )
+        for row in list(self._rows.values()):
+            if row.kind == "request" and row.state == "pending":
+                self.change(row.id, "withdrawn")
+            elif row.kind == "call" and row.state == "asked":
+                self.change(row.id, "ready")
+
+    # ------------------------------------------------------------------- notices
+
+    def _end_notice(self, place: Place, name: str) -> None:
+        self.change(place.open.pop(name, None), "done")
+
+    # ---------------------------------------------------------------------- ends
+
+    def _run_ended(self, place: Place, end: r.End) -> None:
+        self._drop_live(place)
+        for call_key, id in place.calls.items():
+            self._close_children(call_key)
+            row = self._rows.get(id)
+            if row is not None and row.state in OPEN_CALLS:
+                self._end_requests_of(id)
+                self.change(id, "interrupted", waits_for=None)
+        for key in [key for key in self._places if key and _is_below(key, place.run_id)]:
+            self._close(key)
+        cancelled = place.open.get("cancelled")
+        for name in list(place.open):
+            self._end_notice(place, name)
+        self.add_end(place, end, already_told=cancelled is not None)
+        place.calls = {}
+
+    def _close_children(self, call_key: str) -> None:
+        for key in [key for key in self._places if is_child_of(key, call_key)]:
+            self._close(key)
+
+    def _close(self, key: str) -> None:
+        """The run of a nested agent is over, or is given up with the call around it."""
+        place = self._places.pop(key, None)
+        if place is None:
+            return
+        self._drop_live(place)
+        for call_key, id in place.calls.items():
+            self._close_children(call_key)
+            row = self._rows.get(id)
+            if row is not None and row.state in OPEN_CALLS:
+                self._end_requests_of(id)
+                self.change(id, "interrupted", waits_for=None)
+        for name in list(place.open):
+            self._end_notice(place, name)
+
+    # ---------------------------------------------------------------- a snapshot
+
+    def _begin_with(self, record: r.Snapshot) -> None:
+        """Begin anew, from the state that stands for all records so far."""
+        self._rows, self._changed, self._by_tool_call_id, self._requests = {}, {}, {}, {}
+        self._root = Place(self._root.path)
+        self._places = {"": self._root}
+        self.floor = self.seq
+        add_state(self, self._root, AgentState.from_dict(record.state))
+
+
+def _is_below(key: str, run_id: str | None) -> bool:
+    return run_id is not None and key.startswith(run_id + ".")

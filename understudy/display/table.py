@@ -1,0 +1,419 @@
+"""`Table`: the rows of one agent, and what adds to them and changes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from pydantic_ai.messages import (
+    FilePart,
+    ModelRequest,
+    ModelResponse,
+    NativeToolCallPart,
+    NativeToolReturnPart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+)
+from pydantic_core import to_jsonable_python
+
+from understudy._base.json_values import shown
+from understudy.display.places import Place, message_id, part_id, request_id
+from understudy.display.rows import DisplayUpdate, Row, RowKind
+from understudy.events import (
+    Event,
+    ReplyStarted,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallAnnounced,
+    ToolEmitted,
+)
+from understudy.interrupts import Decision, DecisionRecord, Request
+from understudy.models.display_halves import display_of, display_texts_of, halves_of
+from understudy.state import records as r
+from understudy.state.agent_state import is_child_of
+
+OPEN_CALLS = ("announced", "ready", "asked", "running", "waiting")
+"""The states of a call that has no result yet."""
+
+
+class Table:
+    """The rows of one agent.
+
+    Args:
+        agent: the name of its definition.
+
+    """
+
+    def __init__(self, agent: str) -> None:
+        self.seq: int = 0
+        """The number of the last record that is folded."""
+        self.floor: int = 0
+        """The number of the record that stands for all before it; 0 if there is none."""
+        self._rows: dict[str, Row] = {}
+        self._root = Place((agent,))
+        self._places: dict[str, Place] = {"": self._root}
+        self._by_tool_call_id: dict[str, str] = {}
+        self._requests: dict[str, list[str]] = {}
+        """The rows of the requests about a call, by the id of the call's row."""
+        self._changed: dict[str, None] = {}
+        self._at: datetime | None = None
+        self._n = 0
+
+    # ------------------------------------------------------------------- looking
+
+    @property
+    def rows(self) -> list[Row]:
+        """All rows, in the order of their positions."""
+        return _in_order(self._rows.values())
+
+    def update(self, after: int = 0, limit: int | None = None) -> DisplayUpdate:
+        """The recorded rows that have changed after a number.
+
+        Args:
+            after: the `seq` of the update before; 0 for all rows.
+            limit: how many rows; those of one record stay together, so there may be some more.
+
+        """
+        reset = after < self.floor or after > self.seq
+        after = 0 if reset else after
+        changed = [(row.seq, row) for row in self._rows.values() if (row.seq or 0) > after]
+        changed.sort(key=lambda each: each[0] or 0)
+        seq, more = self.seq, False
+        if limit is not None and len(changed) > limit:
+            last = changed[limit - 1][0]
+            assert last is not None, "rows without a number are not among them"
+            more = changed[-1][0] != last
+            if more:
+                seq = last
+                changed = [each for each in changed if (each[0] or 0) <= last]
+        rows = _in_order(row for _, row in changed)
+        return DisplayUpdate(rows=tuple(rows), seq=seq, reset=reset, more=more)
+
+    def event(self, event: Event) -> DisplayUpdate | None:
+        """Fold a live event, which is not recorded. None where no row changes by it."""
+        self._changed = {}
+        match event:
+            case ReplyStarted(run_id=run_id, turn=turn):
+                place = self._writing(run_id, turn)
+                if place is not None:  # another model is asked: what the one before said is void
+                    self._drop_live(place)
+            case TextDelta():
+                self._add_delta("text", event)
+            case ThinkingDelta():
+                self._add_delta("thinking", event)
+            case ToolCallAnnounced():
+                self._announce(event)
+            case ToolEmitted():
+                row = self._rows.get(self._row_of_call(event.call_key) or "")
+                if row is not None and row.state in OPEN_CALLS:
+                    emitted = _jsonable(event.data)
+                    text = emitted if isinstance(emitted, str) else display_of(emitted)
+                    detail = {**row.detail, "emitted": emitted, "progress": text}
+                    self._put(replace(row, detail=detail))
+            case _:
+                pass
+        return self._told(None) if self._changed else None
+
+    def _told(self, seq: int | None, *, reset: bool = False) -> DisplayUpdate:
+        rows = [self._rows[id] for id in self._changed]
+        for id in [row.id for row in rows if row.state == "void"]:
+            del self._rows[id]
+        return DisplayUpdate(rows=tuple(_in_order(rows)), seq=seq, reset=reset)
+
+    # ---------------------------------------------------------------------- rows
+
+    def _put(self, row: Row) -> None:
+        self._rows[row.id] = row
+        self._changed[row.id] = None
+
+    def _next_position(self) -> tuple[int, int]:
+        self._n += 1
+        return self.seq, self._n - 1
+
+    def add(
+        self,
+        place: Place,
+        id: str,
+        kind: RowKind,
+        text: str,
+        *,
+        state: str = "done",
+        model_text: str | None = None,
+        parent: str | None = None,
+        at: datetime | None = None,
+        **detail: Any,
+    ) -> Row:
+        """A new row of what is recorded now, in the place of one with the same id."""
+        row = Row(
+            id=id,
+            kind=kind,
+            state=state,
+            text=text,
+            model_text=model_text if model_text != text else None,
+            agent_path=place.path,
+            run_id=place.run_id,
+            parent=parent or place.parent,
+            at=at or self._at,
+            position=self._next_position(),
+            seq=self.seq,
+            detail=detail,
+        )
+        self._put(row)
+        return row
+
+    def change(self, id: str | None, state: str | None = None, **detail: Any) -> None:
+        """Change a recorded row; one that is not there was compacted away."""
+        row = self._rows.get(id or "")
+        if row is not None:
+            details = {**row.detail, **detail} if detail else row.detail
+            self._put(replace(row, state=state or row.state, seq=self.seq, detail=details))
+
+    def _row_of_call(self, call_key: str) -> str | None:
+        for place in self._places.values():
+            if call_key in place.calls:
+                return place.calls[call_key]
+        return None
+
+    # ---------------------------------------------------------------- live events
+
+    def _writing(self, run_id: str, turn: int) -> Place | None:
+        """The agent that writes this reply; None if the reply is recorded, or its run is over."""
+        for place in self._places.values():
+            if place.run_id == run_id and place.turn <= turn:
+                return place
+        return None
+
+    def _live(self, place: Place, id: str, kind: RowKind, part: int) -> Row:
+        row = self._rows.get(id)
+        if row is not None and row.kind == kind:
+            return row
+        place.live.append(id)
+        return Row(
+            id=id,
+            kind=kind,
+            state="streaming",
+            text="",
+            agent_path=place.path,
+            run_id=place.run_id,
+            parent=place.parent,
+            position=(self.seq + 1, part),
+            seq=None,
+        )
+
+    def _add_delta(self, kind: RowKind, event: TextDelta | ThinkingDelta) -> None:
+        place = self._writing(event.run_id, event.turn)
+        if place is not None:
+            row = self._live(place, part_id(event.run_id, event.turn, event.part), kind, event.part)
+            self._put(replace(row, text=row.text + event.text))
+
+    def _announce(self, event: ToolCallAnnounced) -> None:
+        place = self._writing(event.run_id, event.turn)
+        if place is not None:
+            id = part_id(event.run_id, event.turn, event.part)
+            row = self._live(place, id, "call", event.part)
+            text = event.display_text or event.tool_name
+            detail = {"tool_name": event.tool_name}
+            self._put(replace(row, state="announced", text=text, detail=detail))
+
+    def _drop_live(self, place: Place) -> None:
+        for id in place.live:
+            row = self._rows.get(id)
+            if row is not None and row.seq is None:
+                self._put(replace(row, state="void"))
+        place.live = []
+
+    # -------------------------------------------------------------------- parts
+
+    def add_reply(
+        self,
+        place: Place,
+        response: ModelResponse,
+        *,
+        turn: int | None,
+        cut: bool = False,
+        prefix: str = "",
+    ) -> None:
+        """The rows of a reply, part by part.
+
+        Args:
+            turn: its number in the run that goes on, whose calls have keys; None for a reply of an
+                earlier run, in a state.
+            prefix: of the ids of such rows.
+
+        """
+        texts = display_texts_of(response)
+        calls = 0
+        for index, part in enumerate(response.parts):
+            id = f"{prefix}{index}" if turn is None else part_id(place.run_id or "", turn, index)
+            match part:
+                case TextPart(content=text) if text:
+                    self.add(place, id, "text", text, state="cut" if cut else "done")
+                case ThinkingPart(content=text) if text:
+                    self.add(place, id, "thinking", text, state="cut" if cut else "done")
+                case ToolCallPart():
+                    key = None if turn is None else f"{place.run_id}.{turn}.{calls}"
+                    calls += 1
+                    if key is not None:
+                        place.calls[key] = id
+                    self._by_tool_call_id[part.tool_call_id] = id
+                    self.add(
+                        place,
+                        id,
+                        "call",
+                        texts.get(part.tool_call_id, part.tool_name),
+                        state="interrupted" if cut else "ready",
+                        tool_name=part.tool_name,
+                        tool_call_id=part.tool_call_id,
+                        call_key=key,
+                        arguments=_jsonable(part.args),
+                    )
+                case NativeToolCallPart():
+                    self._by_tool_call_id[part.tool_call_id] = id
+                    self.add(
+                        place,
+                        id,
+                        "native_call",
+                        part.tool_name,
+                        state="running",
+                        tool_name=part.tool_name,
+                        arguments=_jsonable(part.args),
+                    )
+                case NativeToolReturnPart():
+                    called = self._by_tool_call_id.get(part.tool_call_id)
+                    self.change(called, part.outcome, result=_jsonable(part.content))
+                case FilePart():
+                    self.add(place, id, "file", f"[{part.content.media_type}]")
+                case _:
+                    pass  # what only one provider understands
+
+    def add_result(self, part: ToolReturnPart, **detail: Any) -> None:
+        """A call has its result."""
+        display = display_of(part.metadata)
+        told = {"result": part.model_response_str(), "result_display": display}
+        self.change(
+            self._by_tool_call_id.get(part.tool_call_id),
+            part.outcome,
+            **told,
+            metadata=_jsonable(part.metadata),
+            **detail,
+        )
+
+    def add_request(
+        self, place: Place, request: Request, *, state: str = "pending", **detail: Any
+    ) -> None:
+        """The row of a request. Its call waits for the answer."""
+        call = self._row_of_call(request.call_key) or self._by_tool_call_id.get(
+            request.tool_call_id
+        )
+        if call is not None:
+            self._requests.setdefault(call, []).append(request_id(request.id))
+        summary = request.display if isinstance(request.display, str) else None
+        if summary is None and request.kind in ("interrupt", "halt"):
+            summary = request.payload if isinstance(request.payload, str) else None
+        self.add(
+            place,
+            request_id(request.id),
+            "request",
+            summary or f"{request.kind}: {request.tool_name}",
+            state=state,
+            parent=call,
+            at=request.created_at,
+            request=request.to_dict(),
+            **detail,
+        )
+        if state == "pending" and request.kind != "halt":
+            self.change(call, "asked")
+
+    def _requests_of(self, call: str) -> Iterator[Row]:
+        for id in self._requests.get(call, ()):
+            if id in self._rows:
+                yield self._rows[id]
+
+    def _end_requests_of(self, call: str | None) -> None:
+        for row in self._requests_of(call) if call is not None else ():
+            if row.state == "pending":
+                self.change(row.id, "withdrawn")
+
+    def add_queued(
+        self, id: str, message: ModelRequest, *, due: str | None, steer: bool = False
+    ) -> None:
+        """The row of a message that waits for a run."""
+        text, model_text = halves_of(message)
+        self.add(
+            self._root,
+            message_id(id),
+            "user",
+            text,
+            state="queued",
+            model_text=model_text,
+            due=due,
+            steer=steer,
+        )
+
+    def child(self, place: Place, key: str, name: str) -> Place:
+        """The nested agent of this key."""
+        child = self._places.get(key)
+        if child is None:
+            parent = next(
+                (row for call, row in place.calls.items() if is_child_of(key, call)), None
+            )
+            child = Place((*place.path, name), key, parent or place.parent)
+            self._places[key] = child
+        return child
+
+    def add_decided(self, place: Place, record: DecisionRecord) -> None:
+        """The row of a request of an earlier turn, with the decision on it."""
+        told = decision_detail(record.decision, record.at, sticky=record.sticky)
+        self.add_request(place, record.request, state="decided", **told)
+
+    def add_notice(
+        self, place: Place, name: str, text: str, *, kind: RowKind = "notice", **detail: Any
+    ) -> None:
+        """The row of what holds until a later record ends it."""
+        place.open[name] = f"{name}:{place.key}:{self.seq}"
+        self.add(place, place.open[name], kind, text, state="open", **detail)
+
+    def add_end(self, place: Place, end: r.End, *, already_told: bool = False) -> None:
+        """The row of how a run has ended, unless it is completed."""
+        id = f"{place.run_id}.end"
+        if end.outcome == "failed":
+            error = end.error or {}
+            text = str(error.get("message") or error.get("type") or "failed")
+            self.add(place, id, "error", text, error=end.error)
+        elif end.outcome == "stopped" and not already_told:
+            signals = (end.signals or {}).get("signals") or [{}]
+            text = str(signals[0].get("message") or signals[0].get("reason") or "stopped")
+            self.add(place, id, kind_of_stop(signals), text, signals=signals)
+        elif end.outcome == "withdrawn":
+            self.add(place, id, "notice", "The run was ended by a new message")
+
+
+def kind_of_stop(signals: Sequence[Mapping[str, Any]]) -> RowKind:
+    """Whether somebody has cancelled the run, or a limit stopped it."""
+    cancelled = any(signal.get("reason") == "user_requested" for signal in signals)
+    return "cancelled" if cancelled else "notice"
+
+
+def decision_detail(decision: Decision, at: datetime, *, sticky: bool) -> dict[str, Any]:
+    """What the row of a request tells of the decision on it."""
+    return {
+        "decision": decision.to_dict(),
+        "by": decision.by,
+        "decided_at": at.isoformat(),
+        "sticky": sticky,
+    }
+
+
+def _in_order(rows: Iterable[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: row.position)
+
+
+def _jsonable(value: Any) -> Any:
+    """A value for `to_dict`; what JSON lacks as text."""
+    if isinstance(value, Mapping) or not isinstance(value, str):
+        return to_jsonable_python(value, fallback=shown, inf_nan_mode="strings")
+    return value
