@@ -100,6 +100,7 @@ async def test_an_observer_keeps_no_runtime_out_and_is_kept_out_by_none(tmp_path
         assert len(await first.agents()) == len(await second.agents()) == 1
 
 
+@pytest.mark.slow
 async def test_an_observer_in_another_process_reads_while_a_run_is_under_way(
     tmp_path: Path,
 ) -> None:

@@ -203,7 +203,7 @@ async def observed(path: Path) -> AsyncIterator[Exception]:
         await observer.__aexit__(None, None, None)
 
 
-SAMPLE = 150
+SAMPLE = 90
 SLICES = 8
 
 
