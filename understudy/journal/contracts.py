@@ -156,6 +156,7 @@ def stored_agent(row: tuple[Any, ...]) -> StoredAgent:
     if (
         index_status not in _INDEX_STATUSES
         or not all(isinstance(number, int) and 0 <= number < 1 << 63 for number in numbers)
+        or floor > last_seq
         or not all(isinstance(text, str) and is_storable_text(text) for text in texts)
         or any(time is not None and time_of(time) is None for time in (due, status_at))
         or not all(isinstance(text, str | None) for text in (agent_status, run_version))
