@@ -923,6 +923,7 @@ def sample_errors() -> list[UnderstudyError]:
         e.WaitExpired(name="paid"),
         e.WaitRejected(name="paid", reason="no"),
         e.NotExtracted(tool="finish", outcome="Stopped"),
+        e.CallLost(call="notify", host="desk-1"),
         e.JournalFailed("refused"),
         e.StoreError("broken"),
         e.StoreInUse(path="a.db", holder="host:1"),
