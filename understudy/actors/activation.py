@@ -29,6 +29,7 @@ from understudy.journal import (
     OwnedJournal,
     index_entry_of,
     load_latest,
+    replay,
 )
 from understudy.journal.shared import shared_part
 from understudy.loop_actors.future import Future, refuse
@@ -384,15 +385,19 @@ async def activate(
     return activation
 
 
-def folded(loaded: Loaded) -> AgentState:
+def folded(loaded: Loaded, onto: AgentState | None = None) -> AgentState:
     """The state that an agent's records fold to.
+
+    Args:
+        loaded: the records.
+        onto: the state before them, which changes.
 
     Raises:
         StoreDamaged: if they do not fit together.
 
     """
     try:
-        return loaded.folded()
+        return loaded.folded() if onto is None else replay(loaded.records, onto)
     except (UnderstudyError, LookupError, TypeError, ValueError, AssertionError) as error:
         cause = f"its records do not fit together: {error!r}"
         raise StoreDamaged(what=f"agent {loaded.agent.agent_id!r}", cause=cause) from error
