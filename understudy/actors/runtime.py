@@ -162,6 +162,7 @@ class Runtime(Looking):
                 f"`agents` must be a list of agents: Runtime([agent]), got {shown(agents)}"
             )
         opened = open_store(store, durability=durability)
+        self._store_name = store if isinstance(store, str) else None
         self._cancel_timeout = checked_seconds(cancel_timeout, what="`cancel_timeout`")
         self._agent_host = AgentHost(
             agents,
@@ -559,6 +560,11 @@ class Runtime(Looking):
         """The supervisor and the actors as they are now, with the nested runs; `print` it."""
         self._running_loop()
         return self._agent_host.tree()
+
+    @property
+    def store_name(self) -> str | None:
+        """The name of the store that was given, with its login; None for a `Store` of your own."""
+        return self._store_name
 
     def status(self) -> RuntimeStatus:
         """How many agents are in memory, and how many of them run, now."""
