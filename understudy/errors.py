@@ -37,6 +37,7 @@
             ├── StoreBroken       disk full, read-only, I/O error: repair it, then continue
             │   └── StoreDamaged  stored data cannot be read
             ├── OwnedElsewhere    another runtime owns this agent
+            ├── UnfitHost         this runtime must not run this agent, and no other one can now
             ├── Fenced            another runtime has taken this agent over
             ├── StoreConflict     two writers under one epoch: a defect of this library
             └── RecordRefused     this one record is too large, or cannot be serialised
@@ -49,7 +50,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
 __all__ = [
     "AgentFailed",
@@ -84,6 +85,7 @@ __all__ = [
     "StoreUnavailable",
     "StreamBroken",
     "UnderstudyError",
+    "UnfitHost",
     "UnknownAgent",
     "UnknownToken",
     "UntilToolNotCalled",
@@ -216,6 +218,39 @@ class UnknownAgent(UsageError):
         )
 
 
+class UnknownMessage(UsageError):
+    """The agent was sent no message with this id, or it was cancelled: no run took it."""
+
+    agent_id: str
+    message_id: str
+
+    def __init__(self, *, agent_id: str, message_id: str) -> None:
+        super().__init__(
+            f"Agent {agent_id!r} has no message {message_id!r}: it was never accepted, or it was "
+            "cancelled. Send it with this `message_id` first",
+            agent_id=agent_id,
+            message_id=message_id,
+        )
+
+
+class OtherRun(UsageError):
+    """A call named a run that is not the open run of the agent, so it did nothing."""
+
+    agent_id: str
+    run_id: str
+    open_run: str | None
+
+    def __init__(self, *, agent_id: str, run_id: str, open_run: str | None) -> None:
+        there = "no run is open" if open_run is None else f"the open run is {open_run!r}"
+        super().__init__(
+            f"Run {run_id!r} of agent {agent_id!r} is over, or there was none: {there}. Nothing "
+            "was done",
+            agent_id=agent_id,
+            run_id=run_id,
+            open_run=open_run,
+        )
+
+
 class OtherAgent(UsageError):
     """The agent with this id has another definition; it is left unchanged."""
 
@@ -258,7 +293,10 @@ class Expired(UsageError):
 
 
 class ForkedRuntime(UsageError):
-    """The runtime belongs to the parent of this forked process: its event loop is not here."""
+    """The runtime belongs to the parent of this forked process: its event loop is not here.
+
+    So is what its calls have returned: a future that was pending at the fork, a feed, a list.
+    """
 
     def __init__(self) -> None:
         super().__init__(
@@ -598,6 +636,67 @@ class OwnedElsewhere(StoreError):
             agent_id=agent_id,
             host=host,
         )
+
+
+class UnfitHost(StoreError):
+    """This runtime must not run this agent, and no other one that could lives now.
+
+    It lacks a label that the agent needs, or has an older definition than the one that began its
+    run, or is being drained. The agent is as it was: a host that fits goes on with it.
+    """
+
+    agent_id: str
+    agent: str
+    """The name of its definition."""
+    missing: list[str]
+    """The labels that it needs and this runtime lacks."""
+    version: str | None
+    """The fingerprint of the definition that began its run, where that is why."""
+    draining: bool
+
+    def __init__(
+        self,
+        *,
+        agent_id: str,
+        agent: str,
+        missing: Collection[str] = (),
+        version: str | None = None,
+        waits: bool = False,
+        draining: bool = False,
+    ) -> None:
+        super().__init__(
+            f"Agent {agent_id!r} ({agent!r}) {_why_unfit(sorted(missing), version, waits=waits)}",
+            agent_id=agent_id,
+            agent=agent,
+            missing=sorted(missing),
+            version=version,
+            waits=waits,
+            draining=draining,
+        )
+
+
+def _why_unfit(missing: Sequence[str], version: str | None, *, waits: bool) -> str:
+    if missing:
+        labels = ", ".join(map(repr, missing))
+        return (
+            f"needs a host with {labels}, which this runtime has not, and no other one that has "
+            f"can be reached: start one with Runtime(labels={{{labels}}}) and this definition"
+        )
+    if version is None:
+        return (
+            "is not taken by this runtime, which is being drained, and no other one that could run "
+            "it can be reached: send to it when one has started"
+        )
+    remedy = (
+        "start one, or give this definition on_version='newest'"
+        if waits
+        else "start one, or give this definition a higher `version`"
+    )
+    what = "does not continue those of others" if waits else "is older"
+    return (
+        f"has a run that was begun by another definition ({version}); the one of this runtime "
+        f"{what}, and no other runtime that could go on with it can be reached: {remedy}"
+    )
 
 
 class Fenced(StoreError):

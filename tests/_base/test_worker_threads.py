@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.children import in_child
 from tests.support.loops import soon
 from understudy import UsageError
 from understudy._base.worker_threads import WorkerThreads
@@ -382,3 +383,12 @@ async def test_who_waits_behind_an_abandoned_function_is_told_where_no_thread_ca
     finally:
         release.set()
     assert await soon(threads.run(lambda: "later")) == "later"
+
+
+def test_a_plain_function_runs_in_the_child_of_a_fork() -> None:
+    """The idle thread that the pool counts is the parent's."""
+    threads = WorkerThreads(1)
+    assert asyncio.run(threads.run(lambda: "parent")) == "parent"
+    with threads._lock:  # as another thread of the parent may have it
+        assert in_child(lambda: asyncio.run(threads.run(lambda: "child"))) == "child"
+    assert asyncio.run(threads.run(lambda: "parent")) == "parent"

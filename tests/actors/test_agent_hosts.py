@@ -86,7 +86,7 @@ async def test_an_agent_of_another_runtime_is_refused_by_that_ones_name_until_it
     ):
         here, there = first.spawn("desk", "t"), second.get("t")
         assert completed(await soon(here.run("go"))).text == "a"
-        for ask in (there.state(), there.run("go"), there.send("go"), second.delete("t")):
+        for ask in (there.run("go"), there.send("go"), second.delete("t")):
             with pytest.raises(OwnedElsewhere, match="'first'") as refused:
                 await soon(ask)
             assert refused.value.host == "first"

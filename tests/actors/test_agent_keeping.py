@@ -14,7 +14,7 @@ from typing import Any
 import pykka
 import pytest
 
-from tests.support.agents import Held, by_turn, completed, interrupted, results, until_status
+from tests.support.agents import Held, by_turn, completed, interrupted, results, until_status, wake
 from tests.support.loops import soon
 from tests.support.places import MemoryPlace, Place, SqlitePlace
 from understudy import (
@@ -168,7 +168,7 @@ async def test_middleware_is_told_each_time_that_the_agent_wakes(
         await soon(ref.run("go"))
         assert first.woken == ["t", "t"]
     async with opened(place.store(), desk(ran, middleware=[second])) as runtime:
-        await soon(runtime.get("t").state())
+        await wake(runtime.get("t"))
         assert second.woken == ["t"]
 
 
@@ -369,7 +369,7 @@ async def test_an_agent_is_deleted_whose_definition_is_not_known_here(
         await soon(runtime.spawn("desk", "t").run("go"))
     async with opened(place.store()) as runtime:
         ref = runtime.get("t")
-        asked = ref.state()
+        asked = ref.send("go")
         assert await soon(runtime.delete("t")) is True
         with pytest.raises(UsageError):
             await soon(asked)

@@ -17,6 +17,7 @@ from tests.support.agents import (
     interrupted,
     results,
     until_status,
+    wake,
 )
 from tests.support.loops import never, soon
 from understudy import (
@@ -451,7 +452,7 @@ async def test_stop_right_before_run_leaves_no_running_agent_asleep() -> None:
     held = Held("done")
     async with Runtime([Agent("a", ScriptedModel([held, "more"]))]) as runtime:
         ref = runtime.spawn("a")
-        await soon(ref.state())
+        await wake(ref)
         stop, run = ref.stop(block=False), ref.run("go")
         await soon(held.entered.wait())
         assert await soon(stop) is True

@@ -16,6 +16,7 @@ from tests.support.agents import (
     interrupted,
     results,
     until_status,
+    wake,
 )
 from tests.support.loops import soon
 from tests.support.places import Place
@@ -137,7 +138,8 @@ async def test_an_interrupted_agent_is_listed_at_once_asleep_and_goes_on_by_its_
         ref = runtime.get("t")
         assert ref.status() is Status.PASSIVE, "to list wakes nobody"
         assert interrupted(await outcome_of(ref)).requests == asked.requests
-        assert ref.status() is Status.INTERRUPTED
+        assert ref.status() is Status.PASSIVE, "nor does a look"
+        assert (await soon(ref.info())).status is Status.INTERRUPTED
         done = completed(await soon(ref.resume(asked.decide(approve(), reject()))))
         assert [part.outcome for part in results(done.state)] == ["success", "denied"]
         assert ran == ["refund 1"]
@@ -292,6 +294,7 @@ async def test_an_agent_that_failed_or_was_cancelled_stays_so_and_holds_its_queu
             assert await soon(second.recover()) == []
             found = second.get("t")
             assert list((await soon(found.state())).queue) == ["m"]
+            await wake(found)
             assert found.status() is Status(how)
             done = completed(await soon(found.run("newer")))
             assert told(done.state)[-1] == ["held", "newer"]
@@ -387,6 +390,7 @@ async def test_a_quarantined_run_that_has_requests_shows_as_failed_after_a_resta
         ref = runtime.get("t")
         state = await soon(ref.state())
         assert state.requests == asked.requests[1:]
+        await wake(ref)
         assert ref.status() is Status.FAILED
         assert ran == []
 
@@ -486,9 +490,10 @@ async def test_an_agent_whose_definition_is_not_known_here_stays_untouched(
         asked = interrupted(await soon(runtime.spawn("desk", "t").run("go")))
     async with opened(place.store(), Agent("other", by_turn()), Agent("x", by_turn())) as rt:
         ref = rt.get("t")
-        for future in (ref.run("hello"), ref.state(), ref.resume(asked.decide(approve()))):
+        for future in (ref.run("hello"), ref.outcome(), ref.resume(asked.decide(approve()))):
             with pytest.raises(UsageError, match=r"'desk'.*'other', 'x'"):
                 await soon(future)
+        assert (await soon(ref.state())).requests == asked.requests, "that needs none"
         assert [p.request for p in await soon(rt.pending())] == list(asked.requests)
         assert await soon(rt.recover()) == []
         before = (await soon(rt.export("t")))["records"]

@@ -19,6 +19,7 @@ from tests.support.agents import (
     completed,
     interrupted,
     results,
+    wake,
 )
 from tests.support.faulty import Fault, FaultyBackend, unavailable
 from tests.support.held_commits import HeldCommits
@@ -297,7 +298,7 @@ async def test_nothing_is_visible_before_its_commit(sqlite: SqlitePlace, ran: li
     agent = desk(ran, call("pay"), "done", interrupt_on={"pay": True})
     async with opened(DatabaseStore(backend), agent) as runtime:
         ref = runtime.spawn("desk", "t")
-        await soon(ref.state())
+        await wake(ref)
         subscription = ref.events()
         with backend.held():
             run = ref.run("go")

@@ -348,12 +348,6 @@ async def settle(stage: Stage) -> Begin:
 # ------------------------------------------------------------------------------ looking
 
 
-@operation_that_claims
-async def state_of_an_agent_with_values(stage: Stage) -> Begin:
-    await stage.open()
-    return lambda: stage.runtime.spawn("desk", "new", values={"shop": "Kettles"}).state()
-
-
 @operation
 async def state_after_send(stage: Stage) -> Begin:
     ref = await stage.rested("hello")
@@ -831,7 +825,7 @@ async def test_who_waits_for_a_run_is_told_where_the_runtime_ends_while_its_agen
         assert await soon(stopped)
         assert not outcome.done()
         with commits.held():
-            looking = ref.state()
+            looking = ref.cancel_message("none")
             await commits.reached()
             leaving = asyncio.ensure_future(stack.aclose())
             await until(lambda: outcome.done() and looking.done())

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
-import os
-import warnings
-from collections.abc import AsyncIterator, Collection
+import threading
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Collection
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pykka
 import pytest
 
 from tests.support.agents import Held, by_turn, completed
+from tests.support.children import error_of, in_child
 from tests.support.loops import soon, until
 from understudy import (
     Agent,
     AgentRef,
     Completed,
     Interrupted,
+    Observer,
     Paused,
     Runtime,
     ScriptedModel,
@@ -26,7 +30,8 @@ from understudy import (
     respond,
     tool,
 )
-from understudy.errors import ForkedRuntime, JournalFailed, OtherAgent, UnknownAgent, UsageError
+from understudy.actors import Future
+from understudy.errors import JournalFailed, OtherAgent, UnknownAgent, UsageError
 from understudy.journal import IndexStatus, Loaded, MemoryStore, StoredAgent
 from understudy.middleware import HumanInTheLoop, Middleware
 
@@ -161,42 +166,127 @@ def _never() -> Any:
     return Future()
 
 
-def test_in_a_forked_child_every_call_of_a_ref_and_every_wait_for_an_event_is_refused() -> None:
-    with Runtime([healthy()]) as runtime:
-        ref = runtime.spawn("healthy")
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return "memory:" if request.param == "memory" else f"sqlite:///{tmp_path / 'store.db'}"
+
+
+def test_in_a_forked_child_every_call_of_a_ref_and_of_a_runtime_is_refused(store: str) -> None:
+    with Runtime([healthy()], store=store, feed=True) as runtime:
+        ref = runtime.spawn("healthy", "one")
         ref.run("go").get(timeout=5)
         events = ref.events(after=10**6)
-        read, write = os.pipe()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads
-            child = os.fork()
-        if child == 0:
-            refused = 0
-            for attempt in (
-                lambda: ref.run("go"),
-                lambda: ref.send("go"),
-                lambda: ref.resume({}),
-                ref.cancel,
-                ref.pause,
-                ref.unpause,
-                ref.retry,
-                ref.outcome,
-                ref.state,
-                ref.status,
-                ref.events,
-                lambda: next(iter(events)),
-            ):
-                try:
-                    attempt()
-                except ForkedRuntime:
-                    refused += 1
-            os.write(write, str(refused).encode())
-            os._exit(0)
-        os.waitpid(child, 0)
-        os.close(write)
-        assert os.read(read, 100) == b"12"
-        os.close(read)
+        feed = runtime.events()
+        feed.position().get(timeout=5)
+        schedules = runtime.schedules(ref)
+        calls: list[Callable[[], object]] = [
+            lambda: ref.run("go"),
+            lambda: ref.send("go"),
+            lambda: ref.resume({}),
+            ref.cancel,
+            ref.pause,
+            ref.unpause,
+            ref.retry,
+            ref.outcome,
+            ref.state,
+            ref.status,
+            ref.history,
+            ref.decisions,
+            ref.compact,
+            ref.events,
+            lambda: next(iter(events)),
+            lambda: next(iter(feed)),
+            lambda: asyncio.run(first_of(events)),
+            lambda: asyncio.run(first_of(feed)),
+            lambda: runtime.spawn("healthy"),
+            lambda: runtime.get("one"),
+            runtime.agents,
+            runtime.pending,
+            runtime.waiting,
+            runtime.count,
+            runtime.events,
+            runtime.recover,
+            runtime.tree,
+            runtime.status,
+            lambda: runtime.delete("one"),
+            lambda: runtime.compact("one"),
+            lambda: runtime.export("one"),
+            lambda: runtime.import_({}),
+            lambda: runtime.resolve("token", 1),
+            lambda: schedules.list(),
+        ]
+
+        def use() -> list[str]:
+            said = [error_of(call) for call in calls]
+            runtime.stop()  # does nothing: the loop is the parent's
+            return said
+
+        assert in_child(use) == ["ForkedRuntime"] * len(calls)
+        assert isinstance(ref.run("go").get(timeout=5), Completed)
         events.close()
+
+
+async def first_of(items: AsyncIterable[object]) -> object:
+    return await anext(aiter(items))
+
+
+def test_what_is_pending_at_a_fork_is_refused_in_the_child(store: str) -> None:
+    """Each was begun in the parent, and is settled there."""
+    called, release = threading.Event(), threading.Event()
+
+    async def held(_: object) -> str:
+        called.set()
+        await asyncio.to_thread(release.wait, 20)
+        return "well"
+
+    with Runtime([Agent("slow", ScriptedModel(held))], store=store) as runtime:
+        ref = runtime.spawn("slow", "one")
+        run = ref.run("go")
+        assert called.wait(5)
+        pending: list[Future[Any]] = [run, ref.outcome(), ref.compact(), run.map(str)]
+
+        def await_it(future: Future[Any]) -> None:
+            asyncio.run(soon(future))
+
+        def use() -> list[str]:
+            gets = [error_of(partial(future.get, timeout=20)) for future in pending]
+            return gets + [error_of(partial(await_it, future)) for future in pending]
+
+        assert in_child(use) == ["ForkedRuntime"] * 2 * len(pending)
+        release.set()
+        assert isinstance(run.get(timeout=5), Completed)
+
+
+def test_in_a_forked_child_an_observer_is_refused_and_can_be_left(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path / 'store.db'}"
+    with Runtime([healthy()], store=store, feed=True) as runtime:
+        runtime.spawn("healthy", "one").run("go").get(timeout=5)
+        observer = Observer(store)
+        with observer:
+            feed = observer.events()
+            feed.position().get(timeout=5)
+            agents = observer.agents()
+            calls: list[Callable[[], object]] = [
+                lambda: agents.get(timeout=20),
+                lambda: next(iter(feed)),
+                observer.agents,
+                observer.pending,
+                observer.waiting,
+                observer.count,
+                observer.events,
+                lambda: observer.state("one"),
+                lambda: observer.history("one"),
+                lambda: observer.events("one"),
+                lambda: observer.export("one"),
+            ]
+
+            def use() -> list[str]:
+                said = [error_of(call) for call in calls]
+                observer.__exit__(None, None, None)
+                return said
+
+            assert in_child(use) == ["ForkedRuntime"] * len(calls)
+            assert [info.id for info in observer.agents().get(timeout=5)] == ["one"]
 
 
 class HeldStore(MemoryStore):

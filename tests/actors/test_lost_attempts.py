@@ -35,7 +35,7 @@ class Chain:
         self._stack = stack
         self._answers: list[asyncio.Event] = []
         self._entered = asyncio.Event()
-        self._running: Any = None
+        self._runs: list[Any] = []
         self.refs: list[AgentRef] = []
 
     async def _reply(self, _: Any) -> str:
@@ -56,12 +56,12 @@ class Chain:
         self._entered.clear()
         if number == 0:
             self.refs.append(runtime.spawn("desk", "t"))
-            self._running = self.refs[0].run("go")
+            self._runs.append(self.refs[0].run("go"))
         else:
             self._hosts.end_lease(f"host{number - 1}")
-            # Not by `recover`, which goes on after it was fenced and would take the agent back.
+            # Not by `recover` or `outcome`: they go on after it was fenced, and take it back.
             self.refs.append(runtime.get("t"))
-            self.refs[number].outcome()
+            self._runs.append(self.refs[number].run("later"))  # its run goes on first
         return self.refs[number]
 
     async def enter(self) -> AgentRef:
@@ -72,7 +72,7 @@ class Chain:
 
     async def fence_the_one_before(self) -> None:
         """Its model answers, so it writes, and learns that it has lost the agent."""
-        waiting = self._running if len(self.refs) == 2 else self.refs[-2].outcome()
+        waiting = self._runs[-2]
         self._answers[-2].set()
         with pytest.raises(Fenced):
             await soon(waiting)

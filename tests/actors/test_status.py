@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.agents import Held, told_by_users
+from tests.support.agents import Held, told_by_users, wake
 from tests.support.loops import soon
 from understudy import (
     Agent,
@@ -81,13 +81,13 @@ async def test_an_agent_that_is_activated_for_an_answer_is_never_seen_interrupte
         assert seen == [Status.RUNNING, Status.IDLE]
 
 
-async def test_an_agent_that_is_activated_to_be_read_gets_the_status_of_its_last_run() -> None:
+async def test_an_agent_that_is_activated_gets_the_status_of_its_last_run() -> None:
     async with Runtime([Agent("a", ScriptedModel(lambda _: "done"))]) as runtime:
         ref = runtime.spawn("a", "a-1")
         await soon(ref.run("one"))
         await soon(ref.stop(block=False))
         assert ref.status() is Status.PASSIVE
-        await soon(ref.state())
+        await wake(ref)
         assert ref.status() is Status.IDLE
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.agents import Held, by_turn, completed, interrupted, results, until_status
+from tests.support.agents import Held, by_turn, completed, interrupted, results, until_status, wake
 from tests.support.loops import soon
 from tests.support.plans import left_after
 from tests.support.postgres import Hosts
@@ -842,7 +842,7 @@ async def test_a_host_that_goes_away_after_any_record_loses_and_doubles_nothing(
         async with Runtime([order.agent()], store=left, clock=again) as runtime:
             await runtime.recover()
             ref = runtime.get("a")
-            await soon(ref.state())  # activated, if nothing else has done that
+            await wake(ref)  # activated, if nothing else has done that
             while await until_status(ref, Status.WAITING, Status.IDLE) is Status.WAITING:
                 names = [wait.name for wait in await runtime.waiting()]
                 known = [*tokens[: kinds[:cut].count("token_made")], *order.tokens]

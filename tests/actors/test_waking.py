@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic_ai.messages import ModelMessagesTypeAdapter
 
-from tests.support.agents import by_turn, completed, interrupted, until_status
+from tests.support.agents import by_turn, completed, interrupted, until_status, wake
 from tests.support.loops import soon
 from tests.support.places import Place, SqlitePlace
 from understudy import (
@@ -213,6 +213,7 @@ async def test_a_compacted_agent_gets_a_checkpoint_when_it_is_worth_one(
         await soon(runtime.compact("a"))
         assert (await newest(store)).checkpoint is None
         before = await soon(ref.state())
+        await wake(ref)
         await passive(ref, store)
         loaded = await newest(store)
         assert loaded.checkpoint is not None

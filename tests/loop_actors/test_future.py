@@ -14,8 +14,10 @@ from typing import Any
 import pykka
 import pytest
 
+from tests.support.children import error_of, in_child
 from understudy.actors import Future
 from understudy.errors import UsageError, WouldDeadlock
+from understudy.loop_actors.future import LazyFuture
 
 
 def settled(value: Any) -> Future[Any]:
@@ -474,3 +476,69 @@ def test_its_repr_says_how_it_stands() -> None:
         "<understudy.Future: value>",
         "<understudy.Future: exception>",
     ]
+
+
+# After a fork. A future that the child itself makes is as any other.
+
+
+async def awaited(future: Future[Any]) -> Any:
+    return await future
+
+
+def test_a_future_that_is_pending_at_a_fork_is_refused_in_the_child() -> None:
+    pending: Future[Any] = Future()
+    mapped = pending.map(str)
+    lazy = LazyFuture[Any](lambda: None)
+    claimed: Future[Any] = Future()
+    begun, release = threading.Event(), threading.Event()
+
+    def hook(timeout: float | None) -> str:
+        begun.set()
+        assert release.wait(20)
+        return "of the hook"
+
+    claimed.set_get_hook(hook)
+    getter = in_thread(claimed.get)
+    assert begun.wait(5)
+    futures = [pending, mapped, lazy, claimed]
+
+    def await_it(future: Future[Any]) -> None:
+        asyncio.run(awaited(future))
+
+    def use() -> list[str]:
+        gets = [error_of(functools.partial(future.get, timeout=20)) for future in futures]
+        return gets + [error_of(functools.partial(await_it, future)) for future in futures]
+
+    assert in_child(use) == ["ForkedRuntime"] * 8
+    release.set()
+    pending.set(1)
+    assert (mapped.get(timeout=5), getter()) == ("1", "of the hook")
+
+
+def test_a_future_that_is_locked_at_a_fork_is_refused_in_the_child() -> None:
+    pending: Future[Any] = Future()
+    locked, release = threading.Event(), threading.Event()
+
+    def lock() -> None:
+        with pending._lock:
+            locked.set()
+            assert release.wait(20)
+
+    holder = in_thread(lock)
+    assert locked.wait(5)
+    assert in_child(lambda: error_of(pending.get)) == "ForkedRuntime"
+    release.set()
+    holder()
+
+
+def test_what_is_settled_or_can_be_worked_out_is_had_in_the_child_too() -> None:
+    hooked: Future[Any] = Future()
+    hooked.set_get_hook(lambda timeout: "hooked")
+    of_parent = [settled(1), settled(2).map(str), hooked]
+
+    def use() -> list[Any]:
+        mine: Future[Any] = Future()
+        threading.Timer(0, mine.set, ["mine"]).start()
+        return [*(future.get(timeout=5) for future in of_parent), mine.get(timeout=20)]
+
+    assert in_child(use) == [1, "2", "hooked", "mine"]

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 
+import pytest
+
+from tests.support.children import error_of, in_child
+from tests.support.loop_actors import Actor
+from understudy.actors import LoopActorRegistry
 from understudy.loop_actors.live_actors import end_actors_of_closed_loops, register
 
 WAIT = 0.2
@@ -31,6 +37,9 @@ class Listed:
     def _loop_closed(self) -> None:
         self.ended = True
 
+    def _forked(self) -> None:
+        self.ended = True
+
 
 def test_an_actor_that_is_registered_while_its_loop_is_shut_down_is_ended() -> None:
     """A8: it is either in the list that is ended, or in a new one."""
@@ -45,3 +54,31 @@ def test_an_actor_that_is_registered_while_its_loop_is_shut_down_is_ended() -> N
     end_actors_of_closed_loops()
     assert before.ended
     assert late.ended
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform has no fork")
+def test_the_actors_of_the_parent_are_dead_in_the_child_of_a_fork() -> None:
+    """Their loop runs in no thread of the child: what is sent to them would wait for ever."""
+    ref = Actor.start()
+    try:
+        seen: list[object] = []
+
+        def use() -> list[str]:
+            ref.monitor(seen.append)
+            said = [
+                error_of(lambda: ref.ask("go", timeout=20)),
+                error_of(lambda: ref.ask("go", block=False).get(timeout=20)),
+                error_of(lambda: ref.tell("go")),
+                error_of(lambda: ref.stop(timeout=20)),
+                error_of(lambda: ref.stop_now().get(timeout=20)),
+                error_of(ref.is_alive),
+                error_of(lambda: len(seen)),
+            ]
+            LoopActorRegistry.stop_all(timeout=20)
+            return said
+
+        dead = "ActorDeadError"
+        assert in_child(use) == [dead, dead, dead, "False", "False", "False", "1"]
+        assert ref.is_alive()
+    finally:
+        ref.stop()

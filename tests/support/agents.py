@@ -175,6 +175,12 @@ async def until_status(ref: AgentRef, *statuses: Status) -> Status:
     raise AssertionError(f"{ref!r} is {ref.status()}, and tells no more")
 
 
+async def wake(ref: AgentRef) -> None:
+    """Activate the agent by a message that changes nothing: a look does not."""
+    async with asyncio.timeout(30):
+        assert await ref.cancel_message("no such message") is False
+
+
 class Held:
     """A place in a tool or a model that says when it is reached and waits there to be released."""
 

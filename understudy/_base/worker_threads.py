@@ -10,11 +10,13 @@ import asyncio
 import contextvars
 import logging
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
+from understudy._base.forks import call_in_child
 from understudy._base.json_values import shown
 from understudy.errors import UsageError
 
@@ -39,6 +41,14 @@ class WorkerThreads:
             raise UsageError(f"`max_threads` must be at least 1, got {max_threads!r}")
         self._max = max_threads
         self._name = name
+        self._begin_anew()
+        _all.add(self)
+
+    def _begin_anew(self) -> None:
+        """Without a thread: at first, and in the child of a fork, which has none of its parent's.
+
+        test_a_plain_function_runs_in_the_child_of_a_fork
+        """
         self._lock = threading.Lock()
         self._job_added = threading.Condition(self._lock)
         self._jobs: deque[_Job[Any]] = deque()
@@ -181,6 +191,17 @@ class _Job(Generic[T]):
             self.done.set_exception(RuntimeError(f"the function raised {shown(error)}"))
         else:
             self.done.set_exception(error)
+
+
+_all: weakref.WeakSet[WorkerThreads] = weakref.WeakSet()
+
+
+def _begin_anew_in_child() -> None:
+    for threads in list(_all):
+        threads._begin_anew()
+
+
+call_in_child(_begin_anew_in_child)
 
 
 def _log_late_error(done: asyncio.Future[Any]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from understudy.actors.messages import RunRequest
+from understudy.actors.messages import RunRequest, WaitOutcome
 from understudy.actors.services import RuntimeServices
 from understudy.agent.agent import Agent
 from understudy.agent.runner import RunOptions
@@ -20,7 +20,6 @@ from understudy.journal import (
     LostAttempt,
     Owned,
     OwnedJournal,
-    Store,
     index_entry_of,
     load_latest,
 )
@@ -80,6 +79,23 @@ class DetachedWaiters:
     """These and those below only where the agent is activated again at once."""
     compact_futures: tuple[Future[None], ...] = ()
     delete_futures: tuple[Future[bool], ...] = ()
+    message_waits: tuple[WaitOutcome, ...] = ()
+
+    def with_wait(self, waiting: WaitOutcome) -> DetachedWaiters:
+        """These, and one who waits for an outcome."""
+        if waiting.message_id is not None:
+            return replace(self, message_waits=(*self.message_waits, waiting))
+        return replace(self, outcome_futures=(*self.outcome_futures, waiting.future))
+
+    def before(self, activation: DetachedWaiters | None) -> DetachedWaiters:
+        """Those of an activation, and these, who came when it was about to end."""
+        if activation is None:
+            return self
+        return replace(
+            activation,
+            outcome_futures=(*activation.outcome_futures, *self.outcome_futures),
+            message_waits=(*activation.message_waits, *self.message_waits),
+        )
 
     @property
     def futures(self) -> list[Future[Any]]:
@@ -89,6 +105,7 @@ class DetachedWaiters:
             *self.passivate_futures,
             *self.compact_futures,
             *self.delete_futures,
+            *(waiting.future for waiting in self.message_waits),
         ]
 
 
@@ -111,6 +128,7 @@ class Activation:
         "ledger",
         "lost_attempt",
         "lost_attempts",
+        "message_waits",
         "notifying",
         "outcome_futures",
         "passivate_futures",
@@ -139,6 +157,8 @@ class Activation:
         self.queued_runs: list[QueuedRun] = []  # an empty deque takes 0.7 KB
         self.outcome_futures: tuple[Future[Any], ...] = ()
         """Get the outcome of the current run."""
+        self.message_waits: tuple[WaitOutcome, ...] = ()
+        """Get the outcomes of runs that will take messages of the queue."""
         self.runs_by_message_id: dict[str, Future[Outcome]] | None = None
         """Runs that were requested with a message id of the caller's, by that id."""
         self.passivate_futures: tuple[Future[bool], ...] = ()
@@ -211,12 +231,16 @@ class Activation:
         self.passivate_futures = detached.passivate_futures
         self.compact_futures = detached.compact_futures
         self.delete_futures = detached.delete_futures
+        self.message_waits = detached.message_waits
 
     def detach_waiters(self) -> DetachedWaiters | None:
         """The waiters, for the next activation; None if there are none."""
-        if not (self.outcome_futures or self.queued_runs or self.is_given_up):
+        waits = self.message_waits
+        if not (self.outcome_futures or self.queued_runs or self.is_given_up or waits):
             return None
-        detached = DetachedWaiters(self.outcome_futures, self.queued_runs, self.runs_by_message_id)
+        detached = DetachedWaiters(
+            self.outcome_futures, self.queued_runs, self.runs_by_message_id, message_waits=waits
+        )
         if self.is_given_up:  # what was requested of this activation is done by the next one
             detached = replace(
                 detached,
@@ -229,8 +253,12 @@ class Activation:
 
     def take_waiters(self) -> list[Future[Any]]:
         """The futures of all waiters. The caller answers them."""
-        futures = [*self.outcome_futures, *(queued.request.future for queued in self.queued_runs)]
-        self.outcome_futures, self.queued_runs = (), []
+        futures = [
+            *self.outcome_futures,
+            *(queued.request.future for queued in self.queued_runs),
+            *(waiting.future for waiting in self.message_waits),
+        ]
+        self.outcome_futures, self.queued_runs, self.message_waits = (), [], ()
         return futures
 
     def refuse_messages(self, error: BaseException) -> None:
@@ -280,15 +308,17 @@ async def activate(
         OtherAgent: if the agent of this id has another definition than `agent`.
         UsageError: if its definition is not known here.
         OwnedElsewhere: if another runtime owns it.
+        UnfitHost: if this one must not run it.
         StoreError: if it cannot be read.
 
     """
     agent, owned, loaded = await (
         _claim_stored(agent_id, services)
         if agent is None
-        else _claim_or_create(agent_id, agent, services.store)
+        else _claim_or_create(agent_id, agent, services)
     )
     state = folded(loaded) if loaded is not None else AgentState()
+    services.placement.check(agent_id, agent, state)
     activation = Activation(agent)
     journal = activation.journal = services.store.journal(
         owned, index_entry=activation.index_entry, on_durable=activation.on_durable
@@ -329,15 +359,23 @@ def folded(loaded: Loaded) -> AgentState:
 
 
 async def _claim_or_create(
-    agent_id: str, agent: Agent, store: Store
+    agent_id: str, agent: Agent, services: RuntimeServices[Any, Any]
 ) -> tuple[Agent, Owned, Loaded | None]:
     """Claim it by its expected definition. A new agent costs one round trip to the store."""
+    store = services.store
+    await _prepare(agent_id, agent, services)
     owned = await store.claim(agent_id, agent.name)
     assert owned is not None, "a claim with a definition creates the agent where there is none"
     if owned.agent != agent.name:
         await store.release(owned)
         raise OtherAgent(agent_id=agent_id, agent=owned.agent, wanted=agent.name)
     return agent, owned, await load_latest(store, agent_id) if owned.last_seq else None
+
+
+async def _prepare(agent_id: str, agent: Agent, services: RuntimeServices[Any, Any]) -> None:
+    """Before a claim: nothing is claimed that this host must not run."""
+    await services.placement.register([agent])
+    services.placement.check(agent_id, agent)
 
 
 async def _claim_stored(
@@ -349,6 +387,7 @@ async def _claim_stored(
     if loaded is None:
         raise UnknownAgent(agent_id=agent_id)
     agent = services.definition(loaded.agent.agent)
+    await _prepare(agent_id, agent, services)
     owned = await store.claim(agent_id, agent.name)
     assert owned is not None, "a claim with a definition creates the agent where there is none"
     if owned.last_seq != loaded.agent.last_seq:  # another host wrote between the load and the claim

@@ -109,8 +109,16 @@ class Activator:
         self._directory.hold(slot)
         call_on(self.services.loop, self.check_inbox_here, slot)  # if closed, it was abandoned
 
+    def look_at_inbox(self, slot: AgentSlot) -> None:
+        """As `check_inbox`, for an inbox that got a look: that does not keep the slot."""
+        call_on(self.services.loop, self.check_inbox_here, slot)
+
     def check_inbox_here(self, slot: AgentSlot) -> None:
         """The same, on the loop."""
+        if not slot.phase.is_in_memory and not self.services.closing:
+            slot.answer_looks()
+            if not slot.inbox:
+                return
         ref = slot.actor_ref
         if ref is not None:
             # False: it has crashed just now. The supervisor starts another, which looks itself.

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pykka
@@ -34,6 +35,7 @@ from understudy.actors.messages import (
     Send,
     Unpause,
     WaitOutcome,
+    look_in,
 )
 from understudy.actors.phase import Phase
 from understudy.actors.replies import (
@@ -53,6 +55,7 @@ from understudy.errors import (
     UnderstudyError,
     UnknownAgent,
 )
+from understudy.journal import is_shared
 from understudy.loop_actors.future import Future, refuse
 from understudy.loop_actors.loop_actor import LoopActor
 from understudy.run.hooks import Hook, HookFailed
@@ -124,7 +127,7 @@ class AgentActor(LoopActor):
             if self.actor_stopped.is_set():
                 return False
             slot.services.settle_definition(slot, activation.agent)
-            slot.activation = activation
+            slot.activation, slot.is_spawned = activation, False
             if slot.detached_waiters is not None:
                 activation.attach_waiters(slot.detached_waiters)
                 slot.detached_waiters = None
@@ -248,7 +251,7 @@ class AgentActor(LoopActor):
             self._driver.after_run_task()
         self._passivate_if_requested()
         while slot.inbox and slot.phase is not Phase.PASSIVATING:
-            message = slot.inbox.pop(0)
+            message = self._followed(slot.inbox.pop(0))
             try:
                 self._handle(message)
             except Exception as error:
@@ -280,26 +283,29 @@ class AgentActor(LoopActor):
                 driver.send(message)
             case CancelMessage(message_id=message_id, future=future):
                 answer_when_durable(slot, future, driver.cancel_message(message_id))
+                driver.answer_message_waits()
             case ChangePlans(change=change, future=future):
                 answer_when_durable(slot, future, driver.change_plans(change))
             case Resume():
                 driver.resume(message)
             case Decide():
                 driver.record_decisions(message)
-            case WaitOutcome(future=future):
-                driver.wait_outcome(future)
+            case WaitOutcome(future=future, message_id=message_id):
+                driver.wait_outcome(future, message_id)
             case Cancel():
                 driver.cancel(message)
-            case Pause(reason=reason, future=future):
+            case Pause(reason=reason, future=future, run_id=run_id):
+                driver.check_run(run_id)
                 driver.request_pause(reason)
                 answer_when_durable(slot, future, None)
-            case Unpause(future=future):
+            case Unpause(future=future, run_id=run_id):
+                driver.check_run(run_id)
                 driver.unpause()
                 answer_when_durable(slot, future, None)
-            case Retry(future=future):
-                driver.retry(future)
+            case Retry():
+                driver.retry(message)
             case Query(future=future, what=what):
-                answer_when_durable(slot, future, what(self._activation))
+                answer_when_durable(slot, future, what(self._activation.state))
             case Notify():
                 notify(slot, message)
             case RecordFact(fact=fact, future=future):
@@ -325,6 +331,17 @@ class AgentActor(LoopActor):
                     raise OtherAgent(agent_id=slot.id, agent=agent.name, wanted=wanted.name)
                 expectation.is_met = True
                 self._handle(expecting)
+
+    def _followed(self, message: AgentMessage) -> AgentMessage:
+        """The message; of a look, one that the store answers if the agent is not ours any more."""
+        found, slot = look_in(message), self._slot
+        if found is None or not is_shared(slot.services.store):
+            return message
+        look, expectation = found
+        here: Future[Any] = Future()
+        slot.services.looks.follow(slot, message, here)
+        own = replace(look, future=here)
+        return own if expectation is None else Expecting(expectation, own)
 
     # ------------------------------------------------------------------ passivating
 

@@ -70,6 +70,7 @@ class Directory:
                 slot.deps = deps
             self._slots[id] = slot  # until the store has it; deps are in no store
             if slot.activation is None:
+                slot.is_spawned = True
                 return AgentRef(slot, self._alive, definition)
             return self.ref_of(slot)
 
@@ -126,9 +127,19 @@ class Directory:
             raise UsageError(f"Two different agents are named {agent.name!r}: rename one")
         return agent
 
+    def definitions(self) -> list[Agent]:
+        """All definitions, by now."""
+        with self._lock:
+            return list(self._agents.values())
+
     def knows(self, name: str) -> bool:
         """Whether there is a definition of this name."""
         return name in self._agents
+
+    def may_run(self, name: str) -> bool:
+        """Whether there is one, and this host has what its agents need."""
+        agent = self._agents.get(name)
+        return agent is not None and self.services.placement.fits(agent)
 
     def named(self, name: str) -> Agent:
         """The definition of this name; raises a `UsageError` that lists the known names."""
@@ -159,7 +170,10 @@ class Directory:
         refers to it.
         """
         with self._lock:
-            if not slot.inbox and slot.deps is None and slot.detached_waiters is None:
+            is_needed = (
+                slot.is_spawned or slot.deps is not None or slot.detached_waiters is not None
+            )
+            if not slot.inbox and not is_needed:
                 self.drop(slot)
 
     def all_slots(self) -> set[AgentSlot]:

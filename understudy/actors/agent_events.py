@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import enum
-import os
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from understudy._base import forks
 from understudy._base.json_values import text_of
 from understudy.errors import ForkedRuntime, StoreDamaged
 from understudy.events import (
@@ -230,7 +230,7 @@ class Subscription:
         self._log = log
         self._loop = loop
         self._keeps = keeps
-        self._process = os.getpid()
+        self._forks = forks.count
         self._after = after
         self._lock = threading.Lock()
         self._reading = True
@@ -263,6 +263,8 @@ class Subscription:
 
     def _next(self) -> AgentEvent | Future[None] | None:
         """The next event, or what to wait for, or None at the end."""
+        if self._forks != forks.count:  # before the lock, which a thread of the parent may have
+            raise ForkedRuntime
         with self._lock:
             if self._failure is not None:
                 failure, self._failure, self._ended = self._failure, None, True
@@ -278,8 +280,6 @@ class Subscription:
                     return event
                 if self._ended:
                     return None
-            if self._process != os.getpid():
-                raise ForkedRuntime
             if self._changed is None:
                 self._changed = Future(self._loop)
             return self._changed

@@ -23,11 +23,13 @@ from understudy.actors.export import mark_restored
 from understudy.actors.loop_monitor import LoopMonitor
 from understudy.actors.messages import AnswerWait, Passivate
 from understudy.actors.phase import Phase
+from understudy.actors.placement import Placement
 from understudy.actors.replies import runtime_stopped
 from understudy.actors.services import RuntimeServices
+from understudy.actors.stored_looks import StoredLooks
 from understudy.actors.tree import agent_tree
 from understudy.agent.agent import Agent
-from understudy.errors import Expired, UnknownAgent, UnknownToken, UsageError
+from understudy.errors import Expired, Fenced, UnknownAgent, UnknownToken, UsageError
 from understudy.journal import Store
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.monitor import Lifetime
@@ -57,10 +59,13 @@ class AgentHost:
         abandoned: AbandonedTasks,
         idle_timeout: float | None,
         deps_for: Callable[[str], Any] | None,
+        labels: frozenset[str],
+        any_host: bool,
     ) -> None:
         self.lifetime: Lifetime = Lifetime()
         self.directory: Directory = Directory(agents, self.lifetime)
         self.activator: Activator = Activator(self.directory)
+        self.placement: Placement = Placement(store, labels, any_host=any_host)
         self.threads = threads
         self.abandoned = abandoned
         self._loop_monitor: LoopMonitor | None = None
@@ -75,8 +80,10 @@ class AgentHost:
             store=store,
             idle_timeout=idle_timeout,
             deps_for=deps_for,
+            placement=self.placement,
             definition=self.directory.named,
             check_inbox=self.activator.check_inbox,
+            look_at_inbox=self.activator.look_at_inbox,
             release=self.activator.release,
             settle_definition=self.directory.settle_definition,
             ref_of=self.directory.ref_of,
@@ -90,8 +97,11 @@ class AgentHost:
         """Open the store and start the supervisor."""
         services = self._make_services(loop)
         self.services = self.directory.services = self.activator.services = services
+        services.looks = StoredLooks(services, self.directory)
+        self.placement.introduce()
         await services.store.open(self._lost_lease)
         try:
+            await self.placement.register(self.directory.definitions())
             await mark_restored(services.store, services.clock)
             self.dues = DueClock(services, self.directory)
             await self.dues.refresh()
@@ -144,6 +154,33 @@ class AgentHost:
         for slot in self.directory.all_slots():
             slot.abandon(runtime_stopped(slot.id))
         self.lifetime.end(None)
+
+    async def drain(self, timeout: float | None) -> bool:
+        """As `Runtime.drain`."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self.placement.drain()
+                # Race: this against an agent that was being activated when the draining began
+                # (test_an_agent_that_is_being_activated_is_passivated_too).
+                while active := [
+                    slot for slot in self.directory.slots() if slot.phase is not Phase.PASSIVE
+                ]:
+                    await asyncio.gather(*map(self._passivate, active))
+                for slot in self.directory.all_slots():
+                    why = "this runtime is being drained"
+                    slot.refuse_waiters(Fenced(agent_id=slot.id, why=why))
+                return True
+        return False
+
+    async def _passivate(self, slot: AgentSlot) -> None:
+        """Passivate an agent, and wait until the store has it."""
+        if slot.phase is not Phase.RELEASING:
+            future: Future[bool] = Future()
+            slot.post(Passivate(future))
+            with contextlib.suppress(Exception):  # it could not be read: it is passive
+                await future
+        if slot.change is not None:
+            await asyncio.wait([slot.change])
 
     def _lost_lease(self) -> None:
         """Other runtimes may own the agents by now: write nothing more of any of them."""

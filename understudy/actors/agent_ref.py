@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Generic, Literal, TypeVar, Unpack, overload
 
 import pykka
 
+from understudy._base import forks
 from understudy._base.json_values import checked_text
 from understudy._base.points_in_time import checked_time
 from understudy._base.type_variables import OutputT_co
@@ -37,7 +37,8 @@ from understudy.actors.messages import (
     Unpause,
     WaitOutcome,
 )
-from understudy.actors.stored_agents import stored_history
+from understudy.actors.replies import answer_with
+from understudy.actors.stored_agents import AgentInfo, stored_history
 from understudy.agent.agent import Agent, RunLimits
 from understudy.agent.build_definition import check_ends_at
 from understudy.agent.runner import refuse_inside_run
@@ -46,7 +47,6 @@ from understudy.display import DisplayUpdate
 from understudy.errors import ForkedRuntime, UsageError, WouldDeadlock
 from understudy.history import HistoryPage, check_page
 from understudy.interrupts import Decision, DecisionRecord
-from understudy.journal import Readable
 from understudy.loop_actors.future import Future, refuse_on_its_loop
 from understudy.loop_actors.monitor import Lifetime
 from understudy.models.messages import UserInput, user_message
@@ -315,7 +315,11 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
     # -------------------------------------------------------------------- steering
 
     def cancel(
-        self, message: str = "cancelled", *, context: Mapping[str, Any] | None = None
+        self,
+        message: str = "cancelled",
+        *,
+        context: Mapping[str, Any] | None = None,
+        run_id: str | None = None,
     ) -> Future[OutcomeOf[OutputT_co] | None]:
         """Stop the current run at once.
 
@@ -326,6 +330,9 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         Args:
             message: why; the message of the run's stop signal.
             context: more about it, such as who cancelled; JSON-able, kept in the signal.
+            run_id: only this run. If it is the last one and over, the future resolves to its
+                outcome; if another one is open, or came after it, the future raises `OtherRun` and
+                nothing is done. An outcome, a state and an entry of the history name their run.
 
         Raises:
             UsageError: for a message that is not text, or a context that cannot be stored.
@@ -335,13 +342,17 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             StopReason.USER_REQUESTED, message, {} if context is None else context, source="cancel"
         )
         future: Future[OutcomeOf[OutputT_co] | None] = self._future()
-        self._post(Cancel(signal, future))
+        self._post(Cancel(signal, future, _checked_run_id(run_id)))
         return future
 
-    def pause(self, reason: str = "pause") -> Future[None]:
+    def pause(self, reason: str = "pause", *, run_id: str | None = None) -> Future[None]:
         """Pause the run after its next model reply, before the tool calls in that reply.
 
         Without a run under way, the next one. It is recorded, so it holds after a restart too.
+
+        Args:
+            reason: why.
+            run_id: only this run. If it is not the open one, the future raises `OtherRun`.
 
         Raises:
             UsageError: if `reason` is empty, not text, or not valid Unicode.
@@ -349,31 +360,55 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         """
         checked_text(reason, what="`reason`")
         future: Future[None] = self._future()
-        self._post(Pause(reason, future))
+        self._post(Pause(reason, future, _checked_run_id(run_id)))
         return future
 
-    def unpause(self) -> Future[None]:
-        """Continue a paused run where it is."""
+    def unpause(self, *, run_id: str | None = None) -> Future[None]:
+        """Continue a paused run where it is.
+
+        Args:
+            run_id: only this run. If it is not the open one, the future raises `OtherRun`.
+
+        """
         future: Future[None] = self._future()
-        self._post(Unpause(future))
+        self._post(Unpause(future, _checked_run_id(run_id)))
         return future
 
-    def retry(self) -> Future[OutcomeOf[OutputT_co]]:
+    def retry(self, *, run_id: str | None = None) -> Future[OutcomeOf[OutputT_co]]:
         """Release a quarantined run and continue it; the future resolves to its outcome.
 
         The future raises `NotInterrupted` if no run is quarantined.
+
+        Args:
+            run_id: only this run. If it was released before, the future resolves to its outcome;
+                if it is neither the open run nor the last one, it raises `OtherRun`.
+
         """
         future: Future[OutcomeOf[OutputT_co]] = self._future()
-        self._post(Retry(future))
+        self._post(Retry(future, _checked_run_id(run_id)))
         return future
 
-    def outcome(self) -> Future[OutcomeOf[OutputT_co] | None]:
+    def outcome(self, *, message_id: str | None = None) -> Future[OutcomeOf[OutputT_co] | None]:
         """The outcome of the current run, or of the last one; None if there was none.
 
-        For a caller that did not start the run: after `runtime.recover()`, or after `send`.
+        For a caller that did not start the run: after `runtime.recover()`, or after `send`. It
+        waits while the run goes on, on whatever host. An agent is activated for it only to continue
+        a run that nobody runs. Otherwise what the store has is told, which needs the agent's
+        definition here: the text becomes a value of its `output_type`.
+
+        Args:
+            message_id: of the run that took this message instead, also after later runs. It waits
+                while the message is in the queue.
+
+        Raises:
+            UsageError: if `message_id` is not text. The future raises it if the definition is not
+                known here, the message waits for its time, or the records of its run are compacted
+                away; and `UnknownMessage` if there is no such message.
+
         """
+        _check_message_id(message_id)
         future: Future[OutcomeOf[OutputT_co] | None] = self._future()
-        self._post(WaitOutcome(future))
+        self._look(WaitOutcome(future, message_id, is_look=True))
         return future
 
     def notify(self, middleware: str, message: Any) -> Future[None]:
@@ -404,19 +439,32 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
     # --------------------------------------------------------------------- looking
 
     def status(self) -> Status:
-        """The agent's status, now. Never waits, and does not activate the agent."""
+        """The agent's status in this runtime, now; `PASSIVE` where it is not in its memory.
+
+        Never waits, and does not activate the agent. `info()` tells the status that is recorded,
+        on whatever host.
+        """
         self._refuse_in_fork()
         return self._slot.status
 
+    def info(self) -> Future[AgentInfo]:
+        """The agent as `runtime.agents()` lists it: its recorded status, and the host that owns it.
+
+        From the store's index, on any host. The agent is not activated. The future raises
+        `UnknownAgent` if there is no such agent.
+        """
+        slot = self._slot
+        return self._from_store(lambda: slot.services.looks.info(slot))
+
     def state(self) -> Future[AgentState]:
-        """A copy of the agent's state."""
-        return self._query(lambda activation: activation.state.copied())
+        """A copy of the agent's state, on any host. The agent is not activated."""
+        return self._query(AgentState.copied)
 
     def decisions(self) -> Future[list[DecisionRecord]]:
-        """The audit: every decision ever recorded, oldest first."""
+        """The audit: every decision ever recorded, oldest first. As `state`, on any host."""
         return self._query(
-            lambda activation: sorted(
-                (record for state in activation.state.tree for record in state.decisions),
+            lambda state: sorted(
+                (record for inner in state.tree for record in inner.decisions),
                 key=lambda record: record.at,
             )
         )
@@ -552,7 +600,8 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         """
         check_page(after, limit)
-        return self._read(lambda store, own: stored_history(store, own, after, limit))
+        slot = self._slot
+        return self._from_store(lambda: stored_history(slot.services.store, slot.id, after, limit))
 
     def display(self, *, after: int = 0, limit: int | None = None) -> Future[DisplayUpdate]:
         """What happened as rows for a chat screen, from the store. The agent is not activated.
@@ -568,7 +617,8 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         """
         check_page(after, 1 if limit is None else limit)
-        return self._read(lambda store, own: stored_display(store, own, after, limit))
+        slot = self._slot
+        return self._from_store(lambda: stored_display(slot.services.store, slot.id, after, limit))
 
     def display_events(self, after: int = 0) -> DisplaySubscription:
         """The rows that change, as they do: what a live screen follows.
@@ -590,37 +640,48 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         name = agent.name if agent is not None else None
         return DisplaySubscription(self._slot.subscribe(0, recorded), after, name)
 
-    def _read(self, read: Callable[[Readable, str], Coroutine[Any, Any, T]]) -> Future[T]:
-        self._refuse_unusable()
-        future: Future[T] = Future()
-        self._slot.read_store(read, future)
-        return future
-
     def _refuse_unusable(self) -> None:
         self._refuse_in_fork()
         if not self.is_alive():
             raise pykka.ActorDeadError(f"{self!r}: its runtime has stopped")
 
     def _refuse_in_fork(self) -> None:
-        if self._slot.services.process != os.getpid():
+        if self._slot.services.forks != forks.count:
             raise ForkedRuntime
 
     def _future(self) -> Future[Any]:
         return Future(self._slot.services.loop)
 
-    def _query(self, what: Any) -> Future[Any]:
-        future: Future[Any] = self._future()
-        self._post(Query(future, what))
+    def _query(self, what: Callable[[AgentState], T]) -> Future[T]:
+        future: Future[T] = self._future()
+        self._look(Query(future, what))
+        return future
+
+    def _from_store(self, read: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
+        self._refuse_unusable()
+        future: Future[T] = self._future()
+        slot = self._slot
+        slot.services.loop.call_soon_threadsafe(lambda: answer_with(slot, future, read))
         return future
 
     def _post(self, message: AgentMessage) -> None:
+        self._slot.post(self._expecting(message))
+
+    def _look(self, look: Query | WaitOutcome) -> None:
+        self._slot.look(self._expecting(look))
+
+    def _expecting(self, message: AgentMessage) -> AgentMessage:
         self._refuse_unusable()
         expectation = self._expectation
         if expectation is not None and not expectation.is_met:
-            message = Expecting(expectation, message)
-        self._slot.post(message)
+            return Expecting(expectation, message)
+        return message
 
 
 def _check_message_id(given: object) -> None:
     if given is not None:
         checked_text(given, what="`message_id`")
+
+
+def _checked_run_id(given: object) -> str | None:
+    return None if given is None else checked_text(given, what="`run_id`")

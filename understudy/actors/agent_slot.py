@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from understudy.actors.activation import (
@@ -27,15 +28,14 @@ from understudy.actors.agent_events import (
     Subscription,
     agent_events_of,
 )
-from understudy.actors.messages import AgentKey, AgentMessage, Expecting
+from understudy.actors.messages import AgentKey, AgentMessage, Expecting, look_in
 from understudy.actors.phase import NEXT_PHASES, Phase
 from understudy.actors.services import RuntimeServices
 from understudy.actors.stored_agents import stored_events
 from understudy.agent.agent import Agent
 from understudy.agent.runner import RunEnvironment
 from understudy.errors import JournalFailed, OtherAgent, UnknownAgent
-from understudy.journal import Readable
-from understudy.loop_actors.future import Future, refuse
+from understudy.loop_actors.future import refuse
 from understudy.loop_actors.monitor import Down
 from understudy.loop_actors.ref import LoopActorRef
 from understudy.outcomes import Outcome
@@ -70,6 +70,7 @@ class AgentSlot:
         "detached_waiters",
         "id",
         "inbox",
+        "is_spawned",
         "log",
         "on_progress",
         "phase",
@@ -94,6 +95,8 @@ class AgentSlot:
         self.deps: Any = deps
         self.values: Mapping[str, Any] | None = values
         """The values that a new agent's state begins with."""
+        self.is_spawned: bool = False
+        """Whether it was spawned since it was in memory last: the store may not have it."""
         self.phase: Phase = Phase.PASSIVE
         """Changed by `enter` alone."""
         self.inbox: list[AgentMessage] = []  # an empty deque takes 0.7 KB
@@ -125,6 +128,11 @@ class AgentSlot:
         self.inbox.append(message)
         self.services.check_inbox(self)
 
+    def look(self, message: AgentMessage) -> None:
+        """Put a look into the inbox, behind what was asked before. It activates nobody."""
+        self.inbox.append(message)
+        self.services.look_at_inbox(self)
+
     def subscribe(self, after: int, view: RecordView = agent_events_of) -> Subscription:
         """Its events after a number, in this view, then those to come."""
 
@@ -151,19 +159,6 @@ class AgentSlot:
         except RuntimeError:  # the runtime has stopped, and its loop is closed
             on_read([])
 
-    def read_store(
-        self, read: Callable[[Readable, str], Coroutine[Any, Any, T]], future: Future[T]
-    ) -> None:
-        """Resolve the future to what `read(store, id)` brings."""
-
-        async def answer() -> None:
-            try:
-                future.set(await read(self.services.store, self.id))
-            except Exception as error:  # raised to the caller
-                refuse(future, error)
-
-        self.services.loop.call_soon_threadsafe(lambda: self.start_task(answer()))
-
     # ------------------------------------------------------------------- on the loop
 
     def enter(self, phase: Phase) -> None:
@@ -171,6 +166,15 @@ class AgentSlot:
         before = self.phase
         assert phase in NEXT_PHASES[before], f"{self!r}: {before.name} -> {phase.name}"
         self.phase = phase
+
+    async def rest_is_durable(self) -> None:
+        """Return when what led to the status is in the store, unless a run is under way."""
+        activation = self.activation
+        if activation is None or self.status is Status.RUNNING:
+            return
+        if activation.ledger.has_unflushed:
+            with suppress(JournalFailed):  # its waiters are told; who looks gets what is stored
+                await activation.ledger.durable()
 
     @property
     def current(self) -> Activation:
@@ -324,7 +328,8 @@ class AgentSlot:
             self.services.tell_due(self.id, activation.state.next_due, is_released=True)
             activation.ledger.outlives_run = False
             activation.write_last_checkpoint()
-            self.detached_waiters = activation.detach_waiters()
+            since, waiters = self.detached_waiters, activation.detach_waiters()
+            self.detached_waiters = waiters if since is None else since.before(waiters)
         self.set_status(Status.PASSIVE)
         if self.on_progress is not None:
             self.on_progress.set()
@@ -332,10 +337,7 @@ class AgentSlot:
 
     def start_task(self, work: Coroutine[Any, Any, T], name: str | None = None) -> asyncio.Task[T]:
         """Run something in a task of its own, which the runtime waits for when it stops."""
-        task = self.services.loop.create_task(work, name=name or f"answering for {self.id}")
-        self.services.tasks.add(task)
-        task.add_done_callback(self.services.tasks.discard)
-        return task
+        return self.services.start_task(work, name or f"answering for {self.id}")
 
     # ------------------------------------------------------------------- answering waiters
 
@@ -382,7 +384,16 @@ class AgentSlot:
     def refuse_inbox(self, error: BaseException) -> None:
         """Give an error to all messages in the inbox."""
         while self.inbox:  # the list stays: another thread may be about to append to it
-            refuse(self.inbox.pop(0).future, error)
+            message = self.inbox.pop(0)
+            if look_in(message) is not None and not self.services.closing:
+                self.services.looks.answer(self, message)  # the store has what it looks for
+            else:
+                refuse(message.future, error)
+
+    def answer_looks(self) -> None:
+        """Have the store answer the looks before the first message that needs the agent itself."""
+        while self.inbox and look_in(self.inbox[0]) is not None:
+            self.services.looks.answer(self, self.inbox.pop(0))
 
     def abandon(self, error: BaseException) -> None:
         """Give an error to everything that waits: the runtime has stopped."""
@@ -394,6 +405,7 @@ class AgentSlot:
     def forget(self) -> None:
         """The agent of this id is deleted; another one may be created under it."""
         self.agent = self.deps = self.values = None
+        self.is_spawned = False
         self.refuse_waiters(UnknownAgent(agent_id=self.id))
         log, self.log = self.log, EventLog(self.id, self.services.lock)
         log.close()

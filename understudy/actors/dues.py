@@ -23,7 +23,7 @@ from understudy.actors.agent_directory import Directory
 from understudy.actors.agent_slot import AgentSlot
 from understudy.actors.messages import CheckDue
 from understudy.actors.services import RuntimeServices
-from understudy.errors import OwnedElsewhere, UnknownAgent
+from understudy.errors import OwnedElsewhere, UnfitHost, UnknownAgent
 from understudy.journal import DueStore, StoredAgent, is_shared
 from understudy.loop_actors.future import Future
 
@@ -133,7 +133,7 @@ class DueClock:
         slot = self._directory.find(stored.agent_id)
         return (
             stored.damage is None
-            and self._directory.knows(stored.agent)
+            and self._directory.may_run(stored.agent)
             and stored.agent_id not in self._tries
             and (slot is None or not slot.phase.has_run_task)
         )
@@ -286,10 +286,7 @@ class DueClock:
             self._working = self._start_task(self._work())
 
     def _start_task(self, work: Any) -> asyncio.Task[None]:
-        task: asyncio.Task[None] = self._services.loop.create_task(work, name="dues")
-        self._services.tasks.add(task)
-        task.add_done_callback(self._services.tasks.discard)
-        return task
+        return self._services.start_task(work, "dues")
 
     async def _work(self) -> None:
         try:
@@ -319,8 +316,8 @@ class DueClock:
                 await done
         except TimeoutError:
             logger.warning("agent %r is due, and does not answer yet", agent_id)
-        except (OwnedElsewhere, UnknownAgent):
-            pass  # its owner tells it; or it is deleted
+        except (OwnedElsewhere, UnfitHost, UnknownAgent):
+            pass  # its owner, or a host that fits, tells it; or it is deleted
         except (asyncio.CancelledError, GeneratorExit):
             raise
         except BaseException as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from datetime import datetime
 from typing import TypeVar
 
@@ -27,10 +26,11 @@ from understudy.actors.stored_agents import (
     info_of,
     load_index,
     pending_request,
+    spawned_agent,
 )
-from understudy.errors import JournalFailed, SchemaVersionError, StoreDamaged, UsageError
+from understudy.errors import SchemaVersionError, StoreDamaged, UsageError
 from understudy.interrupts import Request
-from understudy.journal import IndexStatus, Readable
+from understudy.journal import Readable
 from understudy.journal.asks import StoredAsk
 from understudy.journal.contracts import StoredAgent, time_number
 from understudy.journal.lists import (
@@ -240,14 +240,10 @@ class RuntimeLists(Lists):
     async def _ready(self) -> None:
         await self._indexed.wait()
         for slot in self._directory.slots():
-            if slot.activation is None or not slot.activation.ledger.has_unflushed:
-                continue
             # Race: this against the commit of an agent that has just come to rest. Who has seen its
             # status finds in the list what it waits for
             # (test_a_list_has_what_an_agent_waits_for_once_its_status_says_so).
-            if slot.status is not Status.RUNNING:
-                with suppress(JournalFailed):  # its waiters are told; the list is of what is stored
-                    await slot.activation.ledger.durable()
+            await slot.rest_is_durable()
 
     def _info(self, stored: StoredAgent) -> AgentInfo:
         return info_of(stored, is_active=self._directory.is_active(stored.agent_id))
@@ -279,7 +275,7 @@ class RuntimeLists(Lists):
             # Without a filter, one that is not listed is not stored either: it is not looked up.
             is_filtered = query.status is not None or query.agent is not None
             if not is_filtered or not await self._is_stored(agent_id):
-                here.append(_only_spawned(agent_id, agent))
+                here.append(spawned_agent(agent_id, agent))
         return sorted([*found, *here], key=lambda stored: stored.agent_id)[:limit]
 
     async def _is_stored(self, agent_id: str) -> bool:
@@ -323,17 +319,3 @@ def _status_word(status: object) -> str | None:
     if status in (Status.PASSIVE, Status.PASSIVE.value):
         remedy += "; whether an agent is in memory is `is_active`"
     raise UsageError(f"{remedy}, got {shown(status)}")
-
-
-def _only_spawned(agent_id: str, agent: str) -> StoredAgent:
-    """The row of an agent that no store has yet."""
-    return StoredAgent(
-        agent_id=agent_id,
-        agent=agent,
-        incarnation=1,
-        epoch=0,
-        last_seq=0,
-        floor=0,
-        index_status=IndexStatus.REST,
-        host=None,
-    )

@@ -16,6 +16,7 @@ from understudy.loop_actors.future import Future
 from understudy.outcomes import Outcome
 from understudy.run.answers import Answer
 from understudy.run.until_tool import UntilTool
+from understudy.state.agent_state import AgentState
 from understudy.state.records import Revoked, Settled
 from understudy.stopping import StopSignal
 
@@ -119,9 +120,12 @@ class Decide:
 
 @dataclass(frozen=True, slots=True)
 class WaitOutcome:
-    """Wait for the outcome of the current or the last run."""
+    """Wait for the outcome of the current or the last run, or of the run of a message."""
 
     future: Future[Outcome | None]
+    message_id: str | None = None
+    is_look: bool = False
+    """It activates no agent: the store answers where the agent is not in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +134,8 @@ class Cancel:
 
     signal: StopSignal
     future: Future[Outcome | None]
+    run_id: str | None = None
+    """Only this run, if it is the open one; None: whatever run is open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +144,8 @@ class Pause:
 
     reason: str
     future: Future[None]
+    run_id: str | None = None
+    """As of `Cancel`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +153,8 @@ class Unpause:
     """Continue a paused run."""
 
     future: Future[None]
+    run_id: str | None = None
+    """As of `Cancel`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,14 +162,16 @@ class Retry:
     """Release a quarantined run, and continue it."""
 
     future: Future[Outcome]
+    run_id: str | None = None
+    """As of `Cancel`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Read something of the activation between two messages."""
+    """Read something of the state between two messages. It is a look: it activates no agent."""
 
     future: Future[Any]
-    what: Callable[[Any], Any]
+    what: Callable[[AgentState], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,3 +273,13 @@ AgentMessage = (
     | AnswerWait
     | Expecting
 )
+
+
+def look_in(message: AgentMessage) -> tuple[Query | WaitOutcome, Expectation | None] | None:
+    """The look that a message is, and what it expects of the agent; None if it is no look."""
+    expectation: Expectation | None = None
+    while isinstance(message, Expecting):
+        expectation, message = message.expectation, message.message
+    if isinstance(message, Query) or (isinstance(message, WaitOutcome) and message.is_look):
+        return message, expectation
+    return None

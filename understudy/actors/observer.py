@@ -7,6 +7,7 @@ from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
+from understudy._base import forks
 from understudy.actors.agent_directory import checked_id
 from understudy.actors.agent_events import AgentEvent
 from understudy.actors.displays import stored_display
@@ -20,7 +21,7 @@ from understudy.actors.stored_agents import (
     stored_state,
 )
 from understudy.display import DisplayUpdate
-from understudy.errors import UsageError
+from understudy.errors import ForkedRuntime, UsageError
 from understudy.history import HistoryPage, check_page
 from understudy.journal import DatabaseStore
 from understudy.journal.opening import open_reader
@@ -55,6 +56,7 @@ class Observer(Looking):
         self._reader = open_reader(store)
         self._thread = LoopThread("understudy-observer")
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._forks = forks.count
         self._tasks: set[asyncio.Task[None]] = set()
 
     def __enter__(self) -> Self:
@@ -75,6 +77,8 @@ class Observer(Looking):
         traceback: TracebackType | None,
     ) -> None:
         loop, self._loop = self._loop, None
+        if self._forks != forks.count:
+            return  # the loop's thread is the parent's
         if loop is not None:
             asyncio.run_coroutine_threadsafe(self._close(), loop).result()
         self._thread.stop()
@@ -171,6 +175,8 @@ class Observer(Looking):
     # -------------------------------------------------------------------- inside
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
+        if self._forks != forks.count:
+            raise ForkedRuntime
         if self._loop is None:
             raise UsageError("this Observer is not open: use it in `with` or `async with`")
         return self._loop

@@ -31,6 +31,11 @@ class Phase(enum.Enum):
         """Whether a run task is under way whose result is still to be handled."""
         return self is Phase.BEGINNING or self is Phase.RUNNING
 
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether the agent is in memory, or about to be, and not about to leave it."""
+        return self not in (Phase.PASSIVE, Phase.PASSIVATING, Phase.RELEASING)
+
 
 NEXT_PHASES: Mapping[Phase, frozenset[Phase]] = {
     Phase.PASSIVE: frozenset({Phase.ACTIVATING, Phase.RELEASING}),  # released: deleted unseen

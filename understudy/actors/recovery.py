@@ -18,7 +18,7 @@ from understudy.actors.agent_host import AgentHost
 from understudy.actors.agent_ref import AgentRef
 from understudy.actors.messages import WaitOutcome
 from understudy.actors.replies import runtime_stopped
-from understudy.errors import Fenced, OwnedElsewhere, StoreUnavailable
+from understudy.errors import Fenced, OwnedElsewhere, StoreUnavailable, UnfitHost
 from understudy.journal import IndexStatus
 from understudy.loop_actors.future import Future
 from understudy.outcomes import Outcome
@@ -157,7 +157,7 @@ class _Recovering:
         try:
             await retry(self._attempt, ref, settled)
         except Exception as error:  # logged, and told: the others are recovered all the same
-            if isinstance(error, OwnedElsewhere):
+            if isinstance(error, OwnedElsewhere | UnfitHost):
                 logger.info("%s", error)
             elif settled.is_set():
                 logger.warning("the run of agent %r, which was recovered, ended: %s", ref.id, error)

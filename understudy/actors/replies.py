@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 import pykka
 
 from understudy._base.json_values import checked_json, shown
-from understudy.actors.activation import Activation
 from understudy.actors.agent_events import Status
 from understudy.actors.agent_slot import AgentSlot
 from understudy.actors.messages import Notify
-from understudy.errors import Quarantined, UsageError
+from understudy.errors import UsageError
+from understudy.journal import find_agent, is_shared
 from understudy.loop_actors.errors import ActorDied
 from understudy.loop_actors.future import Future, refuse
 from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Paused, Stopped, Waiting
@@ -26,14 +26,27 @@ T = TypeVar("T")
 
 
 def answer_when_durable(slot: AgentSlot, future: Future[T], value: T) -> None:
-    """Answer as soon as everything recorded is durable; with the store's error if it fails."""
-    ledger = slot.current.ledger
-    if not ledger.has_unflushed:
+    """Answer as soon as everything recorded is durable; with the store's error if it fails.
+
+    An answer that recorded nothing is checked where hosts share the store: what is in memory may be
+    a copy that another host has gone on from. Then it is `Fenced`, and the copy leaves memory.
+    """
+    activation = slot.current
+    ledger, store = activation.ledger, slot.services.store
+    if not ledger.has_unflushed and not is_shared(store):
         future.set(value)
         return
 
     async def durable_value() -> T:
-        await ledger.durable()
+        if ledger.has_unflushed:
+            await ledger.durable()  # its commit compares the epochs
+            return value
+        owned, row = activation.journal.owned, await find_agent(store, slot.id)
+        if row is None or (row.incarnation, row.epoch) != (owned.incarnation, owned.epoch):
+            activation.journal.fence("another runtime has claimed it since")
+            if slot.activation is activation:
+                slot.services.check_inbox(slot)
+            activation.journal.check_owner()
         return value
 
     answer_with(slot, future, durable_value)
@@ -131,16 +144,6 @@ def notify(slot: AgentSlot, message: Notify) -> None:
     task = answer_with(slot, message.future, call_hooks)
     activation.notifying += ((task, message.future),)
     task.add_done_callback(ended)
-
-
-def quarantine_outcome(activation: Activation) -> Failed:
-    """The outcome of a quarantined run."""
-    run = activation.state.run
-    assert run is not None, "what is quarantined is a run"
-    assert run.quarantined is not None, "only called for a quarantined run"
-    error = Quarantined(attempts=run.fruitless, cause=run.quarantined)
-    state: AgentState = activation.state.copied()
-    return Failed(error=error, run_id=run.run_id, state=state, usage=run.usage)
 
 
 def check_known(agent_id: str, state: AgentState, fact: Revoked | Settled) -> None:

@@ -21,8 +21,10 @@ from understudy.actors.messages import (
     Cancel,
     Decide,
     Resume,
+    Retry,
     RunRequest,
     Send,
+    WaitOutcome,
 )
 from understudy.actors.phase import Phase
 from understudy.actors.plans import RECORD_BYTES, Plans
@@ -32,16 +34,18 @@ from understudy.actors.replies import (
     as_exception,
     is_refused,
     mirror,
-    quarantine_outcome,
     status_after,
 )
+from understudy.actors.run_outcomes import earlier_outcome, quarantine_outcome, run_of_message
 from understudy.actors.run_task import start_run_task
 from understudy.agent.runner import Decisions, RunOptions, decide, unpause, withdraw_requests
 from understudy.errors import (
     JournalFailed,
     NotInterrupted,
+    OtherRun,
     RecordRefused,
     UnderstudyError,
+    UnknownMessage,
     UsageError,
 )
 from understudy.journal import has_next_run, is_busy, is_waiting, rest_status
@@ -49,9 +53,7 @@ from understudy.loop_actors.future import Future, refuse
 from understudy.outcomes import Completed, Interrupted, Outcome, Paused, Waiting
 from understudy.run.answers import record_answer
 from understudy.run.dues import record_dues
-from understudy.state.agent_state import AgentState
 from understudy.state.dues import due_of_plans
-from understudy.state.fold import apply
 from understudy.state.plans import (
     Occurrence,
     QueuedMessage,
@@ -154,41 +156,39 @@ class RunDriver:
     def _wait_for_run_of(self, message_id: str, request: RunRequest, options: RunOptions) -> None:
         """The message was accepted by an earlier activation: its run answers this request, too."""
         activation = self._activation
-        run, run_id = activation.state.run, activation.state.message_ids[message_id]
-        if run_id is None and message_id not in activation.state.queue:
-            raise UsageError(
-                f"The message {message_id!r} waits for its time: wait for the outcome after that, "
-                "or cancel the message first"
-            )
+        run, run_id = (
+            activation.state.run,
+            run_of_message(self._slot.id, activation.state, message_id),
+        )
         if run_id is None:  # still in the queue
             activation.queue_run(replace(request, message=None), options)
             self.start_next()
         elif run is None or run.run_id != run_id:
-            answer_with(self._slot, request.future, partial(self._earlier_outcome, run_id))
+            self._answer_earlier(request.future, run_id)
         else:
             self.wait_outcome(request.future)
 
-    async def _earlier_outcome(self, run_id: str) -> Outcome:
-        """The outcome of a run that others came after: the fold of the records up to its end.
-
-        Raises:
-            UsageError: if these records are compacted away.
-
-        """
-        slot = self._slot
-        loaded = await slot.services.store.load(slot.id)
-        state = AgentState()
-        for record in loaded.records if loaded is not None else ():
-            apply(state, record)
-            if state.run is not None and state.run.run_id == run_id and state.run.over:
-                return self._activation.agent.runner.ended(state)
-        raise UsageError(
-            f"The run {run_id!r} of this message is over, and its records are compacted away: its "
-            "reply is in the history of ref.state()"
+    def _answer_earlier(self, future: Future[Any], run_id: str) -> None:
+        """Answer with the outcome of a run that others came after."""
+        slot, agent = self._slot, self._activation.agent
+        answer_with(
+            slot, future, partial(earlier_outcome, slot.services.store, slot.id, agent, run_id)
         )
 
-    def wait_outcome(self, future: Future[Any]) -> None:
-        """Answer with the outcome of the current run, or of the last one; None without any."""
+    def wait_outcome(self, future: Future[Any], message_id: str | None = None) -> None:
+        """Answer with the outcome of the current run, or of the last one; None without any.
+
+        Args:
+            future: gets it.
+            message_id: of the run of this message instead, once it has taken it.
+
+        Raises:
+            UnknownMessage: if there is no such message.
+            UsageError: if it waits for its time.
+
+        """
+        if message_id is not None and not self._is_of_current_run(future, message_id):
+            return
         activation, phase = self._activation, self._slot.phase
         runner, state = activation.agent.runner, activation.state
         if self._open_run is None and not phase.has_run_task and not activation.queued_runs:
@@ -204,6 +204,72 @@ class RunDriver:
         activation.outcome_futures += (future,)
         if not phase.has_run_task and not is_waiting(state):
             self.continue_run()
+
+    def _is_of_current_run(self, future: Future[Any], message_id: str) -> bool:
+        """Whether the current or last run has taken this message; if not, the future is seen to."""
+        activation, slot = self._activation, self._slot
+        state = activation.state
+        asked = (activation.runs_by_message_id or {}).get(message_id)
+        if message_id not in state.message_ids and asked is not None and not is_refused(asked):
+            mirror(slot, asked, future)  # it is not recorded before its run begins
+            return False
+        run_id = run_of_message(slot.id, state, message_id)
+        if run_id is None:
+            activation.message_waits += (WaitOutcome(future, message_id),)
+        elif state.run is None or state.run.run_id != run_id:
+            self._answer_earlier(future, run_id)
+        else:
+            return True
+        return False
+
+    def answer_message_waits(self, outcome: Outcome | None = None) -> None:
+        """Answer who waits for the run of a message that is in the queue no longer.
+
+        Args:
+            outcome: of the run that has just ended, or come to rest.
+
+        """
+        activation = self._activation
+        if not activation.message_waits:
+            return
+        waits, activation.message_waits = activation.message_waits, ()
+        for waiting in waits:
+            assert waiting.message_id is not None, "else it waits for the current run"
+            run_id = activation.state.message_ids.get(waiting.message_id, "")
+            if outcome is not None and run_id == outcome.run_id:
+                waiting.future.set(outcome)
+            elif run_id == "":
+                error = UnknownMessage(agent_id=self._slot.id, message_id=waiting.message_id)
+                refuse(waiting.future, error)
+            elif run_id is None or outcome is None:
+                activation.message_waits += (waiting,)
+            else:
+                self._answer_earlier(waiting.future, run_id)
+
+    def check_run(self, run_id: str | None) -> None:
+        """Check that the open run is this one; None: whatever run is meant.
+
+        Raises:
+            OtherRun: if it is not.
+
+        """
+        if run_id is None:
+            return
+        run = self._open_run
+        open_run = None if run is None else run.run_id
+        # A run that begins takes the place of the one that is open before it.
+        if open_run != run_id or self._slot.phase is Phase.BEGINNING:
+            raise OtherRun(agent_id=self._slot.id, run_id=run_id, open_run=open_run)
+
+    def _answer_if_over(self, future: Future[Any], run_id: str | None) -> bool:
+        """Answer a call that names the last run, if that is over: it has done its work."""
+        run = self._activation.state.run
+        if run_id is None or run is None or run.run_id != run_id or not run.over:
+            return False
+        answer_when_durable(
+            self._slot, future, self._activation.agent.runner.ended(self._activation.state)
+        )
+        return True
 
     def send(self, sent: Send) -> None:
         """Record a message in the queue, and start a run if the agent is free for one."""
@@ -320,8 +386,16 @@ class RunDriver:
         return True
 
     def cancel(self, cancel: Cancel) -> None:
-        """Stop the current run."""
+        """Stop the current run.
+
+        Raises:
+            OtherRun: if it is for another run than the open one, or than the last one.
+
+        """
         slot, activation = self._slot, self._activation
+        if self._answer_if_over(cancel.future, cancel.run_id):
+            return
+        self.check_run(cancel.run_id)
         self.request_pause(None)
         if slot.phase is Phase.BEGINNING:
             # Closes the race of a cancel with the first record of the run that it is for: a run
@@ -369,15 +443,22 @@ class RunDriver:
             unpause(activation.ledger)
             self.continue_run()
 
-    def retry(self, future: Future[Outcome]) -> None:
+    def retry(self, retry: Retry) -> None:
         """Release a quarantined run, and continue it.
 
         Raises:
             NotInterrupted: if no run is quarantined.
+            OtherRun: if it is for another run than the open one, or than the last one.
 
         """
-        slot, activation = self._slot, self._activation
+        slot, activation, future = self._slot, self._activation, retry.future
+        if self._answer_if_over(future, retry.run_id):
+            return
+        self.check_run(retry.run_id)
         run = self._open_run
+        if retry.run_id is not None and run is not None and run.quarantined is None:
+            self.wait_outcome(future)  # it was released before
+            return
         if run is None or run.quarantined is None:
             raise NotInterrupted(f"Agent {slot.id!r} is not quarantined: there is nothing to retry")
         activation.ledger.record(Released())
@@ -460,7 +541,7 @@ class RunDriver:
         run = self._open_run
         if run is None or run.quarantined is None:
             return False
-        answer_when_durable(self._slot, future, quarantine_outcome(self._activation))
+        answer_when_durable(self._slot, future, quarantine_outcome(self._activation.state))
         return True
 
     # ------------------------------------------------------------------ starting runs
@@ -710,6 +791,7 @@ class RunDriver:
                 slot.set_status(status_after(outcome))
         finally:
             slot.answer(outcome)  # it is recorded, whatever becomes of the status
+            self.answer_message_waits(outcome)
         if has_next and not activation.is_to_end_attempt:
             self.start_next(only_occurrence=not clean and not activation.queued_runs)
         elif isinstance(outcome, Interrupted):
@@ -785,6 +867,6 @@ class RunDriver:
         activation = self._activation
         activation.ledger.record(Quarantined(cause=cause))
         self._slot.set_status(Status.FAILED)
-        outcome = quarantine_outcome(activation)
+        outcome = quarantine_outcome(activation.state)
         for future in activation.take_waiters():
             answer_when_durable(self._slot, future, outcome)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
 
+from understudy._base import forks
 from understudy._base.abandoned_tasks import AbandonedTasks
 from understudy._base.clock import Clock, NewId, SharedClock, SystemClock, new_random_id
 from understudy._base.json_values import checked_seconds, shown
+from understudy._base.labels import checked_labels
 from understudy._base.type_variables import DepsT, OutputT
 from understudy._base.worker_threads import WorkerThreads
 from understudy.actors.agent_directory import checked_id
@@ -37,6 +38,7 @@ from understudy.loop_actors.future import Future, refuse_on_its_loop
 from understudy.loop_actors.loop_thread import LoopThread
 from understudy.loop_actors.supervisor import SupervisorTree
 from understudy.models.messages import UserInput
+from understudy.outcomes import Outcome
 from understudy.run.answers import Answer, rejected, resolved
 from understudy.state.plans import Missed, Overlap, Schedule
 from understudy.tools import Tool
@@ -60,6 +62,13 @@ class RuntimeStatus:
     """Threads of plain tools that still run though no call waits for them any more."""
     abandoned_tasks: int
     """Tasks of async code that still run though they were cancelled `cancel_timeout` ago."""
+    draining: bool = False
+    """Whether it takes no agents any more: see `Runtime.drain`."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether a load balancer should send requests here: not once it drains."""
+        return not self.draining
 
 
 class Runtime(Looking):
@@ -89,6 +98,14 @@ class Runtime(Looking):
         feed: True or options turn on the feed of the store, which `events()` reads, and keep it as
             long as they say; it stays on for all runtimes of the store, until one of them is given
             False, which empties it. None: leave it as it is.
+        lease: seconds for which this runtime owns its agents in a shared store without a heartbeat:
+            if its machine is lost, others go on with them so much later. By default 10.
+        host: the name of this runtime, which others see; by default that of the machine, with the
+            number of the process. Two may have the same name.
+        labels: what this host has: it runs the agents that need nothing else (`Agent(needs=...)`).
+        any_host: whether a call to an agent that another runtime has is answered here, where the
+            store is shared. False: it is refused with `OwnedElsewhere`, and no other host takes an
+            agent of this one.
         clock, new_id: the source of times and ids. By default times are those of the machine; where
             hosts share a database, those of its server.
 
@@ -115,6 +132,10 @@ class Runtime(Looking):
         stop_timeout: float | None = None,
         cancel_timeout: float = CANCEL_TIMEOUT,
         feed: FeedOptions | bool | None = None,
+        lease: float | None = None,
+        host: str | None = None,
+        labels: Collection[str] = frozenset(),
+        any_host: bool = True,
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None: ...
@@ -132,6 +153,10 @@ class Runtime(Looking):
         stop_timeout: float | None = None,
         cancel_timeout: float = CANCEL_TIMEOUT,
         feed: FeedOptions | bool | None = None,
+        lease: float | None = None,
+        host: str | None = None,
+        labels: Collection[str] = frozenset(),
+        any_host: bool = True,
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None: ...
@@ -148,6 +173,10 @@ class Runtime(Looking):
         stop_timeout: float | None = None,
         cancel_timeout: float = CANCEL_TIMEOUT,
         feed: FeedOptions | bool | None = None,
+        lease: float | None = None,
+        host: str | None = None,
+        labels: Collection[str] = frozenset(),
+        any_host: bool = True,
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None:
@@ -161,7 +190,9 @@ class Runtime(Looking):
             raise UsageError(
                 f"`agents` must be a list of agents: Runtime([agent]), got {shown(agents)}"
             )
-        opened = open_store(store, durability=durability)
+        if not isinstance(any_host, bool):
+            raise UsageError(f"`any_host` must be True or False, got {shown(any_host)}")
+        opened = open_store(store, durability=durability, lease=lease, host=host)
         self._store_name = store if isinstance(store, str) else None
         self._cancel_timeout = checked_seconds(cancel_timeout, what="`cancel_timeout`")
         self._agent_host = AgentHost(
@@ -173,6 +204,8 @@ class Runtime(Looking):
             abandoned=AbandonedTasks(self._cancel_timeout),
             idle_timeout=idle_timeout,
             deps_for=deps_for,
+            labels=checked_labels(labels, what="`labels`"),
+            any_host=any_host,
         )
         self._sweep_seconds = None if sweep is None else checked_seconds(sweep, what="`sweep`")
         self._feed_options = checked_feed(feed)
@@ -181,7 +214,7 @@ class Runtime(Looking):
         self._stop_timeout = stop_timeout
         self._thread: LoopThread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._process = os.getpid()
+        self._forks = forks.count
 
     # -------------------------------------------------------------------- life cycle
 
@@ -238,7 +271,7 @@ class Runtime(Looking):
                     "this runtime uses the application's event loop: leave its `async with` instead"
                 )
             return
-        if self._process != os.getpid():
+        if self._forks != forks.count:
             return  # the loop's thread is the parent's
         if loop is not None:
             if any(services is self._agent_host.services for services, _ in running_agents.get()):
@@ -457,6 +490,10 @@ class Runtime(Looking):
             raise UsageError(f"`at_once` must be at least 1, got {at_once!r}")
         return self._call(lambda: recover(self._agent_host, at_once))
 
+    def outcome(self, id: str, *, message_id: str | None = None) -> Future[Outcome | None]:
+        """As `ref.outcome`; the future raises `UnknownAgent` if there is no such agent."""
+        return self.get(id).outcome(message_id=message_id)
+
     def delete(self, id: str) -> Future[bool]:
         """Delete an agent and all its records; a run that is under way is cancelled first.
 
@@ -491,7 +528,7 @@ class Runtime(Looking):
         async def imported() -> AgentRef:
             services = self._agent_host.services
             imported_id, due = await import_(services.store, data, id, services.clock)
-            if self._agent_host.directory.knows(str(data["agent"])):
+            if self._agent_host.directory.may_run(str(data["agent"])):
                 services.tell_due(imported_id, due)
             return self.get(imported_id)
 
@@ -556,6 +593,33 @@ class Runtime(Looking):
         self._running_loop()
         return schedules_of(agent, self.get)
 
+    def drain(self, timeout: float | None = None) -> Future[bool]:
+        """Give up all agents in order, and take none any more: before a rolling deploy ends this.
+
+        Each agent is passivated: at rest at once, in a run after the step in progress. Other hosts
+        of a shared store go on with them. Calls here are answered there (see `any_host`), and
+        raise `UnfitHost` where no other host can be reached. `status()` says that it drains. Then
+        leave the runtime.
+
+        Args:
+            timeout: seconds to wait for the steps in progress; None = no limit. After it the
+                draining goes on all the same: call this again, or leave the runtime.
+
+        Returns:
+            The future of whether no agent is left here.
+
+        Raises:
+            WouldDeadlock: inside a run of this runtime.
+            UsageError: for a wrong argument, or if the runtime is not running.
+
+        """
+        if timeout is not None:
+            checked_seconds(timeout, what="`timeout`")
+        self._running_loop()
+        if any(services is self._agent_host.services for services, _ in running_agents.get()):
+            raise WouldDeadlock(what="drain", remedy="a run cannot drain the runtime it runs in")
+        return self._call(lambda: self._agent_host.drain(timeout))
+
     def tree(self) -> SupervisorTree:
         """The supervisor and the actors as they are now, with the nested runs; `print` it."""
         self._running_loop()
@@ -568,19 +632,24 @@ class Runtime(Looking):
 
     def status(self) -> RuntimeStatus:
         """How many agents are in memory, and how many of them run, now."""
+        self._refuse_in_fork()
         slots = self._agent_host.directory.slots()
         return RuntimeStatus(
             agents=len(slots),
             running=sum(slot.status is Status.RUNNING for slot in slots),
             abandoned_threads=self._agent_host.threads.abandoned,
             abandoned_tasks=len(self._agent_host.abandoned),
+            draining=self._agent_host.placement.draining,
         )
 
     # -------------------------------------------------------------------- inside
 
-    def _running_loop(self) -> asyncio.AbstractEventLoop:
-        if self._process != os.getpid():
+    def _refuse_in_fork(self) -> None:
+        if self._forks != forks.count:
             raise ForkedRuntime
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        self._refuse_in_fork()
         if self._agent_host.lifetime.is_set():
             raise UsageError("this runtime has stopped: create another one")
         if self._loop is None:

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
 
+from understudy._base import forks
 from understudy._base.abandoned_tasks import AbandonedTasks
 from understudy._base.clock import Clock, NewId
 from understudy._base.worker_threads import WorkerThreads
+from understudy.actors.placement import Placement
 from understudy.agent.agent import Agent
 from understudy.journal import Store
+from understudy.loop_actors.future import Future
 
 S = TypeVar("S")
 A = TypeVar("A")
+T = TypeVar("T")
+S_contra = TypeVar("S_contra", contravariant=True)
 
 
 class TellDue(Protocol):
@@ -26,6 +30,24 @@ class TellDue(Protocol):
     def __call__(
         self, agent_id: str, due: datetime | None, *, is_released: bool = False
     ) -> None: ...
+
+
+class StartTask(Protocol):
+    """Starts a task that the runtime waits for, or cancels, when it stops."""
+
+    def __call__(
+        self, work: Coroutine[Any, Any, T], name: str | None = None
+    ) -> asyncio.Task[T]: ...
+
+
+class Looks(Protocol[S_contra]):
+    """As of `StoredLooks`."""
+
+    def answer(self, slot: S_contra, message: Any) -> None: ...
+
+    def follow(self, slot: S_contra, message: Any, here: Future[Any]) -> None: ...
+
+    async def info(self, slot: S_contra) -> Any: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -45,10 +67,14 @@ class RuntimeServices(Generic[S, A]):
     idle_timeout: float | None
     """Seconds after which an idle agent is passivated; None = never."""
     deps_for: Callable[[str], Any] | None
+    placement: Placement
+    """Which agents this runtime may run."""
     definition: Callable[[str], Agent]
     """The agent definition of this name; raises a `UsageError` that lists the known names."""
     check_inbox: Callable[[S], None]
     """Has an agent's actor look at its inbox, and activates the agent if need be. Thread-safe."""
+    look_at_inbox: Callable[[S], None]
+    """The same for an inbox that got a look: that alone neither activates nor keeps the agent."""
     release: Callable[[S, A | None], None]
     """Gives an agent back to the store once its actor has stopped. Called on the loop.
 
@@ -61,11 +87,20 @@ class RuntimeServices(Generic[S, A]):
     tell_due: TellDue
     """An agent says by its id when it is due next. Called on the loop."""
     loop: asyncio.AbstractEventLoop
+    looks: Looks[S] = field(init=False)
+    """Answers looks at agents that are not in memory. Set when the runtime opens."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     """Guards the lists of subscriptions."""
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     """What the runtime waits for when it stops, besides run tasks."""
-    process: int = field(default_factory=os.getpid)
-    """The process that the loop runs in. A forked child has no thread that runs it."""
+    forks: int = field(default_factory=lambda: forks.count)
+    """Before the loop ran. A forked child has no thread that runs it."""
     closing: bool = False
     """The runtime is stopping: no new run task begins."""
+
+    def start_task(self, work: Coroutine[Any, Any, T], name: str | None = None) -> asyncio.Task[T]:
+        """Run something in a task of its own, which the runtime waits for when it stops."""
+        task = self.loop.create_task(work, name=name)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return task

@@ -95,6 +95,20 @@ def info_of(stored: StoredAgent, *, is_active: bool = False) -> AgentInfo:
     )
 
 
+def spawned_agent(agent_id: str, agent: str) -> StoredAgent:
+    """The row of an agent that no store has yet."""
+    return StoredAgent(
+        agent_id=agent_id,
+        agent=agent,
+        incarnation=1,
+        epoch=0,
+        last_seq=0,
+        floor=0,
+        index_status=IndexStatus.REST,
+        host=None,
+    )
+
+
 async def loaded_agent(store: Readable, id: str) -> Loaded:
     """The records of an agent.
 

@@ -17,6 +17,7 @@ from understudy.actors.recovery import continue_one
 from understudy.errors import JournalFailed
 from understudy.journal import IndexStatus
 from understudy.journal.feed import FeedStore
+from understudy.journal.store import HostStore
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -58,7 +59,12 @@ class Sweep:
 
     def open(self) -> None:
         """Wait for the first sweep. By real time, whatever the clock of the runtime is."""
-        seconds = jittered(self._seconds or DUES_SECONDS)
+        self._wait(jittered(self._seconds or DUES_SECONDS))
+        store = self._host.services.store
+        if self._seconds is not None and isinstance(store, HostStore) and store.knows_hosts:
+            self._host.activator.start_task(self._sweep_after_dead_hosts(store))
+
+    def _wait(self, seconds: float) -> None:
         self._timer = self._host.services.loop.call_later(seconds, self._begin)
 
     def close(self) -> None:
@@ -84,7 +90,16 @@ class Sweep:
             raise
         except BaseException:  # of a store or clock of the application: the next one tries again
             logger.exception("the sweep failed")
-        self.open()
+        self._wait(jittered(self._seconds or DUES_SECONDS))
+
+    async def _sweep_after_dead_hosts(self, store: HostStore) -> None:
+        """Continue at once what a host has left of which it is certain that it has ended."""
+        while True:
+            await store.wait_for_dead_hosts()
+            try:
+                await self._continue_what_is_left()
+            except JournalFailed as error:  # the sweep tries again
+                logger.error("what a host has left is not known: %s", text_of(error))
 
     async def trim_feed(self) -> None:
         """Remove what the feed need not keep any longer."""
@@ -104,7 +119,7 @@ class Sweep:
             if (
                 stored.damage is None
                 and stored.host in (None, here)
-                and directory.knows(stored.agent)
+                and directory.may_run(stored.agent)
             ):
                 found[stored.agent_id] = stored.index_status
         self._tries = {id: tried for id, tried in self._tries.items() if id in found}

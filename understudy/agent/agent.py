@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime
 from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack, cast, overload
@@ -47,7 +47,7 @@ from understudy.models.requirements import OutputMode, check_can_be_forced
 from understudy.modes import Mode, collapse_until_tool
 from understudy.outcomes import Outcome, OutcomeOf
 from understudy.run.cancellation import CancellationSource
-from understudy.run.definition import AgentDefinition, EarlyStopping, PauseWhen
+from understudy.run.definition import AgentDefinition, EarlyStopping, OnVersion, PauseWhen
 from understudy.run.instructions import Instructions
 from understudy.run.ledger import Ledger
 from understudy.run.until_tool import UntilTool, check_force, check_known, refuse_both
@@ -131,6 +131,16 @@ class Agent(Generic[DepsT_contra, OutputT_co]):
             run.
         idle_timeout: seconds after which a `Runtime` passivates the idle agent; None = never; by
             default the runtime's own.
+        movable: whether another host of a shared store may take the agent from a living one while
+            nothing of it goes on. False where it is bound to what its process has: a warm cache, a
+            connection. Calls reach it at its host then.
+        needs: labels that a host must have to run it, and the agents inside it: see
+            `Runtime(labels=...)`.
+        version: of this definition: of two of one name the one with the higher version is newer.
+            Among those of one version it is the one that came later, as hosts of a shared store
+            have seen them. A run never goes on on an older definition than that which began it.
+        on_version: `"newest"`: a run that an older definition has begun goes on on this one;
+            `"wait"`: it waits for a host that has its own.
 
     Raises:
         UsageError: for an invalid option, with the remedy.
@@ -162,6 +172,10 @@ class Agent(Generic[DepsT_contra, OutputT_co]):
         include_contents: Literal["default", "none"] = "default",
         pause_when: PauseWhen | None = None,
         idle_timeout: float | Literal["runtime"] | None = "runtime",
+        movable: bool = True,
+        needs: Collection[str] = frozenset(),
+        version: int = 0,
+        on_version: OnVersion = "newest",
     ) -> None:
         self.definition: AgentDefinition = build_definition(
             name=name,
@@ -186,6 +200,10 @@ class Agent(Generic[DepsT_contra, OutputT_co]):
             native_tools=native_tools,
             include_contents=include_contents,
             idle_timeout=idle_timeout,
+            movable=movable,
+            needs=needs,
+            version=version,
+            on_version=on_version,
         )
         """The frozen description, including the middleware's instructions and tools."""
         self.runner: Runner = Runner(self.definition)

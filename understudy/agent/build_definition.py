@@ -10,20 +10,23 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from pydantic import BaseModel
 from pydantic_ai.models import Model
 from tenacity import AsyncRetrying
 
 from understudy._base.causes import cause_of
-from understudy._base.json_values import check_text, checked_seconds
+from understudy._base.json_values import check_text, checked_seconds, shown
+from understudy._base.labels import checked_labels
 from understudy._base.points_in_time import checked_time
 from understudy.agent.model_options import check_models, known_models, output_tool_of
 from understudy.errors import UsageError
 from understudy.middleware.base import Middleware, Prepared, collect_hooks
 from understudy.middleware.cancellation import Cancellation
+from understudy.middleware.fallback import Fallback
 from understudy.middleware.human_in_the_loop import HumanInTheLoop, Rule
+from understudy.middleware.retry import Retry
 from understudy.models.output import Output
 from understudy.models.requirements import (
     OutputMode,
@@ -31,7 +34,7 @@ from understudy.models.requirements import (
     checked_native_tools,
 )
 from understudy.modes import AgentExecution, Mode, collapse_until_tool
-from understudy.run.definition import AgentDefinition, ChildAgent
+from understudy.run.definition import AgentDefinition, ChildAgent, OnVersion
 from understudy.run.instructions import check_instructions
 from understudy.run.until_tool import check_force, check_known, refuse_both
 from understudy.tools.function_tool import Tool, as_tool
@@ -51,6 +54,10 @@ def build_definition(
     output_mode: OutputMode | None = None,
     native_tools: object = (),
     include_contents: Any = "default",
+    movable: object = True,
+    needs: object = (),
+    version: object = 0,
+    on_version: Any = "newest",
     **options: Any,
 ) -> AgentDefinition:
     """The complete definition of an agent.
@@ -71,16 +78,17 @@ def build_definition(
             f"Agent {agent!r}: `include_contents` must be 'default' or 'none', got "
             f"{include_contents!r}"
         )
+    check_placement(movable, version, on_version, agent=agent)
     output = None
     if output_key is not None or output_type is not None or output_mode is not None:
         output = Output(key=output_key, type=output_type, mode=output_mode, agent=agent)
     stack = _stack(middleware, interrupt_on, agent=agent)
     base = AgentDefinition(
-        **{**options, "fallback_models": tuple(options["fallback_models"])},
+        **{**options, "fallback_models": _fallback_models(options, stack)},
         instructions=(instructions,) if instructions else (),
         tools=_merge_tools({}, tools, agent=agent, owner="tools"),
         middleware=stack,
-        hooks=collect_hooks(stack),
+        hooks=collect_hooks((*stack, *_around_model(options))),
         schemas=_schemas(stack, agent=agent),
         cancellation=tuple(
             source for item in stack if isinstance(item, Cancellation) for source in item.sources
@@ -89,6 +97,10 @@ def build_definition(
         output=output,
         native_tools=checked_native_tools(native_tools, agent=agent),
         include_contents=include_contents,
+        movable=bool(movable),
+        needs=checked_labels(needs, what=f"Agent {agent!r}: `needs`"),
+        version=cast("int", version),
+        on_version=on_version,
         haltable=any(getattr(item, "halts", False) for item in stack),
     )
     asks = base.asks_model
@@ -250,6 +262,7 @@ def _check_workflow_hooks(definition: AgentDefinition) -> None:
     for hook in (
         *hooks.before_model,
         *hooks.after_model,
+        *hooks.wrap_model_call,
         *hooks.wrap_tool_call,
         *(hook for hook in hooks.check_tool_calls if hook.middleware not in gates),
     ):
@@ -276,6 +289,23 @@ def check_limits(max_runs: object, early_stopping: object, *, agent: str) -> Non
         raise UsageError(
             f"Agent {agent!r}: `early_stopping` must be 'force' or 'generate', got "
             f"{early_stopping!r}"
+        )
+
+
+LARGEST_VERSION = (1 << 63) - 1
+
+
+def check_placement(movable: object, version: object, on_version: object, *, agent: str) -> None:
+    if not isinstance(movable, bool):
+        raise UsageError(f"Agent {agent!r}: `movable` must be True or False, got {shown(movable)}")
+    is_number = isinstance(version, int) and not isinstance(version, bool)
+    if not is_number or not 0 <= cast("int", version) <= LARGEST_VERSION:
+        raise UsageError(
+            f"Agent {agent!r}: `version` must be an integer of at least 0, got {shown(version)}"
+        )
+    if on_version not in get_args(OnVersion):
+        raise UsageError(
+            f"Agent {agent!r}: `on_version` must be 'newest' or 'wait', got {shown(on_version)}"
         )
 
 
@@ -334,6 +364,26 @@ def _stack(
             )
         stack = (*stack, HumanInTheLoop(interrupt_on))
     return stack
+
+
+def _fallback_models(
+    options: Mapping[str, Any], stack: Sequence[Middleware]
+) -> tuple[str | Model, ...]:
+    """The fallback models of the option, or of the middleware."""
+    given = [tuple(options["fallback_models"])] if options["fallback_models"] else []
+    given += [item.models for item in stack if isinstance(item, Fallback)]
+    if len(given) > 1:
+        raise UsageError(
+            f"Agent {options['name']!r}: fallback models are given twice: use `fallback_models` or "
+            "one Fallback"
+        )
+    return given[0] if given else ()
+
+
+def _around_model(options: Mapping[str, Any]) -> list[Middleware]:
+    """The middleware that `fallback_models` and `retry` stand for. No part of the fingerprint."""
+    fallbacks, retry = options["fallback_models"], options["retry"]
+    return [*([Fallback(fallbacks)] if fallbacks else ()), *([Retry(retry)] if retry else ())]
 
 
 def _merge_tools(
@@ -432,13 +482,15 @@ def _child(given: Any, parent: AgentDefinition) -> ChildAgent:
     until, until_success = given.get("until_tool"), given.get("until_tool_success")
     refuse_both(until, until_success)
     names, require_success = collapse_until_tool(until, until_success)
+    middleware = given.get("middleware", ())
+    asks_others = "model" in given or any(isinstance(item, Fallback) for item in middleware)
     definition = build_definition(
         name=given.get("name"),
         model=given.get("model", parent.model),
         description=given.get("description", ""),
         instructions=given.get("instructions", ""),
         tools=given.get("tools", ()),
-        middleware=given.get("middleware", ()),
+        middleware=middleware,
         mode=None,
         interrupt_on=None,
         max_runs=given.get("max_runs", 50),
@@ -446,7 +498,7 @@ def _child(given: Any, parent: AgentDefinition) -> ChildAgent:
         early_stopping_prompt=given.get("early_stopping_prompt"),
         max_overrides=given.get("max_overrides", 3),
         native_tools=given.get("native_tools", ()),
-        fallback_models=parent.fallback_models if "model" not in given else (),
+        fallback_models=() if asks_others else parent.fallback_models,
         model_settings=parent.model_settings,
         retry=parent.retry,
         pause_when=None,

@@ -200,27 +200,19 @@ class ApiSource:
                     after = int(number) if number and number.isdecimal() else after
                     yield update
             except ApiProblem as problem:
-                if problem.status not in (404, 500):
+                if problem.status != 404:
                     raise
                 yield None  # it is not there yet
                 time.sleep(POLL)
 
     def events(self, id: str, *, after: int, follow: bool) -> Iterator[dict[str, Any]]:
-        last = None
-        if not follow:
-            last = self.display(id)["seq"] or 0
-            if last <= after:
-                return
+        path = agent_path(id, "/events") + ("" if follow else "?follow=0")
         while True:
-            for number, data in self.api.stream(agent_path(id, "/events"), after):
-                event = json.loads(data)
-                if number is not None and number.isdecimal():
-                    if last is not None and int(number) > last:
-                        return
-                    after = int(number)
-                if last is not None and event.get("seq") is None:
-                    continue
-                yield event
+            for number, data in self.api.stream(path, after):
+                after = int(number) if number is not None and number.isdecimal() else after
+                yield json.loads(data)
+            if not follow:
+                return
 
     def feed(self, *, after: str | None, follow: bool) -> Iterator[dict[str, Any]]:
         while True:

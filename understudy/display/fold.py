@@ -29,6 +29,9 @@ class Display(Table):
 
     """
 
+    seq: int
+    floor: int
+
     # ------------------------------------------------------------------- folding
 
     def record(self, seq: int, record: r.Record) -> DisplayUpdate:

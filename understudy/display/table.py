@@ -49,9 +49,9 @@ class Table:
     """
 
     def __init__(self, agent: str) -> None:
-        self.seq = 0
+        self.seq: int = 0
         """The number of the last record that is folded."""
-        self.floor = 0
+        self.floor: int = 0
         """The number of the record that stands for all before it; 0 if there is none."""
         self._rows: dict[str, Row] = {}
         self._root = Place((agent,))

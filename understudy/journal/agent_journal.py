@@ -252,6 +252,7 @@ class AgentJournal:
             at=self._queued_at,
             asks=entry.asks,
             feed=tuple(self._queued_feed),
+            run_version=entry.run_version,
         )
         self._queued_status_noted = False
         if self._queued_feed:

@@ -9,7 +9,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, get_args, runtime_checkable
 
-from understudy._base.json_values import is_storable_text, storable_text
+from understudy._base.json_values import is_storable_text, is_time_span, shown, storable_text
 from understudy.errors import Fenced, StoreConflict, StoreDamaged, UsageError
 from understudy.journal.asks import Ask
 from understudy.journal.checkpoints import Checkpoint
@@ -25,6 +25,19 @@ def check_durability(durability: object) -> None:
     if durability not in get_args(Durability):
         known = ", ".join(map(repr, get_args(Durability)))
         raise UsageError(f"`durability` must be one of {known}, got {durability!r}")
+
+
+LEASE = 10.0
+"""Seconds, by default."""
+LONGEST_LEASE = 86_400.0
+"""Seconds."""
+
+
+def check_lease(lease: object) -> float:
+    """The seconds of a lease; raise `UsageError` for what cannot be those."""
+    if is_time_span(lease) and 0.1 <= lease <= LONGEST_LEASE:
+        return lease
+    raise UsageError(f"`lease` must be 0.1 to 86,400 seconds, got {shown(lease)}")
 
 
 class Journal(Protocol):
@@ -78,6 +91,8 @@ class IndexEntry(NamedTuple):
     """A value of `Status`; as `AGENT_STATUS` says where it is empty."""
     asks: tuple[Ask, ...] = ()
     """What it waits for from outside."""
+    run_version: str | None = None
+    """The fingerprint of the definition that has begun its open run; None where none is open."""
 
 
 _INDEX_STATUSES = frozenset(status.value for status in IndexStatus)
@@ -243,6 +258,8 @@ class Batch:
     asks: tuple[Ask, ...] = ()
     """As of `IndexEntry`."""
     feed: tuple[FeedRow, ...] = ()
+    run_version: str | None = None
+    """As of `IndexEntry`."""
 
     @property
     def due_number(self) -> int | None:

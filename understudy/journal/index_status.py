@@ -36,9 +36,11 @@ def index_entry_of(state: AgentState) -> IndexEntry:
     index_status, due = index_status_of(state), state.next_due
     word = _agent_status(state, index_status)
     asks = open_asks(state) if index_status is IndexStatus.WAITS else ()
-    if due is None and not asks:
+    run = state.run
+    version = run.fingerprint if run is not None and not run.over else None
+    if due is None and not asks and version is None:
         return _PLAIN[index_status, word]
-    return IndexEntry(index_status, due, word, asks)
+    return IndexEntry(index_status, due, word, asks, version)
 
 
 def _agent_status(state: AgentState, index_status: IndexStatus) -> str:

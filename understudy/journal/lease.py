@@ -20,6 +20,7 @@ from contextlib import suppress
 from understudy._base.clock import suspend_aware_seconds
 from understudy.errors import Fenced, StoreError
 from understudy.journal.contracts import Backend
+from understudy.journal.hosts import SharesHosts
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -45,6 +46,9 @@ class Lease:
         seconds: Callable[[], float] = suspend_aware_seconds,
     ) -> None:
         self._backend = backend
+        self._hosts = backend if isinstance(backend, SharesHosts) else None
+        self.dead_hosts: asyncio.Event = asyncio.Event()
+        """Set on the loop when the leases of hosts were ended whose processes have ended."""
         self._patience = patience
         self._seconds = seconds
         self._ends_at = math.inf
@@ -123,6 +127,7 @@ class Lease:
 
         """
         self._renew()
+        self._end_dead_hosts(loop)
         if self.is_shared:
             self._stop.clear()
             self._thread = threading.Thread(
@@ -147,6 +152,10 @@ class Lease:
         self._length = self._backend.renew()
         self._ends_at = before + self._length * (1 - MARGIN)
 
+    def _end_dead_hosts(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._hosts is not None and self._hosts.end_dead_hosts():
+            _notify(loop, self.dead_hosts.set)
+
     def _run_heartbeat(self, loop: asyncio.AbstractEventLoop, on_lost: Callable[[], None]) -> None:
         ticked = threading.Event()
         while self._wait_for_beat():
@@ -159,6 +168,7 @@ class Lease:
                 if ticked.wait(self._length / 4):
                     self._renew()
                     _notify(loop, self._wake_waiters)
+                    self._end_dead_hosts(loop)
                 else:
                     logger.warning("the event loop hangs: its lease is not renewed meanwhile")
             except Fenced:

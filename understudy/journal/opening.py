@@ -7,9 +7,10 @@ import socket
 import sys
 from typing import Any
 
+from understudy._base.json_values import is_storable_text, shown
 from understudy.errors import UsageError
+from understudy.journal.contracts import LEASE, check_durability, check_lease
 from understudy.journal.contracts import Durability as Durability
-from understudy.journal.contracts import check_durability
 from understudy.journal.memory import MemoryStore
 from understudy.journal.store import DatabaseStore, Store
 from understudy.journal.store_reader import StoreReader
@@ -17,20 +18,36 @@ from understudy.journal.store_reader import StoreReader
 _METHODS = ("open", "close", "claim", "release", "journal", "load", "agents", "compact", "delete")
 
 
-def open_store(store: str | Store, *, durability: Durability = "full") -> Store:
+def open_store(
+    store: str | Store,
+    *,
+    durability: Durability = "full",
+    lease: float | None = None,
+    host: str | None = None,
+) -> Store:
     """The store of this name. It connects to nothing yet.
 
     Args:
         store: `"memory:"`, `"sqlite:///relative.db"`, `"sqlite:////absolute.db"`,
             `"postgresql://user@host/database"`, or a store.
         durability: `"full"`, `"normal"` or `"off"`; see the docs on stores.
+        lease: seconds, of a store that hosts share; None = the default of its backend.
+        host: the name of this runtime; None = that of the machine, and the number of the process.
 
     Raises:
-        UsageError: for any other name or durability.
+        UsageError: for a wrong argument; and for a lease or a host beside a store that has its own.
 
     """
     check_durability(durability)
+    given = {"lease": lease is not None, "host": host is not None}
+    if lease is not None:
+        lease = check_lease(lease)
+    host = host_name() if host is None else checked_host(host)
     if not isinstance(store, str):
+        if own := [name for name, is_given in given.items() if is_given]:
+            raise UsageError(
+                f"`{own[0]}` is given beside {store!r}: give it to the store's backend"
+            )
         missing = [name for name in _METHODS if not callable(getattr(store, name, None))]
         if missing:
             raise UsageError(f"{store!r} is not a store: it has no method {missing[0]}()")
@@ -39,9 +56,9 @@ def open_store(store: str | Store, *, durability: Durability = "full") -> Store:
         return MemoryStore()
     scheme, separator, rest = store.partition("://")
     if separator and scheme == "sqlite":
-        return DatabaseStore(_sqlite(store, rest, durability))
+        return DatabaseStore(_sqlite(store, rest, durability, host))
     if separator and scheme in ("postgresql", "postgres"):
-        return DatabaseStore(_postgres(store, durability))
+        return DatabaseStore(_postgres(store, durability, host, lease))
     raise UsageError(
         "`store` must be 'memory:', 'sqlite:///path' or 'postgresql://user@host/database', got "
         f"{_without_login(store)!r}"
@@ -64,7 +81,7 @@ def open_reader(store: str | Store) -> StoreReader:
     return found.reader
 
 
-def _sqlite(url: str, rest: str, durability: Durability) -> Any:
+def _sqlite(url: str, rest: str, durability: Durability, host: str) -> Any:
     if sys.platform == "win32":
         raise UsageError(
             f"`store={url!r}` cannot be used on Windows: its lock needs flock. Use 'memory:', "
@@ -77,13 +94,34 @@ def _sqlite(url: str, rest: str, durability: Durability) -> Any:
         raise UsageError(
             f"{url!r} names no file: write 'sqlite:///relative.db' or 'sqlite:////absolute.db'"
         )
-    return SqliteBackend(path, durability=durability, host=host_name())
+    return SqliteBackend(path, durability=durability, host=host)
 
 
-def _postgres(url: str, durability: Durability) -> Any:
+def _postgres(url: str, durability: Durability, host: str, lease: float | None) -> Any:
     from understudy.journal.postgres.backend import PostgresBackend
 
-    return PostgresBackend(url, durability=durability, host=host_name())
+    seconds = LEASE if lease is None else lease
+    return PostgresBackend(url, durability=durability, host=host, lease=seconds)
+
+
+LONGEST_HOST = 200
+"""Characters of the name of a host."""
+
+
+def checked_host(host: object) -> str:
+    """The name of a host.
+
+    Raises:
+        UsageError: if it is not short text that a store can keep.
+
+    """
+    is_text = isinstance(host, str) and is_storable_text(host) and host.isprintable()
+    if not is_text or not 1 <= len(str(host).strip()) <= LONGEST_HOST or "\0" in str(host):
+        raise UsageError(
+            f"`host` must be a name of 1 to {LONGEST_HOST} printable characters, such as "
+            f"'worker-3', got {shown(host)}"
+        )
+    return str(host)
 
 
 def host_name() -> str:

@@ -31,6 +31,7 @@ from understudy.journal.contracts import (
     StoredAgent,
 )
 from understudy.journal.feed import FeedHint, FeedIndex, FeedKey, FeedPage
+from understudy.journal.hosts import HostedDefinition, SharesHosts
 from understudy.journal.index_status import index_entry_of
 from understudy.journal.lease import Lease
 from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery
@@ -217,6 +218,30 @@ class CheckpointJournal(Protocol):
         """
 
 
+@runtime_checkable
+class HostStore(Protocol):
+    """An optional part of a store that hosts share: they know of each other.
+
+    See `understudy.journal.hosts.SharesHosts`.
+    """
+
+    @property
+    def knows_hosts(self) -> bool:
+        """Whether it does."""
+
+    def introduce(self, labels: Collection[str]) -> None:
+        """Before `open`: what this host has."""
+
+    async def register(self, definitions: Sequence[HostedDefinition]) -> None:
+        """Which definitions this host has."""
+
+    async def set_draining(self) -> None:
+        """This host takes no agents any more."""
+
+    async def wait_for_dead_hosts(self) -> None:
+        """Wait until the lease of a host was ended here because its process has ended."""
+
+
 class DatabaseStore:
     """A store in a database: one thread writes, one reads, one renews, one opens and closes.
 
@@ -252,6 +277,7 @@ class DatabaseStore:
         self.feed_hint: FeedHint = FeedHint()
         # Looked up once: to ask whether an object has a protocol takes as long as a record.
         self._feed = backend if isinstance(backend, FeedIndex) else None
+        self._hosts = backend if isinstance(backend, SharesHosts) else None
         self._opener = WorkerThreads(1, name="understudy-opener")
 
     @property
@@ -294,6 +320,28 @@ class DatabaseStore:
             self._backend.close()
 
         await self._opener.run(end)
+
+    @property
+    def knows_hosts(self) -> bool:
+        return self._hosts is not None
+
+    def introduce(self, labels: Collection[str]) -> None:
+        if self._hosts is not None:
+            self._hosts.introduce(labels)
+
+    async def register(self, definitions: Sequence[HostedDefinition]) -> None:
+        hosts = self._hosts
+        if hosts is not None:
+            await self._change(lambda _: hosts.register(definitions))
+
+    async def set_draining(self) -> None:
+        hosts = self._hosts
+        if hosts is not None:
+            await self._change(lambda _: hosts.set_draining())
+
+    async def wait_for_dead_hosts(self) -> None:
+        await self._lease.dead_hosts.wait()
+        self._lease.dead_hosts.clear()
 
     async def claim(self, agent_id: str, agent: str | None) -> Owned | None:
         # Race: this against the end of the lease. The term from before the claim: a lease that ends
@@ -442,6 +490,7 @@ class DatabaseStore:
             agent_status=entry.agent_status,
             at=snapshot.at,
             asks=entry.asks,
+            run_version=entry.run_version,
         )
         await self._change(lambda backend: backend.compact(batch), batch)
         return replace(owned, last_seq=batch.first_seq)

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import pykka
 
+from understudy._base import forks
 from understudy._base.event_loops import call_on
-from understudy.errors import WouldDeadlock
+from understudy.errors import ForkedRuntime, WouldDeadlock
 from understudy.loop_actors.errors import WaitTimeout
 
 T = TypeVar("T")
@@ -56,6 +57,7 @@ class Future(pykka.Future[T]):
     _get_hook: Callable[[float | None], T] | None = None
     _claimed = False
     _loop: asyncio.AbstractEventLoop | None = None
+    _forks = 0
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         """Make a pending future.
@@ -71,6 +73,8 @@ class Future(pykka.Future[T]):
         self._lock = threading.RLock()
         if loop is not None:
             self._loop = loop
+        if forks.count:
+            self._forks = forks.count
 
     def __repr__(self) -> str:
         return f"<understudy.Future: {('pending', 'value', 'exception')[self._state]}>"
@@ -98,6 +102,8 @@ class Future(pykka.Future[T]):
                 `pykka.Timeout`.
             WouldDeadlock: at once, if the future is pending and the event loop that has to settle
                 it runs in this thread.
+            ForkedRuntime: if the future was pending when this process was forked. An `await`
+                raises it too.
 
         """
         if self._state == _PENDING:
@@ -244,6 +250,7 @@ class Future(pykka.Future[T]):
 
     def _wait_async(self) -> Generator[Any, None, None]:
         """As `_wait`, on the running loop; a cancellation ends this wait alone."""
+        self._refuse_in_fork()  # first: in a child that was forked on a loop, none runs
         loop = asyncio.get_running_loop()
         woken = loop.create_future()
         if not self._add_waiter(woken, lambda: call_on(loop, _set_woken, woken)):
@@ -259,6 +266,7 @@ class Future(pykka.Future[T]):
         The check and the registration share the lock with `_settle` and `_unclaim`, so none of
         them can come between and leave this waiter asleep.
         """
+        self._refuse_in_fork()
         with self._lock:
             if self._state != _PENDING or (self._is_lazy() and not self._claimed):
                 return False
@@ -266,6 +274,11 @@ class Future(pykka.Future[T]):
                 self._waiters = {}
             self._waiters[key] = wake
             return True
+
+    def _refuse_in_fork(self) -> None:
+        """Called before each wait, and before the lock, which a thread of the parent may have."""
+        if self._forks != forks.count:
+            raise ForkedRuntime
 
     def _remove_waiter(self, key: object) -> None:
         with self._lock:
@@ -289,8 +302,10 @@ class Future(pykka.Future[T]):
 
         test_two_threads_that_get_a_hooked_future_call_its_hook_once
         """
+        if not self._is_lazy():
+            return False
         with self._lock:
-            if self._state != _PENDING or self._claimed or not self._is_lazy():
+            if self._state != _PENDING or self._claimed:
                 return False
             self._claimed = True
             return True
@@ -386,6 +401,7 @@ class LazyFuture(Future[T]):
         yield from super()._fetch_async()
 
     def _begin_once(self) -> None:
+        self._refuse_in_fork()
         with self._lock:
             begin, self._begin = self._begin, None
         if begin is not None:

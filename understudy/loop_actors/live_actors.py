@@ -14,12 +14,17 @@ import threading
 from collections.abc import AsyncGenerator
 from typing import Protocol
 
+from understudy._base.forks import call_in_child
+
 
 class LiveActor(Protocol):
     """An actor that has started and not ended."""
 
     def _loop_closed(self) -> None:
         """End the actor: its loop shuts down."""
+
+    def _forked(self) -> None:
+        """Take no more messages: this is the child of a fork, and the loop is its parent's."""
 
 
 class _LoopActors:
@@ -93,3 +98,15 @@ def _end_actors_on(loop: asyncio.AbstractEventLoop) -> None:
         here = _by_loop.pop(loop, None)
     for actor in list(here.actors) if here is not None else ():
         actor._loop_closed()
+
+
+def _close_in_child() -> None:
+    """Close the actors of the parent: nothing runs them in the child of a fork."""
+    global _lock
+    _lock = threading.RLock()  # a thread of the parent may have it
+    for here in _by_loop.values():
+        for actor in here.actors:
+            actor._forked()
+
+
+call_in_child(_close_in_child)

@@ -359,6 +359,11 @@ class LoopActor(pykka.Actor):
                 cast("Future[Any]", envelope.reply_to)._fail(error)
         return tuple(stop_requests)
 
+    def _forked(self) -> None:
+        """As of `LiveActor`. What the parent has asked stays with the parent."""
+        self.actor_inbox.close_in_child()
+        self.actor_stopped.set_in_child()
+
     def _end(self, reason: BaseException | None) -> None:
         """Drop what holds the actor, answer the stop requests, and notify the watchers."""
         if self.actor_stopped.ended:

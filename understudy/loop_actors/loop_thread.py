@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from concurrent.futures import Future
 
+from understudy._base.forks import call_in_child
 from understudy.errors import UsageError
 from understudy.loop_actors.live_actors import end_actors_of_closed_loops
 
@@ -122,5 +122,4 @@ def _forget_after_fork() -> None:
     _shared = None
 
 
-if hasattr(os, "register_at_fork"):  # Windows has no fork
-    os.register_at_fork(after_in_child=_forget_after_fork)
+call_in_child(_forget_after_fork)

@@ -127,6 +127,12 @@ class Mailbox:
             self._queue = None
             return remaining
 
+    def close_in_child(self) -> None:
+        """Refuse further messages in the child of a fork, whatever a thread of the parent did."""
+        self._lock = threading.RLock()
+        self._closed = True
+        self._queue = None
+
     def reschedule(self) -> None:
         """Call the drain again in the next turn of the loop; for the drain itself alone."""
         self._schedule()

@@ -75,6 +75,10 @@ class Lifetime(threading.Event):
             with condition:
                 condition.notify_all()
 
+    def set_in_child(self) -> None:
+        """Nothing runs the actor in the child of a fork; there another thread may have the lock."""
+        self._set = self._ended = True
+
     def clear(self) -> None:
         with _lock:
             self._set = False

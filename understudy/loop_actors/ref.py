@@ -106,7 +106,7 @@ class LoopActorRef(pykka.ActorRef[A]):
         """
         future: Future[bool] = Future(self.actor_inbox.loop)
         actor = self._actor_weakref()
-        if actor is None:
+        if actor is None or self.actor_stopped.ended:
             future.set(False)
         else:
             cast("Any", actor)._stop_now(reason, future)

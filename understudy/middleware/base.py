@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 Next = Callable[[ToolCall], Awaitable[Any]]
 """Runs the rest of a call: returns what the tool returned, raises what it raised."""
+NextModelCall = Callable[[ModelInput], Awaitable["ModelResponse"]]
+"""Asks the model: returns its reply, raises what it raised."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +58,7 @@ class Middleware(Generic[DepsT_contra]):
     state_schema: ClassVar[type[BaseModel] | None] = None
     """Typed values that this middleware adds to `state.values`: validated on each change."""
     stream_safe: ClassVar[bool] = False
-    """Whether text deltas may be emitted before `after_model` has seen the whole reply."""
+    """Whether text deltas may be emitted before its hooks have seen the whole reply."""
     keeps_time: bool = False
     """Whether it reads `run.seconds`, so that they must be recorded to survive a crash."""
 
@@ -111,6 +113,24 @@ class Middleware(Generic[DepsT_contra]):
     ) -> ModelResponse | None:
         """After a reply of the model; return another reply to record that instead."""
 
+    async def wrap_model_call(
+        self, run: Run[DepsT_contra], request: ModelInput, next: NextModelCall
+    ) -> ModelResponse:
+        """Around a request to the model, after all `before_model`. Must be async.
+
+        Args:
+            run: the run.
+            request: what is asked; `request.replace(model=...)` asks another model.
+            next: asks the model. It returns the reply and raises what the model raised. It may be
+                called again, one call after the other, or be left out.
+
+        Returns:
+            The reply: that of `await next(request)`, or another one. The other replies that it got
+            count as rejected, and what they cost is recorded with it.
+
+        """
+        return await next(request)
+
     async def check_tool_calls(
         self, run: Run[DepsT_contra], calls: Sequence[ToolCall]
     ) -> Sequence[Request]:
@@ -155,6 +175,7 @@ _TABLE = (
     "after_step",
     "before_model",
     "after_model",
+    "wrap_model_call",
     "check_tool_calls",
     "wrap_tool_call",
     "on_resume",
@@ -197,8 +218,8 @@ def collect_hooks(stack: Sequence[Middleware]) -> Hooks:
             if getattr(type(middleware), name) is getattr(Middleware, name):
                 continue
             hook = Hook.of(middleware, name, getattr(middleware, name))
-            if name == "wrap_tool_call" and not hook.is_async:
-                raise UsageError(f"{middleware.name}.wrap_tool_call must be async: it awaits next")
+            if name.startswith("wrap_") and not hook.is_async:
+                raise UsageError(f"{middleware.name}.{name} must be async: it awaits next")
             if name == "transform_display_message" and hook.is_async:
                 raise UsageError(f"{middleware.name}.transform_display_message must be plain")
             hooks.append(hook)
@@ -207,6 +228,9 @@ def collect_hooks(stack: Sequence[Middleware]) -> Hooks:
         **table,
         keeps_time=any(m.keeps_time for m in stack),
         streams_safely=all(
-            m.stream_safe for m in stack if type(m).after_model is not Middleware.after_model
+            m.stream_safe
+            for m in stack
+            if type(m).after_model is not Middleware.after_model
+            or type(m).wrap_model_call is not Middleware.wrap_model_call
         ),
     )

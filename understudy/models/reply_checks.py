@@ -45,6 +45,10 @@ class EmptyReply(UnexpectedModelBehavior):
     """A reply without text, files and tool calls."""
 
 
+class CancelledByModel(UnexpectedModelBehavior):
+    """The model's client raised a `CancelledError` by itself: nobody cancelled the run."""
+
+
 class UnfinishedReply(UnexpectedModelBehavior):
     """A reply that ended before its end, though its body ended well."""
 

@@ -23,6 +23,10 @@ from understudy.tools import Tool
 EarlyStopping = Literal["force", "generate"]
 """What happens when a run is at its maximum of model calls: it fails, or answers once more."""
 
+OnVersion = Literal["newest", "wait"]
+"""What becomes of a run that an older definition has begun: it goes on on the newest one, or waits
+for a host that has its own."""
+
 PauseWhen = Callable[[], bool | str | Awaitable[bool | str | None] | None]
 """Called after each model reply: True, or a reason, pauses the run."""
 
@@ -113,6 +117,14 @@ class AgentDefinition:
     include_contents: Literal["default", "none"] = "default"
     idle_timeout: float | Literal["runtime"] | None = "runtime"
     """Seconds after which a `Runtime` passivates the idle agent; None = never."""
+    movable: bool = True
+    """Whether another host may take the agent from a living one while nothing of it goes on."""
+    needs: frozenset[str] = frozenset()
+    """The labels that a host must have to run the agent itself; see `all_needs`."""
+    version: int = 0
+    """A higher one is newer; of one version, what hosts of a store saw later."""
+    on_version: OnVersion = "newest"
+    """Whether a run that an older definition has begun goes on on this one."""
     haltable: bool = False
     """Whether its middleware lets tools halt it, and all agents below it."""
 
@@ -134,6 +146,13 @@ class AgentDefinition:
         return f"{self.mode.name}({', '.join(names)})" if names else None
 
     @property
+    def all_needs(self) -> frozenset[str]:
+        """The labels that a host must have: also for the agents that run inside it."""
+        children = (*self.mode.agents, *self.children.values())
+        inside = (child.definition.all_needs for child in children)
+        return self.needs.union(*inside)
+
+    @property
     def requirements(self) -> Requirements:
         """What its models must support."""
         mode = self.output.mode if self.output is not None else None
@@ -150,5 +169,6 @@ class AgentDefinition:
                 list(self.mode.step_names),
                 *([self.workflow] if self.workflow is not None else ()),
                 *self.requirements.fingerprints,
+                *([{"version": self.version}] if self.version else ()),
             ]
         )

@@ -84,6 +84,7 @@ class Hooks:
     on_run_start: tuple[Hook, ...] = ()
     before_model: tuple[Hook, ...] = ()
     after_model: tuple[Hook, ...] = ()
+    wrap_model_call: tuple[Hook, ...] = ()
     check_tool_calls: tuple[Hook, ...] = ()
     wrap_tool_call: tuple[Hook, ...] = ()
     on_resume: tuple[Hook, ...] = ()
@@ -95,4 +96,4 @@ class Hooks:
     keeps_time: bool = False
     """Whether a middleware reads the run's time, so that it must be recorded."""
     streams_safely: bool = True
-    """Whether text deltas may be emitted before `after_model` has seen the whole reply."""
+    """Whether text deltas may be emitted before all hooks have seen the whole reply."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic_ai.messages import InstructionPart, ModelMessage
-from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.native_tools import AbstractNativeTool
 from pydantic_ai.settings import ModelSettings
 
@@ -24,6 +24,8 @@ class ModelInput:
     settings: ModelSettings | None
     native_tools: tuple[AbstractNativeTool, ...] = ()
     """Tools that the provider runs."""
+    model: Model | None = None
+    """Which model is asked; None for the agent's own."""
 
     def replace(self, **changes: Any) -> ModelInput:
         """A copy with some fields changed."""

@@ -47,6 +47,7 @@ from understudy.journal.contracts import (
     LostAttempt,
 )
 from understudy.journal.feed import FeedIndex, feed_row
+from understudy.journal.hosts import HostedDefinition
 from understudy.journal.postgres.backend import PostgresBackend
 from understudy.journal.sqlite.backend import SqliteBackend
 from understudy.state.agent_state import AgentState
@@ -144,6 +145,7 @@ def _batch(owned: Owned, state: AgentState, *records: Record) -> Batch:
         status_noted=any(isinstance(record, StatusNoted) for record in records),
         at=records[-1].at,
         asks=entry.asks,
+        run_version=entry.run_version,
         feed=tuple(
             row
             for seq, record in enumerate(records, owned.last_seq + 1)
@@ -183,13 +185,19 @@ def _write_postgres(path: Path) -> None:
     server = Server()
     try:
         backend = PostgresBackend(server.url, host=HOST, lease=60.0)
+        backend.introduce({"gpu", "disk"})
         backend.open()
         try:
+            backend.begin()
+            needs = frozenset({"gpu"})
+            backend.register([HostedDefinition(agent="a", fingerprint="f", needs=needs)])
+            backend.commit()
             _fill(backend)
             with psycopg.connect(server.url) as connection:
                 connection.execute(
                     "UPDATE understudy.hosts SET opened_at = '2026-01-02 03:04:05.5+00',"
-                    " lease_until = '2026-01-02 03:05:05.5+00'"
+                    " lease_until = '2026-01-02 03:05:05.5+00', place = 'boot pid:[1] time:[1]',"
+                    " pid = 17, started = 4711"
                 )
             path.write_text(_dump(server.url), encoding="utf-8")
         finally:

@@ -108,9 +108,9 @@ class Tree:
         return failed[0].split(" - ")[0] if failed else f"it ends the tests, with code {code}"
 
 
-def sample(seed: int, count: int, only: str) -> list[Mutant]:
-    """So many mutants of the modules whose path has this text; the same for the same seed."""
-    paths = [Path(path) for path in MODULES if only in path]
+def sample(seed: int, count: int, only: Sequence[str]) -> list[Mutant]:
+    """So many mutants of the modules whose path has one of the texts; the same for one seed."""
+    paths = [Path(path) for path in MODULES if any(text in path for text in only)]
     mutants = [mutant for path in paths for mutant in mutants_of(path, ROOT)]
     print(f"{len(mutants):,} mutants of {len(paths)} modules; seed {seed}")
     return random.Random(seed).sample(mutants, min(count, len(mutants)))
@@ -120,7 +120,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=40)
-    parser.add_argument("--only", default="", help="part of a module's path")
+    parser.add_argument("--only", nargs="+", default=[""], help="parts of the modules' paths")
     parser.add_argument("--quick", action="store_true", help="the most likely tests alone")
     given = parser.parse_args()
     sys.dont_write_bytecode = False

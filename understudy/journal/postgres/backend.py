@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from understudy._base.clock import wall_seconds
@@ -26,6 +26,7 @@ from understudy.errors import Fenced, StoreError, StoreUnavailable, UsageError
 from understudy.journal.backend_reads import ReadsByReader
 from understudy.journal.checkpoints import Checkpoint
 from understudy.journal.contracts import (
+    LEASE,
     Batch,
     Durability,
     IndexEntry,
@@ -34,8 +35,11 @@ from understudy.journal.contracts import (
     Refusal,
     StoredAgent,
     check_durability,
+    check_lease,
 )
+from understudy.journal.hosts import HostedDefinition
 from understudy.journal.postgres import sql
+from understudy.journal.postgres.hosting import Hosting
 from understudy.journal.postgres.reader import PostgresReader
 from understudy.journal.postgres.writer import PostgresWriter
 
@@ -59,7 +63,7 @@ class PostgresBackend(ReadsByReader):
         *,
         host: str,
         durability: Durability = "full",
-        lease: float = 10.0,
+        lease: float = LEASE,
         schema: str = "understudy",
         patience: float = 30.0,
     ) -> None:
@@ -79,8 +83,7 @@ class PostgresBackend(ReadsByReader):
 
         """
         check_durability(durability)
-        if not 0.1 <= lease <= 86_400:
-            raise UsageError(f"`lease` must be 0.1 to 86,400 seconds, got {lease!r}")
+        check_lease(lease)
         if not 0.1 <= patience <= 3600:
             raise UsageError(f"`patience` must be 0.1 to 3,600 seconds, got {patience!r}")
         if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", schema) or schema.startswith("pg_"):
@@ -104,7 +107,10 @@ class PostgresBackend(ReadsByReader):
             url, host=host, schema=schema, durability=durability, lease=lease, patience=patience
         )
         writer, reader, self._heartbeat = self._connections
-        self._writer = PostgresWriter(writer, name=host, keep_claims=not self._durable)
+        self._hosting = Hosting()
+        self._writer = PostgresWriter(
+            writer, name=host, keep_claims=not self._durable, hosting=self._hosting
+        )
         self._reader: PostgresReader = PostgresReader(reader)
         self._watchdog = Watchdog(self._connections, min(1.0, lease / 4, patience / 4))
 
@@ -162,6 +168,9 @@ class PostgresBackend(ReadsByReader):
             lambda connection: connection.execute(sql.INSERT_HOST, values).fetchall()
         )
         self._measure(before, there)
+        self._heartbeat.run_repeatable(
+            lambda connection: self._hosting.introduce(connection, host_id)
+        )
         self._writer.host_id = host_id
         self._fenced = False
         return float(seconds)
@@ -222,6 +231,17 @@ class PostgresBackend(ReadsByReader):
         if 0 <= after - before < _PROMPT:  # else nobody knows when the server looked
             self.time_offset = there - (before + after) / 2
 
+    def introduce(self, labels: Collection[str]) -> None:
+        self._hosting.labels = frozenset(labels)
+
+    def end_dead_hosts(self) -> int:
+        host_id = self._writer.host_id
+        if host_id is None:
+            return 0
+        return self._heartbeat.run_repeatable(
+            lambda connection: self._hosting.end_dead_hosts(connection, host_id)
+        )
+
     def reconnect(self) -> None:
         """After `StoreUnavailable`: connect the writer again, as the same host.
 
@@ -244,6 +264,12 @@ class PostgresBackend(ReadsByReader):
 
     def claim(self, agent_id: str, agent: str | None) -> Owned | None:
         return self._writer.claim(agent_id, agent)
+
+    def register(self, definitions: Sequence[HostedDefinition]) -> None:
+        self._writer.register(definitions)
+
+    def set_draining(self) -> None:
+        self._writer.set_draining()
 
     def append(self, batch: Batch) -> None:
         self._writer.append(batch)

@@ -126,6 +126,30 @@ UPGRADES: tuple[tuple[str, ...], ...] = (
             crc bigint NOT NULL,
             PRIMARY KEY (agent, number)
         )""",
+        # Which process a host is, where that is known (see `understudy._base.processes`), and what
+        # it has.
+        "ALTER TABLE hosts ADD COLUMN place text",
+        "ALTER TABLE hosts ADD COLUMN pid bigint",
+        "ALTER TABLE hosts ADD COLUMN started bigint",
+        "ALTER TABLE hosts ADD COLUMN labels text[] NOT NULL DEFAULT '{}'",
+        "ALTER TABLE hosts ADD COLUMN definitions bigint[] NOT NULL DEFAULT '{}'",
+        "ALTER TABLE hosts ADD COLUMN draining boolean NOT NULL DEFAULT false",
+        # The definitions that hosts have, or had. Of one version, the one with the higher `no` is
+        # newer. `needs` and `continues_older` are as the last host of it said.
+        """CREATE TABLE definitions (
+            no bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+            agent text COLLATE "C" NOT NULL,
+            fingerprint text COLLATE "C" NOT NULL,
+            version bigint NOT NULL,
+            needs text[] NOT NULL,
+            continues_older boolean NOT NULL,
+            UNIQUE (agent, fingerprint)
+        )""",
+        # The fingerprint under which the open run was begun; null: none is open, or it is unknown.
+        # As `due`, it holds if `indexed_seq` is `last_seq`.
+        "ALTER TABLE agents ADD COLUMN run_version text",
+        """CREATE INDEX agents_by_run_version ON agents (run_version, agent_id)
+            WHERE run_version IS NOT NULL AND NOT deleted""",
     ),
 )
 """The n-th upgrades version n of the tables to n + 1. Only add to tables: hosts of the version
@@ -198,7 +222,8 @@ OWNERSHIP = """
 SELECT a.incarnation, a.epoch, a.deleted, a.owner, h.name,
     CASE WHEN h.lease_until > '-infinity' THEN h.lease_until > clock_timestamp() END,
     (SELECT lease_until > clock_timestamp() FROM hosts
-        WHERE id = %s AND lease_until > '-infinity')
+        WHERE id = %s AND lease_until > '-infinity'),
+    CASE a.indexed_seq WHEN a.last_seq THEN a.run_version END
 FROM (VALUES (%s::text)) AS requested (agent_id)
 LEFT JOIN agents a USING (agent_id) LEFT JOIN hosts h ON h.id = a.owner"""
 """Who owns an agent, and whether that lease and our own hold (null: it is lost). It locks
@@ -226,7 +251,7 @@ RETURNING incarnation, epoch, last_seq, agent, key"""
 
 DELETE_AGENT = """
 UPDATE agents SET owner = NULL, deleted = true, last_seq = 0, floor = 0, standing = 'rest',
-    due = NULL, indexed_seq = 0, status = 'idle', status_at = NULL, asking = 0
+    due = NULL, indexed_seq = 0, status = 'idle', status_at = NULL, asking = 0, run_version = NULL
 WHERE agent_id = %(agent_id)s AND epoch = %(epoch)s AND incarnation = %(incarnation)s
     AND owner IS NOT DISTINCT FROM %(owner)s AND NOT deleted
 RETURNING key"""
@@ -259,6 +284,7 @@ WITH held AS (
         due = nullif((%(dues)b::int8[])[{_PLACE}], -1),
         indexed_seq = (%(last_seqs)b::int8[])[{_PLACE}],
         status = (%(statuses)b::text[])[{_PLACE}],
+        run_version = (%(run_versions)b::text[])[{_PLACE}],
         status_at = CASE
             WHEN (%(noted)b::bool[])[{_PLACE}] OR a.last_seq = 0
                 OR a.status <> (%(statuses)b::text[])[{_PLACE}]
@@ -340,7 +366,7 @@ UNINDEXED = (
     f"{_COLUMNS} AND a.agent_id > %s AND a.indexed_seq <> a.last_seq ORDER BY a.agent_id LIMIT %s"
 )
 NOTE_INDEX = """
-UPDATE agents SET indexed_seq = last_seq, due = %s, status = %s, status_at = %s
+UPDATE agents SET indexed_seq = last_seq, due = %s, status = %s, status_at = %s, run_version = %s
 WHERE agent_id = %s AND incarnation = %s AND last_seq = %s AND NOT deleted RETURNING key"""
 
 FIND_IN_ORDER = """

@@ -6,7 +6,7 @@ Batches of different agents are added by one statement, which gets them as colum
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +29,10 @@ from understudy.journal.contracts import (
     StoredAgent,
     time_number,
 )
+from understudy.journal.hosts import HostedDefinition
 from understudy.journal.postgres import sql
 from understudy.journal.postgres.asks import Rows, put_asks
+from understudy.journal.postgres.hosting import Hosting
 
 if TYPE_CHECKING:
     from understudy.journal.postgres.connection import PostgresConnection
@@ -52,10 +54,13 @@ class PostgresWriter:
         connection: of the writer.
         name: of the host, for errors.
         keep_claims: whether a claim is made durable although other commits are not.
+        hosting: what this host may run.
 
     """
 
-    def __init__(self, connection: PostgresConnection, *, name: str, keep_claims: bool) -> None:
+    def __init__(
+        self, connection: PostgresConnection, *, name: str, keep_claims: bool, hosting: Hosting
+    ) -> None:
         self.host_id: int | None = None
         """The key of this host's row; None while it is not open."""
         self.keeps_feed: bool = False
@@ -63,6 +68,7 @@ class PostgresWriter:
         self._connection = connection
         self._name = name
         self._keep_claims = keep_claims
+        self._hosting = hosting
         self._keys: dict[str, int] = {}
         self._in_transaction = False
         self._sent_begin = False
@@ -139,6 +145,8 @@ class PostgresWriter:
             found = self._claimable(agent_id)
             if agent is None and (found is None or found["deleted"]):
                 return None
+            if agent is not None:
+                self._check_fits(agent_id, agent, found)
             # Race: this against the claim of another host. Both statements are compare-and-set: the
             # loser waits for the winner's commit, gets no row, and looks again
             # (test_of_two_claims_at_once_one_wins).
@@ -156,6 +164,12 @@ class PostgresWriter:
                     last_seq=last_seq,
                 )
         raise _contended(agent_id)
+
+    def register(self, definitions: Sequence[HostedDefinition]) -> None:
+        self._hosting.register(self._fetch, self._own_id, definitions)
+
+    def set_draining(self) -> None:
+        self._hosting.set_draining(self._fetch, self._own_id)
 
     def append(self, batch: Batch) -> None:
         (refused,) = self.append_all([batch])
@@ -217,7 +231,8 @@ class PostgresWriter:
         due, at = (None if time is None else time_number(time) for time in (entry.due, status_at))
         status = entry.agent_status or AGENT_STATUS[entry.status]
         agent_is = [agent.agent_id, agent.incarnation, agent.last_seq]
-        for (key,) in self._fetch(sql.NOTE_INDEX, [due, status, at, *agent_is]):
+        told = [due, status, at, entry.run_version]
+        for (key,) in self._fetch(sql.NOTE_INDEX, [*told, *agent_is]):
             put_asks(self._fetch, {key: entry.asks})
 
     def turn_feed(self, on: bool) -> None:
@@ -309,6 +324,13 @@ class PostgresWriter:
                 self._waited_for_a_lock = True
             raise
 
+    def _check_fits(self, agent_id: str, agent: str, found: Mapping[str, Any] | None) -> None:
+        """Raise `UnfitHost` if this host must not run an agent."""
+        version = found["run_version"] if found is not None else None
+        unfit = self._hosting.why_unfit(self._fetch, agent_id, agent, version)
+        if unfit is not None:
+            raise unfit
+
     def _claimable(self, agent_id: str) -> dict[str, Any] | None:
         """The agent's row, if this host may claim it; None if there is none.
 
@@ -321,8 +343,8 @@ class PostgresWriter:
 
         """
         while True:
-            ((incarnation, epoch, deleted, owner, host, owner_holds, we_hold),) = self._fetch(
-                sql.OWNERSHIP, [self._own_id, agent_id]
+            ((incarnation, epoch, deleted, owner, host, owner_holds, we_hold, version),) = (
+                self._fetch(sql.OWNERSHIP, [self._own_id, agent_id])
             )
             if we_hold is False:
                 # It may have been away for longer than the lease. The heartbeat renews it, or
@@ -335,6 +357,8 @@ class PostgresWriter:
                 return None
             if host is None or owner == self._own_id:
                 break
+            if owner_holds and self._hosting.end_if_dead(self._fetch, owner):
+                continue
             if owner_holds:
                 raise OwnedElsewhere(agent_id=agent_id, host=host)
             if owner_holds is not None:  # this is the first one to take over from that owner
@@ -350,6 +374,7 @@ class PostgresWriter:
             "epoch": epoch,
             "deleted": deleted,
             "owner": owner,
+            "run_version": version,
         }
 
     def _add(self, batches: Sequence[Batch]) -> list[Refusal | None]:
@@ -448,6 +473,7 @@ def _columns(batches: Sequence[Batch], keys: Sequence[int], own_id: int) -> dict
         "standings": [batch.index_status.value for batch in batches],
         "dues": [-1 if batch.due_number is None else batch.due_number for batch in batches],
         "statuses": [batch.status_word for batch in batches],
+        "run_versions": [batch.run_version for batch in batches],
         "noted": [batch.status_noted for batch in batches],
         "ats": [-1 if batch.at_number is None else batch.at_number for batch in batches],
         "places": [place for place, _, _ in rows],

@@ -22,6 +22,7 @@ import weakref
 from dataclasses import dataclass
 from pathlib import Path
 
+from understudy._base.forks import call_in_child
 from understudy.errors import StoreBroken, StoreInUse
 
 if sys.platform == "win32":
@@ -218,4 +219,4 @@ def _abandon_all() -> None:
         lock.abandon_in_child()
 
 
-os.register_at_fork(after_in_child=_abandon_all)
+call_in_child(_abandon_all)

@@ -1,40 +1,30 @@
 """The step `call_llm`: one request to the model, and its reply as a record.
 
 In order: queued steering messages enter the conversation; instructions and `before_model` make the
-`ModelInput`; the model, or the first fallback that works, is asked; `after_model` sees the reply;
+`ModelInput`; the model is asked, through the middleware around it; `after_model` sees the reply;
 unusable tool call ids are replaced; the reply is recorded.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from datetime import timedelta
+from dataclasses import replace
 from typing import Any
 
 from pydantic_ai.messages import (
     ModelMessage,
-    ModelRequestAttempt,
     ModelResponse,
     TextPart,
     ToolCallPart,
 )
-from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
-from tenacity import RetryError
 
-from understudy._base.causes import cause_of, message_of
-from understudy._base.event_loops import is_cancelled
-from understudy._base.json_values import check_text
-from understudy.errors import ModelFailed, ModelRefused, RunError, StreamBroken, UsageError
-from understudy.events import ReplyStarted
-from understudy.models.preparation import needs_preparation, prepared
-from understudy.models.reply_checks import EmptyReply, RefusedReply, check_finished, fault_of
+from understudy.errors import ModelFailed, UsageError
 from understudy.models.reply_text import with_valid_text
+from understudy.modes.steps.ask_model import Answer, ask_model
 from understudy.modes.steps.check_stop import NO_ANSWER, stop_before
 from understudy.modes.steps.deltas import DeltaEmitter
 from understudy.modes.steps.display_texts import with_texts_of_calls
-from understudy.modes.steps.model_request import parameters_of, tool_choice
+from understudy.modes.steps.model_request import check_changed, tool_choice
 from understudy.modes.steps.run_end import outcome_of
 from understudy.outcomes import Outcome
 from understudy.run.hooks import Hook, HookFailed
@@ -61,7 +51,7 @@ async def call_llm(run: Run) -> Outcome | None:
             for queued in steering_messages(run):
                 run.record(UserMessage(message=queued.message, message_ids=(queued.message_id,)))
         prompt = await _model_input(run)
-        answer = await _ask_models(run, prompt)
+        answer = await ask_model(run, prompt)
         if isinstance(answer, ModelFailed):
             return run.failed(answer)
         if run.definition.hooks.after_model:
@@ -108,7 +98,7 @@ async def _model_input(run: Run) -> ModelInput:
         replaced = await hook(run.threads, run, prompt)
         _check_returned(hook, replaced, ModelInput)
         if replaced is not None:
-            _check_text(hook, prompt, replaced)
+            check_changed(hook, prompt, replaced)
             prompt = replaced
         elif prompt.messages is shown and kept is not run.state.messages:
             prompt = prompt.replace(messages=_visible_messages(run))  # by run.replace_history
@@ -134,221 +124,16 @@ def _check_returned(hook: Hook, returned: object, expected: type) -> None:
         raise HookFailed(hook.failure(error)) from error
 
 
-def _check_text(hook: Hook, before: ModelInput, after: ModelInput) -> None:
-    """Check what the hook has put in; what was there before it is valid."""
-    messages: list[ModelMessage] = []
-    if after.messages is not before.messages:
-        known = {id(message) for message in before.messages}
-        messages = [message for message in after.messages if id(message) not in known]
-    added = (
-        ("instructions", after.instructions),
-        ("messages", messages),
-        ("settings", after.settings if after.settings is not before.settings else None),
-        (
-            "native tools",
-            after.native_tools if after.native_tools is not before.native_tools else (),
-        ),
-    )
-    try:
-        for what, value in added:
-            if value:
-                check_text(value, what=f"the text of the {what} that it returned")
-    except UsageError as error:
-        raise HookFailed(hook.failure(error)) from error
-
-
-# ------------------------------------------------------------------------------ the request
-
-
-@dataclass(slots=True)
-class _Answer:
-    response: ModelResponse
-    model: Model
-    failed: RunError | None = None
-    """It is kept, but it is no answer: the run ends by this error."""
-    seconds: float = 0.0
-    """How long a rejected one took."""
-
-
-async def _ask_models(run: Run, prompt: ModelInput) -> _Answer | ModelFailed:
-    """The first answer of the model and its fallbacks. A fallback is used for this call only.
-
-    A reply that is refused or empty is no answer. An empty one is asked for once more. What they
-    cost is recorded with the answer; without one, the last of them is recorded in its place.
-    """
-    parameters = parameters_of(run, prompt)
-    deltas = DeltaEmitter(run) if run.streaming else None
-    ask = _ask if run.definition.retry is None else _ask_with_retry
-    rejected: list[_Answer] = []
-    failures: list[dict[str, str]] = []
-    cause: BaseException | None = None
-    for model in run.models:
-        if run.observed:
-            run.emit(
-                ReplyStarted(
-                    agent_path=run.agent_path,
-                    turn=run.current.turns,
-                    model=model.model_name,
-                    run_id=run.run_id,
-                )
-            )
-        try:
-            since = run.clock.monotonic()
-            answer = await ask(run, model, prompt, parameters, deltas)
-            fault = _fault(run, answer)
-            if isinstance(fault, EmptyReply):
-                since = _reject(run, answer, since, rejected)
-                answer = await ask(run, model, prompt, parameters, deltas)
-                fault = _fault(run, answer)
-            if fault is None:
-                return _with_attempts(answer, rejected) if rejected else answer
-            _reject(run, answer, since, rejected)
-            raise fault
-        except (Exception, asyncio.CancelledError) as error:
-            if isinstance(error, asyncio.CancelledError) and is_cancelled():
-                raise
-            cause = error
-            named = {"model": model.model_name, "type": type(error).__name__}
-            failures.append({**named, "message": message_of(error)})
-        if deltas is not None and deltas.said_text:
-            break  # a person has read it: no other model says something else now
-    refused = all(failure["type"] == RefusedReply.__name__ for failure in failures)
-    failed = (ModelRefused if refused else ModelFailed)(failures=failures)
-    failed.__cause__ = cause
-    if not rejected:
-        return failed
-    last = rejected.pop()
-    last.failed = failed
-    if deltas is None or not deltas.said_text:
-        last.response = replace(last.response, parts=[])
-    return _with_attempts(last, rejected)
-
-
-def _fault(run: Run, answer: _Answer) -> RefusedReply | EmptyReply | None:
-    """Why the reply, whose text is valid from now on, is no answer."""
-    answer.response = with_valid_text(answer.response)
-    if answer.failed is not None:
-        return None
-    fault = fault_of(answer.response)
-    if isinstance(fault, EmptyReply) and run.current.early_stop is not None:
-        return None  # it becomes a sentence that says so
-    return fault
-
-
-def _reject(run: Run, answer: _Answer, since: float, rejected: list[_Answer]) -> float:
-    """Note the reply as one that is no answer. Returns the time by the clock."""
-    now = run.clock.monotonic()
-    answer.seconds = now - since
-    rejected.append(answer)
-    return now
-
-
-def _with_attempts(answer: _Answer, rejected: Sequence[_Answer]) -> _Answer:
-    """The answer, with the replies that were rejected as attempts before it."""
-    attempts = list(answer.response.failed_attempts or ())
-    for each in rejected:
-        attempts += each.response.failed_attempts or ()
-        attempts.append(
-            ModelRequestAttempt(
-                model_name=each.model.model_name,
-                provider_name=each.response.provider_name,
-                outcome="rejected",
-                error=cause_of(fault) if (fault := fault_of(each.response)) is not None else None,
-                timestamp=each.response.timestamp,
-                duration=timedelta(seconds=each.seconds),
-                usage=each.response.usage,
-            )
-        )
-    answer.response = replace(answer.response, failed_attempts=attempts or None)
-    return answer
-
-
-async def _ask_with_retry(
-    run: Run,
-    model: Model,
-    prompt: ModelInput,
-    parameters: ModelRequestParameters,
-    deltas: DeltaEmitter | None,
-) -> _Answer:
-    retry = run.definition.retry
-    assert retry is not None, "only called with a retry policy"
-    try:
-        return await retry.copy()(_ask, run, model, prompt, parameters, deltas)
-    except RetryError as error:
-        last = error.last_attempt.exception()
-        raise (last if isinstance(last, Exception) else error) from error
-
-
-async def _ask(
-    run: Run,
-    model: Model,
-    prompt: ModelInput,
-    parameters: ModelRequestParameters,
-    deltas: DeltaEmitter | None,
-) -> _Answer:
-    kept = run.state.messages
-    if prompt.messages is not kept:  # those of a hook: they were never prepared
-        shown = prepared(model, list(prompt.messages), parameters, prompt.settings)
-        return await _request(model, shown, prompt, parameters, deltas)
-    with kept.borrowed() as messages:
-        if needs_preparation(model, kept, prompt.settings):
-            messages = prepared(model, messages, parameters, prompt.settings)
-        return await _request(model, messages, prompt, parameters, deltas)
-
-
-async def _request(
-    model: Model,
-    messages: list[ModelMessage],
-    prompt: ModelInput,
-    parameters: ModelRequestParameters,
-    deltas: DeltaEmitter | None,
-) -> _Answer:
-    if deltas is not None:
-        return await _stream(model, messages, prompt, parameters, deltas)
-    response = await model.request(messages, prompt.settings, parameters)
-    check_finished(response, model, streamed=False)
-    return _Answer(response, model)
-
-
-async def _stream(
-    model: Model,
-    messages: list[ModelMessage],
-    prompt: ModelInput,
-    parameters: ModelRequestParameters,
-    deltas: DeltaEmitter,
-) -> _Answer:
-    """Ask for a stream and emit its deltas. A stream that breaks keeps what it brought so far."""
-    partial: StreamedResponse | None = None
-    try:
-        async with model.request_stream(messages, prompt.settings, parameters) as stream:
-            partial = stream
-            try:
-                async for event in stream:
-                    deltas.emit(event)
-            finally:
-                deltas.end()
-            response = stream.get()
-        check_finished(response, model, streamed=True)
-    except (Exception, asyncio.CancelledError) as error:
-        if isinstance(error, asyncio.CancelledError) and is_cancelled():
-            raise
-        received = partial.get() if partial is not None else None
-        if received is None or not received.parts:
-            raise
-        return _Answer(received, model, StreamBroken(model=model.model_name, cause=cause_of(error)))
-    return _Answer(response, model)
-
-
 # -------------------------------------------------------------------------------- the reply
 
 
-async def _accept(run: Run, answer: _Answer) -> None:
+async def _accept(run: Run, answer: Answer) -> None:
     """Record the reply. No tool call of a broken or cut reply runs: it may be incomplete."""
     response = object.__new__(type(answer.response))  # as copy.copy does, at a quarter of its cost
     response.__dict__.update(answer.response.__dict__)
     response.timestamp = run.clock.now()
     current = run.current
-    failed = answer.failed
+    failed = answer.error
     if failed is not None:
         response.state = "interrupted"
     else:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.messages import ModelMessage
+from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.settings import ToolChoice
 
+from understudy._base.json_values import check_text
+from understudy.errors import UsageError
 from understudy.run.definition import AgentDefinition
+from understudy.run.hooks import Hook, HookFailed
 from understudy.run.model_input import ModelInput
 from understudy.run.run import Run
 
@@ -52,3 +56,34 @@ def ask_for_output(parameters: ModelRequestParameters, definition: AgentDefiniti
     else:
         parameters.output_tools = [replace(output_tool.definition, kind="output")]
         parameters.allow_text_output = False
+
+
+def check_changed(hook: Hook, before: ModelInput, after: ModelInput) -> None:
+    """Check what a hook has put into a request; what was there before it is valid.
+
+    Raises:
+        HookFailed: for what cannot be sent.
+
+    """
+    messages: list[ModelMessage] = []
+    if after.messages is not before.messages:
+        known = {id(message) for message in before.messages}
+        messages = [message for message in after.messages if id(message) not in known]
+    added = (
+        ("instructions", after.instructions),
+        ("messages", messages),
+        ("settings", after.settings if after.settings is not before.settings else None),
+        (
+            "native tools",
+            after.native_tools if after.native_tools is not before.native_tools else (),
+        ),
+    )
+    model = after.model
+    try:
+        if model is not None and not isinstance(model, Model):
+            raise UsageError(f"the `model` of a request must be a Pydantic AI Model, got {model!r}")
+        for what, value in added:
+            if value:
+                check_text(value, what=f"the text of the {what} that it returned")
+    except UsageError as error:
+        raise HookFailed(hook.failure(error)) from error

@@ -1,0 +1,187 @@
+"""Before a rolling deploy a runtime gives its agents up in order, and takes none any more."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pykka
+import pytest
+
+from tests.support.agents import Held, by_turn, completed, interrupted
+from tests.support.loops import soon, until
+from tests.support.places import NewStore
+from tests.support.postgres import Hosts
+from understudy import (
+    Agent,
+    Fenced,
+    Runtime,
+    ScriptedModel,
+    UnfitHost,
+    UsageError,
+    WouldDeadlock,
+    approve,
+    call,
+    tool,
+)
+from understudy.journal import Store
+from understudy.journal.store import DatabaseStore
+
+
+def desk(*turns: Any, **options: Any) -> Agent:
+    return Agent("desk", by_turn(*turns), **options)
+
+
+def opened(store: Store, *agents: Agent, **options: Any) -> Runtime:
+    options.setdefault("idle_timeout", None)
+    options.setdefault("sweep", None)
+    return Runtime(agents, store=store, stop_timeout=0.001, **options)
+
+
+async def test_a_drained_runtime_has_no_agent_and_takes_none(new_store: NewStore) -> None:
+    """J53: those at rest are passive at once, and a call is an error that says why."""
+    async with opened(new_store(), desk("a", "b", "c")) as runtime:
+        refs = [runtime.spawn("desk", f"t{n}") for n in range(3)]
+        for ref in refs:
+            completed(await soon(ref.run("go")))
+        assert (runtime.status().draining, runtime.status().ready) == (False, True)
+        assert await soon(runtime.drain()) is True
+        assert (runtime.status().draining, runtime.status().ready) == (True, False)
+        assert runtime.status().running == 0
+        assert [info.is_active for info in await soon(runtime.agents())] == [False] * 3
+        for ask in (refs[0].run("more"), runtime.spawn("desk", "new").run("go"), refs[1].send("x")):
+            with pytest.raises(UnfitHost, match="being drained") as refused:
+                await soon(ask)
+            assert refused.value.draining
+        assert await soon(runtime.drain()) is True
+    async with opened(new_store(), desk("a", "b", "c")) as other:
+        assert completed(await soon(other.get("t0").run("more"))).text == "b"
+
+
+async def test_a_run_is_halted_at_its_next_step_and_goes_on_elsewhere(hosts: Hosts) -> None:
+    """J53: no call is cut off, none is made twice, and nothing is in doubt."""
+    ran: list[str] = []
+    held = Held("done")
+
+    @tool
+    async def work(part: int) -> str:
+        ran.append(f"begins {part}")
+        if part == 1:
+            await held.wait()
+        ran.append(f"ends {part}")
+        return "worked"
+
+    def agent() -> Agent:
+        turns = [call("work", {"part": 1}), call("work", {"part": 2}), "done"]
+        return desk(*turns, tools=[work])
+
+    async with (
+        opened(DatabaseStore(hosts.new("old")), agent(), any_host=False) as old,
+        opened(DatabaseStore(hosts.new("new")), agent()) as new,
+    ):
+        run = old.spawn("desk", "t").run("go")
+        await until(lambda: ran == ["begins 1"])
+        drained = old.drain()
+        again = old.drain()
+        assert await soon(old.drain(timeout=0.01)) is False, "the call goes on"
+        assert ran == ["begins 1"]
+        held.release.set()
+        assert await soon(drained) is True
+        assert await soon(again) is True
+        with pytest.raises(Fenced, match="drained"):
+            await soon(run)
+        (ref,) = await soon(new.recover())
+        outcome = await soon(ref.outcome())
+        assert outcome is not None
+        assert completed(outcome).text == "done"
+        assert not outcome.state.doubts
+    assert ran == ["begins 1", "ends 1", "begins 2", "ends 2"]
+
+
+async def test_a_run_that_waits_for_a_person_is_answered_elsewhere(hosts: Hosts) -> None:
+    """J53."""
+
+    @tool
+    async def pay() -> str:
+        return "paid"
+
+    def agent() -> Agent:
+        return desk(call("pay"), "done", tools=[pay], interrupt_on={"pay": True})
+
+    async with (
+        opened(DatabaseStore(hosts.new("old")), agent()) as old,
+        opened(DatabaseStore(hosts.new("new")), agent()) as new,
+    ):
+        asked = interrupted(await soon(old.spawn("desk", "t").run("go")))
+        assert await soon(old.drain()) is True
+        outcome = await soon(new.get("t").resume(asked.decide(approve())))
+        assert completed(outcome).text == "done"
+    assert hosts.sql("SELECT count(*) FROM hosts") == [(0,)]
+
+
+async def test_an_agent_that_is_being_activated_is_passivated_too(new_store: NewStore) -> None:
+    """J53."""
+    held = Held("done")
+    async with opened(new_store(), Agent("desk", ScriptedModel([held]))) as runtime:
+        ref = runtime.spawn("desk", "t")
+        sent = ref.send("go")
+        drained = runtime.drain()
+        held.release.set()
+        assert await soon(drained) is True
+        assert runtime.status().running == 0
+        with pytest.raises(UnfitHost):
+            await soon(ref.send("more"))
+        with suppress(UnfitHost):  # or it was in time
+            await soon(sent)
+
+
+async def test_a_drain_ends_by_the_end_of_its_runtime(new_store: NewStore) -> None:
+    """J53: what has not come to its next step is cut off there, as without a drain."""
+    held = Held("late")
+    async with opened(new_store(), Agent("desk", ScriptedModel([held]))) as runtime:
+        run = runtime.spawn("desk", "t").run("go")
+        await soon(held.entered.wait())
+        drained = runtime.drain()
+        assert await soon(runtime.drain(timeout=0.01)) is False
+    with pytest.raises(pykka.ActorDeadError):
+        await soon(run)
+    with pytest.raises(UsageError, match="stopped"):
+        await soon(drained)
+    with pytest.raises(UsageError, match="stopped"):
+        runtime.drain()
+
+
+async def test_a_run_cannot_drain_its_runtime(new_store: NewStore) -> None:
+    """J53: it would wait for itself."""
+    raised: list[BaseException] = []
+
+    @tool
+    async def drain() -> str:
+        try:
+            runtime.drain()
+        except WouldDeadlock as error:
+            raised.append(error)
+        return "tried"
+
+    async with opened(new_store(), desk(call("drain"), "done", tools=[drain])) as runtime:
+        completed(await soon(runtime.spawn("desk", "t").run("go")))
+    assert len(raised) == 1
+
+
+@pytest.mark.parametrize("timeout", [0, -1, "1", float("nan"), True])
+async def test_a_timeout_of_a_drain_is_seconds(timeout: Any) -> None:
+    async with Runtime() as runtime:
+        with pytest.raises(UsageError, match="`timeout`"):
+            runtime.drain(timeout)
+        assert not runtime.status().draining
+
+
+def test_a_drain_needs_a_runtime_that_runs() -> None:
+    with pytest.raises(UsageError, match="not started"):
+        Runtime().drain()
+
+
+def test_a_runtime_with_a_thread_is_drained_too() -> None:
+    with Runtime([desk("ok")]) as runtime:
+        assert completed(runtime.spawn("desk", "t").run("go").get(timeout=30)).text == "ok"
+        assert runtime.drain(timeout=30).get(timeout=30) is True

@@ -1,0 +1,519 @@
+"""Looks at agents: they activate and claim nobody, and need no owner, on any store and host."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from tests.support.agents import (
+    Held,
+    by_turn,
+    completed,
+    interrupted,
+    told_by_users,
+    until_status,
+    wake,
+)
+from tests.support.loops import soon
+from tests.support.places import NewStore, Place
+from tests.support.postgres import Hosts
+from understudy import (
+    Agent,
+    AgentRef,
+    AgentState,
+    Completed,
+    Failed,
+    Outcome,
+    Paused,
+    Runtime,
+    ScriptedModel,
+    SimulatedClock,
+    Status,
+    Stopped,
+    ToolContext,
+    approve,
+    call,
+    reject,
+)
+from understudy.errors import (
+    Fenced,
+    NotInterrupted,
+    OtherAgent,
+    OtherRun,
+    OwnedElsewhere,
+    UnknownAgent,
+    UnknownMessage,
+    UsageError,
+)
+from understudy.journal import DatabaseStore, Store, find_agent
+
+Look = Callable[[Runtime, AgentRef], Awaitable[Any]]
+LOOKS: dict[str, Look] = {
+    "state": lambda _, ref: ref.state(),
+    "decisions": lambda _, ref: ref.decisions(),
+    "outcome": lambda _, ref: ref.outcome(),
+    "outcome of a message": lambda _, ref: ref.outcome(message_id="m"),
+    "history": lambda _, ref: ref.history(limit=1000),
+    "info": lambda _, ref: ref.info(),
+    "schedules": lambda runtime, ref: runtime.schedules(ref).list(),
+}
+
+
+@pytest.fixture(params=LOOKS)
+def look(request: pytest.FixtureRequest) -> Look:
+    return LOOKS[request.param]
+
+
+def desk(*turns: Any, **options: Any) -> Agent:
+    return Agent("desk", by_turn(*turns), **options)
+
+
+def paying() -> Agent:
+    def pay() -> str:
+        return "paid"
+
+    return desk(call("pay"), "done", tools=[pay], interrupt_on={"pay": True})
+
+
+def opened(store: Store, *agents: Agent, **options: Any) -> Runtime:
+    return Runtime(agents, store=store, **{"idle_timeout": None, "sweep": None} | options)
+
+
+async def epoch(store: Store, id: str = "t") -> int:
+    row = await find_agent(store, id)
+    assert row is not None
+    return row.epoch
+
+
+def host(hosts: Hosts, name: str, **options: Any) -> DatabaseStore:
+    return DatabaseStore(hosts.new(name, **options))
+
+
+# ------------------------------------------------------------------ nobody is activated
+
+
+async def test_a_look_at_a_passive_agent_activates_and_claims_nobody(
+    place: Place, look: Look
+) -> None:
+    """J33: not even after a restart, and not by a second look."""
+    async with opened(place.store(), paying()) as runtime:
+        ref = runtime.spawn("desk", "t")
+        interrupted(await soon(ref.run("go", message_id="m")))
+        await soon(ref.state())  # also the record of its status is durable
+        there = await soon(look(runtime, ref))
+        assert await soon(ref.stop(block=False))
+        assert _plain(await soon(look(runtime, ref))) == _plain(there)
+        assert ref.status() is Status.PASSIVE
+    store = place.store()
+    async with opened(store, paying()) as runtime:
+        ref, before = runtime.get("t"), await epoch(store)
+        for _ in range(2):
+            assert _plain(await soon(look(runtime, ref))) == _plain(there)
+        assert (ref.status(), runtime.status().agents) == (Status.PASSIVE, 0)
+        assert await epoch(store) == before
+        await wake(ref)
+        assert await epoch(store) > before, "the control: a message activates it"
+
+
+def _plain(found: Any) -> Any:
+    """What a look tells, without what differs between hosts."""
+    if isinstance(found, AgentState):
+        return found.to_dict()
+    if isinstance(found, Outcome):
+        return type(found), found.run_id, found.state.to_dict()
+    if hasattr(found, "index_status"):
+        return found.id, found.agent, found.status, found.index_status
+    return found
+
+
+@pytest.mark.parametrize("name", ["state", "outcome", "decisions", "info"])
+async def test_of_an_agent_that_is_only_spawned_a_look_tells_what_it_begins_with(
+    place: Place, name: str
+) -> None:
+    store = place.store()
+    async with opened(store, desk("hello")) as runtime:
+        ref = runtime.spawn("desk", "t", values={"shop": "Acme"})
+        found = await soon(LOOKS[name](runtime, ref))
+        if name == "state":
+            assert found.values == {"shop": "Acme"}
+        elif name == "info":
+            assert (found.id, found.status, found.is_active) == ("t", Status.IDLE, False)
+        else:
+            assert not found
+        assert await find_agent(store, "t") is None, "nothing was created"
+        with pytest.raises(UnknownMessage, match="'m'"):
+            await soon(ref.outcome(message_id="m"))
+        done = completed(await soon(ref.run("go")))
+        assert done.state.values == {"shop": "Acme"}
+
+
+async def test_a_look_at_nobody_is_an_error(place: Place, look: Look) -> None:
+    async with opened(place.store(), desk()) as runtime:
+        with pytest.raises(UnknownAgent):
+            await soon(look(runtime, runtime.get("nobody")))
+
+
+async def test_a_look_by_a_spawn_with_another_definition_is_refused(place: Place) -> None:
+    """A9."""
+    async with opened(place.store(), desk("one")) as runtime:
+        await soon(runtime.spawn("desk", "t").run("go"))
+    other = Agent("other", by_turn("never"))
+    async with opened(place.store(), desk("one", "two"), other) as runtime:
+        for look in (AgentRef.state, AgentRef.outcome):
+            with pytest.raises(OtherAgent):
+                await soon(look(runtime.spawn("other", "t")))
+        assert completed(await soon(runtime.spawn("desk", "t").run("go"))).text == "two"
+
+
+async def test_a_look_comes_after_what_was_asked_before_it(place: Place) -> None:
+    async with opened(place.store(), desk("one", "two")) as runtime:
+        ref = runtime.spawn("desk", "t")
+        await soon(ref.run("go"))
+        await soon(ref.stop(block=False))
+        ref.send("and this", message_id="n")
+        state, outcome = ref.state(), ref.outcome(message_id="n")
+        assert "n" in (await soon(state)).message_ids
+        assert completed(_some(await soon(outcome))).text == "two"
+
+
+async def test_looks_need_no_definition_but_for_an_outcome(place: Place) -> None:
+    async with opened(place.store(), paying()) as runtime:
+        asked = interrupted(await soon(runtime.spawn("desk", "t").run("go")))
+    async with opened(place.store(), Agent("other", by_turn())) as runtime:
+        ref = runtime.get("t")
+        assert (await soon(ref.state())).requests == asked.requests
+        assert (await soon(ref.info())).status is Status.INTERRUPTED
+        with pytest.raises(UsageError, match=r"'desk'.*'other'"):
+            await soon(ref.outcome())
+
+
+class Invoice(BaseModel):
+    total: float
+
+
+async def test_an_outcome_from_the_store_has_its_typed_output(place: Place) -> None:
+    def typed() -> Agent[Any, Invoice]:
+        return Agent("desk", by_turn('{"total": 4.5}'), output_type=Invoice)
+
+    async with opened(place.store(), typed()) as runtime:
+        await soon(runtime.spawn("desk", "t").run("go"))
+    async with opened(place.store(), typed()) as runtime:
+        assert completed(_some(await soon(runtime.get("t").outcome()))).output == Invoice(total=4.5)
+        assert runtime.status().agents == 0
+
+
+async def test_who_waits_for_an_agent_whose_tool_sleeps_is_told_when_it_wakes(
+    new_store: NewStore,
+) -> None:
+    """It is passive meanwhile, and `outcome` does not activate it."""
+
+    async def nap(ctx: ToolContext) -> str:
+        await ctx.sleep("nap", 3600)
+        return "slept"
+
+    def agent() -> Agent:
+        return desk(call("nap"), "awake", tools=[nap])
+
+    clock = SimulatedClock()
+    async with opened(new_store(), agent(), clock=clock) as runtime:
+        ref = runtime.spawn("desk", "t")
+        await soon(ref.send("go", message_id="m"))
+        await until_status(ref, Status.WAITING)
+        await soon(ref.stop(block=False))
+        waiting = [ref.outcome(), ref.outcome(message_id="m"), ref.outcome()]
+        await soon(ref.state())
+        assert (ref.status(), [each.done() for each in waiting]) == (Status.PASSIVE, [False] * 3)
+        await soon(clock.advance(3600))
+        assert [completed(_some(await soon(each))).text for each in waiting] == ["awake"] * 3
+
+
+# ----------------------------------------------------------------------- of a message
+
+
+async def test_the_outcome_of_a_message_is_that_of_its_run_also_after_later_ones(
+    place: Place,
+) -> None:
+    """J14, J33."""
+    async with opened(place.store(), desk("one", "two", "three")) as runtime:
+        ref = runtime.spawn("desk", "t")
+        for name in ("a", "b", "c"):
+            await soon(ref.run("go", message_id=name))
+        told = [completed(_some(await soon(ref.outcome(message_id=name)))).text for name in "abc"]
+    async with opened(place.store(), desk()) as runtime:
+        found = [await soon(runtime.outcome("t", message_id=name)) for name in "abc"]
+        assert [completed(each).text for each in found if each] == told == ["one", "two", "three"]
+        assert runtime.status().agents == 0, "from the store"
+        with pytest.raises(UnknownMessage, match="'d'"):
+            await soon(runtime.outcome("t", message_id="d"))
+        with pytest.raises(UnknownAgent):
+            await soon(runtime.outcome("nobody", message_id="a"))
+        await soon(runtime.compact("t"))
+        with pytest.raises(UsageError, match="compacted"):
+            await soon(runtime.outcome("t", message_id="a"))
+        last = await soon(runtime.outcome("t", message_id="c"))
+        assert last is not None
+        assert completed(last).text == "three"
+
+
+async def test_who_asks_for_a_message_in_the_queue_waits_for_its_run(place: Place) -> None:
+    held = Held("one")
+    async with opened(place.store(), Agent("desk", ScriptedModel([held, "two"]))) as runtime:
+        ref = runtime.spawn("desk", "t")
+        first = ref.run("go")
+        await soon(held.entered.wait())
+        await soon(ref.send("later", message_id="m"))
+        await soon(ref.send("no", message_id="n"))
+        second, cancelled = ref.outcome(message_id="m"), ref.outcome(message_id="n")
+        assert await soon(ref.cancel_message("n"))
+        with pytest.raises(UnknownMessage, match="'n'"):
+            await soon(cancelled)
+        held.release.set()
+        assert completed(await soon(first)).text == "one"
+        found = await soon(second)
+        assert found is not None
+        assert completed(found).text == "two"
+        assert not await soon(ref.cancel_message("m"))
+
+
+async def test_who_waits_for_a_message_that_is_held_waits_over_a_passivation(
+    new_store: NewStore,
+) -> None:
+    """A2: after a failure the queue waits for a newer message; a look does not start it."""
+    held = Held(ValueError("no model"))
+
+    async def fails(request: Any) -> Any:
+        await held(request)
+        raise ValueError("no model")
+
+    model = ScriptedModel([fails, "well"])
+    async with opened(new_store(), Agent("desk", model)) as runtime:
+        ref = runtime.spawn("desk", "t")
+        first = ref.run("go")
+        await soon(held.entered.wait())
+        await soon(ref.send("held", message_id="m"))
+        held.release.set()
+        assert isinstance(await soon(first), Failed)
+        await soon(ref.stop(block=False))
+        waiting = ref.outcome(message_id="m")
+        await soon(ref.state())
+        assert (waiting.done(), ref.status()) == (False, Status.PASSIVE)
+        completed(await soon(ref.run("newer")))
+        found = await soon(waiting)
+        assert found is not None
+        assert completed(found).text == "well"
+        assert told_by_users(model.requests[-1])[-2:] == ["held", "newer"]
+
+
+@pytest.mark.parametrize("bad", ["", 5, "\ud800"])
+async def test_a_bad_id_of_a_message_or_a_run_is_refused_at_once(bad: Any) -> None:
+    async with Runtime([desk()]) as runtime:
+        ref = runtime.spawn("desk", "t")
+        with pytest.raises(UsageError, match="message_id"):
+            ref.outcome(message_id=bad)
+        for name in ("cancel", "pause", "unpause", "retry"):
+            with pytest.raises(UsageError, match="run_id"):
+                getattr(ref, name)(run_id=bad)
+
+
+# ------------------------------------------------------------------------ of one run
+
+
+async def test_calls_that_name_a_run_do_nothing_to_another_one(place: Place) -> None:
+    """J33: not while it runs, waits or is over."""
+    held, again = Held("one"), Held("two")
+    model = ScriptedModel([held, again])
+    async with opened(place.store(), Agent("desk", model)) as runtime:
+        ref = runtime.spawn("desk", "t")
+        first = ref.run("go")
+        await soon(held.entered.wait())
+        run_id = _run_id(await soon(ref.state()))
+        await soon(ref.pause("look", run_id=run_id))
+        await soon(ref.unpause(run_id=run_id))
+        for act in (ref.cancel, ref.pause, ref.unpause, ref.retry):
+            with pytest.raises(OtherRun, match="'other'") as refused:
+                await soon(act(run_id="other"))
+            assert refused.value.open_run == run_id
+        held.release.set()
+        assert completed(await soon(first)).run_id == run_id
+
+        # It is over: what it was asked to do it cannot do any more.
+        assert completed(_some(await soon(ref.cancel(run_id=run_id)))).text == "one"
+        assert completed(await soon(ref.retry(run_id=run_id))).text == "one"
+        for act in (ref.pause, ref.unpause):
+            with pytest.raises(OtherRun, match="no run is open"):
+                await soon(act(run_id=run_id))
+
+        second = ref.run("go")
+        await soon(again.entered.wait())
+        for act in (ref.cancel, ref.pause, ref.unpause, ref.retry):
+            with pytest.raises(OtherRun):
+                await soon(act(run_id=run_id))
+        again.release.set()
+        done = completed(await soon(second))
+        assert (done.text, done.run_id == run_id) == ("two", False)
+        assert isinstance(await soon(ref.cancel()), Outcome | None), "without a run none is meant"
+
+
+async def test_a_cancel_that_names_the_open_run_stops_it_once(place: Place) -> None:
+    held = Held("never")
+    async with opened(place.store(), Agent("desk", ScriptedModel([held]))) as runtime:
+        ref = runtime.spawn("desk", "t")
+        run = ref.run("go")
+        await soon(held.entered.wait())
+        run_id = _run_id(await soon(ref.state()))
+        stopped = [await soon(ref.cancel(run_id=run_id)) for _ in range(2)]
+        assert [type(each) for each in (*stopped, await soon(run))] == [Stopped] * 3
+        assert {each.run_id for each in stopped if each} == {run_id}
+
+
+async def test_a_retry_that_names_its_run_is_made_once(place: Place) -> None:
+    replies = [SystemExit("bang")] * 3
+    async with opened(place.store(), Agent("desk", ScriptedModel([*replies, "cured"]))) as runtime:
+        ref = runtime.spawn("desk", "t")
+        failed = await soon(ref.run("go"))
+        assert isinstance(failed, Failed)
+        first = ref.retry(run_id=failed.run_id)
+        second = ref.retry(run_id=failed.run_id)
+        assert completed(await soon(first)).text == completed(await soon(second)).text == "cured"
+        with pytest.raises(NotInterrupted):
+            await soon(ref.retry())
+
+
+async def test_an_unpause_that_names_its_run_goes_on_with_it(place: Place) -> None:
+    held = Held("done")
+    async with opened(place.store(), Agent("desk", ScriptedModel([held]))) as runtime:
+        ref = runtime.spawn("desk", "t")
+        run = ref.run("go")
+        await soon(held.entered.wait())
+        await soon(ref.pause("look"))
+        held.release.set()
+        paused = await soon(run)
+        assert isinstance(paused, Paused)
+        await soon(ref.unpause(run_id=paused.run_id))
+        assert completed(_some(await soon(ref.outcome()))).run_id == paused.run_id
+
+
+def _run_id(state: AgentState) -> str:
+    assert state.run is not None
+    return state.run.run_id
+
+
+def _some(outcome: Outcome | None) -> Outcome:
+    assert outcome is not None
+    return outcome
+
+
+# ------------------------------------------------------------------------ other hosts
+
+
+async def test_a_look_needs_no_owner(hosts: Hosts, look: Look) -> None:
+    """J33: the agent is in the memory of another host, and stays there."""
+    async with (
+        opened(host(hosts, "first"), paying()) as first,
+        opened(host(hosts, "second"), paying()) as second,
+    ):
+        here, there = first.spawn("desk", "t"), second.get("t")
+        asked = interrupted(await soon(here.run("go", message_id="m")))
+        await soon(here.state())  # also the record of its status is durable
+        assert _plain(await soon(look(second, there))) == _plain(await soon(look(first, here)))
+        info = await soon(there.info())
+        assert (info.host, info.is_active, there.status()) == ("first", False, Status.PASSIVE)
+        completed(await soon(here.resume(asked.decide(approve()))))
+        await soon(here.state())
+        assert _plain(await soon(look(second, there))) == _plain(await soon(look(first, here)))
+        assert (await soon(here.info())).is_active
+        assert second.status().agents == 0
+
+
+async def test_who_waits_at_another_host_gets_the_outcome_when_it_is_there(hosts: Hosts) -> None:
+    """J33: of the run that goes on, and of a message that is queued behind it."""
+    held = Held("one")
+    async with (
+        opened(host(hosts, "first"), Agent("desk", ScriptedModel([held, "two"]))) as first,
+        opened(host(hosts, "second"), desk()) as second,
+    ):
+        here, there = first.spawn("desk", "t"), second.get("t")
+        here.run("go", message_id="a")
+        await soon(held.entered.wait())
+        await soon(here.send("later", message_id="b"))
+        waiting = [there.outcome(), there.outcome(message_id="a"), there.outcome(message_id="b")]
+        await soon(there.state())
+        assert not any(each.done() for each in waiting)
+        held.release.set()
+        texts = [completed(_some(await soon(each))).text for each in waiting]
+        assert texts[1:] == ["one", "two"]
+        assert texts[0] in ("one", "two"), "both ran between two looks"
+        assert second.status().agents == 0
+
+
+async def test_who_waits_for_a_run_whose_host_is_gone_has_it_continued(hosts: Hosts) -> None:
+    held = Held("never")
+    async with (
+        opened(
+            host(hosts, "first"), Agent("desk", ScriptedModel([held])), stop_timeout=0.001
+        ) as first,
+        opened(host(hosts, "second"), desk("done")) as second,
+    ):
+        here = first.spawn("desk", "t")
+        here.run("go")
+        await soon(held.entered.wait())
+        await soon(here.state())  # that it runs is durable
+        waiting = second.get("t").outcome()
+        await soon(second.get("t").state())
+        assert not waiting.done()
+        hosts.end_lease("first")
+        assert completed(_some(await soon(waiting))).text == "done"
+
+
+async def test_a_copy_that_another_host_has_gone_on_from_answers_no_look(hosts: Hosts) -> None:
+    """J33: the host has not noticed that it lost the agent. Asked in turn, both tell the same."""
+    agents = [desk("one", "two", "three"), desk("one", "two", "three")]
+    async with (
+        opened(host(hosts, "first"), agents[0]) as first,
+        opened(host(hosts, "second"), agents[1]) as second,
+    ):
+        here, there = first.spawn("desk", "t"), second.get("t")
+        completed(await soon(here.run("go", message_id="a")))
+        hosts.sql("UPDATE agents SET owner = NULL WHERE agent_id = 't'")
+        completed(await soon(there.run("go", message_id="b")))
+        told = [completed(_some(await soon(ref.outcome()))).text for ref in (here, there)]
+        assert told == ["two", "two"]
+        assert "b" in (await soon(here.state())).message_ids
+        assert completed(_some(await soon(here.outcome(message_id="b")))).text == "two"
+        assert await soon(here.decisions()) == []
+
+
+async def test_calls_that_record_nothing_are_not_answered_from_a_stale_copy(hosts: Hosts) -> None:
+    """J33: whether there is a run, or a message, is not what the copy says."""
+    async with (
+        opened(host(hosts, "first"), paying()) as first,
+        opened(host(hosts, "second"), paying()) as second,
+    ):
+        here, there = first.spawn("desk", "t"), second.get("t")
+        asked = interrupted(await soon(here.run("go")))
+        hosts.sql("UPDATE agents SET owner = NULL WHERE agent_id = 't'")
+        completed(await soon(there.resume(asked.decide(reject()))))
+        for act in (lambda: here.cancel_message("m"), here.cancel, here.unpause):
+            with pytest.raises((Fenced, OwnedElsewhere)):
+                await soon(act())
+
+
+async def test_two_hosts_asked_in_turn_tell_what_came_last(hosts: Hosts) -> None:
+    """J33: each run ends at the other host."""
+    turns = [str(number) for number in range(6)]
+    async with (
+        opened(host(hosts, "first"), desk(*turns)) as first,
+        opened(host(hosts, "second"), desk(*turns)) as second,
+    ):
+        first.spawn("desk", "t")
+        refs = [first.get("t"), second.get("t")]
+        for number in range(6):
+            assert completed(await soon(refs[number % 2].run("go"))).text == str(number)
+            for ref in (*refs, *refs):
+                found = _some(await soon(ref.outcome()))
+                assert isinstance(found, Completed)
+                assert found.text == str(number)
+            hosts.sql("UPDATE agents SET owner = NULL WHERE agent_id = 't'")

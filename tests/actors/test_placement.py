@@ -1,0 +1,361 @@
+"""Which host runs an agent: labels, versions, and hosts of which is known that they have ended."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.support.agents import by_turn, completed, interrupted
+from tests.support.loops import soon
+from tests.support.places import NewStore, Place, SqlitePlace
+from tests.support.postgres import Hosts
+from understudy import (
+    Agent,
+    OwnedElsewhere,
+    Runtime,
+    ScriptedModel,
+    UnfitHost,
+    UsageError,
+    approve,
+    call,
+    tool,
+)
+from understudy.journal import Store
+from understudy.journal.store import DatabaseStore
+from understudy.modes import Sequential
+
+
+def desk(*turns: Any, **options: Any) -> Agent:
+    return Agent("desk", by_turn(*turns), **options)
+
+
+def opened(store: Store | str, *agents: Agent, **options: Any) -> Runtime:
+    options.setdefault("idle_timeout", None)
+    options.setdefault("sweep", None)
+    return Runtime(agents, store=store, stop_timeout=0.001, **options)
+
+
+def host(hosts: Hosts, name: str, **options: Any) -> DatabaseStore:
+    return DatabaseStore(hosts.new(name, **options))
+
+
+# ------------------------------------------------------------------- the options
+
+
+async def test_the_lease_the_name_and_the_labels_are_in_the_table_of_hosts(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """J51: other hosts read them there."""
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("DROP SCHEMA IF EXISTS understudy CASCADE")
+        try:
+            options: dict[str, Any] = {"lease": 77, "host": "worker 3", "labels": ["gpu", "eu"]}
+            async with opened(postgres_url, desk(needs=["eu"]), **options):
+                rows = connection.execute(
+                    "SELECT name, labels, extract(epoch FROM lease_until - clock_timestamp()) > 70,"
+                    " cardinality(definitions) FROM understudy.hosts"
+                ).fetchall()
+                needs = connection.execute("SELECT needs FROM understudy.definitions").fetchall()
+            assert rows == [("worker 3", ["eu", "gpu"], True, 1)]
+            assert needs == [(["eu"],)]
+        finally:
+            connection.execute("DROP SCHEMA IF EXISTS understudy CASCADE")
+
+
+@pytest.mark.parametrize("lease", [0, -1, 0.05, 86_401, "10", True, float("nan"), float("inf"), []])
+def test_a_lease_that_is_none_is_refused(lease: Any) -> None:
+    with pytest.raises(UsageError, match="`lease` must be 0"):
+        Runtime(lease=lease)
+
+
+NO_NAMES: list[object] = ["", " ", "a\nb", "a\0b", "\ud800", "x" * 201, 7, b"a"]
+
+
+@pytest.mark.parametrize("name", NO_NAMES)
+def test_a_name_of_a_host_that_is_none_is_refused(name: Any) -> None:
+    with pytest.raises(UsageError, match="`host` must be a name"):
+        Runtime(host=name)
+
+
+NO_LABELS: list[object] = [
+    "gpu",
+    b"gpu",
+    7,
+    [""],
+    [7],
+    [" gpu"],
+    ["x" * 101],
+    ["a\0"],
+    ["\ud800"],
+    [["gpu"]],
+    [str(n) for n in range(101)],
+]
+
+
+@pytest.mark.parametrize("labels", NO_LABELS)
+def test_labels_that_are_none_are_refused(labels: Any) -> None:
+    with pytest.raises(UsageError, match="label"):
+        Runtime(labels=labels)
+    with pytest.raises(UsageError, match=r"'desk'.*`needs`"):
+        desk(needs=labels)
+
+
+NO_OPTIONS: list[tuple[str, object]] = [
+    ("movable", 1),
+    ("version", -1),
+    ("version", True),
+    ("version", "2"),
+    ("version", 1 << 63),
+    ("on_version", "oldest"),
+    ("on_version", []),
+]
+
+
+@pytest.mark.parametrize(("name", "given"), NO_OPTIONS)
+def test_an_option_of_placement_that_is_none_is_refused(name: str, given: object) -> None:
+    with pytest.raises(UsageError, match=f"'desk'.*`{name}`"):
+        desk(**{name: given})
+
+
+def test_any_host_is_true_or_false() -> None:
+    with pytest.raises(UsageError, match="`any_host`"):
+        opened("memory:", any_host="no")
+
+
+def test_a_lease_is_not_given_beside_a_store_that_has_one(sqlite: SqlitePlace) -> None:
+    store = sqlite.store()
+    for name, given in (("lease", 5.0), ("host", "a")):
+        with pytest.raises(UsageError, match=f"`{name}` is given beside"):
+            opened(store, **{name: given})
+
+
+async def test_a_store_of_one_host_takes_the_options_of_many() -> None:
+    """A program that runs on any store gives them always."""
+    agent = desk("ok", movable=False, needs={"gpu"}, version=3, on_version="wait")
+    options: dict[str, Any] = {"lease": 5, "host": "a", "labels": {"gpu"}, "any_host": False}
+    async with opened("memory:", agent, **options) as runtime:
+        assert completed(await soon(runtime.spawn("desk", "t").run("go"))).text == "ok"
+
+
+def test_a_version_is_part_of_a_definition_and_its_default_changes_nothing() -> None:
+    """J52."""
+    prints = {desk(version=version).definition.fingerprint for version in (1, 2)}
+    assert len(prints) == 2
+    assert desk().definition.fingerprint == desk(version=0).definition.fingerprint
+    assert desk(movable=False, needs={"a"}).definition.fingerprint not in prints
+
+
+# ------------------------------------------------------------------- labels
+
+
+async def test_a_host_that_lacks_a_label_runs_no_agent_that_needs_it(new_store: NewStore) -> None:
+    """J51: in any store; it says which, and what would be right."""
+    async with opened(new_store(), desk("never", needs={"gpu", "eu"}), labels={"eu"}) as runtime:
+        ref = runtime.spawn("desk", "t")
+        for ask in (ref.run("go"), ref.send("go"), ref.run("again")):
+            with pytest.raises(UnfitHost, match=r"needs a host with 'gpu'.*labels=\{'gpu'\}") as no:
+                await soon(ask)
+            assert (no.value.agent_id, no.value.agent, no.value.missing) == ("t", "desk", ["gpu"])
+    async with opened(new_store(), desk("ok", needs={"gpu"}), labels={"gpu", "eu"}) as runtime:
+        assert completed(await soon(runtime.spawn("desk", "t").run("go"))).text == "ok"
+
+
+async def test_what_an_agent_inside_needs_the_agent_around_it_needs(new_store: NewStore) -> None:
+    """J51: it runs in the same process."""
+    inner = Agent("inner", ScriptedModel([]), needs={"gpu"})
+    around = Agent("around", mode=Sequential([inner]))
+    async with opened(new_store(), around) as runtime:
+        with pytest.raises(UnfitHost, match="'gpu'"):
+            await soon(runtime.spawn("around", "t").run("go"))
+
+
+async def test_a_host_that_lacks_a_label_leaves_the_agent_to_others(place: Place) -> None:
+    """J51: neither `recover` nor a sweep takes it, and its run goes on where the label is."""
+    entered = asyncio.Event()
+
+    @tool(idempotent=True)
+    async def work() -> str:
+        if not entered.is_set():
+            entered.set()
+            await asyncio.Event().wait()
+        return "worked"
+
+    def agent() -> Agent:
+        return desk(call("work"), "done", tools=[work], needs={"gpu"})
+
+    async with opened(place.store(), agent(), labels={"gpu"}) as first:
+        first.spawn("desk", "t").run("go")
+        await soon(entered.wait())
+        store = place.after_crash()
+    async with opened(store, agent(), sweep=0.05) as plain:
+        recovery = await soon(plain.recover())
+        await soon(recovery.settled)
+        assert isinstance(recovery.left["t"], UnfitHost)
+        with pytest.raises(UnfitHost):
+            await soon(plain.get("t").run("hello"))
+    async with opened(place.after_crash(), agent(), labels={"gpu"}) as able:
+        (ref,) = await soon(able.recover())
+        outcome = await soon(ref.outcome())
+        assert outcome is not None
+        assert completed(outcome).text == "done"
+
+
+# ------------------------------------------------------------------- versions
+
+
+def asking(*, version: int, **options: Any) -> Agent:
+    """Its run waits for a person; the version is that of its definition."""
+
+    @tool
+    async def pay() -> str:
+        return f"paid by {version}"
+
+    turns = (call("pay"), f"said by {version}")
+    return desk(*turns, tools=[pay], interrupt_on={"pay": True}, version=version, **options)
+
+
+async def test_a_run_goes_on_on_the_newest_definition(new_store: NewStore) -> None:
+    """J52: by default."""
+    async with opened(new_store(), asking(version=1)) as old:
+        asked = interrupted(await soon(old.spawn("desk", "t").run("go")))
+    async with opened(new_store(), asking(version=2)) as new:
+        outcome = await soon(new.get("t").resume(asked.decide(approve())))
+        assert completed(outcome).text == "said by 2"
+
+
+async def test_a_run_waits_for_a_host_that_has_its_definition(new_store: NewStore) -> None:
+    """J52: with on_version="wait". A new run of the same agent needs nothing."""
+    async with opened(new_store(), asking(version=1)) as old:
+        asked = interrupted(await soon(old.spawn("desk", "t").run("go")))
+    decision = asked.decide(approve())
+    async with opened(new_store(), asking(version=2, on_version="wait")) as new:
+        for _ in range(2):
+            with pytest.raises(UnfitHost, match="on_version='newest'"):
+                await soon(new.get("t").resume(decision))
+    async with opened(new_store(), asking(version=1)) as old:
+        assert completed(await soon(old.get("t").resume(decision))).text == "said by 1"
+    async with opened(new_store(), asking(version=2, on_version="wait")) as new:
+        outcome = await soon(new.get("t").run("again"))
+        assert completed(outcome).text == "done"
+
+
+async def test_a_run_never_moves_back(hosts: Hosts) -> None:
+    """J52: a host that still has the older definition leaves it alone, also when it recovers."""
+    async with (
+        opened(host(hosts, "old"), asking(version=1), sweep=0.05) as old,
+        opened(host(hosts, "new"), asking(version=2)) as new,
+    ):
+        asked = interrupted(await soon(new.spawn("desk", "t").run("go")))
+        await soon(new.get("t").stop(block=False))
+        with pytest.raises(UnfitHost, match="higher `version`"):
+            await soon(old.get("t").resume(asked.decide(approve())))
+        outcome = await soon(new.get("t").resume(asked.decide(approve())))
+        assert completed(outcome).text == "said by 2"
+        await soon(new.get("t").stop(block=False))
+        assert completed(await soon(old.get("t").run("next"))).text == "done"  # a run of its own
+
+
+# ------------------------------------------------------------------- hosts that have ended
+
+CUT_OFF = """
+import asyncio, sys
+from tests.actors.test_placement import desk
+from understudy import Runtime, call, tool
+from understudy.journal.postgres.backend import PostgresBackend
+from understudy.journal.store import DatabaseStore
+
+@tool(idempotent=True)
+async def work() -> str:
+    print("works", flush=True)
+    await asyncio.Event().wait()
+    return "never"
+
+async def main() -> None:
+    url, schema, lease = sys.argv[1:]
+    store = DatabaseStore(PostgresBackend(url, host="dead", lease=float(lease), schema=schema))
+    async with Runtime([desk(call("work"), "done", tools=[work])], store=store) as runtime:
+        await runtime.spawn("desk", "t").run("go")
+
+asyncio.run(main())
+"""
+
+
+@contextmanager
+def working(hosts: Hosts, lease: float) -> Iterator[subprocess.Popen[str]]:
+    """A process in whose tool call an agent is."""
+    command = [sys.executable, "-c", CUT_OFF, hosts.url, hosts.schema, str(lease)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "works\n"
+            yield process
+        finally:
+            process.kill()
+
+
+def worker() -> Agent:
+    @tool(idempotent=True)
+    async def work() -> str:
+        return "worked"
+
+    return desk(call("work"), "done", tools=[work])
+
+
+@pytest.mark.faults
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of processes so")
+async def test_what_a_killed_process_has_left_goes_on_as_soon_as_its_host_starts_again(
+    hosts: Hosts,
+) -> None:
+    """J50: nobody calls `recover`, and the lease of an hour is not waited for."""
+    with working(hosts, lease=3600) as process:
+        process.send_signal(signal.SIGKILL)
+        killed = time.monotonic()
+        await asyncio.to_thread(process.wait)
+        async with opened(host(hosts, "again"), worker(), sweep=3600) as again:
+            ref = again.get("t")
+            outcome = await soon(ref.outcome())
+            assert outcome is not None
+            assert completed(outcome).text == "done"
+            assert time.monotonic() - killed < 10  # two seconds, on a machine that is free
+
+
+@pytest.mark.faults
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of processes so")
+async def test_what_a_killed_process_has_left_is_continued_by_another_one_of_its_machine(
+    hosts: Hosts,
+) -> None:
+    """J50: with its next heartbeat. Nobody asks for the agent."""
+    async with opened(host(hosts, "alive", lease=1), worker(), sweep=3600) as alive:
+        with working(hosts, lease=3600) as process:
+            process.send_signal(signal.SIGKILL)
+            await asyncio.to_thread(process.wait)
+            async with asyncio.timeout(30):
+                while (await alive.agents())[0].status.value != "idle":  # as the store says
+                    await asyncio.to_thread(time.sleep, 0.02)
+            outcome = await soon(alive.get("t").outcome())
+            assert outcome is not None
+            assert completed(outcome).text == "done"
+
+
+@pytest.mark.faults
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of processes so")
+async def test_what_a_stopped_process_has_is_left_to_it(hosts: Hosts) -> None:
+    """J50: the control. It may go on at any moment."""
+    with working(hosts, lease=3600) as process:
+        process.send_signal(signal.SIGSTOP)
+        try:
+            async with opened(host(hosts, "alive"), worker(), sweep=0.05) as alive:
+                recovery = await soon(alive.recover())
+                assert recovery == []
+                assert isinstance(recovery.left["t"], OwnedElsewhere)
+        finally:
+            process.send_signal(signal.SIGCONT)

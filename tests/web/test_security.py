@@ -1,0 +1,526 @@
+"""What protects the pages, each attacked: who asks, from where, by which name, and what is sent."""
+
+from __future__ import annotations
+
+import html.parser
+import re
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import pytest
+from starlette.requests import Request
+from starlette.responses import RedirectResponse
+
+from tests.support.loops import soon
+from tests.support.web_site import (
+    ALL,
+    HOSTILE,
+    ORDER,
+    Done,
+    asked,
+    client_of,
+    desk,
+    logged_in,
+    only_request,
+    refund,
+    site_of,
+)
+from understudy import Runtime, Status, UsageError, call
+from understudy.web import Auth, HideToken, TokenAuth, User, loopback_only, token_auth, ui
+
+SAME = {"sec-fetch-site": "same-origin"}
+PAGES = ("/", "/agents", "/runtime")
+TABS = ("", "/timeline", "/decisions", "/usage", "/state", "/history")
+
+
+async def decide(client: httpx.AsyncClient, **headers: str) -> httpx.Response:
+    """Approve the one request."""
+    request = await only_request(client)
+    body = {
+        "decisions": {request["id"]: {"type": "approve"}},
+        "expect": {request["id"]: request["digest"]},
+    }
+    return await client.post(f"/api/agents/{request['agent_id']}/decisions", json=body, **headers)  # type: ignore[arg-type]
+
+
+# ------------------------------------------------------------------------- who asks
+
+
+def test_pages_without_a_login_are_refused_when_they_are_made() -> None:
+    with pytest.raises(UsageError, match=r"ui\(auth=\.\.\.\) is missing"):
+        ui(lambda: Runtime())
+
+
+async def test_nobody_sees_anything_and_changes_nothing() -> None:
+    done = Done()
+    async with Runtime([desk(done, refund())]) as runtime:
+        ref = await asked(runtime)
+        async with site_of(runtime, auth=lambda request: None) as client:
+            for path in (*PAGES, "/agents/a1", "/live", "/api/pending", "/api/openapi.json", "/x"):
+                answer = await client.get(path)
+                assert answer.status_code == 401, path
+                assert "refund" not in answer.text
+            for path in ("/bulk", "/api/bulk", "/agents/a1/do/delete"):
+                assert (await client.post(path, json={})).status_code == 401
+        assert ref.status() is Status.INTERRUPTED
+    assert done.calls == []
+
+
+async def test_the_applications_own_login_page_is_where_it_sends_people() -> None:
+    async with Runtime() as runtime:
+        to_login = lambda request: RedirectResponse("/login", 303)  # noqa: E731
+        async with site_of(runtime, auth=to_login) as client:
+            answer = await client.get("/")
+            assert (answer.status_code, answer.headers["location"]) == (303, "/login")
+            assert answer.headers["cache-control"] == "no-store"
+
+
+async def test_who_may_only_read_changes_nothing() -> None:
+    done = Done()
+    async with Runtime([desk(done, refund())]) as runtime:
+        ref = await asked(runtime)
+        reader = logged_in("bob", frozenset({"read"}))
+        async with site_of(runtime, auth=reader) as client:
+            row = await only_request(client)
+            page = f"/agents/a1/requests/{row['id']}"
+            posts: list[tuple[str, dict[str, Any]]] = [
+                (page, {"data": {"decision": "approve", "digest": row["digest"]}}),
+                ("/bulk", {"data": {"chosen": f"a1/{row['id']}/{row['digest']}"}}),
+                *((f"/agents/a1/do/{a}", {"data": {"text": "x", "confirm": "a1"}}) for a in (
+                    "messages", "pause", "cancel", "delete", "compact", "revoke", "settle")),
+            ]  # fmt: skip
+            for path, sent in posts:
+                assert (await client.post(path, **sent)).status_code in (403, 409), path
+            assert (await decide(client)).status_code == 403
+            assert (await client.get("/api/agents/a1/export")).status_code == 403
+            assert (await client.get("/agents/a1/export")).status_code == 403
+            body = (await client.get(page)).text
+            assert "<button" not in body.split("<main")[1]
+            assert "bob may not do that" in body
+        assert ref.status() is Status.INTERRUPTED
+    assert done.calls == []
+
+
+async def test_read_only_pages_change_nothing_whoever_asks() -> None:
+    done = Done()
+    async with Runtime([desk(done, refund())]) as runtime:
+        ref = await asked(runtime)
+        async with site_of(runtime, read_only=True) as client:
+            assert (await decide(client)).status_code == 403
+            assert (await client.post("/api/agents/a1/cancel", json={})).status_code == 403
+        assert ref.status() is Status.INTERRUPTED
+    assert done.calls == []
+
+
+async def test_a_decision_is_of_who_is_logged_in_whatever_the_form_says() -> None:
+    done = Done()
+    async with Runtime([desk(done, refund())]) as runtime:
+        ref = await asked(runtime)
+        async with site_of(runtime) as client:
+            row = await only_request(client)
+            forged = {"decision": "approve", "digest": row["digest"], "by": "mallory"}
+            answer = await client.post(f"/agents/a1/requests/{row['id']}", data=forged)
+            assert answer.status_code == 303
+            body = {"decisions": {row["id"]: {"type": "approve", "by": "mallory"}}, "expect": {}}
+            assert (await client.post("/api/agents/a1/decisions", json=body)).status_code == 400
+        assert [record.decision.by for record in await soon(ref.decisions())] == ["ann"]
+
+
+# ---------------------------------------------------------------------- by which name
+
+
+@pytest.mark.parametrize(
+    ("host", "is_allowed"),
+    [
+        ("localhost", True),
+        ("localhost:8420", True),
+        ("LOCALHOST.", True),
+        ("a.localhost:1", True),
+        ("127.0.0.1:8420", True),
+        ("[::1]:8420", True),
+        ("192.168.1.7", True),
+        ("ops.example.com", True),
+        ("x.below.example", True),
+        ("below.example", False),
+        ("evil.example", False),
+        ("evil.example:8420", False),
+        ("127.0.0.1.evil.example", False),
+        ("evil.example@127.0.0.1", False),
+        ("localhost.evil.example", False),
+        ("ops.example.com.evil.example", False),
+        ("localhost/x", False),
+        ("", False),
+    ],
+)
+async def test_only_names_that_are_known_are_answered(host: str, is_allowed: bool) -> None:
+    async with Runtime() as runtime:
+        allowed = ("ops.example.com", "*.below.example")
+        async with site_of(runtime, allowed_hosts=allowed) as client:
+            answer = await client.get("/api", headers={"host": host})
+            assert answer.status_code == (200 if is_allowed else 421)
+
+
+@pytest.mark.parametrize("wrong", ["ops.example.com", ["*"], ["a:80"], ["http://a"], [7], [""]])
+def test_what_is_no_name_is_refused(wrong: Any) -> None:
+    with pytest.raises(UsageError, match="allowed_hosts"):
+        ui(lambda: Runtime(), auth=logged_in(), allowed_hosts=wrong)
+
+
+# ------------------------------------------------------------------------ from where
+
+
+@pytest.mark.parametrize(
+    ("headers", "is_allowed"),
+    [
+        ({"sec-fetch-site": "same-origin"}, True),
+        ({"sec-fetch-site": "none"}, True),
+        ({"sec-fetch-site": "cross-site"}, False),
+        ({"sec-fetch-site": "same-site"}, False),
+        ({"sec-fetch-site": "cross-site", "origin": "http://localhost:8420"}, False),
+        ({"origin": "http://localhost:8420"}, True),
+        ({"origin": "http://localhost:8421"}, False),
+        ({"origin": "http://evil.example"}, False),
+        ({"origin": "null"}, False),
+        ({}, True),
+        ({"cookie": "understudy-8420=x"}, False),
+    ],
+    ids=str,
+)
+async def test_a_page_of_another_site_changes_nothing(
+    headers: dict[str, str], is_allowed: bool
+) -> None:
+    done = Done()
+    async with Runtime([desk(done, refund())]) as runtime:
+        ref = await asked(runtime)
+        async with client_of(ui(runtime, auth=logged_in()), headers={}) as client:
+            client.headers.update(headers)
+            row = await only_request(client)
+            form = {"decision": "reject", "digest": row["digest"]}
+            by_form = await client.post(f"/agents/a1/requests/{row['id']}", data=form)
+            assert (by_form.status_code == 303) is is_allowed
+            assert is_allowed or by_form.status_code == 403
+            message = await client.post("/api/agents/a1/messages", json={"text": "hi"})
+            assert (message.status_code == 200) is is_allowed
+        if not is_allowed:
+            assert ref.status() is Status.INTERRUPTED
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])
+async def test_the_api_takes_json_alone(kind: str) -> None:
+    async with Runtime([desk(Done(), refund())]) as runtime:
+        ref = await asked(runtime)
+        async with site_of(runtime) as client:
+            sent = b'{"text": "hi"}'
+            answer = await client.post(
+                "/api/agents/a1/messages", content=sent, headers={"content-type": kind}
+            )
+            assert answer.status_code == 415
+            wrong = await client.post("/agents/a1/do/messages", json={"text": "hi"})
+            assert wrong.status_code == 415
+        assert ref.status() is Status.INTERRUPTED
+
+
+async def test_looking_changes_nothing() -> None:
+    done = Done()
+    async with Runtime([desk(done, [refund(), refund("18")])]) as runtime:
+        ref = await asked(runtime)
+        before = await runtime.export("a1")
+        async with site_of(runtime) as client:
+            row = (await client.get("/api/pending")).json()["requests"][0]
+            document = (await client.get("/api/openapi.json")).json()
+            paths = [
+                f"/api{path}".rstrip("/") or "/api"
+                for path, calls in document["paths"].items()
+                if "get" in calls and "event" not in path
+            ]
+            for path in (*PAGES, *(f"/agents/{{agent_id}}{tab}" for tab in TABS), *paths,
+                         "/agents/{agent_id}/requests/{request_id}"):  # fmt: skip
+                answer = await client.get(path.format(agent_id="a1", request_id=row["id"]))
+                assert answer.status_code == 200, path
+            for path in ("/bulk", "/agents/a1/do/delete", "/agents/a1/do/cancel"):
+                assert (await client.get(path)).status_code == 405
+        assert await runtime.export("a1") == before
+        assert ref.status() is Status.INTERRUPTED
+
+
+# ------------------------------------------------------------------------ what is sent
+
+
+async def test_every_answer_has_the_headers_that_protect_it() -> None:
+    async with Runtime([desk(Done(), refund())]) as runtime:
+        await asked(runtime)
+        async with site_of(runtime) as client:
+            row = await only_request(client)
+            for path in (*PAGES, "/agents/a1", f"/agents/a1/requests/{row['id']}", "/nothing",
+                         "/api/pending", "/api/nothing"):  # fmt: skip
+                headers = (await client.get(path)).headers
+                csp = headers["content-security-policy"]
+                assert "unsafe" not in csp
+                assert "default-src 'none'" in csp
+                assert "frame-ancestors 'none'" in csp
+                assert "form-action 'self'" in csp
+                assert headers["x-content-type-options"] == "nosniff"
+                assert headers["cache-control"] == "no-store"
+
+
+class Elements(html.parser.HTMLParser):
+    """The elements of a page, and the attributes of each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self._in: str = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+        self._in = tag
+
+    def handle_endtag(self, tag: str) -> None:
+        self._in = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._in != "textarea":  # what is typed there is sent back as it is
+            self.text += data
+
+
+def elements(text: str) -> list[tuple[str, dict[str, str | None]]]:
+    parser = Elements()
+    parser.feed(text)
+    return parser.found
+
+
+def assert_is_harmless(text: str) -> None:
+    """No script of others, no handler, no style, no address elsewhere, and nothing hidden."""
+    parser = Elements()
+    parser.feed(text)
+    for tag, attributes in parser.found:
+        assert tag not in ("img", "iframe", "object", "embed", "style", "base"), tag
+        if tag == "script":
+            assert (attributes.get("src") or "").startswith("/"), attributes
+        for name, value in attributes.items():
+            assert not name.startswith("on"), (tag, name)
+            assert name not in ("style", "hx-get", "hx-post"), (tag, name)
+            if name in ("href", "src", "action", "hx-sse:connect"):
+                assert value is not None
+                assert re.match(r"(/(?!/)|#|\?|\Z)", value), value
+            if name in ("title", "aria-label"):
+                parser.text += value or ""
+    assert "\x1b" not in parser.text
+    assert "\u202e" not in parser.text
+
+
+async def test_what_agents_and_people_write_is_only_text() -> None:
+    """Arguments, display, results, ids, errors, values, notes and names."""
+    done = Done()
+    hostile_id = HOSTILE.replace("/", "|")
+    arguments = {**ORDER, "tags": [HOSTILE], "to": {"street": HOSTILE, "zip": HOSTILE}}
+    agents = [
+        desk(done, [HOSTILE, refund(HOSTILE, 1, reason=HOSTILE)], HOSTILE),
+        desk(done, call("order", arguments), name="orders"),
+        desk(done, call("question"), name="asker"),
+        desk(done, RuntimeError(HOSTILE), name="failing"),
+    ]
+    async with Runtime(agents) as runtime:
+        await asked(runtime, "desk", hostile_id, HOSTILE)
+        await asked(runtime, "orders", "o1", HOSTILE)
+        await asked(runtime, "asker", "..", HOSTILE)
+        await soon(runtime.spawn("failing", id="f1", values={HOSTILE: HOSTILE}).run(HOSTILE))
+        async with site_of(runtime, title=HOSTILE) as client:
+            links = {*PAGES, "/nothing", f"/?tool={quote(HOSTILE)}"}
+            seen: set[str] = set()
+            while todo := links - seen:
+                for path in todo:
+                    seen.add(path)
+                    answer = await client.get(path)
+                    if "text/html" not in answer.headers["content-type"]:
+                        continue
+                    assert answer.status_code in (200, 400, 404), (path, answer.text)
+                    assert_is_harmless(answer.text)
+                    found = elements(answer.text)
+                    targets = {a["href"] for t, a in found if t == "a" and a.get("href")}
+                    links |= {t for t in targets if t is not None and t.startswith("/")}
+            assert len(seen) > 25
+            for row in (await client.get("/api/pending")).json()["requests"]:
+                (link,) = [p for p in seen if p.endswith(f"/requests/{row['id']}")]
+                form = {"decision": "reject", "digest": row["digest"], "note": HOSTILE,
+                        "message": HOSTILE}  # fmt: skip
+                assert (await client.post(link, data=form)).status_code == 303
+                assert_is_harmless((await client.get(link)).text)
+                again = await client.post(link, data={**form, "message": "other"})
+                assert again.status_code == 409
+                assert_is_harmless(again.text)
+
+
+async def test_a_page_that_fails_says_nothing_of_how() -> None:
+    class Broken(Exception):
+        pass
+
+    def secret() -> Runtime:
+        raise Broken("the secret of the database")
+
+    app = ui(secret, auth=logged_in())
+    async with client_of(app) as client:
+        for path in ("/", "/api/pending"):
+            answer = await client.get(path)
+            assert answer.status_code == 500
+            assert "secret" not in answer.text
+            assert "Traceback" not in answer.text
+
+
+async def test_what_is_too_large_is_refused() -> None:
+    async with Runtime([desk(Done(), refund())]) as runtime:
+        await asked(runtime)
+        async with site_of(runtime) as client:
+            large = {"text": "x" * (9 * 1024 * 1024)}
+            for path in ("/api/agents/a1/messages", "/api/bulk"):
+                assert (await client.post(path, json=large)).status_code == 413
+
+            async def chunks() -> Any:
+                for _ in range(10):
+                    yield b"x" * 1024 * 1024
+
+            endless = await client.post(
+                "/agents/a1/do/messages",
+                content=chunks(),
+                headers={"content-type": "application/x-www-form-urlencoded"},
+            )
+            assert endless.status_code == 413
+            many = "&".join(f"f{n}=1" for n in range(30_000))
+            form = {"content-type": "application/x-www-form-urlencoded"}
+            assert (await client.post("/bulk", content=many, headers=form)).status_code == 400
+            deep = b'{"text": ' + b"[" * 100_000 + b"}"
+            answer = await client.post(
+                "/api/agents/a1/messages",
+                content=deep,
+                headers={"content-type": "application/json"},
+            )
+            assert answer.status_code == 400
+
+
+async def test_files_are_only_ours() -> None:
+    async with Runtime() as runtime, site_of(runtime) as client:
+        assert (await client.get("/static/style.css")).status_code == 200
+        for path in ("/static/../app.py", "/static/%2e%2e/app.py", "/static//etc/passwd",
+                     "/static/VENDORED.md", "/static/"):  # fmt: skip
+            assert (await client.get(path)).status_code == 404, path
+
+
+# ------------------------------------------------------------------------------ tokens
+
+
+async def test_a_token_is_swapped_for_a_cookie_and_is_gone_from_the_address() -> None:
+    auth = token_auth()
+    async with Runtime() as runtime, site_of(runtime, auth=auth) as client:
+        answer = await client.get("/agents", params={"token": auth.token, "status": "idle"})
+        assert answer.status_code == 303
+        assert answer.headers["location"] == "/agents?status=idle"
+        (cookie,) = answer.headers.get_list("set-cookie")
+        assert "HttpOnly" in cookie
+        assert "SameSite=strict" in cookie
+        assert auth.token not in cookie
+        assert cookie.startswith("understudy-8420=")
+        assert (await client.get("/agents")).status_code == 200  # by the cookie
+        redirect = await client.get(f"//evil.example/?token={auth.token}")
+        assert redirect.headers.get("location", "/").startswith("/")
+        assert not redirect.headers.get("location", "/").startswith("//")
+    async with Runtime() as runtime, site_of(runtime, auth=auth) as client:
+        bearer = {"authorization": f"Bearer {auth.token}"}
+        assert (await client.get("/api", headers=bearer)).status_code == 200
+        assert (await client.get("/api")).status_code == 401
+
+
+async def test_wrong_tokens_are_counted_and_then_nothing_is_compared() -> None:
+    now = [0.0]
+    auth = TokenAuth(now=lambda: now[0])
+    async with Runtime() as runtime, site_of(runtime, auth=auth) as client:
+
+        async def tried(token: str) -> int:
+            header = {"authorization": f"Bearer {token}"}
+            return (await client.get("/api", headers=header)).status_code
+
+        assert [await tried(f"guess {n}") for n in range(12)] == [401] * 10 + [429] * 2
+        assert await tried(auth.token) == 429
+        now[0] = 61.0
+        assert await tried(auth.token) == 200
+
+
+def test_a_token_is_not_in_the_log() -> None:
+    import logging
+
+    record = logging.LogRecord(
+        "uvicorn.access", logging.INFO, "", 0, '%s - "%s %s"', ("a", "GET", "/?x=1&token=abc"), None
+    )
+    assert HideToken().filter(record)
+    assert record.getMessage() == 'a - "GET /?x=1&token=..."'
+
+
+@pytest.mark.parametrize("wrong", ["short", 7])
+def test_a_token_that_can_be_guessed_is_refused(wrong: Any) -> None:
+    with pytest.raises(UsageError, match="at least 16"):
+        token_auth(wrong)
+
+
+@pytest.mark.parametrize(
+    ("client_host", "host", "is_in"),
+    [
+        ("127.0.0.1", "localhost", True),
+        ("::1", "[::1]:8420", True),
+        ("::ffff:127.0.0.1", "127.0.0.1", True),
+        ("192.168.1.7", "localhost", False),
+        ("127.0.0.1", "192.168.1.2", False),
+        ("", "localhost", False),
+    ],
+)
+async def test_loopback_only_lets_in_this_machine_alone(
+    client_host: str, host: str, is_in: bool
+) -> None:
+    scope = {
+        "type": "http",
+        "client": (client_host, 1),
+        "headers": [(b"host", host.encode())],
+    }
+    auth: Auth = loopback_only()
+    found = auth(Request(scope))
+    assert (found == User("local", ALL)) is is_in
+
+
+@pytest.mark.parametrize("wrong", [{"may": {"read", "fly"}}, {"may": "read"}, {"name": " "}])
+def test_a_user_that_cannot_be_is_refused(wrong: Any) -> None:
+    with pytest.raises(UsageError, match="User"):
+        User(**{"name": "ann", **wrong})
+
+
+async def test_two_mounts_in_one_process_know_nothing_of_each_other() -> None:
+    from starlette.applications import Starlette
+    from starlette.routing import Mount
+
+    done = Done()
+    async with Runtime([desk(done, refund())]) as one, Runtime([desk(done, refund())]) as two:
+        await asked(one, id="in-one")
+        await asked(two, id="in-two")
+        reader = logged_in("bob", frozenset({"read"}))
+        app = Starlette(
+            routes=[
+                Mount("/deep/one", ui(lambda: one, auth=logged_in(), title="First")),
+                Mount("/two", ui(lambda: two, auth=reader, title="Second")),
+            ]
+        )
+        async with client_of(app, root_path="/proxy") as client:
+            first = (await client.get("/proxy/deep/one/")).text
+            second = (await client.get("/proxy/two/")).text
+            assert "in-one" in first
+            assert "in-one" not in second
+            assert "Second" in second
+            links = [a["href"] for t, a in elements(first) if t in ("a", "link") and "href" in a]
+            for link in links:
+                assert link is not None
+                if link.startswith("#"):
+                    continue
+                assert link.startswith("/proxy/deep/one/"), link
+                assert (await client.get(link)).status_code == 200, link
+            row = (await client.get("/proxy/deep/one/api/pending")).json()["requests"][0]
+            page = f"/proxy/deep/one/agents/in-one/requests/{row['id']}"
+            answer = await client.post(page, data={"decision": "approve", "digest": row["digest"]})
+            assert (answer.status_code, answer.headers["location"]) == (303, page)

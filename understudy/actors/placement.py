@@ -1,0 +1,99 @@
+"""`Placement`: which agents a runtime may run, and what it says of that to the other hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from understudy.agent.agent import Agent
+from understudy.errors import UnfitHost
+from understudy.journal import Store
+from understudy.journal.hosts import HostedDefinition
+from understudy.journal.store import HostStore
+from understudy.state.agent_state import AgentState
+
+
+class Placement:
+    """Which agents a runtime may run. Used on its loop.
+
+    Args:
+        store: of the runtime.
+        labels: what its host has.
+        any_host: as of `Runtime`.
+
+    """
+
+    def __init__(self, store: Store, labels: frozenset[str], *, any_host: bool) -> None:
+        self.labels: frozenset[str] = labels
+        self.any_host: bool = any_host
+        self.draining: bool = False
+        """No agent is activated here any more."""
+        knows_hosts = isinstance(store, HostStore) and store.knows_hosts
+        self._hosts: HostStore | None = (
+            store if isinstance(store, HostStore) and knows_hosts else None
+        )
+        self._registered: set[Agent] = set()
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether the store knows of other hosts: then it judges each claim itself."""
+        return self._hosts is not None
+
+    def introduce(self) -> None:
+        """Before the store opens: say what this host has."""
+        if self._hosts is not None:
+            self._hosts.introduce(self.labels)
+
+    async def register(self, agents: Iterable[Agent]) -> None:
+        """Say which definitions this host has; before an agent of one is claimed."""
+        new = [agent for agent in agents if agent not in self._registered]
+        if self._hosts is not None and new:
+            await self._hosts.register([hosted(agent) for agent in new])
+        self._registered.update(new)
+
+    async def drain(self) -> None:
+        """Activate no agent here any more, and say so to the other hosts."""
+        self.draining = True
+        if self._hosts is not None:
+            await self._hosts.set_draining()
+
+    def fits(self, agent: Agent) -> bool:
+        """Whether this host has what the agent needs, and takes agents."""
+        return not self.draining and agent.definition.all_needs <= self.labels
+
+    def check(self, agent_id: str, agent: Agent, state: AgentState | None = None) -> None:
+        """Refuse what this host must not run, where no store has done that.
+
+        Args:
+            agent_id: its id.
+            agent: its definition.
+            state: what its records say, once they are read.
+
+        Raises:
+            UnfitHost: if it must not.
+
+        """
+        if self.is_shared:
+            return
+        if self.draining:
+            raise UnfitHost(agent_id=agent_id, agent=agent.name, draining=True)
+        definition = agent.definition
+        if missing := definition.all_needs - self.labels:
+            raise UnfitHost(agent_id=agent_id, agent=agent.name, missing=missing)
+        run = state.run if state is not None else None
+        if run is None or run.over or definition.on_version == "newest":
+            return
+        if run.fingerprint != definition.fingerprint:
+            version = run.fingerprint
+            raise UnfitHost(agent_id=agent_id, agent=agent.name, version=version, waits=True)
+
+
+def hosted(agent: Agent) -> HostedDefinition:
+    """A definition, as other hosts need to know it."""
+    definition = agent.definition
+    return HostedDefinition(
+        agent=agent.name,
+        fingerprint=definition.fingerprint,
+        version=definition.version,
+        needs=definition.all_needs,
+        continues_older=definition.on_version == "newest",
+    )

@@ -1,0 +1,89 @@
+"""What came of runs, told from a state: the same in memory and from the store."""
+
+from __future__ import annotations
+
+from understudy.agent.agent import Agent
+from understudy.errors import Quarantined, UnknownMessage, UsageError
+from understudy.journal import IndexStatus, Readable, index_status_of
+from understudy.outcomes import Failed, Outcome, Paused
+from understudy.state.agent_state import AgentState
+from understudy.state.fold import apply
+
+GOES_ON = frozenset({IndexStatus.OPEN, IndexStatus.SUSPECT, IndexStatus.QUEUED})
+"""Of an agent whose run goes on, or begins, where somebody runs it."""
+
+
+def has_outcome(state: AgentState) -> bool:
+    """Whether the last run of this state has an outcome that lasts; also where it had no run."""
+    index_status = index_status_of(state)
+    if index_status is IndexStatus.WAITS:  # for a person, or paused; else the run goes on by itself
+        return bool(state.requests) or state.pause is not None
+    return index_status not in GOES_ON
+
+
+def last_outcome(agent: Agent, state: AgentState) -> Outcome | None:
+    """The outcome of the last run of a state that has one; None without any run."""
+    run = state.run
+    if run is None:
+        return None
+    if run.over:
+        return agent.runner.ended(state)
+    if run.quarantined is not None:
+        return quarantine_outcome(state)
+    return agent.runner.suspended_outcome(state)
+
+
+def lacking_outcome(state: AgentState) -> Paused | None:
+    """The outcome of a run that its host paused because it lacks what it was given."""
+    run = state.run
+    if run is None or run.over or state.status != "paused" or state.pause is not None:
+        return None
+    reason = "needs deps" if run.deps_given else "needs pause_when"
+    return Paused(reason=reason, run_id=run.run_id, state=state.copied(), usage=state.usage)
+
+
+def quarantine_outcome(state: AgentState) -> Failed:
+    """The outcome of a quarantined run."""
+    run = state.run
+    assert run is not None, "what is quarantined is a run"
+    assert run.quarantined is not None, "only called for a quarantined run"
+    error = Quarantined(attempts=run.fruitless, cause=run.quarantined)
+    return Failed(error=error, run_id=run.run_id, state=state.copied(), usage=run.usage)
+
+
+def run_of_message(agent_id: str, state: AgentState, message_id: str) -> str | None:
+    """The id of the run that took this message; None while it is in the queue.
+
+    Raises:
+        UnknownMessage: if there is no such message.
+        UsageError: if it waits for its time.
+
+    """
+    if message_id not in state.message_ids:
+        raise UnknownMessage(agent_id=agent_id, message_id=message_id)
+    run_id = state.message_ids[message_id]
+    if run_id is None and message_id not in state.queue:
+        raise UsageError(
+            f"The message {message_id!r} waits for its time: wait for the outcome after that, "
+            "or cancel the message first"
+        )
+    return run_id
+
+
+async def earlier_outcome(store: Readable, agent_id: str, agent: Agent, run_id: str) -> Outcome:
+    """The outcome of a run that others came after: the fold of the records up to its end.
+
+    Raises:
+        UsageError: if these records are compacted away.
+
+    """
+    loaded = await store.load(agent_id)
+    state = AgentState()
+    for record in loaded.records if loaded is not None else ():
+        apply(state, record)
+        if state.run is not None and state.run.run_id == run_id and state.run.over:
+            return agent.runner.ended(state)
+    raise UsageError(
+        f"The run {run_id!r} of this message is over, and its records are compacted away: its "
+        "reply is in the history of ref.state()"
+    )

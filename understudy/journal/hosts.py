@@ -1,0 +1,54 @@
+"""What a store that hosts share knows of them: what each can run, and which of them have ended."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostedDefinition:
+    """A definition that a host has, as other hosts need to know it."""
+
+    agent: str
+    """Its name."""
+    fingerprint: str
+    """What tells it from the other definitions of this name."""
+    version: int = 0
+    """A higher one is newer. Of one version, the definition is newer that was seen later."""
+    needs: frozenset[str] = frozenset()
+    """The labels that a host must have to run it."""
+    continues_older: bool = True
+    """Whether runs that an older definition has begun go on on this one."""
+
+
+@runtime_checkable
+class SharesHosts(Protocol):
+    """An optional part of a backend that hosts share: they know of each other.
+
+    Its methods but `introduce` and `end_dead_hosts` are the writer's.
+    """
+
+    def introduce(self, labels: Collection[str]) -> None:
+        """Say what this host has, before `open`."""
+
+    def register(self, definitions: Sequence[HostedDefinition]) -> None:
+        """Say which definitions this host has, besides those that it has said already.
+
+        From then on `claim` refuses agents of theirs that this host must not run, by `UnfitHost`.
+        """
+
+    def set_draining(self) -> None:
+        """Say that this host takes no agents any more: `claim` refuses all by `UnfitHost`."""
+
+    def end_dead_hosts(self) -> int:
+        """End the leases of hosts whose processes have ended for certain. The heartbeat's thread.
+
+        Those of the same boot of the same machine, with the same pids. A process that is stopped
+        has not ended, and of those elsewhere nothing is known: their leases judge.
+
+        Returns:
+            How many there were.
+
+        """

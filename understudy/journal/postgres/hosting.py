@@ -1,0 +1,131 @@
+"""What a PostgreSQL store knows of its hosts, told by their rows in `hosts`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from understudy._base.processes import Process, has_ended, this_process
+from understudy.errors import UnfitHost
+from understudy.journal.hosts import HostedDefinition
+from understudy.journal.postgres import hosting_sql as sql
+from understudy.journal.postgres.asks import Rows
+
+if TYPE_CHECKING:
+    from understudy.journal.postgres.connection import PsycopgConnection
+
+
+class Hosting:
+    """What this host has, and what it may run.
+
+    `fetch` of its methods gives the rows of a statement in the writer's transaction.
+    """
+
+    def __init__(self) -> None:
+        self.labels: frozenset[str] = frozenset()
+        self.draining: bool = False
+        self._process: Process | None = None
+        self._neighbours: dict[int, Process] = {}
+        """The other living hosts of this machine, by their ids, as of the last heartbeat."""
+        self._definitions: dict[str, tuple[HostedDefinition, int]] = {}
+        """By the agent's name, with the number of its row."""
+
+    # ------------------------------------------------------------- the heartbeat's thread
+
+    def introduce(self, connection: PsycopgConnection, host_id: int) -> None:
+        """Say in this host's row what it is, and what it has."""
+        self._process = this_process()
+        process = self._process or (None, None, None)
+        numbers = [no for _, no in self._definitions.values()]
+        values = [*process, sorted(self.labels), numbers, self.draining, host_id]
+        connection.execute(sql.INTRODUCE_HOST, values)
+
+    def end_dead_hosts(self, connection: PsycopgConnection, host_id: int) -> int:
+        """As `SharesHosts.end_dead_hosts`."""
+        here = self._process
+        if here is None:
+            return 0
+        rows = connection.execute(sql.NEIGHBOURS, [here.place, host_id]).fetchall()
+        there = {id: Process(here.place, pid, started) for id, pid, started in rows}
+        self._neighbours = there
+        dead = [(id, *process) for id, process in there.items() if has_ended(process, here)]
+        return sum(len(connection.execute(sql.END_HOST, row).fetchall()) for row in dead)
+
+    # ----------------------------------------------------------------- the writer's thread
+
+    def end_if_dead(self, fetch: Callable[..., Rows], host_id: int) -> bool:
+        """End the lease of another host, if its process has ended for certain.
+
+        Returns:
+            Whether its row is to be looked at again.
+
+        """
+        process = self._neighbours.get(host_id)
+        if process is None or not has_ended(process, self._process):
+            return False
+        # Its row may be another process's by now: then it is not looked at once more
+        # (test_a_host_that_was_renewed_as_another_process_is_not_ended).
+        self._neighbours.pop(host_id, None)
+        fetch(sql.END_HOST, [host_id, *process])
+        return True
+
+    def register(
+        self,
+        fetch: Callable[..., Rows],
+        host_id: int,
+        definitions: Sequence[HostedDefinition],
+    ) -> None:
+        """As `SharesHosts.register`."""
+        for definition in definitions:
+            values: dict[str, Any] = {
+                "agent": definition.agent,
+                "fingerprint": definition.fingerprint,
+                "version": definition.version,
+                "needs": sorted(definition.needs),
+                "continues_older": definition.continues_older,
+            }
+            rows = fetch(sql.REGISTERED, values)
+            if not rows:
+                fetch(sql.LOCK_DEFINITIONS)
+                rows = fetch(sql.REGISTER, values)
+            ((no,),) = rows
+            self._definitions[definition.agent] = definition, no
+        fetch(sql.SET_DEFINITIONS, [[no for _, no in self._definitions.values()], host_id])
+
+    def set_draining(self, fetch: Callable[..., Rows], host_id: int) -> None:
+        """As `SharesHosts.set_draining`."""
+        self.draining = True
+        fetch(sql.SET_DRAINING, [host_id])
+
+    def why_unfit(
+        self, fetch: Callable[..., Rows], agent_id: str, agent: str, run_version: str | None
+    ) -> UnfitHost | None:
+        """Why this host must not run an agent; None if it may.
+
+        Args:
+            fetch: see the class.
+            agent_id: its id.
+            agent: the name of its definition.
+            run_version: the fingerprint under which its open run was begun, if one is open.
+
+        """
+        if self.draining:
+            return UnfitHost(agent_id=agent_id, agent=agent, draining=True)
+        definition, no = self._definitions.get(agent, (None, 0))
+        if definition is None:
+            return None
+        if missing := definition.needs - self.labels:
+            return UnfitHost(agent_id=agent_id, agent=agent, missing=missing)
+        if run_version in (None, definition.fingerprint):
+            return None
+        if definition.continues_older:
+            values = {"no": no, "agent": agent, "run_version": run_version}
+            ((is_newer,),) = fetch(sql.IS_NEWER, values)
+            if is_newer:
+                return None
+        return UnfitHost(
+            agent_id=agent_id,
+            agent=agent,
+            version=run_version,
+            waits=not definition.continues_older,
+        )

@@ -1,0 +1,42 @@
+"""The statements on what hosts have, and on which of them have ended."""
+
+from __future__ import annotations
+
+INTRODUCE_HOST = """
+UPDATE hosts SET place = %s, pid = %s, started = %s, labels = %s::text[],
+    definitions = %s::bigint[], draining = %s
+WHERE id = %s"""
+
+NEIGHBOURS = """
+SELECT id, pid, started FROM hosts
+WHERE place = %s AND id <> %s AND lease_until > clock_timestamp()
+    AND pid IS NOT NULL AND started IS NOT NULL"""
+"""The other living hosts of this boot of this machine, and of these pids."""
+
+END_HOST = """
+UPDATE hosts SET lease_until = '-infinity'
+WHERE id = %s AND place = %s AND pid = %s AND started = %s AND lease_until > '-infinity'
+RETURNING id"""
+"""Also before its lease has ended: its process has, so nobody renews it."""
+
+LOCK_DEFINITIONS = "SELECT pg_advisory_xact_lock(x'756e64657274'::bigint)"
+"""Numbers are given in the order of the commits: whoever comes later gets the higher one."""
+REGISTER = """
+INSERT INTO definitions (agent, fingerprint, version, needs, continues_older)
+VALUES (%(agent)s, %(fingerprint)s, %(version)s, %(needs)s::text[], %(continues_older)s)
+ON CONFLICT (agent, fingerprint) DO UPDATE SET version = excluded.version,
+    needs = excluded.needs, continues_older = excluded.continues_older
+RETURNING no"""
+REGISTERED = """
+SELECT no FROM definitions WHERE agent = %(agent)s AND fingerprint = %(fingerprint)s
+    AND version = %(version)s AND needs = %(needs)s::text[]
+    AND continues_older = %(continues_older)s"""
+SET_DEFINITIONS = "UPDATE hosts SET definitions = %s::bigint[] WHERE id = %s"
+SET_DRAINING = "UPDATE hosts SET draining = true WHERE id = %s"
+
+IS_NEWER = """
+SELECT coalesce((SELECT (version, no) FROM definitions WHERE no = %(no)s) >
+    (SELECT (version, no) FROM definitions
+        WHERE agent = %(agent)s AND fingerprint = %(run_version)s), true)"""
+"""Whether a definition is newer than the one that has begun a run. One that no host has registered
+was there before hosts did."""

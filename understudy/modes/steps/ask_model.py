@@ -1,0 +1,329 @@
+"""One model call: through the middleware around it to the model, and back with a reply.
+
+`wrap_model_call` hooks see each request and its reply. What the models raise passes through them;
+what they raise themselves is a failure of the hook.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from pydantic_ai.messages import ModelMessage, ModelRequestAttempt, ModelResponse
+from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
+
+from understudy._base.causes import cause_of, message_of
+from understudy._base.event_loops import is_cancelled
+from understudy._base.json_values import shown
+from understudy.errors import JournalFailed, ModelFailed, ModelRefused, StreamBroken, UsageError
+from understudy.events import ReplyStarted
+from understudy.models.preparation import needs_preparation, prepared
+from understudy.models.reply_checks import (
+    CancelledByModel,
+    EmptyReply,
+    RefusedReply,
+    check_finished,
+    fault_of,
+)
+from understudy.models.reply_text import with_valid_text
+from understudy.modes.steps.deltas import DeltaEmitter
+from understudy.modes.steps.model_request import check_changed, parameters_of
+from understudy.run.hooks import Hook, HookFailed
+from understudy.run.model_input import ModelInput
+from understudy.run.run import Run
+
+_Ask = Callable[[ModelInput], Awaitable[ModelResponse]]
+
+
+@dataclass(slots=True)
+class Answer:
+    """A reply of a model."""
+
+    response: ModelResponse
+    model: Model
+    broken: StreamBroken | None = None
+    """It is kept, but it is no answer: the run ends by this error."""
+    failed: ModelFailed | None = None
+    """The same, for the last of those that were rejected."""
+    seconds: float = 0.0
+    """How long a rejected one took."""
+
+    @property
+    def error(self) -> StreamBroken | ModelFailed | None:
+        """By which the run ends."""
+        return self.broken or self.failed
+
+
+async def ask_model(run: Run, request: ModelInput) -> Answer | ModelFailed:
+    """The answer that the models and the middleware around them give to this request.
+
+    A reply that is refused or empty is no answer. An empty one is asked for once more. What they
+    cost is recorded with the answer; without one, the last of them is recorded in its place.
+    """
+    call = _ModelCall(run)
+    chain: _Ask = call.ask
+    for hook in reversed(run.definition.hooks.wrap_model_call):
+        chain = _link(run, hook, chain, call)
+    try:
+        response = await chain(request)
+        if call.ended is not None:
+            raise call.ended  # whatever a hook made of it
+    except Exception as error:
+        if not call.raised_by_model(error):
+            raise
+        return call.failed(error)
+    return call.answer(response)
+
+
+def _link(run: Run, hook: Hook, inner: _Ask, call: _ModelCall) -> _Ask:
+    async def link(request: ModelInput) -> ModelResponse:
+        async def rest(changed: ModelInput) -> ModelResponse:
+            # Here, so that the error names the middleware that passed it on.
+            if not isinstance(changed, ModelInput):
+                wanted = "next takes the request, or request.replace(...)"
+                raise UsageError(f"{wanted}, got {shown(changed)}")
+            try:
+                check_changed(hook, request, changed)
+            except HookFailed as failed:
+                call.ended = failed
+                raise
+            return await inner(changed)
+
+        try:
+            returned = await hook.function(run, request, rest)
+            if not isinstance(returned, ModelResponse):
+                raise UsageError(f"it returned {returned!r}; return what next returned")
+            return returned
+        except (Exception, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and is_cancelled():
+                raise
+            if isinstance(error, (HookFailed, JournalFailed)):
+                call.ended = error  # a hook around this one cannot make a reply of it
+                raise
+            if call.raised_by_model(error):
+                raise
+            failed = HookFailed(hook.failure(error))
+            call.ended = failed
+            raise failed from error
+
+    return link
+
+
+class _ModelCall:
+    """One model call of a turn: every request that is made for it, and what came of each."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._deltas = DeltaEmitter(run) if run.streaming else None
+        self._asking = False
+        self._answers: list[Answer] = []
+        self._rejected: list[Answer] = []
+        self._failures: list[dict[str, str]] = []
+        self._last_failed: Model | None = None
+        self._raised: list[BaseException] = []
+        self._broken: Answer | None = None
+        self.ended: Exception | None = None
+        """No model is asked any more: whoever asks gets this error."""
+
+    async def ask(self, request: ModelInput) -> ModelResponse:
+        """The answer of the request's model.
+
+        Raises:
+            Exception: what the model raised, or what is wrong with its reply.
+
+        """
+        if self.ended is not None:
+            raise self.ended
+        if self._asking:
+            raise UsageError("next was called while another call of it runs: await that one first")
+        self._asking = True
+        try:
+            return await self._asked(request)
+        finally:
+            self._asking = False
+
+    async def _asked(self, request: ModelInput) -> ModelResponse:
+        run, deltas = self._run, self._deltas
+        model = run.models[0] if request.model is None else request.model
+        if deltas is not None and deltas.said_text:  # after an answer, which a hook did not like
+            raise UsageError("next was called again after text of a reply was emitted")
+        parameters = parameters_of(run, request)
+        if run.observed:
+            run.emit(
+                ReplyStarted(
+                    agent_path=run.agent_path,
+                    turn=run.current.turns,
+                    model=model.model_name,
+                    run_id=run.run_id,
+                )
+            )
+        try:
+            since = run.clock.monotonic()
+            answer = await _ask(run, model, request, parameters, deltas)
+            fault = self._fault(answer)
+            if isinstance(fault, EmptyReply):
+                since = self._reject(answer, since)
+                answer = await _ask(run, model, request, parameters, deltas)
+                fault = self._fault(answer)
+            if fault is not None:
+                self._reject(answer, since)
+                raise fault
+        except (Exception, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and is_cancelled():
+                raise
+            raised = self._note(model, error)
+            if raised is error:
+                raise
+            raise raised from error
+        if answer.broken is not None:
+            self._broken, self.ended = answer, answer.broken
+            self._raised.append(answer.broken)
+            raise answer.broken
+        self._answers.append(answer)
+        return answer.response
+
+    def _note(self, model: Model, error: BaseException) -> Exception:
+        """Note what a model raised. Returns what is raised in its place."""
+        named = {"model": model.model_name, "type": type(error).__name__}
+        if model is self._last_failed:
+            self._failures.pop()  # one for each model: the last
+        self._last_failed = model
+        self._failures.append({**named, "message": message_of(error)})
+        # Middleware must not take it for a cancellation of the run.
+        raised = error if isinstance(error, Exception) else CancelledByModel(cause_of(error))
+        self._raised.append(raised)
+        if self._deltas is not None and self._deltas.said_text:
+            self.ended = raised  # a person has read it: no other model says something else now
+        return raised
+
+    def _fault(self, answer: Answer) -> RefusedReply | EmptyReply | None:
+        """Why the reply, whose text is valid from now on, is no answer."""
+        answer.response = with_valid_text(answer.response)
+        if answer.broken is not None:
+            return None
+        fault = fault_of(answer.response)
+        if isinstance(fault, EmptyReply) and self._run.current.early_stop is not None:
+            return None  # it becomes a sentence that says so
+        return fault
+
+    def _reject(self, answer: Answer, since: float) -> float:
+        """Note the reply as one that is no answer. Returns the time by the clock."""
+        now = self._run.clock.monotonic()
+        answer.seconds = now - since
+        self._rejected.append(answer)
+        return now
+
+    def raised_by_model(self, error: BaseException) -> bool:
+        """Whether a model raised this error."""
+        return any(error is known for known in self._raised)
+
+    def answer(self, response: ModelResponse) -> Answer:
+        """The answer, as the middleware returned its reply."""
+        answers = self._answers
+        chosen = next((each for each in answers if each.response is response), None)
+        if chosen is None:  # a hook changed the last one, or made one of its own
+            model = answers[-1].model if answers else self._run.models[0]
+            chosen = Answer(with_valid_text(response), model)
+            answers = answers[:-1]
+        rejected = [*self._rejected, *(each for each in answers if each is not chosen)]
+        return _with_attempts(chosen, rejected) if rejected else chosen
+
+    def failed(self, error: Exception) -> Answer | ModelFailed:
+        """What is left where no model gave an answer: the reply that broke, or a rejected one."""
+        if self._broken is not None and error is self._broken.broken:
+            return _with_attempts(self._broken, self._rejected) if self._rejected else self._broken
+        refused = all(each["type"] == RefusedReply.__name__ for each in self._failures)
+        failed = (ModelRefused if refused else ModelFailed)(failures=self._failures)
+        failed.__cause__ = error.__cause__ if isinstance(error, CancelledByModel) else error
+        if not self._rejected:
+            return failed
+        last = self._rejected.pop()
+        last.failed = failed
+        if self._deltas is None or not self._deltas.said_text:
+            last.response = replace(last.response, parts=[])
+        return _with_attempts(last, self._rejected)
+
+
+def _with_attempts(answer: Answer, rejected: Sequence[Answer]) -> Answer:
+    """The answer, with the replies that were rejected as attempts before it."""
+    attempts = list(answer.response.failed_attempts or ())
+    for each in rejected:
+        attempts += each.response.failed_attempts or ()
+        attempts.append(
+            ModelRequestAttempt(
+                model_name=each.model.model_name,
+                provider_name=each.response.provider_name,
+                outcome="rejected",
+                error=cause_of(fault) if (fault := fault_of(each.response)) is not None else None,
+                timestamp=each.response.timestamp,
+                duration=timedelta(seconds=each.seconds),
+                usage=each.response.usage,
+            )
+        )
+    answer.response = replace(answer.response, failed_attempts=attempts or None)
+    return answer
+
+
+# ------------------------------------------------------------------------------ the request
+
+
+async def _ask(
+    run: Run,
+    model: Model,
+    request: ModelInput,
+    parameters: ModelRequestParameters,
+    deltas: DeltaEmitter | None,
+) -> Answer:
+    kept = run.state.messages
+    if request.messages is not kept:  # those of a hook: they were never prepared
+        shown = prepared(model, list(request.messages), parameters, request.settings)
+        return await _request(model, shown, request, parameters, deltas)
+    with kept.borrowed() as messages:
+        if needs_preparation(model, kept, request.settings):
+            messages = prepared(model, messages, parameters, request.settings)
+        return await _request(model, messages, request, parameters, deltas)
+
+
+async def _request(
+    model: Model,
+    messages: list[ModelMessage],
+    request: ModelInput,
+    parameters: ModelRequestParameters,
+    deltas: DeltaEmitter | None,
+) -> Answer:
+    if deltas is not None:
+        return await _stream(model, messages, request, parameters, deltas)
+    response = await model.request(messages, request.settings, parameters)
+    check_finished(response, model, streamed=False)
+    return Answer(response, model)
+
+
+async def _stream(
+    model: Model,
+    messages: list[ModelMessage],
+    request: ModelInput,
+    parameters: ModelRequestParameters,
+    deltas: DeltaEmitter,
+) -> Answer:
+    """Ask for a stream and emit its deltas. A stream that breaks keeps what it brought so far."""
+    partial: StreamedResponse | None = None
+    try:
+        async with model.request_stream(messages, request.settings, parameters) as stream:
+            partial = stream
+            try:
+                async for event in stream:
+                    deltas.emit(event)
+            finally:
+                deltas.end()
+            response = stream.get()
+        check_finished(response, model, streamed=True)
+    except (Exception, asyncio.CancelledError) as error:
+        if isinstance(error, asyncio.CancelledError) and is_cancelled():
+            raise
+        received = partial.get() if partial is not None else None
+        if received is None or not received.parts:
+            raise
+        return Answer(received, model, StreamBroken(model=model.model_name, cause=cause_of(error)))
+    return Answer(response, model)

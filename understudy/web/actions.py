@@ -1,0 +1,262 @@
+"""What may be done with an agent, besides answering it."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from understudy.actors import Future
+from understudy.web.agents import actions_of
+from understudy.web.decide import read_body
+from understudy.web.problems import refused
+from understudy.web.visit import Form, Visit
+
+ANSWER_SECONDS = 1.0
+"""How long an action waits for what comes of it; after that it has begun."""
+
+
+class Body(BaseModel):
+    """What the API takes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class MessageBody(Body):
+    """A message for an agent."""
+
+    text: str = Field(min_length=1)
+    steer: bool = False
+    at: datetime | None = None
+    message_id: str | None = None
+    agent: str | None = None
+    """The definition of a new agent: it is made if there is none of this id."""
+
+
+class CancelBody(Body):
+    """Why."""
+
+    message: str = "cancelled"
+
+
+class PauseBody(Body):
+    """Why."""
+
+    reason: str = "pause"
+
+
+class SettleBody(Body):
+    """What is known now of a call in doubt."""
+
+    call_key: str
+    how: str
+
+
+class RevokeBody(Body):
+    """The tool whose sticky decision is revoked."""
+
+    tool: str
+
+
+class DeleteBody(Body):
+    """The id of the agent once more."""
+
+    confirm: str
+
+
+class ImportBody(Body):
+    """An export, and another id for it."""
+
+    data: dict[str, Any]
+    id: str | None = None
+
+
+class NothingBody(Body):
+    """No arguments."""
+
+
+ActionName = Literal[
+    "messages", "cancel", "pause", "unpause", "retry", "settle", "revoke", "compact", "delete"
+]
+
+
+async def send(visit: Visit) -> dict[str, Any]:
+    """Queue a message, or steer the run."""
+    visit.need("act")
+    return await _send(visit, await read_body(visit, MessageBody))
+
+
+async def _send(visit: Visit, body: MessageBody) -> dict[str, Any]:
+    ref = visit.ref
+    if body.agent is not None:
+        ref = visit.runtime.spawn(body.agent, id=visit.agent_id)
+    message_id = await visit.wait(
+        ref.send(body.text, steer=body.steer, at=body.at, message_id=body.message_id)
+    )
+    return {"id": visit.agent_id, "message_id": message_id}
+
+
+async def cancel(visit: Visit) -> dict[str, Any]:
+    """Stop the current run."""
+    visit.need("act")
+    return await _cancel(visit, await read_body(visit, CancelBody))
+
+
+async def _cancel(visit: Visit, body: CancelBody) -> dict[str, Any]:
+    future = visit.ref.cancel(body.message, context={"by": visit.user.name})
+    return {"id": visit.agent_id, "done": await begun(future)}
+
+
+async def pause(visit: Visit) -> dict[str, Any]:
+    """Pause the run after its next model reply."""
+    visit.need("act")
+    return await _pause(visit, await read_body(visit, PauseBody))
+
+
+async def _pause(visit: Visit, body: PauseBody) -> dict[str, Any]:
+    await visit.wait(visit.ref.pause(body.reason))
+    return {"id": visit.agent_id}
+
+
+async def unpause(visit: Visit) -> dict[str, Any]:
+    """Continue a paused run."""
+    visit.need("act")
+    await read_body(visit, NothingBody)
+    await visit.wait(visit.ref.unpause())
+    return {"id": visit.agent_id}
+
+
+async def retry(visit: Visit) -> dict[str, Any]:
+    """Release a quarantined run."""
+    visit.need("act")
+    await read_body(visit, NothingBody)
+    return {"id": visit.agent_id, "done": await begun(visit.ref.retry())}
+
+
+async def settle(visit: Visit) -> dict[str, Any]:
+    """Say what a call in doubt did."""
+    visit.need("act")
+    return await _settle(visit, await read_body(visit, SettleBody))
+
+
+async def _settle(visit: Visit, body: SettleBody) -> dict[str, Any]:
+    await visit.wait(visit.ref.settle(body.call_key, how=f"{body.how} ({visit.user.name})"))
+    return {"id": visit.agent_id}
+
+
+async def revoke(visit: Visit) -> dict[str, Any]:
+    """Revoke a decision that always holds."""
+    visit.need("act")
+    return await _revoke(visit, await read_body(visit, RevokeBody))
+
+
+async def _revoke(visit: Visit, body: RevokeBody) -> dict[str, Any]:
+    await visit.wait(visit.ref.revoke(body.tool))
+    return {"id": visit.agent_id}
+
+
+async def compact(visit: Visit) -> dict[str, Any]:
+    """Replace the records by a snapshot."""
+    visit.need("admin")
+    await read_body(visit, NothingBody)
+    return {"id": visit.agent_id, "done": await begun(visit.ref.compact())}
+
+
+async def delete(visit: Visit) -> dict[str, Any]:
+    """Delete the agent and all its records."""
+    visit.need("admin")
+    body = await read_body(visit, DeleteBody)
+    return await _delete(visit, body)
+
+
+async def _delete(visit: Visit, body: DeleteBody) -> dict[str, Any]:
+    if body.confirm != visit.agent_id:
+        raise refused(400, "NotConfirmed", "Type the agent's id to delete it.")
+    if not await visit.wait(visit.runtime.delete(visit.agent_id)):
+        raise refused(404, "UnknownAgent", "There is no such agent.")
+    return {"id": visit.agent_id, "deleted": True}
+
+
+async def import_(visit: Visit) -> dict[str, Any]:
+    """Put an exported agent into this store."""
+    visit.need("admin")
+    body = await read_body(visit, ImportBody)
+    ref = await visit.wait(visit.runtime.import_(body.data, body.id))
+    return {"id": ref.id}
+
+
+async def recover(visit: Visit) -> dict[str, Any]:
+    """Continue every run that was cut off."""
+    visit.need("admin")
+    await read_body(visit, NothingBody)
+    found = await visit.wait(visit.runtime.recover())
+    return {"continued": [ref.id for ref in found]}
+
+
+async def begun(future: Future[Any]) -> bool:
+    """Whether it is done already. A refusal is raised; what takes longer has begun."""
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            await future
+    except TimeoutError:
+        return False
+    return True
+
+
+# ---------------------------------------------------------------- the forms of the page
+
+
+async def by_form(visit: Visit, name: str, form: Form) -> str:
+    """Do what a form of the agent's page asks for; a sentence about it."""
+    action = name if name in ("settle", "revoke") else _action_of(name, form)
+    known = {found.name: found for found in actions_of(visit, await visit.state())}
+    if action in known and known[action].reason is not None:
+        raise refused(409, "NotNow", known[action].reason or "")
+    visit.need(known[action].right if action in known else "act")
+    match name:
+        case "messages":
+            await _send(visit, _checked(MessageBody, form, "text", "steer"))
+            return "The message is recorded."
+        case "cancel":
+            result = await _cancel(visit, _checked(CancelBody, form, "message"))
+            return "The run is stopped." if result["done"] else "The run is being stopped."
+        case "pause":
+            await _pause(visit, _checked(PauseBody, form, "reason"))
+            return "The run pauses after its next model reply."
+        case "unpause":
+            await visit.wait(visit.ref.unpause())
+            return "The run continues."
+        case "retry":
+            await begun(visit.ref.retry())
+            return "The run is released."
+        case "settle":
+            await _settle(visit, _checked(SettleBody, form, "call_key", "how"))
+            return "The doubt is settled."
+        case "revoke":
+            await _revoke(visit, _checked(RevokeBody, form, "tool"))
+            return "It is revoked: people are asked again."
+        case "compact":
+            await begun(visit.ref.compact())
+            return "The records are replaced by a snapshot."
+        case "delete":
+            await _delete(visit, _checked(DeleteBody, form, "confirm"))
+            return "The agent is deleted."
+        case _:
+            raise refused(404, "NotFound", "There is no such action.")
+
+
+def _action_of(name: str, form: Form) -> str:
+    if name != "messages":
+        return name
+    return "steer" if form.get("steer") else "send"
+
+
+def _checked(model: Any, form: Form, *names: str) -> Any:
+    given = {name: form.get(name) for name in names if form.get(name)}
+    try:
+        return TypeAdapter(model).validate_python(given)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        raise refused(400, "UsageError", f"{first['loc'][0]}: {first['msg']}") from error

@@ -1,0 +1,269 @@
+"""The agents: their list, and one of them with what may be done with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic_ai.messages import ModelMessagesTypeAdapter
+from pydantic_core import to_jsonable_python
+
+from understudy.actors import AgentInfo, Status
+from understudy.state.agent_state import AgentState
+from understudy.web.asks import history_of, time_text
+from understudy.web.problems import refused
+from understudy.web.users import Right
+from understudy.web.visit import Visit
+
+
+async def agents(visit: Visit) -> dict[str, Any]:
+    """The agents, in pages."""
+    page = await visit.wait(
+        visit.runtime.agents(
+            status=visit.asked("status"),
+            agent=visit.asked("agent"),
+            prefix=visit.asked("prefix") or "",
+            after=visit.asked("after"),
+            limit=visit.limit(),
+        )
+    )
+    return {
+        "agents": [agent_row(info) for info in page],
+        "next": page.after,
+        "filters": {name: visit.asked(name) for name in ("status", "agent", "prefix")},
+        "statuses": [status.value for status in Status if status is not Status.PASSIVE],
+    }
+
+
+def agent_row(info: AgentInfo) -> dict[str, Any]:
+    """An agent of the list."""
+    return {
+        "id": info.id,
+        "agent": info.agent,
+        "status": info.status.value,
+        "status_at": time_text(info.status_at),
+        "is_active": info.is_active,
+        "host": info.host,
+        "waits_for": info.index_status.value,
+        "damage": None if info.damage is None else str(info.damage),
+    }
+
+
+async def agent_page(visit: Visit) -> dict[str, Any]:
+    """One agent: what it does now, what it asks, and what may be done with it."""
+    state = await visit.state()
+    info = await info_of(visit)
+    run = state.run
+    return {
+        **(agent_row(info) if info is not None else {"id": visit.agent_id, "agent": ""}),
+        "status": state.status if info is None else info.status.value,
+        "why": why(state),
+        "run_id": None if run is None else run.run_id,
+        "is_open": run is not None and not run.over,
+        "quarantined": None if run is None or run.over else run.quarantined,
+        "requests": [request.to_dict() for request in state.requests],
+        "waits": to_jsonable_python(list(state.waits), fallback=repr),
+        "doubts": to_jsonable_python(list(state.doubts_in_tree.values()), fallback=repr),
+        "sticky": {
+            name: {"decision": sticky.decision.to_dict(), "at": time_text(sticky.at)}
+            for name, sticky in state.sticky_in_tree.items()
+        },
+        "queue": list(state.queue),
+        "next_due": time_text(state.next_due),
+        "actions": [action.to_dict() for action in actions_of(visit, state)],
+    }
+
+
+async def info_of(visit: Visit) -> AgentInfo | None:
+    """The row of the agent in the path."""
+    # Its id is the first of those that begin with it.
+    for info in await visit.wait(visit.runtime.agents(prefix=visit.agent_id, limit=1)):
+        if info.id == visit.agent_id:
+            return info
+    return None
+
+
+def why(state: AgentState) -> str:
+    """What the agent does, in a sentence."""
+    run = state.run
+    if run is None:
+        return "It has not run yet."
+    if not run.over:
+        if run.quarantined is not None:
+            return f"Its run is in quarantine: {run.quarantined}"
+        if state.requests:
+            count = len(state.requests)
+            return f"It waits for a person: {count} request{'' if count == 1 else 's'}."
+        if state.pause is not None:
+            return f"It is paused: {state.pause}"
+        if state.waits:
+            return f"It waits for the outside: {', '.join(wait.name for wait in state.waits)}"
+        return f"A run is under way, after {run.model_calls} model calls."
+    assert run.end is not None, "a run that is over has an end"
+    error = run.end.error
+    if error is not None:
+        return f"Its last run failed: {error.get('type')}: {error.get('message')}"
+    if run.end.outcome == "stopped":
+        return "Its last run was stopped."
+    return f"Its last run is {run.end.outcome}, after {run.model_calls} model calls."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """Something that may be done with an agent, or the reason why not."""
+
+    name: str
+    right: Right
+    reason: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return {"name": self.name, "enabled": self.reason is None, "reason": self.reason}
+
+
+def actions_of(visit: Visit, state: AgentState) -> list[Action]:
+    """All actions on the agent, each with the reason why it cannot be done now."""
+    run = state.run if state.run is not None and not state.run.over else None
+    is_running = run is not None and state.status == Status.RUNNING.value
+    is_paused = run is not None and state.pause is not None
+    no_run = "No run is open."
+    reasons: list[tuple[str, Right, str | None]] = [
+        ("send", "act", None),
+        ("steer", "act", None if is_running else "No run is under way that it could steer."),
+        ("pause", "act", "It is paused already." if is_paused else None),
+        ("unpause", "act", None if is_paused else "It is not paused."),
+        ("cancel", "act", None if run is not None else no_run),
+        (
+            "retry",
+            "act",
+            None if run is not None and run.quarantined else "No run is in quarantine.",
+        ),
+        ("compact", "admin", "A run is under way." if is_running else None),
+        ("export", "admin", None),
+        ("delete", "admin", None),
+    ]
+    return [
+        # An export changes nothing, but it shows everything.
+        Action(
+            name=name,
+            right=right,
+            reason=_why_not(visit, right, changes=name != "export") or reason,
+        )
+        for name, right, reason in reasons
+    ]
+
+
+def _why_not(visit: Visit, right: Right, *, changes: bool) -> str | None:
+    if not changes and right in visit.user.may:
+        return None
+    return visit.why_not(right)
+
+
+# ------------------------------------------------------------------- more of an agent
+
+
+async def agent_state(visit: Visit) -> dict[str, Any]:
+    """The values and the whole state of the agent."""
+    state = await visit.state()
+    return {"id": visit.agent_id, "values": dict(state.values), "state": state.to_dict()}
+
+
+async def decisions(visit: Visit) -> dict[str, Any]:
+    """Who decided what, oldest first."""
+    entries = await history_of(visit)
+    found = [
+        {
+            "request_id": entry.detail["request_id"],
+            "at": time_text(entry.at),
+            "by": entry.who,
+            "waited_seconds": entry.seconds,
+            "agent_path": list(entry.agent_path),
+            "decision": {
+                k: v for k, v in entry.detail.items() if k not in ("request_id", "sticky")
+            },
+            "sticky": entry.detail["sticky"],
+            "tool_name": None,
+        }
+        for entry in entries
+        if entry.what == "decision"
+    ]
+    tools = {
+        entry.detail["request_id"]: entry.tool_name for entry in entries if entry.what == "request"
+    }
+    for row in found:
+        row["tool_name"] = tools.get(row["request_id"])
+    return {"id": visit.agent_id, "decisions": found}
+
+
+async def history(visit: Visit) -> dict[str, Any]:
+    """What happened, in pages."""
+    page = await visit.wait(
+        visit.ref.history(after=visit.number("after", 0), limit=visit.limit(100))
+    )
+    return {
+        "id": visit.agent_id,
+        "entries": [to_jsonable_python(entry.to_dict(), fallback=repr) for entry in page.entries],
+        "next": page.next,
+    }
+
+
+async def messages(visit: Visit) -> dict[str, Any]:
+    """The conversation, as the model's messages."""
+    state = await visit.state()
+    dumped = ModelMessagesTypeAdapter.dump_python(list(state.messages), mode="json")
+    return {"id": visit.agent_id, "messages": dumped}
+
+
+async def usage(visit: Visit) -> dict[str, Any]:
+    """What the replies cost, by model and by agent."""
+    by_model: dict[str, dict[str, int]] = {}
+    by_agent: dict[str, dict[str, int]] = {}
+    for entry in await history_of(visit):
+        if entry.what != "reply":
+            continue
+        for table, key in ((by_model, entry.who or "?"), (by_agent, " / ".join(entry.agent_path))):
+            row = table.setdefault(key, {"replies": 0, "input_tokens": 0, "output_tokens": 0})
+            row["replies"] += 1
+            row["input_tokens"] += entry.detail["input_tokens"]
+            row["output_tokens"] += entry.detail["output_tokens"]
+    return {"id": visit.agent_id, "by_model": by_model, "by_agent": by_agent}
+
+
+async def schedules(visit: Visit) -> dict[str, Any]:
+    """What the agent is to do by itself."""
+    found = await visit.wait(visit.runtime.schedules(visit.agent_id).list())
+    return {"id": visit.agent_id, "schedules": to_jsonable_python(found, fallback=repr)}
+
+
+async def export(visit: Visit) -> dict[str, Any]:
+    """All records of the agent."""
+    if "admin" not in visit.user.may:
+        visit.need("admin")
+    return await visit.wait(visit.runtime.export(visit.agent_id))
+
+
+async def overview(visit: Visit) -> dict[str, Any]:
+    """The runtime: how many agents there are, and what it does now."""
+    counts = await visit.wait(visit.runtime.count())
+    status = visit.runtime.status()
+    return {
+        "title": visit.site.title,
+        "user": {"name": visit.user.name, "may": sorted(visit.user.may)},
+        "read_only": visit.site.read_only,
+        "agents": {status.value: count for status, count in counts.items()},
+        "in_memory": status.agents,
+        "running": status.running,
+        "abandoned_threads": status.abandoned_threads,
+        "abandoned_tasks": status.abandoned_tasks,
+        "tree": str(visit.runtime.tree()),
+    }
+
+
+def checked_text(body: Any, name: str, *, required: bool = True) -> str | None:
+    """A text of a JSON body."""
+    value = body.get(name) if isinstance(body, dict) else None
+    if value is None and not required:
+        return None
+    if not isinstance(value, str) or not value.strip():
+        raise refused(400, "UsageError", f"`{name}` must be a text.")
+    return value

@@ -1,0 +1,142 @@
+"""`ui`: the inbox and the inspector as an application to mount."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.routing import BaseRoute, Route, Router
+from starlette.types import ASGIApp
+
+from understudy._base.json_values import shown
+from understudy.actors import Runtime
+from understudy.errors import UsageError
+from understudy.web.api import api_routes
+from understudy.web.guard import Guard
+from understudy.web.hosts import Hosts
+from understudy.web.pages import page_routes, problem_page
+from understudy.web.problems import problem_of, wants_json
+from understudy.web.render import new_templates
+from understudy.web.users import Auth
+from understudy.web.visit import Site
+
+STATIC = Path(__file__).with_name("static")
+MEDIA = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+
+
+def ui(
+    runtime: Runtime | Callable[[], Runtime],
+    *,
+    auth: Auth | None = None,
+    read_only: bool = False,
+    allowed_hosts: Iterable[str] = (),
+    title: str = "understudy",
+) -> ASGIApp:
+    """An ASGI application in which people answer requests, and look into agents.
+
+    `app.mount("/agents", ui(lambda: app.state.runtime, auth=who))`. It has no lifespan of its own,
+    and finds its links wherever it is mounted, also twice in one process.
+
+    Args:
+        runtime: a runtime that is entered, or a function that gives it. A mounted application is
+            made before the runtime is: give a function.
+        auth: says who makes a request. It is called for every request, and returns a `User`; None,
+            which is answered by 401; or a response of its own. `token_auth()` and
+            `loopback_only()` are such functions.
+        read_only: nothing can be answered or changed.
+        allowed_hosts: the names under which the pages are served. Addresses and `localhost` always
+            are; any other name is answered by 421.
+        title: of the pages.
+
+    Raises:
+        UsageError: without `auth`, or for a wrong argument.
+
+    """
+    if auth is None or not callable(auth):
+        raise UsageError(
+            "ui(auth=...) is missing: a function that says who makes a request, such as "
+            "token_auth(), or loopback_only() for a machine of your own"
+        )
+    if not isinstance(runtime, Runtime) and not callable(runtime):
+        raise UsageError(
+            f"ui(runtime) takes a Runtime, or a function that gives it, got {shown(runtime)}"
+        )
+    if not isinstance(title, str) or not title.strip():
+        raise UsageError(f"ui(title=...) must be a text, got {shown(title)}")
+    hosts = Hosts(allowed_hosts)
+    site = Site(
+        runtime_of=runtime if not isinstance(runtime, Runtime) else lambda: runtime,
+        read_only=read_only,
+        title=title,
+        templates=new_templates(),
+    )
+
+    async def on_error(request: Request, error: Exception) -> Response:
+        problem = problem_of(error)
+        headers = getattr(error, "headers", None)
+        if wants_json(request.scope):
+            return JSONResponse(problem.to_dict(), problem.status, headers)
+        return problem_page(request, site, problem, headers)
+
+    routes: list[BaseRoute] = [
+        Route("/static/{path:path}", static_file, methods=["GET"]),
+        *api_routes(site),
+        *page_routes(site),
+    ]
+    app = Router(routes)
+    return Guard(_Caught(app, on_error), auth, hosts)
+
+
+class _Caught:
+    """Answers what the pages raise before they have begun to answer, whatever they are mounted in.
+
+    Starlette's own handler of errors would raise them on, and one of the application around would
+    show its own page.
+    """
+
+    def __init__(self, app: ASGIApp, on_error: Callable[[Request, Exception], Any]) -> None:
+        self._app = app
+        self._on_error = on_error
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        has_begun = False
+        scope = {**scope, "app": self, "starlette.exception_handlers": ({}, {})}
+
+        async def noting(message: Any) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noting)
+        except Exception as error:
+            if scope["type"] != "http" or has_begun:
+                raise
+            response = await self._on_error(Request(scope, receive), error)
+            await response(scope, receive, send)
+
+
+@cache
+def static_version() -> str:
+    """Changes when a static file does, so that a browser may keep them for long."""
+    found = hashlib.sha256()
+    for path in sorted(STATIC.rglob("*")):
+        if path.is_file():
+            found.update(path.read_bytes())
+    return found.hexdigest()[:12]
+
+
+async def static_file(request: Request) -> Response:
+    """A file of ours."""
+    path = STATIC / request.path_params["path"]
+    if path.suffix not in MEDIA or STATIC not in path.resolve().parents or not path.is_file():
+        raise HTTPException(404)
+    is_named = request.query_params.get("v") == static_version()
+    kept = "public, max-age=31536000, immutable" if is_named else "no-cache"
+    return FileResponse(path, media_type=MEDIA[path.suffix], headers={"Cache-Control": kept})

@@ -1,0 +1,274 @@
+"""The requests that wait for people: the inbox, and one of them in full."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any, cast
+
+from pydantic_core import to_jsonable_python
+
+from understudy._base.request_timing import EXPIRY
+from understudy.actors import PendingRequest
+from understudy.errors import UnderstudyError, UnknownAgent
+from understudy.history import HistoryEntry
+from understudy.interrupts import Request
+from understudy.state.agent_state import AgentState
+from understudy.web.conversation import last_rows
+from understudy.web.problems import refused
+from understudy.web.visit import Visit
+
+SUMMARY = 160
+"""Characters of the line in the list; the page of a request has everything."""
+MAX_LOOKED_THROUGH = 5_000
+"""Requests of which a filter by kind looks for those that fit, at most."""
+MAX_CACHED = 10_000
+
+
+async def inbox(visit: Visit) -> dict[str, Any]:
+    """The requests that wait, in pages."""
+    kind, limit = visit.asked("kind"), visit.limit()
+    order = visit.asked("order") or "oldest"
+    found, after = await _page(visit, kind, order, limit)
+    rows = [request_row(pending) for pending in found]
+    await _count_replies(visit, rows)
+    return {
+        "requests": rows,
+        "next": after,
+        "filters": {
+            "tool": visit.asked("tool"),
+            "agent": visit.asked("agent"),
+            "kind": kind,
+            "order": order,
+        },
+    }
+
+
+async def _page(
+    visit: Visit, kind: str | None, order: str, limit: int
+) -> tuple[list[PendingRequest], str | None]:
+    found: list[PendingRequest] = []
+    after, looked = visit.asked("after"), 0
+    while True:
+        page = await visit.wait(
+            visit.runtime.pending(
+                tool=visit.asked("tool"),
+                agent=visit.asked("agent"),
+                order=cast("Any", order),
+                after=after,
+                limit=limit - len(found),
+            )
+        )
+        looked += len(page)
+        found += [pending for pending in page if kind is None or pending.request.kind == kind]
+        after = page.after
+        if after is None or len(found) >= limit or looked >= MAX_LOOKED_THROUGH:
+            return found, after
+
+
+def reply_of(request: Request) -> str:
+    """The reply of the model that a request belongs to."""
+    return f"{'/'.join(request.agent_path)}:{request.call_key.rpartition('.')[0]}"
+
+
+def request_row(pending: PendingRequest) -> dict[str, Any]:
+    """A request as plain data, with what the store tells of it."""
+    request = pending.request
+    return {
+        **request.to_dict(),
+        "agent": pending.agent,
+        "tool_description": pending.tool_description,
+        "tool_parameters": pending.tool_parameters,
+        "reminders": pending.reminders,
+        "escalated_to": list(pending.escalated_to),
+        "next_due": time_text(pending.next_due),
+        "reply": reply_of(request),
+        "summary": summary(request),
+    }
+
+
+def summary(request: Request) -> str:
+    """What it is about, in a line."""
+    if isinstance(request.display, str) and request.display.strip():
+        text = request.display
+    elif request.kind == "halt" or (request.kind == "interrupt" and request.payload is not None):
+        text = request.payload if isinstance(request.payload, str) else one_line(request.payload)
+    else:
+        text = ", ".join(f"{key}={one_line(value)}" for key, value in request.arguments.items())
+    text = " ".join(text[: 4 * SUMMARY].split())
+    return text if len(text) <= SUMMARY else text[: SUMMARY - 1] + "…"
+
+
+def one_line(value: Any) -> str:
+    """A value as short JSON."""
+    return value[:SUMMARY] if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def time_text(time: datetime | None) -> str | None:
+    """A time as text."""
+    return None if time is None else time.isoformat()
+
+
+async def _count_replies(visit: Visit, rows: list[dict[str, Any]]) -> None:
+    """Say of each row how many requests its reply has, and how many of them are answered.
+
+    What is answered is not in the index, so the agent is read; again only when what is open of the
+    reply has changed.
+    """
+    opened = Counter((row["agent_id"], row["reply"]) for row in rows)
+    ids: dict[tuple[str, str], set[str]] = {key: set() for key in opened}
+    for row in rows:
+        ids[row["agent_id"], row["reply"]].add(row["id"])
+    cache = visit.site.replies
+    if len(cache) > MAX_CACHED:
+        cache.clear()
+    unknown = {
+        key for key, open_ids in ids.items() if key not in cache or cache[key][0] != open_ids
+    }
+    for agent_id in {agent_id for agent_id, _ in unknown}:
+        try:
+            state = await visit.wait(visit.runtime.get(agent_id).state())
+        except UnderstudyError:
+            continue  # it is deleted meanwhile, or cannot be read: its page says so
+        totals = {reply: total for reply, (_, total) in replies_in(state).items()}
+        for key in unknown:
+            if key[0] == agent_id:
+                cache[key] = (frozenset(ids[key]), totals.get(key[1], len(ids[key])))
+    for row in rows:
+        key = row["agent_id"], row["reply"]
+        total = cache.get(key, (frozenset(), opened[key]))[1]
+        row["reply_size"] = max(total, opened[key])
+        row["reply_answered"] = max(total - opened[key], 0)
+
+
+def replies_in(state: AgentState) -> dict[str, tuple[int, int]]:
+    """By reply that is open: how many of its requests are answered, and how many it has."""
+    found = {}
+    for inner in state.tree:
+        turn = inner.run.turn if inner.run is not None and not inner.run.over else None
+        if turn is None:
+            continue
+        requests = [request for call in turn.calls.values() for request in call.requests.values()]
+        if requests:
+            answered = sum(len(call.decisions) for call in turn.calls.values())
+            found[reply_of(requests[0])] = (answered, len(requests))
+    return found
+
+
+# ---------------------------------------------------------------------- one request
+
+
+async def request_page(visit: Visit) -> dict[str, Any]:
+    """One request, whether it waits or not, and what became of it."""
+    request_id = visit.request.path_params["request_id"]
+    state = await visit.state()
+    request = next((found for found in state.requests if found.id == request_id), None)
+    story = None
+    if request is None:
+        story, request = await story_of(visit, request_id, state)
+    visit.shown = request
+    tool = None if request is None else visit.runtime.tool_of(request)
+    siblings = [] if request is None else _siblings(state, request)
+    answered, total = (
+        (0, 1) if request is None else replies_in(state).get(reply_of(request), (0, 1))
+    )
+    doubts = () if request is None else request.doubts or _doubts_of(state, request)
+    return {
+        "request": None if request is None else request.to_dict(),
+        "is_pending": story is None,
+        "is_expired": request is not None and story is None and is_expired(visit, request),
+        "story": story,
+        "agent_id": visit.agent_id,
+        "agent": None if request is None else request.agent_path[0],
+        "tool_description": None if tool is None else tool.description,
+        "tool_parameters": None if tool is None else tool.parameters,
+        "doubts": to_jsonable_python(doubts),
+        "last_rows": await last_rows(visit),
+        "reply": {"answered": answered, "size": total, "others": siblings},
+    }
+
+
+def is_expired(visit: Visit, request: Request) -> bool:
+    """Whether its time is over, though that is not recorded yet."""
+    return request.expires_at is not None and request.expires_at <= datetime.now(
+        request.expires_at.tzinfo
+    )
+
+
+def _siblings(state: AgentState, request: Request) -> list[dict[str, Any]]:
+    others = (found for found in state.requests if reply_of(found) == reply_of(request))
+    return [
+        {"id": found.id, "tool_name": found.tool_name, "summary": summary(found)}
+        for found in others
+        if found.id != request.id
+    ]
+
+
+def _doubts_of(state: AgentState, request: Request) -> list[Any]:
+    doubts = state.doubts_in_tree.values()
+    return [doubt for doubt in doubts if doubt.tool_name == request.tool_name]
+
+
+async def history_of(visit: Visit) -> tuple[HistoryEntry, ...]:
+    """Everything that is recorded of the agent in the path."""
+    return (await visit.wait(visit.ref.history(limit=1 << 30))).entries
+
+
+async def story_of(
+    visit: Visit, request_id: str, state: AgentState | None
+) -> tuple[dict[str, Any], Request | None]:
+    """What became of a request that does not wait any more."""
+    decided = None
+    for inner in () if state is None else state.tree:
+        for record in inner.decisions:
+            if record.request.id == request_id:
+                decided = record
+    try:
+        entries = await history_of(visit)
+    except UnknownAgent:
+        return {"what": "deleted", "at": None, "by": None, "decision": None}, None
+    made = next((e for e in entries if e.detail.get("request_id") == request_id), None)
+    story = _told(entries, request_id)
+    if decided is not None and story is None:
+        story = _decision_story(
+            decided.decision.to_dict(), decided.decision.by, time_text(decided.at), decided.sticky
+        )
+    if story is None and made is None:
+        raise refused(404, "UnknownRequest", "This agent has never asked that.")
+    if story is None:
+        ended = next(
+            (e for e in entries if e.what == "run_ended" and made and e.seq > made.seq), None
+        )
+        at = None if ended is None else time_text(ended.at)
+        story = {"what": "void", "at": at, "by": None, "decision": None}
+    if decided is not None:
+        return story, decided.request
+    return story, None
+
+
+def _told(entries: Iterable[HistoryEntry], request_id: str) -> dict[str, Any] | None:
+    """What the history says of it last."""
+    found = None
+    for entry in entries:
+        detail = entry.detail
+        if entry.what == "decision" and detail.get("request_id") == request_id:
+            given = {k: v for k, v in detail.items() if k not in ("request_id", "sticky")}
+            found = _decision_story(given, entry.who, time_text(entry.at), bool(detail["sticky"]))
+        elif entry.what == "withdrawn" and request_id in detail["request_ids"]:
+            found = {"what": "withdrawn", "at": time_text(entry.at), "by": None, "decision": None}
+    return found
+
+
+def _decision_story(
+    decision: dict[str, Any], by: str | None, at: str | None, sticky: bool
+) -> dict[str, Any]:
+    expired = by == EXPIRY
+    return {
+        "what": "expired" if expired else "decided",
+        "at": at,
+        "by": None if expired else by,
+        "decision": decision,
+        "sticky": sticky,
+    }

@@ -1,0 +1,85 @@
+"""One decision on many requests, by a form: what is chosen is shown once more, then decided."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from understudy.errors import UnderstudyError
+from understudy.interrupts import Decision
+from understudy.web.decide import take_all
+from understudy.web.problems import refused
+from understudy.web.visit import Form, Visit
+
+MAX_CHOSEN = 500
+
+
+async def bulk_by_form(visit: Visit) -> tuple[int, str, dict[str, Any]]:
+    """Show what was chosen; or, confirmed, decide on it."""
+    form = await visit.form()
+    visit.need("decide")
+    chosen = _chosen(form)
+    if not chosen:
+        raise refused(400, "UsageError", "Choose at least one request.")
+    if form.get("decision") in ("approve", "reject") and form.get("confirmed") == "yes":
+        return await _decided(visit, form, chosen)
+    rows = await _rows(visit, chosen)
+    pending = [row for row in rows if row["request"] is not None]
+    allowed = [
+        word
+        for word in ("approve", "reject")
+        if pending and all(word in row["request"]["allowed"] for row in pending)
+    ]
+    tools = Counter(row["request"]["tool_name"] for row in pending)
+    values = {"rows": rows, "allowed": allowed, "tools": tools.most_common(), "page": None}
+    return 200, "pages/bulk.html", values
+
+
+async def _decided(
+    visit: Visit, form: Form, chosen: list[tuple[str, str, str]]
+) -> tuple[int, str, dict[str, Any]]:
+    note = form.get("note").strip() or None
+    message = form.get("message").strip() or None
+    if form.get("decision") == "approve":
+        decision = Decision(type="approve", by=visit.user.name, note=note)
+    else:
+        decision = Decision(type="reject", message=message, by=visit.user.name, note=note)
+    result = await take_all(visit, chosen, decision)
+    return 200, "pages/bulk_done.html", {"result": result, "decision": decision, "page": None}
+
+
+def _chosen(form: Form) -> list[tuple[str, str, str]]:
+    """Agent, request and digest of each that is chosen. No agent's id has a slash in it."""
+    found = []
+    for value in dict.fromkeys(form.all("chosen")):
+        parts = value.split("/")
+        if len(parts) != 3 or not all(parts):
+            raise refused(400, "NotAForm", "The form cannot be read.")
+        found.append((parts[0], parts[1], parts[2]))
+    if len(found) > MAX_CHOSEN:
+        raise refused(400, "UsageError", f"Choose at most {MAX_CHOSEN} requests at once.")
+    return found
+
+
+async def _rows(visit: Visit, chosen: list[tuple[str, str, str]]) -> list[dict[str, Any]]:
+    """What was chosen, as it is now."""
+    rows = []
+    states: dict[str, dict[str, Any]] = {}
+    for agent_id, request_id, digest in chosen:
+        if agent_id not in states:
+            try:
+                state = await visit.wait(visit.runtime.get(agent_id).state())
+                states[agent_id] = {found.id: found for found in state.requests}
+            except UnderstudyError:
+                states[agent_id] = {}
+        found = states[agent_id].get(request_id)
+        is_same = found is not None and found.digest == digest
+        rows.append(
+            {
+                "agent_id": agent_id,
+                "request_id": request_id,
+                "value": f"{agent_id}/{request_id}/{digest}",
+                "request": found.to_dict() if found is not None and is_same else None,
+            }
+        )
+    return rows

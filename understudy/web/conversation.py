@@ -1,0 +1,42 @@
+"""The conversation of an agent, as rows for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from understudy.display import Row
+from understudy.web.visit import Visit
+
+PAGE = 200
+"""Rows of a page; the newest are shown first."""
+
+
+async def conversation(visit: Visit) -> dict[str, Any]:
+    """The rows of the conversation, oldest first, the newest page of them; or what has changed."""
+    after = visit.number("after", 0)
+    if visit.asked("after") is not None:
+        update = await visit.wait(visit.ref.display(after=after, limit=visit.limit(PAGE)))
+        return {"id": visit.agent_id, **update.to_dict()}
+    update = await visit.wait(visit.ref.display())
+    return {**page_of(visit, update.rows), "seq": update.seq, "reset": True, "more": False}
+
+
+def page_of(visit: Visit, rows: Sequence[Row]) -> dict[str, Any]:
+    """A page of rows, counted from the newest."""
+    page = visit.number("page", 0)
+    stop = max(len(rows) - page * PAGE, 0)
+    shown = rows[max(stop - PAGE, 0) : stop]
+    return {
+        "id": visit.agent_id,
+        "rows": [row.to_dict() for row in shown],
+        "earlier": page + 1 if stop > PAGE else None,
+        "later": page - 1 if page else None,
+    }
+
+
+async def last_rows(visit: Visit, count: int = 6) -> list[dict[str, Any]]:
+    """The last rows that somebody said."""
+    update = await visit.wait(visit.ref.display())
+    said = [row for row in update.rows if row.kind in ("user", "text") and row.text.strip()]
+    return [row.to_dict() for row in said[-count:]]

@@ -1,0 +1,228 @@
+"""Decisions on requests: what is shown is what is decided, and who is logged in has decided it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from understudy.errors import DecisionError, NotInterrupted, UnknownAgent
+from understudy.interrupts import Decision
+from understudy.web.asks import story_of
+from understudy.web.problems import Problem, Refused, problem_of, refused
+from understudy.web.visit import Visit
+
+B = TypeVar("B", bound=BaseModel)
+
+SAYS = {
+    "approve": "approved it",
+    "edit": "approved it with other arguments",
+    "reject": "rejected it",
+    "respond": "answered it",
+    "dismiss": "dismissed it",
+}
+
+
+class DecisionBody(BaseModel):
+    """A decision, as the API takes it. Who decides is who is logged in."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    type: Literal["approve", "edit", "reject", "respond", "dismiss"]
+    arguments: dict[str, Any] | None = None
+    message: str | None = None
+    value: Any = None
+    always: bool = False
+    note: str | None = None
+
+    def decision(self, by: str) -> Decision:
+        """The decision of this person."""
+        return Decision(
+            type=self.type,
+            arguments=self.arguments,
+            message=self.message,
+            value=self.value,
+            always=self.always,
+            note=self.note,
+            by=by,
+        )
+
+
+class DecisionsBody(BaseModel):
+    """Decisions on the requests of one agent, each for the digest of what was shown."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    decisions: dict[str, DecisionBody] = Field(min_length=1, max_length=1000)
+    expect: dict[str, str]
+
+
+class BulkItem(BaseModel):
+    """One of the requests of a bulk decision."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    agent_id: str
+    request_id: str
+    digest: str
+
+
+class BulkBody(BaseModel):
+    """One decision on many requests."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    decision: DecisionBody
+    requests: list[BulkItem] = Field(min_length=1, max_length=1000)
+
+
+async def decide(visit: Visit) -> dict[str, Any]:
+    """Answer requests of one agent. All of them are taken, or none."""
+    body = await read_body(visit, DecisionsBody)
+    missing = sorted(set(body.decisions) - set(body.expect))
+    if missing:
+        raise refused(400, "UsageError", f"`expect` has no digest for {missing[0]!r}.")
+    given = {key: item.decision(visit.user.name) for key, item in body.decisions.items()}
+    return await take(visit, visit.agent_id, given, body.expect)
+
+
+async def take(
+    visit: Visit, agent_id: str, given: Mapping[str, Decision], expect: Mapping[str, str]
+) -> dict[str, Any]:
+    """Record decisions. The same ones again are a success.
+
+    Raises:
+        Refused: 409 where one of the requests does not stand any more as it was shown, with what
+            became of it; 422 where a decision does not fit.
+
+    """
+    visit.need("decide")
+    try:
+        ref = visit.runtime.get(agent_id)
+        await visit.wait(ref.decide(given, expect=dict(expect)))
+    except (DecisionError, NotInterrupted, UnknownAgent) as error:
+        return await _explained(visit, agent_id, given, expect, error)
+    return {"agent_id": agent_id, "recorded": sorted(given), "repeated": False}
+
+
+async def _explained(
+    visit: Visit,
+    agent_id: str,
+    given: Mapping[str, Decision],
+    expect: Mapping[str, str],
+    error: Exception,
+) -> dict[str, Any]:
+    """What became of the requests: the same decision is a success; the problem otherwise."""
+    if isinstance(error, UnknownAgent):
+        raise refused(
+            409, "AgentDeleted", f"The agent {agent_id!r} does not exist any more."
+        ) from error
+    visit = visit.about(agent_id)
+    state = await visit.state()
+    pending = {request.id for request in state.requests}
+    stories: dict[str, dict[str, Any]] = {}
+    repeated: set[str] = set()
+    for request_id in given:
+        if request_id not in pending:
+            try:
+                story, request = await story_of(visit, request_id, state)
+            except Refused:
+                story, request = {"what": "unknown", "at": None}, None
+            stories[request_id] = story
+            is_shown = request is None or request.digest == expect[request_id]
+            if is_shown and _is_same(given[request_id], story):
+                repeated.add(request_id)
+    if len(repeated) == len(given):
+        return {"agent_id": agent_id, "recorded": sorted(given), "repeated": True}
+    problem = problem_of(error)
+    if stories:
+        first, story = next(iter(stories.items()))
+        problem = Problem(
+            409, "Stale", told(story), {"request_id": first, "story": story, "stories": stories}
+        )
+    elif type(error).__name__ == "RequestChanged":
+        problem = Problem(
+            409,
+            "RequestChanged",
+            "The request is not what was shown. Look at it as it is now, and decide again.",
+            {"request_id": getattr(error, "request_id", None)},
+        )
+    elif "expired" in problem.detail:
+        problem = Problem(
+            409,
+            "Stale",
+            "The time for an answer is over.",
+            {"request_id": getattr(error, "request_id", None), "story": {"what": "expired"}},
+        )
+    raise Refused(problem) from error
+
+
+def _is_same(decision: Decision, story: Mapping[str, Any]) -> bool:
+    if story["what"] != "decided":
+        return False
+    return Decision.from_dict(story["decision"]).same_as(decision)
+
+
+def told(story: Mapping[str, Any]) -> str:
+    """What became of a request, in a sentence."""
+    match story["what"]:
+        case "decided":
+            who = story["by"] or "Somebody"
+            done = SAYS.get((story["decision"] or {}).get("type", ""), "answered it")
+            before = " by an earlier decision that always holds" if story.get("sticky") else ""
+            return f"{who} {done}{before}."
+        case "withdrawn":
+            return "A new message to the agent withdrew it: nobody needs to answer it any more."
+        case "expired":
+            return "Its time was over before somebody answered."
+        case "deleted":
+            return "The agent is deleted."
+        case "void":
+            return "It is no longer asked: the run went on or ended without an answer."
+        case _:
+            return "This agent has never asked that."
+
+
+async def bulk(visit: Visit) -> dict[str, Any]:
+    """One decision on many requests, each for itself."""
+    body = await read_body(visit, BulkBody)
+    items = [(item.agent_id, item.request_id, item.digest) for item in body.requests]
+    return await take_all(visit, items, body.decision.decision(visit.user.name))
+
+
+async def take_all(
+    visit: Visit, items: list[tuple[str, str, str]], decision: Decision
+) -> dict[str, Any]:
+    """Take a decision on each of these: agent, request, digest of what was shown.
+
+    Raises:
+        Refused: for an edit, or an answer, which are about one request.
+
+    """
+    visit.need("decide")
+    if decision.type not in ("approve", "reject"):
+        raise refused(400, "UsageError", "Many requests at once can be approved or rejected only.")
+    results = []
+    for agent_id, request_id, digest in items:
+        row: dict[str, Any] = {"agent_id": agent_id, "request_id": request_id}
+        try:
+            taken = await take(visit, agent_id, {request_id: decision}, {request_id: digest})
+            results.append(
+                {**row, "ok": True, "repeated": taken["repeated"], "detail": "Recorded."}
+            )
+        except Exception as error:
+            problem = problem_of(error)
+            results.append({**row, "ok": False, "status": problem.status, **problem.to_dict()})
+    done = sum(result["ok"] for result in results)
+    return {"results": results, "recorded": done, "refused": len(results) - done}
+
+
+async def read_body(visit: Visit, model: type[B]) -> B:
+    """The JSON body as this model."""
+    try:
+        return model.model_validate(await visit.json())
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the body"
+        raise refused(400, "UsageError", f"{where}: {first['msg']}") from error

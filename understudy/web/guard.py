@@ -1,0 +1,136 @@
+"""`Guard`: what holds for each request, before any page is looked for."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from understudy.web.hosts import Hosts
+from understudy.web.problems import Problem, problem_response
+from understudy.web.users import Auth, User, asked_user
+
+SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+CSP = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data:",
+        "connect-src 'self'",
+        "form-action 'self'",
+        "frame-ancestors 'none'",
+        "base-uri 'none'",
+    )
+)
+HEADERS = {
+    "content-security-policy": CSP,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "x-frame-options": "DENY",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+}
+STATIC = "/static/"
+
+
+class Guard:
+    """Checks the host, where the request comes from, and who makes it; adds the headers.
+
+    Args:
+        app: the pages.
+        auth: says who makes a request.
+        hosts: the names under which the pages are served.
+
+    """
+
+    def __init__(self, app: ASGIApp, auth: Auth, hosts: Hosts) -> None:
+        self._app = app
+        self._auth = auth
+        self._hosts = hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.update(HEADERS)
+                headers.setdefault("cache-control", "no-store")
+            await send(message)
+
+        request = Request(scope, receive)
+        refusal = self._refusal(scope)
+        if refusal is None and not path_in(scope).startswith(STATIC):
+            refusal = await self._logged_in(request)
+        if refusal is not None:
+            await refusal(scope, receive, send_with_headers)
+        else:
+            await self._app(scope, receive, send_with_headers)
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        """The answer to a request that is not even looked at."""
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        if not self._hosts.allows(host):
+            return problem_response(
+                scope,
+                Problem(
+                    421,
+                    "UnknownHost",
+                    "This server is not known by that name. An application names the names that "
+                    "it is served under in ui(allowed_hosts=...).",
+                ),
+            )
+        if scope["method"] not in SAFE and not is_same_origin(headers, host):
+            return problem_response(
+                scope,
+                Problem(403, "CrossSite", "The request comes from a page of another site."),
+            )
+        return None
+
+    async def _logged_in(self, request: Request) -> Response | None:
+        """Note who makes the request; or the answer if nobody does."""
+        found = await asked_user(self._auth, request)
+        if isinstance(found, User):
+            request.scope["understudy.user"] = found
+            return None
+        if isinstance(found, Response):
+            return found
+        return problem_response(
+            request.scope,
+            Problem(401, "LoginNeeded", "Log in first, or open the URL that has the token."),
+            {"WWW-Authenticate": "Bearer"},
+        )
+
+
+def path_in(scope: Scope) -> str:
+    """The path below the mount."""
+    path: str = scope["path"]
+    root: str = scope.get("root_path", "")
+    return path[len(root) :] if root and path.startswith(root) else path
+
+
+def is_same_origin(headers: Headers, host: str) -> bool:
+    """Whether no page of another site makes this request.
+
+    A browser says where a request comes from by `Sec-Fetch-Site`, an older one by `Origin`. What
+    says neither is no browser, unless it sends a cookie.
+    """
+    site = headers.get("sec-fetch-site")
+    if site is not None:
+        return site in ("same-origin", "none")
+    origin = headers.get("origin")
+    if origin is not None:
+        return urlsplit(origin).netloc.lower() == host.lower()
+    return "cookie" not in headers

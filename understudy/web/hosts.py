@@ -1,0 +1,82 @@
+"""The check of the `Host` header, against pages that point a name of their own at this server.
+
+A browser believes that `http://evil.example:8420` is one origin, whatever address the name has. So
+a name is answered only if it was named by the application. An address is no name, and `localhost`
+is resolved by the browser itself.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+from urllib.parse import urlsplit
+
+from understudy._base.json_values import shown
+from understudy.errors import UsageError
+
+_NOT_IN_A_NAME = frozenset("@/?#\\ ")
+"""With them `urlsplit` would read a part of the header as a user, a path or a query."""
+
+
+def host_name(header: str) -> str | None:
+    """The name in a `Host` header, without its port and one last dot; None if it has none."""
+    if _NOT_IN_A_NAME & set(header):
+        return None
+    try:
+        name = urlsplit(f"//{header}").hostname
+    except ValueError:
+        return None
+    return (name.removesuffix(".") or None) if name else None
+
+
+def is_local(name: str) -> bool:
+    """Whether it is a loopback address or `localhost`."""
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+class Hosts:
+    """The names under which the pages are served.
+
+    Args:
+        allowed: names, besides addresses and `localhost`; `"*.example.com"` for all below one.
+
+    Raises:
+        UsageError: for what is no name. There is no name that allows all of them.
+
+    """
+
+    def __init__(self, allowed: Iterable[str]) -> None:
+        if isinstance(allowed, str) or not isinstance(allowed, Iterable):
+            raise UsageError(f"`allowed_hosts` takes a list of names, got {shown(allowed)}")
+        self._names: set[str] = set()
+        self._endings: list[str] = []
+        for given in allowed:
+            pattern = given if isinstance(given, str) else ""
+            name = host_name(pattern.removeprefix("*."))
+            if name is None or "*" in name or ":" in pattern:
+                raise UsageError(
+                    f"`allowed_hosts` holds {shown(given)}: give a name without port, such as "
+                    "'ops.example.com', or '*.example.com' for all below one"
+                )
+            if pattern.startswith("*."):
+                self._endings.append(f".{name}")
+            else:
+                self._names.add(name)
+
+    def allows(self, header: str) -> bool:
+        """Whether a request with this `Host` header is answered."""
+        name = host_name(header)
+        if name is None:
+            return False
+        if name in self._names or is_local(name):
+            return True
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return any(name.endswith(ending) for ending in self._endings)
+        return True

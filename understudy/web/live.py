@@ -1,0 +1,77 @@
+"""The live part of a page: one connection, which sends the part again when it has changed.
+
+What is sent has the digest of the part as its id. A browser that comes back says by `Last-Event-ID`
+what it shows, so it misses nothing, gets nothing twice, and it may come back to another server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+from sse_starlette import ServerSentEvent
+
+from understudy._base.json_values import digest
+from understudy.actors import Feed
+from understudy.errors import UsageError
+from understudy.web.problems import problem_of
+from understudy.web.streams import stream
+from understudy.web.visit import Visit
+
+POLL = 2.0
+"""Seconds between two looks at what a page shows."""
+SHORTEST = 0.3
+"""Seconds between two looks that are asked for by events."""
+SLOWEST = 10.0
+"""Seconds between two looks where the feed says when something happens: ages change, too."""
+
+
+def version(part: str) -> str:
+    """What a browser that shows this part says that it has."""
+    return digest(part)[:16]
+
+
+def live(visit: Visit, part: Callable[[], Awaitable[str]]) -> Any:
+    """The stream of a page, whose part `part` renders."""
+    seen = visit.request.headers.get("last-event-id") or visit.asked("seen") or ""
+
+    async def events() -> AsyncIterator[ServerSentEvent]:
+        shown = seen
+        signal = asyncio.Event()
+        watching = asyncio.create_task(_watch(visit, signal))
+        try:
+            while True:
+                try:
+                    text = await part()
+                except Exception as error:  # the agent is deleted, or the store is away
+                    problem = problem_of(error)
+                    if problem.status < 500:
+                        return
+                    await asyncio.sleep(POLL)
+                    continue
+                if version(text) != shown:
+                    shown = version(text)
+                    yield ServerSentEvent(text, id=shown)
+                    await asyncio.sleep(SHORTEST)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(POLL if watching.done() else SLOWEST):
+                        await signal.wait()
+                signal.clear()
+        finally:
+            watching.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await watching
+
+    return stream(events())
+
+
+async def _watch(visit: Visit, signal: asyncio.Event) -> None:
+    """Set the signal when anything happens; it ends where the store has no feed."""
+    try:
+        feed: Feed = visit.runtime.events()
+        async for _ in feed:
+            signal.set()
+    except UsageError:
+        return

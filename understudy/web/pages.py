@@ -1,0 +1,189 @@
+"""The pages. Each shows what a view of the API gives, and has a part that is live."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from starlette.datastructures import URL
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from understudy.web import actions, agents, asks, bulk, conversation, request_form, timeline
+from understudy.web.live import live, version
+from understudy.web.problems import Problem
+from understudy.web.visit import Site, Visit, escaped_id
+
+View = Callable[[Visit], Awaitable[dict[str, Any]]]
+AGENT = "/agents/{agent_id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """A page: what it shows, and by which templates."""
+
+    path: str
+    name: str
+    """Of the templates: `pages/name.html`, and `parts/name.html` of what is live."""
+    view: View
+
+
+async def _tab(visit: Visit, view: View) -> dict[str, Any]:
+    return {"about": await agents.agent_page(visit), "tab": await view(visit)}
+
+
+def _tab_of(view: View) -> View:
+    async def tab(visit: Visit) -> dict[str, Any]:
+        return await _tab(visit, view)
+
+    return tab
+
+
+TABS: dict[str, tuple[str, str, View]] = {
+    "conversation": ("", "Conversation", conversation.conversation),
+    "timeline": ("/timeline", "Timeline", timeline.timeline),
+    "decisions": ("/decisions", "Decisions", agents.decisions),
+    "usage": ("/usage", "Usage", agents.usage),
+    "state": ("/state", "State", agents.agent_state),
+    "history": ("/history", "Records", agents.history),
+}
+PAGES: tuple[Page, ...] = (
+    Page(path="/", name="inbox", view=asks.inbox),
+    Page(path="/agents", name="agents", view=agents.agents),
+    Page(path="/runtime", name="runtime", view=agents.overview),
+    Page(path=f"{AGENT}/requests/{{request_id}}", name="request", view=asks.request_page),
+    *(
+        Page(path=f"{AGENT}{path}", name=name, view=_tab_of(view))
+        for name, (path, _, view) in TABS.items()
+    ),
+)
+
+
+def render(visit: Visit, template: str, **values: Any) -> str:
+    """A template with what all of them need."""
+    return visit.site.templates.get_template(template).render(
+        visit=visit,
+        site=visit.site,
+        user=visit.user,
+        link=visit.link,
+        agent_link=visit.agent_link,
+        tabs=TABS,
+        **values,
+    )
+
+
+def page_routes(site: Site) -> list[BaseRoute]:
+    """The routes of the pages."""
+    routes: list[BaseRoute] = []
+    for page in PAGES:
+        routes += [
+            Route(page.path, _shown(site, page), methods=["GET"]),
+            Route(f"{page.path.rstrip('/')}/live", _live(site, page), methods=["GET"]),
+        ]
+    request_path = f"{AGENT}/requests/{{request_id}}"
+    return [
+        Route(request_path, _posted(site, request_form.decide_by_form), methods=["POST"]),
+        Route("/bulk", _posted(site, bulk.bulk_by_form), methods=["POST"]),
+        Route(f"{AGENT}/do/{{action}}", _posted(site, do), methods=["POST"]),
+        Route(f"{AGENT}/export", _exported(site), methods=["GET"]),
+        *sorted(routes, key=lambda route: "{" in getattr(route, "path", "")),
+    ]
+
+
+def _root(request: Request) -> str:
+    root: str = request.scope.get("root_path", "")
+    return root
+
+
+def _shown(site: Site, page: Page) -> Callable[[Request], Awaitable[Response]]:
+    async def show(request: Request) -> Response:
+        visit = Visit(request, site)
+        visit.need("read")
+        data = await page.view(visit)
+        part = render(visit, f"parts/{page.name}.html", data=data)
+        values: dict[str, Any] = {"data": data, "part": part, "version": version(part)}
+        values["live_link"] = _live_link(visit, page, version(part))
+        if page.name == "request" and data["is_pending"] and data["request"] is not None:
+            values |= request_form.form_values(visit, data)
+        return HTMLResponse(render(visit, f"pages/{page.name}.html", page=page, **values))
+
+    return show
+
+
+def _live(site: Site, page: Page) -> Callable[[Request], Awaitable[Response]]:
+    async def stream(request: Request) -> Response:
+        visit = Visit(request, site)
+        visit.need("read")
+
+        async def part() -> str:
+            return render(visit, f"parts/{page.name}.html", data=await page.view(visit))
+
+        response: Response = live(visit, part)
+        return response
+
+    return stream
+
+
+def _live_link(visit: Visit, page: Page, seen: str) -> str:
+    params = visit.request.path_params
+    path = page.path.rstrip("/")
+    if "agent_id" in params:
+        path = path.replace("{agent_id}", escaped_id(visit.agent_id))
+    if "request_id" in params:
+        path = path.replace("{request_id}", escaped_id(params["request_id"]))
+    query = dict(visit.request.query_params) | {"seen": seen}
+    return visit.link(f"{path}/live?{urlencode(query)}")
+
+
+def _posted(
+    site: Site, view: Callable[[Visit], Awaitable[Response | tuple[int, str, dict[str, Any]]]]
+) -> Callable[[Request], Awaitable[Response]]:
+    async def post(request: Request) -> Response:
+        visit = Visit(request, site)
+        visit.need("read")
+        found = await view(visit)
+        if isinstance(found, Response):
+            return found
+        status, template, values = found
+        return HTMLResponse(render(visit, template, **values), status)
+
+    return post
+
+
+async def do(visit: Visit) -> Response | tuple[int, str, dict[str, Any]]:
+    """An action on an agent."""
+    form = await visit.form()
+    said = await actions.by_form(visit, visit.request.path_params["action"], form)
+    target = visit.agent_link(visit.agent_id)
+    if visit.request.path_params["action"] == "delete":
+        target = visit.link("/agents")
+    return RedirectResponse(str(URL(target).include_query_params(said=said)), 303)
+
+
+def _exported(site: Site) -> Callable[[Request], Awaitable[Response]]:
+    async def export(request: Request) -> Response:
+        visit = Visit(request, site)
+        data = await agents.export(visit)
+        headers = {"Content-Disposition": 'attachment; filename="agent.json"'}
+        return JSONResponse(data, headers=headers)
+
+    return export
+
+
+def problem_page(
+    request: Request, site: Site, problem: Problem, headers: Mapping[str, str] | None = None
+) -> Response:
+    """The page for what is wrong, to somebody who is logged in."""
+    text = site.templates.get_template("pages/problem.html").render(
+        link=lambda path: _root(request) + path,
+        site=site,
+        user=request.scope.get("understudy.user"),
+        problem=problem,
+        story=(problem.more or {}).get("story"),
+        page=None,
+        back=request.url.path if request.method == "POST" else None,
+    )
+    return HTMLResponse(text, problem.status, headers)

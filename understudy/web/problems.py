@@ -1,0 +1,123 @@
+"""What is answered when something is wrong: a page for a browser, JSON for a program."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from html import escape
+from http import HTTPStatus
+from typing import Any
+
+import pykka
+from starlette.exceptions import HTTPException
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.types import Scope
+
+from understudy.errors import (
+    DecisionError,
+    JournalFailed,
+    NotInterrupted,
+    OwnedElsewhere,
+    UnderstudyError,
+    UnknownAgent,
+    UsageError,
+)
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a request is refused."""
+
+    status: int
+    error: str
+    """The name of the error."""
+    detail: str
+    """A sentence for people."""
+    more: Mapping[str, Any] | None = None
+    """What else a program may want to know; JSON-able."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As the API answers it."""
+        return {"error": self.error, "detail": self.detail, **(self.more or {})}
+
+    @property
+    def title(self) -> str:
+        """A heading."""
+        return HTTPStatus(self.status).phrase
+
+
+class Refused(Exception):
+    """Raised by a view: the request is answered by this problem."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.detail)
+        self.problem = problem
+
+
+def refused(status: int, error: str, detail: str, **more: Any) -> Refused:
+    """The exception for a problem."""
+    return Refused(Problem(status, error, detail, more or None))
+
+
+def problem_of(error: Exception) -> Problem:
+    """The problem of an error. What is nobody's mistake is logged, and not told."""
+    match error:
+        case Refused(problem=problem):
+            return problem
+        case HTTPException():
+            return Problem(error.status_code, HTTPStatus(error.status_code).name, error.detail)
+        case UnknownAgent():
+            return Problem(404, "UnknownAgent", f"There is no agent {error.agent_id!r}.")
+        case OwnedElsewhere():
+            return Problem(409, "OwnedElsewhere", "Another host has this agent in its memory now.")
+        case NotInterrupted():
+            return Problem(409, "NotInterrupted", str(error))
+        case DecisionError():
+            return Problem(422, type(error).__name__, str(error))
+        case UsageError():
+            return Problem(400, type(error).__name__, str(error))
+        case pykka.ActorDeadError():
+            return Problem(503, "Stopping", "The runtime has stopped.")
+        case JournalFailed():
+            logger.warning("the store failed under a page: %s", error)
+            return Problem(503, "StoreUnavailable", "The store does not answer now: try again.")
+        case asyncio.TimeoutError():
+            return Problem(504, "TookTooLong", "The agent did not answer in time.")
+        case UnderstudyError():
+            logger.error("a page failed", exc_info=error)
+            return Problem(500, type(error).__name__, "It failed; the server's log says why.")
+        case _:
+            logger.error("a page failed", exc_info=error)
+            return Problem(500, "InternalError", "It failed; the server's log says why.")
+
+
+def wants_json(scope: Scope) -> bool:
+    """Whether it is a request to the API."""
+    root: str = scope.get("root_path", "")
+    path: str = scope["path"]
+    below = path[len(root) :] if root and path.startswith(root) else path
+    return below == "/api" or below.startswith("/api/")
+
+
+def problem_response(
+    scope: Scope, problem: Problem, headers: Mapping[str, str] | None = None
+) -> Response:
+    """The answer before it is known who asks: without anything of the application."""
+    if wants_json(scope):
+        return JSONResponse(problem.to_dict(), problem.status, headers)
+    page = (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<link rel="stylesheet" href="{root}/static/style.css">'
+        "<title>{title}</title></head><body><main><h1>{title}</h1><p>{detail}</p></main></body></html>"
+    )
+    text = page.format(
+        root=escape(scope.get("root_path", "")),
+        title=escape(problem.title),
+        detail=escape(problem.detail),
+    )
+    return HTMLResponse(text, problem.status, headers)

@@ -1,0 +1,146 @@
+"""Templates and what they use to show values of others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from understudy._base.json_values import digest
+from understudy.web.decide import told
+from understudy.web.marks import marked, plainly
+
+TEMPLATES = Path(__file__).with_name("templates")
+
+
+def new_templates() -> Environment:
+    """The templates. Everything that is put into one is escaped."""
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    environment.filters.update(
+        text=as_text, plainly=plainly, json=as_json, ago=ago, until=until, when=when,
+        duration=duration, told=told, pairs=pairs, hexed=hexed,
+    )  # fmt: skip
+    environment.globals.update(groups=groups, query_with=query_with, query_without=query_without)
+    return environment
+
+
+def as_text(value: Any) -> Markup:
+    """A value of somebody else, where people read it."""
+    return marked(value if isinstance(value, str) else as_plain_json(value))
+
+
+def as_plain_json(value: Any) -> str:
+    """A value as JSON on several lines."""
+    return json.dumps(value, indent=2, ensure_ascii=False, default=repr)
+
+
+def as_json(value: Any) -> Markup:
+    """A value as marked JSON."""
+    return marked(as_plain_json(value))
+
+
+def pairs(value: Any) -> list[tuple[str, Any]]:
+    """The items of a mapping for a table; a value that is none, by an empty name."""
+    if isinstance(value, Mapping):
+        return list(value.items())
+    return [("", value)]
+
+
+def _time(value: Any) -> datetime | None:
+    if isinstance(value, datetime):
+        return value
+    return datetime.fromisoformat(value) if isinstance(value, str) and value else None
+
+
+def when(value: Any) -> Markup:
+    """A time, in full."""
+    time = _time(value)
+    if time is None:
+        return Markup('<span class="faint">unknown</span>')
+    utc = time.astimezone(timezone.utc)
+    return Markup('<time datetime="{}">{}</time>').format(
+        utc.isoformat(timespec="milliseconds"), f"{utc:%Y-%m-%d %H:%M:%S} UTC"
+    )
+
+
+def ago(value: Any) -> Markup:
+    """How long ago it was."""
+    time = _time(value)
+    if time is None:
+        return Markup('<span class="faint">unknown</span>')
+    seconds = (datetime.now(time.tzinfo) - time).total_seconds()
+    text = "just now" if seconds < 60 else f"{_coarse(seconds)} ago"
+    return _relative(time, text)
+
+
+def until(value: Any) -> Markup:
+    """How long it is until then."""
+    time = _time(value)
+    if time is None:
+        return Markup("")
+    seconds = (time - datetime.now(time.tzinfo)).total_seconds()
+    text = "over" if seconds <= 0 else "in less than a minute" if seconds < 60 else ""
+    return _relative(time, text or f"in {_coarse(seconds)}")
+
+
+def _relative(time: datetime, text: str) -> Markup:
+    utc = time.astimezone(timezone.utc)
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(
+        utc.isoformat(timespec="milliseconds"), f"{utc:%Y-%m-%d %H:%M:%S} UTC", text
+    )
+
+
+def _coarse(seconds: float) -> str:
+    units: Iterable[tuple[int, str]] = ((86_400, "day"), (3_600, "hour"), (60, "minute"))
+    for size, name in units:
+        count = int(seconds // size)
+        if count >= 1:
+            return f"{count} {name}{'' if count == 1 else 's'}"
+    return "less than a minute"
+
+
+def duration(seconds: Any) -> str:
+    """A duration, in the unit that fits."""
+    if seconds is None:
+        return ""
+    if seconds < 0.0995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 99.5:
+        return f"{seconds:.1f} s"
+    return _coarse(seconds)
+
+
+def hexed(text: str) -> str:
+    """A text as a part of an element's id."""
+    return digest(text)[:16]
+
+
+def groups(rows: list[dict[str, Any]]) -> list[tuple[tuple[str, str], list[dict[str, Any]]]]:
+    """Requests of one reply together, in the place of the first."""
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        found.setdefault((row["agent_id"], row["reply"]), []).append(row)
+    return list(found.items())
+
+
+def query_with(query: Mapping[str, str], name: str, value: str) -> str:
+    """A query with another value."""
+    return urlencode({**query, name: value})
+
+
+def query_without(query: Mapping[str, str], name: str) -> str:
+    """A query without a value."""
+    return urlencode({key: value for key, value in query.items() if key != name})

@@ -1,0 +1,146 @@
+"""The form by which a person answers one request."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from starlette.responses import RedirectResponse, Response
+
+from understudy.errors import DecisionError
+from understudy.interrupts import Decision
+from understudy.tools.result import InvalidArguments
+from understudy.web.asks import request_page
+from understudy.web.decide import take
+from understudy.web.forms import EditForm, changed
+from understudy.web.problems import Refused, refused
+from understudy.web.visit import Form, Visit, escaped_id
+
+ANY_OBJECT: dict[str, Any] = {}
+"""The schema where the tool is not known here: one field for JSON."""
+
+
+def form_values(
+    visit: Visit, data: dict[str, Any], typed: Form | None = None, error: str = ""
+) -> dict[str, Any]:
+    """What the page of a request shows besides the request."""
+    request = data["request"]
+    edit = None
+    if "edit" in request["allowed"]:
+        edit = EditForm(data["tool_parameters"] or ANY_OBJECT, request["arguments"], typed)
+    return {
+        "edit": edit,
+        "is_editing": typed is not None and (typed.has("do") or typed.get("decision") == "edit"),
+        "typed": typed or Form([]),
+        "error": error,
+        "why_not": visit.why_not("decide"),
+    }
+
+
+async def decide_by_form(visit: Visit) -> Response | tuple[int, str, dict[str, Any]]:
+    """Take a decision, or change the form."""
+    form = await visit.form()
+    visit.need("decide")
+    request_id = visit.request.path_params["request_id"]
+    if form.has("do"):  # one more item, or one less
+        return await _again(visit, changed(form, form.get("do")), 200)
+    given = form.get("decision")
+    edit = None
+    if given == "edit":
+        data = await request_page(visit)
+        if data["request"] is None or not data["is_pending"]:
+            # The actor says what became of it.
+            await take(
+                visit, visit.agent_id, {request_id: Decision(type="edit", arguments={})},
+                {request_id: form.get("digest")},
+            )  # fmt: skip
+        edit = EditForm(data["tool_parameters"] or ANY_OBJECT, data["request"]["arguments"], form)
+        arguments = edit.values()
+        if not edit.has_errors:
+            _validate(visit, edit, arguments)
+        if edit.has_errors:
+            return await _again(visit, form, 422, edit=edit)
+        decision = Decision(type="edit", arguments=arguments, **_who(visit, form))
+    else:
+        try:
+            decision = _plain_decision(visit, form, given)
+        except ValueError as error:
+            return await _again(visit, form, 422, error=str(error))
+    try:
+        await take(visit, visit.agent_id, {request_id: decision}, {request_id: form.get("digest")})
+    except Refused as refusal:
+        if refusal.problem.status != 422:
+            raise
+        return await _again(visit, form, 422, error=refusal.problem.detail, edit=edit)
+    return RedirectResponse(
+        visit.agent_link(visit.agent_id, f"/requests/{escaped_id(request_id)}"), 303
+    )
+
+
+def _who(visit: Visit, form: Form) -> dict[str, Any]:
+    return {"by": visit.user.name, "note": form.get("note").strip() or None}
+
+
+def _plain_decision(visit: Visit, form: Form, given: str) -> Decision:
+    """The decision of the buttons.
+
+    Raises:
+        ValueError: if the answer is no JSON.
+
+    """
+    always = form.get("always") == given and given in ("approve", "reject")
+    who = _who(visit, form)
+    match given:
+        case "approve":
+            return Decision(type="approve", always=always, **who)
+        case "reject":
+            message = form.get("message").strip() or None
+            return Decision(type="reject", message=message, always=always, **who)
+        case "respond":
+            text = form.get("value")
+            value: Any = text
+            if form.get("value_is") == "json":
+                try:
+                    value = json.loads(text)
+                except (ValueError, RecursionError) as error:
+                    raise ValueError(f"The answer is no JSON: {error}") from error
+            return Decision(type="respond", value=value, **who)
+        case "dismiss":
+            return Decision(type="dismiss", **who)
+        case _:
+            raise refused(400, "UsageError", "Choose one of the decisions.")
+
+
+def _validate(visit: Visit, edit: EditForm, arguments: dict[str, Any]) -> None:
+    """Let the tool's own validator say what is wrong, field by field."""
+    request = visit.shown
+    tool = None if request is None else visit.runtime.tool_of(request)
+    if tool is None:
+        return  # it is checked when the call is due
+    try:
+        tool.canonical(tool.revalidate(arguments))
+    except InvalidArguments as error:
+        if error.places:
+            edit.place(error.places)
+        else:
+            edit.errors.append(str(error))
+    except DecisionError as error:
+        edit.errors.append(str(error))
+
+
+async def _again(
+    visit: Visit, form: Form, status: int, *, error: str = "", edit: EditForm | None = None
+) -> tuple[int, str, dict[str, Any]]:
+    """The page once more, with what was typed."""
+    from understudy.web.pages import render
+
+    data = await request_page(visit)
+    if data["request"] is None or not data["is_pending"]:
+        raise refused(409, "Stale", "It is no longer asked.", story=data["story"])
+    values = form_values(visit, data, form, error)
+    if edit is not None:
+        values["edit"] = edit
+    part = render(visit, "parts/request.html", data=data)
+    return status, "pages/request.html", {
+        "data": data, "part": part, "live_link": None, "page": None, **values
+    }  # fmt: skip

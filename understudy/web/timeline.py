@@ -1,0 +1,286 @@
+"""The timeline of an agent: bars of runs, replies, calls and waits, made of its history."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Any, Literal
+
+from understudy._base.request_timing import EXPIRY
+from understudy.history import HistoryEntry
+from understudy.web.asks import history_of, time_text
+from understudy.web.visit import Visit
+
+Kind = Literal["run", "reply", "call", "person", "wait"]
+PAGE = 200
+"""Bars of a page; the newest page is shown first."""
+
+
+@dataclass(slots=True)
+class Bar:
+    """Something that took time."""
+
+    kind: Kind
+    label: str
+    depth: int
+    start: datetime
+    end: datetime | None
+    outcome: str = ""
+    """How it ended; empty while it goes on."""
+    is_doubt: bool = False
+    seq: int = 0
+    detail: str = ""
+
+
+@dataclass(slots=True)
+class Mark:
+    """Something that happened at a moment."""
+
+    kind: str
+    label: str
+    at: datetime
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Reads the history, and keeps what is open."""
+
+    bars: list[Bar] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
+    open_runs: dict[tuple[str, ...], Bar] = field(default_factory=dict)
+    open_calls: dict[tuple[tuple[str, ...], str], Bar] = field(default_factory=dict)
+    open_asks: dict[str, Bar] = field(default_factory=dict)
+    open_waits: dict[tuple[tuple[str, ...], str, str], Bar] = field(default_factory=dict)
+    was_cut_off: bool = True
+    """Whether an attempt that begins now follows one that was cut off."""
+
+    def read(self, entry: HistoryEntry) -> None:
+        at, path, detail = entry.at, entry.agent_path, entry.detail
+        if at is None:
+            return  # recorded before records had times
+        depth = 2 * (len(path) - 1)
+        match entry.what:
+            case "run_started":
+                bar = self._open("run", path[-1], depth, entry, at)
+                self.open_runs[path] = bar
+                self.was_cut_off = False
+            case "run_ended":
+                if path in self.open_runs:
+                    self._close(self.open_runs.pop(path), at, detail["outcome"])
+                self._end_below(path, at)
+            case "reply":
+                start = at - timedelta(seconds=entry.seconds or 0.0)
+                bar = self._open("reply", entry.who or "model", depth + 1, entry, start)
+                bar.detail = f"{detail['input_tokens']} + {detail['output_tokens']} tokens"
+                self._close(bar, at, "cut" if detail["cut"] else "ok")
+            case "tool_started":
+                call = entry.call_key or ""
+                before = self.open_calls.pop((path, call), None)
+                if before is not None:
+                    self._close(before, at, "cut off")
+                bar = self._open("call", entry.tool_name or "", depth + 1, entry, at)
+                self.open_calls[path, call] = bar
+            case "tool_suspended":
+                self._end_call(path, entry, at, "suspended")
+                self.was_cut_off = False
+            case "tool_ended":
+                if (path, entry.call_key or "") not in self.open_calls and not detail["in_doubt"]:
+                    return  # denied, or answered by a person: it has no body that ran
+                self._end_call(path, entry, at, detail["outcome"], doubt=detail["in_doubt"])
+            case "request":
+                label = f"{detail['kind']}: {entry.tool_name}"
+                self.open_asks[detail["request_id"]] = self._open(
+                    "person", label, depth + 1, entry, at
+                )
+                if detail["kind"] == "doubt":
+                    self._end_call(path, entry, at, "in doubt", doubt=True)
+            case "decision":
+                bar_or_none = self.open_asks.pop(detail["request_id"], None)
+                if bar_or_none is not None:
+                    who = "" if entry.who in (None, EXPIRY) else f" by {entry.who}"
+                    word = "expired" if entry.who == EXPIRY else detail["type"] + who
+                    self._close(bar_or_none, at, word)
+                self.was_cut_off = False
+            case "withdrawn":
+                for request_id in detail["request_ids"]:
+                    if request_id in self.open_asks:
+                        self._close(self.open_asks.pop(request_id), at, "withdrawn")
+            case "wait_started":
+                key = (path, entry.call_key or "", detail["name"])
+                if key not in self.open_waits:
+                    label = f"{detail['what']}: {detail['name']}"
+                    self.open_waits[key] = self._open("wait", label, depth + 1, entry, at)
+                self._end_call(path, entry, at, "suspended")
+                self.was_cut_off = False
+            case "wait_over":
+                key = (path, entry.call_key or "", detail["name"])
+                if key in self.open_waits:
+                    self._close(self.open_waits.pop(key), at, detail["how"])
+                self.was_cut_off = False
+            case "paused" | "unpaused" | "released" | "quarantined" | "stop_requested":
+                self.marks.append(Mark(entry.what, entry.what.replace("_", " "), at))
+                self.was_cut_off = False
+            case "imported":
+                self.marks.append(Mark("takeover", "imported from elsewhere", at))
+            case "attempt_started":
+                self._begin_attempt(path, detail, at)
+            case _:
+                pass
+
+    def _begin_attempt(self, path: tuple[str, ...], detail: dict[str, Any], at: datetime) -> None:
+        """An attempt after a crash, or at another host, is marked; one after an answer is not."""
+        if len(path) > 1 or detail["number"] == 1:
+            return
+        if detail.get("reply_lost") or self.open_calls:
+            word = "cut off, and continued from the records"
+            self.marks.append(Mark("crash", f"attempt {detail['number']}: {word}", at))
+            for bar in self.open_calls.values():
+                self._close(bar, at, "cut off")
+            self.open_calls.clear()
+
+    def _open(
+        self, kind: Kind, label: str, depth: int, entry: HistoryEntry, start: datetime
+    ) -> Bar:
+        bar = Bar(kind=kind, label=label, depth=depth, start=start, end=None, seq=entry.seq)
+        self.bars.append(bar)
+        return bar
+
+    def _close(self, bar: Bar, at: datetime, outcome: str) -> None:
+        bar.end, bar.outcome = max(at, bar.start), outcome
+
+    def _end_call(
+        self,
+        path: tuple[str, ...],
+        entry: HistoryEntry,
+        at: datetime,
+        outcome: str,
+        *,
+        doubt: bool = False,
+    ) -> None:
+        bar = self.open_calls.pop((path, entry.call_key or ""), None)
+        if bar is None and doubt:
+            keys = {"call"}
+            cut = [b for b in self.bars if b.kind in keys and b.label == entry.tool_name]
+            bar = cut[-1] if cut else None
+        if bar is not None:
+            self._close(bar, bar.end or at, "in doubt" if doubt else outcome)
+            bar.is_doubt = doubt
+
+    def _end_below(self, path: tuple[str, ...], at: datetime) -> None:
+        """A run has ended: nothing inside it goes on."""
+        for key in [key for key in self.open_calls if key[0][: len(path)] == path]:
+            self._close(self.open_calls.pop(key), at, "cut off")
+        for wait in [key for key in self.open_waits if key[0][: len(path)] == path]:
+            self._close(self.open_waits.pop(wait), at, "ended")
+        if len(path) == 1:
+            for bar in self.open_asks.values():
+                self._close(bar, at, "ended")
+            self.open_asks.clear()
+
+
+async def timeline(visit: Visit) -> dict[str, Any]:
+    """What took how long, and what happened in between."""
+    reader = _Reader()
+    for entry in await history_of(visit):
+        reader.read(entry)
+    bars = sorted(reader.bars, key=lambda bar: (bar.seq, bar.depth))
+    page = visit.number("page", 0)
+    stop = max(len(bars) - page * PAGE, 0)
+    shown = bars[max(stop - PAGE, 0) : stop]
+    now = datetime.now(shown[0].start.tzinfo) if shown else None
+    axis = Axis(shown, now)
+    rows = []
+    for bar in shown:
+        start, end = axis.at(bar.start), axis.at(bar.end or now or bar.start)
+        rows.append(
+            {
+                "kind": bar.kind,
+                "label": bar.label,
+                "depth": bar.depth,
+                "start": time_text(bar.start),
+                "end": time_text(bar.end),
+                "seconds": None if bar.end is None else (bar.end - bar.start).total_seconds(),
+                "outcome": bar.outcome,
+                "in_doubt": bar.is_doubt,
+                "detail": bar.detail,
+                "from": round(start, 3),
+                "to": round(max(end, start), 3),
+            }
+        )
+    begin, end_of = (shown[0].start, now) if shown else (None, None)
+    marks = [
+        {"kind": m.kind, "label": m.label, "at": time_text(m.at), "from": round(axis.at(m.at), 3)}
+        for m in reader.marks
+        if begin is not None and m.at >= begin and end_of is not None and m.at <= end_of
+    ]
+    return {
+        "id": visit.agent_id,
+        "bars": rows,
+        "marks": marks,
+        "breaks": [round(place, 3) for place in axis.breaks],
+        "earlier": page + 1 if stop > PAGE else None,
+        "later": page - 1 if page else None,
+    }
+
+
+class Axis:
+    """Places times between 0 and 100. Long times of nothing but waiting are cut short.
+
+    Args:
+        bars: what is to be placed.
+        now: the end of those that go on.
+
+    """
+
+    def __init__(self, bars: list[Bar], now: datetime | None) -> None:
+        self.breaks: list[float] = []
+        self._times: list[datetime] = []
+        self._places: list[float] = []
+        if not bars or now is None:
+            return
+        busy = [(bar.start, bar.end or now) for bar in bars if bar.kind in ("reply", "call")]
+        times = sorted({t for bar in bars for t in (bar.start, bar.end or now)})
+        work = sum(_busy_seconds(busy), 0.0)
+        longest = max(work / 4, 0.05)
+        places = [0.0]
+        cuts: list[int] = []
+        for index, (before, after) in enumerate(pairwise(times)):
+            seconds = (after - before).total_seconds()
+            is_busy = any(start < after and end > before for start, end in busy)
+            if not is_busy and seconds > longest:
+                cuts.append(index)
+                seconds = longest
+            places.append(places[-1] + seconds)
+        total = places[-1] or 1.0
+        self._times = times
+        self._places = [100.0 * place / total for place in places]
+        self.breaks = [(self._places[i] + self._places[i + 1]) / 2 for i in cuts]
+
+    def at(self, time: datetime) -> float:
+        """The place of a time."""
+        if not self._times:
+            return 0.0
+        index = bisect_right(self._times, time) - 1
+        if index < 0:
+            return 0.0
+        if index >= len(self._times) - 1:
+            return self._places[-1]
+        before, after = self._times[index], self._times[index + 1]
+        share = (time - before) / (after - before)
+        return self._places[index] + share * (self._places[index + 1] - self._places[index])
+
+
+def _busy_seconds(intervals: list[tuple[datetime, datetime]]) -> list[float]:
+    """The lengths of the intervals, what overlaps counted once."""
+    found: list[float] = []
+    end: datetime | None = None
+    for start, stop in sorted(intervals):
+        if end is None or start > end:
+            found.append((stop - start).total_seconds())
+            end = stop
+        elif stop > end:
+            found.append((stop - end).total_seconds())
+            end = stop
+    return found

@@ -1,0 +1,90 @@
+"""Who uses the pages, and what they may do."""
+
+from __future__ import annotations
+
+import inspect
+import ipaddress
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from understudy._base.json_values import shown
+from understudy.errors import UsageError
+from understudy.web.hosts import host_name, is_local
+
+Right = Literal["read", "decide", "act", "admin"]
+"""To look; to answer requests; to write to agents and steer them; to export and delete them."""
+RIGHTS: frozenset[Right] = frozenset(get_args(Right))
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Somebody who is logged in. The decisions are recorded under this name.
+
+    Args:
+        name: for the audit.
+        may: of `"read"`, `"decide"`, `"act"` and `"admin"`. None of them includes another one.
+
+    Raises:
+        UsageError: for a name that is no text, or an unknown right.
+
+    """
+
+    name: str
+    may: frozenset[Right] = field(default=frozenset({"read"}))
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name.strip():
+            raise UsageError(f"User(name): it must be a text, got {shown(self.name)}")
+        if isinstance(self.may, str) or not isinstance(self.may, Iterable):
+            raise UsageError(f"User(may=...) takes a set of rights, got {shown(self.may)}")
+        unknown = sorted(map(str, set(self.may) - RIGHTS))
+        if unknown:
+            raise UsageError(f"User(may=...) holds {unknown[0]!r}: use {', '.join(sorted(RIGHTS))}")
+        object.__setattr__(self, "may", frozenset(self.may))
+
+
+Found = User | Response | None
+Auth = Callable[[Request], Found | Awaitable[Found]]
+"""Says who makes a request: a `User`; None for nobody, who gets 401; or a response of its own, such
+as a redirect to a login page."""
+
+
+async def asked_user(auth: Auth, request: Request) -> Found:
+    """What `auth` says.
+
+    Raises:
+        TypeError: if that is neither a user, nor a response, nor None.
+
+    """
+    found = auth(request)
+    if inspect.isawaitable(found):
+        found = await found
+    if found is None or isinstance(found, (User, Response)):
+        return found
+    raise TypeError(f"auth returned {type(found).__name__}: return a User, a Response or None")
+
+
+def loopback_only(name: str = "local", may: Iterable[Right] = RIGHTS) -> Auth:
+    """An `auth` that lets in everybody on this machine, and nobody else.
+
+    For a machine with one user: it asks for no password. The address of the client and the name in
+    the `Host` header must both be of this machine.
+    """
+    user = User(name, frozenset(may))
+
+    def who(request: Request) -> User | None:
+        host = host_name(request.headers.get("host", ""))
+        if request.client is None or host is None or not is_local(host):
+            return None
+        try:
+            address = ipaddress.ip_address(request.client.host)
+        except ValueError:
+            return None
+        mapped = getattr(address, "ipv4_mapped", None)
+        return user if (mapped or address).is_loopback else None
+
+    return who

@@ -1,0 +1,241 @@
+"""`Visit`: one request of somebody who is logged in, and what its answer needs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from copy import copy
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, quote
+
+from jinja2 import Environment
+from starlette.requests import Request
+
+from understudy._base.json_values import shown
+from understudy.actors import AgentRef, Runtime
+from understudy.errors import UnderstudyError
+from understudy.interrupts import Request as AskedRequest
+from understudy.state.agent_state import AgentState
+from understudy.web.problems import refused
+from understudy.web.users import Right, User
+
+T = TypeVar("T")
+
+MAX_BODY = 8 * 1024 * 1024
+"""Bytes of a request: a form of arguments of 1 MB, encoded, fits."""
+MAX_FIELDS = 20_000
+SECONDS = 20.0
+"""How long an agent may take to answer."""
+MAX_LIMIT = 500
+"""Rows of a page."""
+RuntimeOf = Callable[[], Runtime]
+
+
+@dataclass(slots=True)
+class Site:
+    """One mounted application: everything that is not of one request."""
+
+    runtime_of: RuntimeOf
+    read_only: bool
+    title: str
+    templates: Environment
+    replies: dict[tuple[str, str], tuple[frozenset[str], int]] = field(default_factory=dict)
+    """By agent and reply: which of its requests are open, and how many it has. A cache."""
+
+    def runtime(self) -> Runtime:
+        """The runtime.
+
+        Raises:
+            Refused: if there is none yet.
+
+        """
+        try:
+            runtime = self.runtime_of()
+        except (AttributeError, LookupError, UnderstudyError) as error:
+            raise refused(503, "NotStarted", "The runtime is not started yet.") from error
+        if not isinstance(runtime, Runtime):
+            raise TypeError(f"ui(runtime): it gave {type(runtime).__name__}, not a Runtime")
+        return runtime
+
+
+class Visit:
+    """One request.
+
+    Args:
+        request: of the user.
+        site: to which.
+
+    """
+
+    def __init__(self, request: Request, site: Site) -> None:
+        self.request = request
+        self.site = site
+        self.user: User = request.scope["understudy.user"]
+        self.runtime: Runtime = site.runtime()
+        self._agent_id: str | None = None
+        self.shown: AskedRequest | None = None
+        """The request of an agent that the page shows, where it is known."""
+
+    # ---------------------------------------------------------------------- rights
+
+    def may(self, right: Right) -> bool:
+        """Whether the user may do that here."""
+        return self.why_not(right) is None
+
+    def why_not(self, right: Right) -> str | None:
+        """Why the user may not do that; None if they may."""
+        if right != "read" and self.site.read_only:
+            return "These pages are read-only."
+        if right not in self.user.may:
+            return f"{self.user.name} may not do that: it needs the right '{right}'."
+        return None
+
+    def need(self, right: Right) -> None:
+        """Refuse the request if the user may not do that."""
+        why = self.why_not(right)
+        if why is not None:
+            raise refused(403, "NotAllowed", why)
+
+    # ------------------------------------------------------------------- what it says
+
+    @property
+    def agent_id(self) -> str:
+        """The agent that it is about: the one in the path."""
+        if self._agent_id is not None:
+            return self._agent_id
+        return unescaped_id(self.request.path_params["agent_id"])
+
+    def about(self, agent_id: str) -> Visit:
+        """The same, about another agent."""
+        other = copy(self)
+        other._agent_id = agent_id
+        return other
+
+    @property
+    def ref(self) -> AgentRef:
+        """The agent that it is about."""
+        return self.runtime.get(self.agent_id)
+
+    def asked(self, name: str) -> str | None:
+        """A parameter of the query; None where it is missing or empty."""
+        return self.request.query_params.get(name) or None
+
+    def number(self, name: str, default: int, *, least: int = 0, most: int = 1 << 53) -> int:
+        """A number of the query."""
+        given = self.asked(name)
+        if given is None:
+            return default
+        if not given.isascii() or not given.isdecimal() or len(given) > 16:
+            raise refused(400, "UsageError", f"`{name}` must be a number, got {shown(given)}")
+        return max(least, min(int(given), most))
+
+    def limit(self, default: int = 50) -> int:
+        """How many rows."""
+        return self.number("limit", default, least=1, most=MAX_LIMIT)
+
+    async def body(self) -> bytes:
+        """The body of the request."""
+        declared = self.request.headers.get("content-length", "0")
+        if not declared.isdecimal() or int(declared) > MAX_BODY:
+            raise _too_large()
+        chunks: list[bytes] = []
+        size = 0
+        async for chunk in self.request.stream():
+            size += len(chunk)
+            if size > MAX_BODY:
+                raise _too_large()
+            chunks.append(chunk)
+        return b"".join(chunks)
+
+    async def json(self) -> Any:
+        """The body as JSON. A page of another site could send a form, or plain text."""
+        if _media_type(self.request) != "application/json":
+            raise refused(415, "NotJson", "Send JSON, with `Content-Type: application/json`.")
+        try:
+            return json.loads(await self.body(), parse_constant=_no_constant)
+        except (ValueError, RecursionError) as error:
+            raise refused(400, "NotJson", f"The body is no JSON: {str(error)[:200]}") from error
+
+    async def form(self) -> Form:
+        """The body as the fields of a form."""
+        if _media_type(self.request) != "application/x-www-form-urlencoded":
+            raise refused(415, "NotAForm", "Send the form of the page.")
+        try:
+            text = (await self.body()).decode("utf-8")
+            pairs = parse_qsl(
+                text, keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict"
+            )
+        except ValueError as error:
+            raise refused(400, "NotAForm", "The form cannot be read.") from error
+        return Form(pairs)
+
+    # -------------------------------------------------------------------------- links
+
+    def link(self, path: str) -> str:
+        """The URL of a path of these pages, wherever they are mounted."""
+        return quote(self.request.scope.get("root_path", ""), safe="/") + path
+
+    def agent_link(self, agent_id: str, below: str = "") -> str:
+        """The URL of the page of an agent."""
+        return self.link(f"/agents/{escaped_id(agent_id)}{below}")
+
+    # ------------------------------------------------------------------------ reading
+
+    async def wait(self, awaited: Awaitable[T]) -> T:
+        """What it brings, if it does in time."""
+        async with asyncio.timeout(SECONDS):
+            return await awaited
+
+    async def state(self) -> AgentState:
+        """The state of the agent that it is about."""
+        return await self.wait(self.ref.state())
+
+
+class Form:
+    """The fields that were sent, in order."""
+
+    def __init__(self, pairs: list[tuple[str, str]]) -> None:
+        self.pairs = pairs
+        self._values = {name: value.replace("\r\n", "\n") for name, value in reversed(pairs)}
+
+    def get(self, name: str, default: str = "") -> str:
+        """The first value of a field."""
+        return self._values.get(name, default)
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a field."""
+        return name in self._values
+
+    def all(self, name: str) -> list[str]:
+        """All values of a field."""
+        return [value for key, value in self.pairs if key == name]
+
+    def starting(self, prefix: str) -> list[str]:
+        """The rest of the names of the fields that begin so."""
+        return [name.removeprefix(prefix) for name in self._values if name.startswith(prefix)]
+
+
+def escaped_id(agent_id: str) -> str:
+    """The id as a segment of a path. A browser takes `..` for the folder above, also escaped."""
+    if agent_id[0] in "~.":
+        agent_id = f"~{agent_id}"
+    return quote(agent_id, safe="")
+
+
+def unescaped_id(segment: str) -> str:
+    """The id of a segment of a path."""
+    return segment[1:] if segment.startswith("~") else segment
+
+
+def _media_type(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _too_large() -> Exception:
+    return refused(413, "TooLarge", f"At most {MAX_BODY // 1024 // 1024} MB can be sent.")
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
