@@ -162,12 +162,11 @@ def find(api: Api, given: str) -> dict[str, Any]:  # noqa: RET503  # refused oth
 def _refuse_unknown(api: Api, agent: str, id: str) -> NoReturn:
     """What became of a request that does not wait: where its agent is known, that can be told."""
     if agent:
-        story = api.get(agent_path(agent, f"/requests/{id}"))
-        told = story.get("story") or {}
-        if told.get("what") not in (None, "unknown"):
-            by = f" by {told['by']}" if told.get("by") else ""
-            refuse(STALE, f"request {id} does not wait any more: {told['what']}{by}")
-    refuse(NOT_FOUND, f"no request begins with {id!r}; `understudy pending` lists those that wait")
+        for found in api.get(agent_path(agent, "/decisions"))["decisions"]:
+            if found["request_id"].startswith(id):
+                kind, by = found["decision"].get("type"), found["by"] or "nobody by name"
+                refuse(STALE, f"request {id} was decided: {kind} by {by}, at {found['at']}")
+    refuse(NOT_FOUND, f"no request that waits begins with {id!r}: see `understudy pending`")
 
 
 def _decide(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, NoReturn, TypeVar
+from contextlib import ExitStack
+from contextvars import ContextVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 import httpx2
 import typer
@@ -57,6 +59,25 @@ _OF_ERRORS: tuple[tuple[type[Exception], int], ...] = (
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+_to_close: ContextVar[ExitStack] = ContextVar("_to_close")
+
+
+class Closes(Protocol):
+    """A connection, a file ..."""
+
+    def close(self) -> None:
+        """Close it."""
+
+
+C = TypeVar("C", bound=Closes)
+
+
+def closed_at_end(opened: C) -> C:
+    """What is closed when the command ends, however it does."""
+    _to_close.get().callback(opened.close)
+    return opened
+
+
 class Refusal(Exception):
     """Why a command cannot do what it is asked to."""
 
@@ -106,7 +127,9 @@ def told(command: F) -> F:
     @functools.wraps(command)
     def run(*args: Any, **kwargs: Any) -> Any:
         try:
-            return command(*args, **kwargs)
+            with ExitStack() as stack:
+                _to_close.set(stack)
+                return command(*args, **kwargs)
         except KeyboardInterrupt:
             raise typer.Exit(BY_SIGNAL) from None
         except httpx2.TransportError as error:

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from understudy.cli.text import as_json, clean, line
 
+LEAST = 16
+"""Characters of a wide column, at least."""
 JsonOption = Annotated[
     bool, typer.Option("--json", help="One JSON document on standard output, and nothing else.")
 ]
@@ -111,25 +113,48 @@ class Output:
         if not told and empty:
             note(empty)
         elif self.is_terminal:
-            self.console.print(self._table(told, columns))
+            self._print_table(told, columns)
         else:
             for row in told:
                 self.write("\t".join(_field(row, column) for column in columns))
 
-    def _table(self, rows: Iterable[Mapping[str, Any]], columns: Sequence[Column]) -> Table:
-        table = Table(box=None, pad_edge=False, header_style="bold", expand=False)
-        for column in columns:
-            table.add_column(
-                column.title,
-                style=column.style,
-                no_wrap=True,
-                overflow="ellipsis",
-                ratio=1 if column.wide else None,
-                min_width=min(len(column.title), 8),
-            )
-        for row in rows:
-            table.add_row(*(Text(_field(row, column)) for column in columns))
-        return table
+    def _print_table(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> None:
+        """A table; where the terminal is too narrow for it, a paragraph for each row.
+
+        No field but a wide one is cut: ids are copied from it.
+        """
+        cells = [[_field(row, column) for column in columns] for row in rows]
+        widths = [
+            max([cell_len(column.title), *(cell_len(row[at]) for row in cells)])
+            for at, column in enumerate(columns)
+        ]
+        fixed = sum(w + 2 for w, column in zip(widths, columns, strict=True) if not column.wide)
+        room = self.console.width - fixed
+        if room < (LEAST if any(column.wide for column in columns) else -2):
+            self._print_paragraphs(cells, columns)
+            return
+        shown = [min(w, room) if c.wide else w for w, c in zip(widths, columns, strict=True)]
+        titles = Text()
+        for column, width in zip(columns, shown, strict=True):
+            titles.append(set_cell_size(column.title, width) + "  ", "bold")
+        self._line(titles)
+        for row in cells:
+            told = Text()
+            for cell, column, width in zip(row, columns, shown, strict=True):
+                cut = cell if cell_len(cell) <= width else set_cell_size(cell, width - 1) + "…"
+                told.append(set_cell_size(cut, width) + "  ", column.style)
+            self._line(told)
+
+    def _line(self, text: Text) -> None:
+        text.rstrip()
+        self.console.print(text, soft_wrap=True)
+
+    def _print_paragraphs(self, cells: list[list[str]], columns: Sequence[Column]) -> None:
+        for row in cells:
+            self.console.print(Text(row[0], style="bold"))
+            for cell, column in zip(row[1:], columns[1:], strict=True):
+                if cell != "-":
+                    self.console.print(Text(f"  {column.title.lower()}: {cell}", column.style))
 
 
 def _field(row: Mapping[str, Any], column: Column) -> str:

@@ -174,3 +174,4 @@ def _updates(api: Api, id: str, after: int) -> Iterator[Callable[[], list[dict[s
     finally:
         ended.set()
         follower.close()
+        thread.join(5)  # it reads from a connection that is closed now
