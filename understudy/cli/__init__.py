@@ -19,4 +19,4 @@ def main() -> None:
         raise SystemExit(2) from None
     from understudy.cli.app import app
 
-    app()
+    app(prog_name="understudy")

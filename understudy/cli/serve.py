@@ -172,14 +172,12 @@ async def serve_runtime(
     )
     server = UvicornServer(config)
 
-    def end() -> None:
-        server.force_exit = server.should_exit
-        server.should_exit = True
-
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         with contextlib.suppress(NotImplementedError):  # Windows
-            loop.add_signal_handler(number, end)
+            # By this method sse-starlette learns that its streams are to end
+            # (test_a_server_with_an_open_stream_ends_when_it_is_told_to).
+            loop.add_signal_handler(number, server.handle_exit, number, None)
     async with runtime:
         await runtime.recover()
         with _announced(settings, name, listener.getsockname()[1]) as url:
