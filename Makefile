@@ -7,7 +7,7 @@ TESTS := $(BIN)/python -m pytest -n 2 --dist worksteal
 # What takes minutes is cut off by itself, later than a test is.
 LONG := --timeout 3600 -o faulthandler_timeout=3700
 
-.PHONY: demo demo-web test test-faults test-fast check bench bench-durable bench-actors chaos soak suspensions mutate local clean
+.PHONY: demo demo-web test test-faults test-ray test-fast check bench bench-durable bench-actors chaos soak suspensions mutate local clean
 
 demo: $(VENV)/.ready  ## the support desk in the terminal
 	@if [ "$$MODEL" = "local" ]; then $(MAKE) --no-print-directory local 2>/dev/null || true; fi
@@ -17,13 +17,16 @@ demo-web: $(VENV)/.ready  ## the support desk in the browser
 	@$(BIN)/python -m understudy demo
 
 test: check  ## lint, types, layers and all tests but those of faults: two at a time
-	$(TESTS) -m 'not faults'
+	$(TESTS) -m 'not faults and not ray'
 
 test-faults: $(VENV)/.ready  ## the tests marked faults: processes are killed, hosts fight, servers go away
-	$(TESTS) -m faults
+	$(TESTS) -m 'faults and not ray'
+
+test-ray: $(VENV)/.ray  ## the tests marked ray: clusters of several nodes, nodes and heads that are killed
+	$(BIN)/python -m pytest -m ray
 
 test-fast: $(VENV)/.ready  ## the tests that are not marked slow or postgres: under half a minute
-	$(TESTS) -m 'not slow and not postgres'
+	$(TESTS) -m 'not slow and not postgres and not ray'
 
 check: $(VENV)/.ready
 	$(BIN)/ruff check .
@@ -60,6 +63,11 @@ $(VENV)/.ready: pyproject.toml
 	@echo "Setting up $(VENV): a minute or two."
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+$(VENV)/.ray: $(VENV)/.ready
+	@echo "Installing Ray (80 MB)."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[ray]'
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.ready

@@ -1,6 +1,6 @@
 """Agents behind a web API: people write to them, watch them live, and decide what they may do.
 
-    pip install 'understudy[web]'
+    pip install 'understudy[web]' fastapi
     python -m examples.fastapi_app      then open http://127.0.0.1:8000, or:
 
     curl -d '{"text": "Refund order 17"}' -H 'content-type: application/json' \
@@ -11,7 +11,8 @@
     curl -N http://127.0.0.1:8000/agents/ann/events
 
 The agents are kept in memory, or where STORE says: with `STORE=sqlite:///support.db` a server that
-was killed continues where it was. Several servers share a `STORE=postgresql://...`.
+was killed continues where it was. Several workers or servers share a `STORE=postgresql://...`, and
+any of them answers for any agent: `uvicorn examples.fastapi_app:app --workers 4`.
 
 A scripted model plays the agent; `make_app("openai:gpt-5-mini")` takes a real one. Who may write
 to which agent, and who may decide, is for your login to say: this example has none.
@@ -116,6 +117,8 @@ def make_app(model: str | Model | None = None, store: str | None = None) -> Fast
 
     app = FastAPI(title="Support desk", lifespan=lifespan)
     app.add_api_route("/", lambda: RedirectResponse("/docs"), include_in_schema=False)
+    app.add_api_route("/live", lambda: {"live": True}, methods=["GET"])
+    app.add_api_route("/ready", ready, methods=["GET"])
     app.add_api_route("/agents/{agent_id}", show, methods=["GET"])
     app.add_api_route("/agents/{agent_id}/messages", write, methods=["POST"])
     app.add_api_route("/agents/{agent_id}/events", watch, methods=["GET"])
@@ -137,7 +140,7 @@ TheRuntime = Annotated[Runtime, Depends(the_runtime)]
 async def the_agent(agent_id: str, runtime: TheRuntime) -> AgentRef:
     try:
         agent = runtime.get(agent_id)
-        await agent.state()  # if there is none of this id, the first future says so
+        await agent.info()  # if there is none of this id, this says so
     except UnknownAgent as error:
         raise HTTPException(404, str(error)) from error
     return agent
@@ -153,13 +156,19 @@ class Message(BaseModel):
     text: str = Field(min_length=1)
     wait: bool = False
     """Answer when the run has an outcome; else at once, when the message is recorded."""
+    message_id: str | None = None
+    """The client's own: who got no answer sends the message again, to any server, and it runs once.
+    """
 
 
 async def write(agent_id: str, message: Message, runtime: TheRuntime) -> JSONResponse:
     agent = runtime.spawn("support", id=agent_id)
     if message.wait:
-        return JSONResponse(outcome_view(await agent.run(message.text)))
-    return JSONResponse({"message_id": await agent.send(message.text)}, status_code=202)
+        return JSONResponse(
+            outcome_view(await agent.run(message.text, message_id=message.message_id))
+        )
+    message_id = await agent.send(message.text, message_id=message.message_id)
+    return JSONResponse({"message_id": message_id}, status_code=202)
 
 
 # 4. The pending requests of all agents, and the answers.
@@ -180,13 +189,17 @@ async def decide(
     x_user: Annotated[str | None, Header()] = None,
 ) -> JSONResponse:
     # The header takes the place of your login: the body must not say who decided.
-    outcome = agent.resume({request_id: {**decision, "by": x_user}})
-    # An agent handles its messages in order: when its state arrives, the decision is recorded, or
-    # `outcome` has the error that says why not.
-    await agent.state()
-    if wait or outcome.done():
-        return JSONResponse(outcome_view(await outcome))
-    return JSONResponse({"status": agent.status().value}, status_code=202)
+    decisions = {request_id: {**decision, "by": x_user}}
+    if wait:
+        return JSONResponse(outcome_view(await agent.resume(decisions)))
+    await agent.decide(decisions)  # it is recorded, and the run goes on
+    return JSONResponse({"status": (await agent.info()).status.value}, status_code=202)
+
+
+def ready(runtime: TheRuntime) -> JSONResponse:
+    """For a load balancer: whether this server may get requests."""
+    is_ready = runtime.status().ready
+    return JSONResponse({"ready": is_ready}, status_code=200 if is_ready else 503)
 
 
 async def refused(request: Request, error: Exception) -> JSONResponse:
@@ -208,10 +221,10 @@ async def stopping(request: Request, error: Exception) -> JSONResponse:
 
 
 async def show(agent: TheAgent) -> dict[str, Any]:
-    state = await agent.state()
+    state, info = await agent.state(), await agent.info()
     return {
         "id": agent.id,
-        "status": agent.status().value,
+        "status": info.status.value,
         "messages": ModelMessagesTypeAdapter.dump_python(list(state.messages), mode="json"),
         "requests": [request.to_dict() for request in state.requests],
         "decisions": [record.decision.to_dict() for record in state.decisions],

@@ -7,6 +7,8 @@
     │   ├── NotInterrupted        no run to continue, or the request is decided
     │   ├── MissingValue          the instructions read a key that the state lacks
     │   ├── UnknownAgent          there is no agent with this id
+    │   ├── UnknownMessage        the agent has no message with this id
+    │   ├── OtherRun              the run that a call names is not the open one
     │   ├── OtherAgent            the agent with this id has another definition
     │   ├── UnknownToken          no wait has this token
     │   ├── Expired               the wait is over: its answer comes too late
@@ -30,6 +32,7 @@
     │   ├── WaitExpired           nobody answered in time
     │   └── WaitRejected          the answer is that there will be none
     ├── NotExtracted              `extract` ended without a value
+    ├── CallLost                  the host of a cluster that was called has ended
     └── JournalFailed             the journal: a run does not continue without its records
         └── StoreError            the store under it, or another user of the store
             ├── StoreInUse        another runtime has the database, which serves only one
@@ -54,6 +57,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AgentFailed",
+    "CallLost",
     "DecisionError",
     "DefinitionChanged",
     "Expired",
@@ -68,6 +72,7 @@ __all__ = [
     "NotHaltable",
     "NotInterrupted",
     "OtherAgent",
+    "OtherRun",
     "OwnedElsewhere",
     "Quarantined",
     "RecordRefused",
@@ -87,6 +92,7 @@ __all__ = [
     "UnderstudyError",
     "UnfitHost",
     "UnknownAgent",
+    "UnknownMessage",
     "UnknownToken",
     "UntilToolNotCalled",
     "UsageError",
@@ -546,6 +552,24 @@ class NotExtracted(UnderstudyError):
     def __init__(self, *, tool: str, outcome: str) -> None:
         super().__init__(
             f"No value of {tool!r}: the run ended as {outcome}", tool=tool, outcome=outcome
+        )
+
+
+class CallLost(UnderstudyError):
+    """The host of a cluster ended before it answered: whether the call was made is not known.
+
+    Only of calls that must not be made twice. Look at the agent before you call again.
+    """
+
+    call: str
+    host: str
+
+    def __init__(self, *, call: str, host: str) -> None:
+        super().__init__(
+            f"Host {host!r} ended before it answered {call}(): whether that was done is not known, "
+            "and it must not be done twice. Look at the agent's state, then call again if it must",
+            call=call,
+            host=host,
         )
 
 

@@ -147,7 +147,7 @@ class DoubtfulCall:
     arguments: dict[str, Any]
     reason: str
     token_hashes: tuple[str, ...] = ()
-    """Of the tokens for its waits: an answer by one of them settles the doubt."""
+    """Of the tokens for its waits that have no answer: one by them settles the doubt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

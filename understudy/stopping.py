@@ -94,7 +94,7 @@ class StopSignal:
             raise UsageError(f"StopSignal(message=...) must be text, got {self.message!r}")
         if self.source is not None and not isinstance(self.source, str):
             raise UsageError(f"StopSignal(source=...) must be text or None, got {self.source!r}")
-        context = checked_json(self.context, what="StopSignal(context=...)")
+        context = checked_json(self.context, what="StopSignal(context=...)", is_shown=True)
         object.__setattr__(self, "reason", reason)
         object.__setattr__(self, "context", context)
         # Mended, not refused: a stop must not get lost because of its wording.

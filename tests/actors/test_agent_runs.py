@@ -12,6 +12,7 @@ from pydantic_ai.messages import ModelRequest, UserPromptPart
 from tests.support.agents import (
     Held,
     assert_valid_history,
+    by_turn,
     completed,
     interrupted,
     results,
@@ -25,11 +26,13 @@ from understudy import (
     Completed,
     DecisionError,
     Failed,
+    Interrupt,
     Interrupted,
     NotInterrupted,
     Paused,
     Runtime,
     ScriptedModel,
+    SimulatedClock,
     Status,
     Stopped,
     ToolContext,
@@ -465,6 +468,65 @@ async def test_a_tool_cannot_answer_for_a_person() -> None:
         await soon(runtime.spawn("sly", deps=other).run("go"))
         assert len(errors) == 1
         assert other.status() is Status.INTERRUPTED
+
+
+async def test_two_people_answer_two_requests_at_the_same_moment() -> None:
+    """The second answer comes while the run goes on because of the first one."""
+    agent, _ = gated([call("refund"), call("refund", {"order": 2})], "done")
+    async with Runtime([agent]) as runtime:
+        ref = runtime.spawn("gated")
+        one, two = interrupted(await soon(ref.run("go"))).requests
+        answers = [{one.id: approve()}, {two.id: approve()}, {two.id: reject()}]
+        first, second, other = [ref.resume(answer) for answer in answers]
+        assert interrupted(await soon(first)).requests == (two,)
+        with pytest.raises(NotInterrupted, match="answered before"):
+            await soon(other)
+        assert len(results(completed(await soon(second)).state)) == 2
+
+
+@pytest.mark.parametrize("then", ["answered", "cancelled", "followed by a message", "stopped"])
+async def test_a_request_that_is_listed_can_be_answered_at_any_moment(then: str) -> None:
+    """Also where the run goes on with another call meanwhile: the answer waits for its rest."""
+    clock, held = SimulatedClock(), Held()
+
+    @tool
+    async def nap(ctx: ToolContext) -> str:
+        await ctx.sleep("nap", 60)
+        await held.wait()
+        return "slept"
+
+    @tool
+    async def ask(ctx: ToolContext) -> str:
+        if ctx.resume_value is None:
+            raise Interrupt("Which?")
+        return str(ctx.resume_value)
+
+    agent = Agent("desk", by_turn([call("nap"), call("ask")], "done"), tools=[nap, ask])
+    async with Runtime([agent], clock=clock) as runtime:
+        ref = runtime.spawn("desk")
+        interrupted(await soon(ref.run("go")))
+        (pending,) = await soon(runtime.pending())
+        await soon(clock.advance(60))
+        await soon(held.entered.wait())
+        answer = ref.resume({pending.request.id: respond("this")})
+        await soon(ref.state())  # it is looked at by now
+        assert not answer.done()
+        if then == "cancelled":
+            ref.cancel()
+            with pytest.raises(DecisionError):
+                await soon(answer)
+            return
+        if then == "followed by a message":
+            ref.run("no")
+        stopped = ref.stop(block=False) if then == "stopped" else None
+        held.release.set()
+        if stopped is not None:
+            await soon(stopped)
+        # A message that comes later than the answer withdraws nothing of it.
+        assert [part.content for part in results(completed(await soon(answer)).state)] == [
+            "slept",
+            "this",
+        ]
 
 
 @pytest.mark.parametrize("how", ["run", "send", "steer"])

@@ -38,9 +38,16 @@ from understudy import (
     tool,
 )
 from understudy.actors import PendingRequest
-from understudy.errors import StoreBroken
-from understudy.journal import DatabaseStore, IndexStatus, MemoryStore, Store, index_status_of
-from understudy.journal.lists import AgentQuery, AskQuery, ids_from
+from understudy.errors import StoreBroken, StoreDamaged
+from understudy.journal import (
+    DatabaseStore,
+    IndexStatus,
+    MemoryStore,
+    Store,
+    index_entry_of,
+    index_status_of,
+)
+from understudy.journal.lists import NEVER, AgentQuery, AskQuery, ids_from, key_of, listed_ask
 from understudy.journal.sqlite.backend import SqliteBackend
 from understudy.middleware import HumanInTheLoop, SubAgent
 from understudy.state.dues import notices_of
@@ -504,6 +511,10 @@ async def check_index(store: Store) -> None:
     assert sorted(listed, key=lambda ask: (ask[0], ask[2].id)) == loaded
     agents = await store.list_agents(AgentQuery(), None, 10_000)  # type: ignore[attr-defined]
     assert {agent.agent_id: agent.index_status for agent in agents} == stand
+    for agent in agents:
+        there = await store.load(agent.agent_id)
+        assert there is not None
+        assert agent.run_version == index_entry_of(there.folded()).run_version
     counts = await store.count_agents()  # type: ignore[attr-defined]
     assert sum(counts.values()) == len(agents)
     for status, count in counts.items():
@@ -697,7 +708,7 @@ async def test_what_was_asked_in_tables_of_version_1_is_listed(tmp_path: Path) -
     with closing(sqlite3.connect(path)) as older, older:
         for index in ("due", "status", "name", "change"):
             older.execute(f"DROP INDEX agents_by_{index}")
-        for column in ("due", "indexed_seq", "status", "status_at", "asking"):
+        for column in ("due", "indexed_seq", "status", "status_at", "asking", "run_version"):
             older.execute(f"ALTER TABLE agents DROP COLUMN {column}")
         for table in ("asks", "feed", "feed_state", "checkpoints", "checkpoint_segments"):
             older.execute(f"DROP TABLE {table}")
@@ -767,6 +778,49 @@ async def test_a_request_that_cannot_be_read_is_logged_and_hides_no_other(
         page = await soon(runtime.pending(limit=2))
         rest = await soon(runtime.pending(limit=2, after=page.after))
     assert (names(page), names(rest)) == (["a"], ["c"])
+    assert "a request of agent 'b' is left out" in caplog.text
+
+
+DAMAGES = [
+    "payload = x'00'",
+    "version = 99",
+    "asked_at = 1000000000000000000",
+    "expires_at = 1000000000000000000",
+]
+
+
+def test_a_row_that_no_store_has_written_is_told_as_damaged() -> None:
+    row: tuple[Any, ...] = (7, "a", "desk", "request", "refund", 10, NEVER, 0, 0, 1, b"{}")
+    assert listed_ask(row).damage is None
+    for at, wrong in [(at, wrong) for at in range(len(row)) for wrong in (None, object(), 1.5)]:
+        ask = listed_ask((*row[:at], wrong, *row[at + 1 :]))
+        assert ask.damage is not None, (at, wrong)
+        with pytest.raises(StoreDamaged):
+            ask.request()
+        assert key_of(ask, "oldest") == (None if at in (0, 5) else (10, 7))
+        assert key_of(ask, "expiring") == (None if at in (0, 6) else (NEVER, 7))
+
+
+@pytest.mark.parametrize("order", ["oldest", "expiring"])
+@pytest.mark.parametrize("damage", DAMAGES)
+async def test_a_damaged_row_of_a_request_hides_no_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: str, order: Any
+) -> None:
+    """J30: it is told, and each page brings the others."""
+    path = tmp_path / "store.db"
+    async with Runtime([desk()], store=f"sqlite:///{path}") as runtime:
+        await ask(runtime, "a", "b", "c", "d")
+        with closing(sqlite3.connect(path)) as other, other:
+            other.execute(f"UPDATE asks SET {damage} WHERE no = 2")
+        for limit in (1, 2, 100):
+            pages, after = list[str](), None
+            for _ in range(9):
+                page = await soon(runtime.pending(limit=limit, order=order, after=after))
+                pages += names(page)
+                if (after := page.after) is None:
+                    break
+            assert after is None, "it goes on for ever"
+            assert sorted(pages) == ["a", "c", "d"]
     assert "a request of agent 'b' is left out" in caplog.text
 
 

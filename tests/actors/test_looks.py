@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -17,7 +18,7 @@ from tests.support.agents import (
     until_status,
     wake,
 )
-from tests.support.loops import soon
+from tests.support.loops import soon, until
 from tests.support.places import NewStore, Place
 from tests.support.postgres import Hosts
 from understudy import (
@@ -38,6 +39,7 @@ from understudy import (
     call,
     reject,
 )
+from understudy.actors import AgentEvent, Subscription
 from understudy.errors import (
     Fenced,
     NotInterrupted,
@@ -48,7 +50,8 @@ from understudy.errors import (
     UnknownMessage,
     UsageError,
 )
-from understudy.journal import DatabaseStore, Store, find_agent
+from understudy.events import RunFinished
+from understudy.journal import DatabaseStore, MemoryStore, Store, find_agent
 
 Look = Callable[[Runtime, AgentRef], Awaitable[Any]]
 LOOKS: dict[str, Look] = {
@@ -228,6 +231,28 @@ async def test_who_waits_for_an_agent_whose_tool_sleeps_is_told_when_it_wakes(
         assert (ref.status(), [each.done() for each in waiting]) == (Status.PASSIVE, [False] * 3)
         await soon(clock.advance(3600))
         assert [completed(_some(await soon(each))).text for each in waiting] == ["awake"] * 3
+
+
+async def test_a_store_of_the_application_that_finds_no_agents_is_loaded() -> None:
+    kept = MemoryStore()
+
+    class Plain:
+        """Has what a store must have, and no more."""
+
+        def __getattr__(self, name: str) -> Any:
+            if name in ("find_agents", "load_latest"):
+                raise AttributeError(name)
+            return getattr(kept, name)
+
+    plain: Any = Plain()
+    async with opened(plain, paying()) as runtime:
+        ref = runtime.spawn("desk", "t")
+        asked = interrupted(await soon(ref.run("go")))
+        await soon(ref.stop(block=False))
+        assert (await soon(ref.info())).status is Status.INTERRUPTED
+        assert (await soon(ref.state())).requests == asked.requests
+        with pytest.raises(UnknownAgent):
+            await soon(runtime.get("nobody").info())
 
 
 # ----------------------------------------------------------------------- of a message
@@ -517,3 +542,145 @@ async def test_two_hosts_asked_in_turn_tell_what_came_last(hosts: Hosts) -> None
                 assert isinstance(found, Completed)
                 assert found.text == str(number)
             hosts.sql("UPDATE agents SET owner = NULL WHERE agent_id = 't'")
+
+
+async def test_who_waits_for_a_run_that_another_host_goes_on_with_gets_its_outcome(
+    hosts: Hosts,
+) -> None:
+    """J33: its agent was passive, and a webhook that came to the other host has woken it there."""
+    tokens: list[str] = []
+
+    async def wait(ctx: ToolContext) -> Any:
+        tokens.append(await ctx.token("paid"))
+        return await ctx.wait_for("paid")
+
+    def agent() -> Agent:
+        return desk(call("wait"), "paid", "later", tools=[wait])
+
+    async with (
+        opened(host(hosts, "first"), agent()) as first,
+        opened(host(hosts, "second"), agent()) as second,
+    ):
+        here, there = first.spawn("desk", "t"), second.get("t")
+        run = here.run("go")
+        await until_status(here, Status.WAITING)
+        waiting = here.outcome()
+        await soon(here.stop(block=False))
+        assert await soon(second.resolve(tokens[0], "yes"))
+        completed(_some(await soon(there.outcome())))
+        completed(await soon(there.run("more")))
+        assert completed(await soon(run)).text == completed(_some(await soon(waiting))).text
+        assert completed(await soon(run)).text == "paid", "of its own run"
+        assert completed(await soon(there.run("again"))).text == "done"
+
+
+# ----------------------------------------------------------------------------- events
+
+
+async def _numbers(events: Subscription, *, runs: int) -> list[tuple[int, str]]:
+    """The numbers and kinds of the recorded events up to the end of so many runs."""
+    found: list[tuple[int, str]] = []
+    async with asyncio.timeout(30):
+        async for event in events:
+            if event.seq is not None:
+                found.append((event.seq, event.event.kind))
+                runs -= isinstance(event.event, RunFinished)
+            if not runs:
+                break
+    return found
+
+
+async def test_events_come_to_a_host_that_does_not_own_the_agent(hosts: Hosts) -> None:
+    """J34: of one that is only begun later as well, and nobody is activated for it."""
+    async with (
+        opened(host(hosts, "first"), desk("one", "two")) as first,
+        opened(host(hosts, "second"), desk()) as second,
+    ):
+        followed = second.get("t").events()
+        here = first.spawn("desk", "t")
+        own = here.events()
+        for _ in range(2):
+            completed(await soon(here.run("go")))
+        assert await _numbers(followed, runs=2) == await _numbers(own, runs=2)
+        assert second.status().agents == 0
+        late = second.get("t").events(after=3)
+        assert min(await _numbers(late, runs=2))[0] > 3
+
+
+async def test_events_go_on_where_the_agent_goes_to_and_fro_between_hosts(hosts: Hosts) -> None:
+    """J34: no gap and no duplicate, at either host, wherever a run was."""
+    turns = [call("note"), "one", "two", call("note"), "three", "four", "five", "six"]
+
+    def note() -> str:
+        return "noted"
+
+    def agent() -> Agent:
+        return desk(*turns, tools=[note])
+
+    async with (
+        opened(host(hosts, "first"), agent()) as first,
+        opened(host(hosts, "second"), agent()) as second,
+    ):
+        first.spawn("desk", "t")
+        refs = [first.get("t"), second.get("t")]
+        followed = [ref.events() for ref in refs]
+        for number in (0, 1, 1, 0, 1, 0):
+            completed(await soon(refs[number].run("go")))
+            assert await soon(refs[number].stop(block=False))
+        found = [await _numbers(events, runs=6) for events in followed]
+        there = first.get("t").events()
+        assert found[0] == found[1] == await _numbers(there, runs=6)
+        numbers = [seq for seq, _ in found[0]]
+        assert numbers == sorted(numbers)
+        assert len(set(found[0])) == len(found[0])
+
+
+async def test_events_of_a_copy_that_another_host_has_gone_on_from_go_on(hosts: Hosts) -> None:
+    """J34: the host has not noticed that it lost the agent."""
+    async with (
+        opened(host(hosts, "first"), desk("one", "two", "three")) as first,
+        opened(host(hosts, "second"), desk("one", "two", "three")) as second,
+    ):
+        here, there = first.spawn("desk", "t"), second.get("t")
+        followed = here.events()
+        completed(await soon(here.run("go")))
+        hosts.sql("UPDATE agents SET owner = NULL WHERE agent_id = 't'")
+        for _ in range(2):
+            completed(await soon(there.run("go")))
+        assert await _numbers(followed, runs=3) == await _numbers(there.events(), runs=3)
+
+
+async def test_events_end_where_the_agent_is_deleted_elsewhere(hosts: Hosts) -> None:
+    async with (
+        opened(host(hosts, "first"), desk("one", "two")) as first,
+        opened(host(hosts, "second"), desk()) as second,
+    ):
+        here = first.spawn("desk", "t")
+        followed = second.get("t").events()
+        completed(await soon(here.run("go")))
+        await _numbers(followed, runs=1)
+        assert await soon(first.delete("t"))
+
+        async def rest() -> list[AgentEvent]:
+            return [event async for event in followed]
+
+        await soon(rest())
+
+
+async def test_nobody_asks_the_store_for_what_nobody_follows(hosts: Hosts) -> None:
+    asked: list[Any] = []
+    store = host(hosts, "first")
+    find = store.find_agents
+
+    async def find_agents(ids: Any) -> Any:
+        asked.append(ids)
+        return await find(ids)
+
+    store.find_agents = find_agents  # type: ignore[method-assign, assignment]  # it counts
+    async with opened(store, desk("one", "two")) as runtime:
+        ref = runtime.spawn("desk", "t")
+        completed(await soon(ref.run("go")))
+        assert asked == [], "a step looks at no row"
+        events = ref.events()
+        await until(lambda: bool(asked))
+        events.close()

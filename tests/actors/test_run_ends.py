@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from tests.support.agents import Held, by_turn, completed, interrupted, until_status
+from tests.support.agents import Held, by_turn, completed, interrupted, results, until_status
 from tests.support.loops import never, soon
 from tests.support.plans import DAY, HOUR, Desk, kinds, later, left_after, outcome_of
 from understudy import (
     Agent,
+    Interrupt,
     Outcome,
     Paused,
     Runtime,
@@ -20,6 +21,7 @@ from understudy import (
     Status,
     Stopped,
     StopReason,
+    ToolContext,
     approve,
     call,
     tool,
@@ -243,6 +245,76 @@ async def test_a_pause_that_has_not_come_is_taken_back(
         await soon(getattr(ref, how)())
     async with Runtime([desk.agent()], store=store, clock=clock) as runtime:
         completed(await soon(runtime.get("a").run("Go.")))
+
+
+async def test_a_request_stays_listed_and_expires_while_a_pause_holds_the_run(
+    clock: SimulatedClock, store: str
+) -> None:
+    """A sleep beside it is over: what may go on by that does not, and the person is asked still."""
+
+    @tool
+    async def nap(ctx: ToolContext) -> str:
+        """Sleep."""
+        await ctx.sleep("nap", HOUR)
+        return "slept"
+
+    @tool
+    async def ask(ctx: ToolContext) -> str:
+        """Ask."""
+        if ctx.resume_value is None:
+            raise Interrupt("Which?", remind_after=2 * HOUR, expires_after=4 * HOUR)
+        return "answered"
+
+    agent = Agent("desk", by_turn([call("nap"), call("ask")], "Done."), tools=[nap, ask])
+    async with Runtime([agent], store=store, clock=clock) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        interrupted(await soon(ref.run("Go.")))
+        await soon(ref.pause("look"))
+        await soon(clock.advance(HOUR))  # the nap is over
+        for _ in ("in memory", "passive"):
+            if ref.status() is not Status.PASSIVE:
+                await until_status(ref, Status.INTERRUPTED)
+            assert (await soon(runtime.count()))[Status.INTERRUPTED] == 1
+            await soon(clock.advance(HOUR))
+            (pending,) = await soon(runtime.pending())
+            assert pending.reminders == 1
+            await soon(ref.stop(block=False))
+        assert results(await soon(ref.state())) == []
+        await soon(clock.advance(HOUR))
+        assert await soon(runtime.pending()) == []
+        assert isinstance(await outcome_of(ref), Paused)
+        assert (await soon(runtime.count()))[Status.PAUSED] == 1
+        await soon(ref.unpause())
+        first, second = results(completed(await outcome_of(ref)).state)
+        assert (first.content, second.outcome) == ("slept", "denied")
+
+
+async def test_what_is_answered_one_by_one_during_a_pause_is_held_once_all_is_answered(
+    clock: SimulatedClock, store: str
+) -> None:
+    @tool
+    def refund(order: str) -> str:
+        """Pay money back."""
+        refunded.append(order)
+        return "refunded"
+
+    refunded: list[str] = []
+    calls = [call("refund", {"order": "1"}), call("refund", {"order": "2"})]
+    gate = HumanInTheLoop({"refund": True}, expires_after=HOUR)
+    agent = Agent("desk", by_turn(calls, "Done."), tools=[refund], middleware=[gate])
+    async with Runtime([agent], store=store, clock=clock) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        one, two = interrupted(await soon(ref.run("Go."))).requests
+        await soon(ref.pause("look"))
+        left = interrupted(await soon(ref.resume({one.id: approve()})))
+        assert [request.id for request in left.requests] == [two.id]
+        assert ref.status() is Status.INTERRUPTED
+        assert [pending.request.id for pending in await soon(runtime.pending())] == [two.id]
+        assert isinstance(await soon(ref.resume({two.id: approve()})), Paused)
+        assert refunded == []
+        await soon(ref.unpause())
+        completed(await outcome_of(ref))
+        assert sorted(refunded) == ["1", "2"]
 
 
 async def test_the_history_tells_of_a_requested_pause(desk: Desk, clock: SimulatedClock) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import re
 import subprocess
@@ -11,6 +12,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,8 @@ from understudy import (
     respond,
     tool,
 )
+from understudy._base.clock import SystemClock
+from understudy._base.json_values import shown
 from understudy.actors import AgentInfo, AgentTree, Future
 from understudy.errors import ForkedRuntime
 from understudy.events import RunFinished
@@ -348,16 +352,50 @@ async def test_two_agents_of_one_name_are_refused() -> None:
         {"store": ""},
         {"idle_timeout": 0},
         {"idle_timeout": -1},
-        {"idle_timeout": "5"},
-        {"max_threads": 0},
-        {"max_threads": "many"},
+        *({"idle_timeout": value} for value in ("5", math.nan, math.inf, True, 10**400)),
+        *({"sweep": value} for value in (0, "5", math.nan, True)),
+        *({"stop_timeout": value} for value in (-1, "x", math.nan, math.inf, False)),
+        *({"cancel_timeout": value} for value in (0, None, "x", math.nan)),
+        *({"max_threads": value} for value in (0, "many", 2.5, True, None)),
+        {"deps_for": 5},
+        {"new_id": "a"},
+        {"clock": 3},
+        {"feed": "on"},
     ],
     ids=str,
 )
 def test_wrong_options_are_refused_at_construction(options: dict[str, Any]) -> None:
     """R8."""
-    with pytest.raises(UsageError):
+    ((name, value),) = options.items()
+    with pytest.raises(UsageError) as error:
         Runtime(**options)
+    if name not in ("agents", "store"):
+        assert f"`{name}` must" in str(error.value)
+        assert shown(value) in str(error.value)
+
+
+def test_a_wrong_timeout_of_stop_is_refused_and_the_runtime_goes_on() -> None:
+    with Runtime([echo()]) as runtime:
+        for timeout in ("x", math.nan, -1):
+            with pytest.raises(UsageError, match="`timeout` must be a number of seconds"):
+                runtime.stop(timeout)  # type: ignore[arg-type]
+        completed(runtime.spawn("echo").run("hello").get(timeout=30))
+
+
+class NaiveClock(SystemClock):
+    """Tells a time without a zone."""
+
+    def now(self) -> datetime:
+        return datetime(2030, 1, 1)
+
+
+def test_a_clock_without_a_time_zone_is_refused_before_anything_runs() -> None:
+    """R8."""
+    match = "`clock`: what now.. of .*NaiveClock.* returns must have a time zone"
+    with pytest.raises(UsageError, match=match):
+        Runtime([echo()], clock=NaiveClock())
+    with pytest.raises(UsageError, match=match):
+        echo().execute_sync("hello", clock=NaiveClock())
 
 
 # --------------------------------------------------------------------- life and death

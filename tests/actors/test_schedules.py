@@ -488,6 +488,10 @@ async def test_a_schedule_that_there_is_not_cannot_be_changed(
         await scheduled(runtime)
         with pytest.raises(UsageError, match="no schedule 'other'; there are: 'daily'"):
             await soon(getattr(runtime.schedules("a"), how)("other"))
+        wrong_ids: list[Any] = [[], 5, None, ""]
+        for wrong in wrong_ids:
+            with pytest.raises(UsageError, match="The `id` of a schedule must be text"):
+                getattr(runtime.schedules("a"), how)(wrong)
 
 
 @pytest.mark.parametrize(

@@ -128,6 +128,30 @@ async def test_a_message_is_cancelled_by_its_id(
     assert desk.told == [["First."], ["The id is free again."]]
 
 
+async def test_a_queued_run_is_cancelled_by_its_id(desk: Desk) -> None:
+    held = Held()
+    async with Runtime([desk.agent()]) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        desk.on_run = lambda _texts: held.wait()
+        first = ref.run("First.", message_id="one")
+        await soon(held.entered.wait())
+        await soon(ref.send("Beside."))
+        second = ref.run("Second.", message_id="two")
+        same = ref.run("Second.", message_id="two")
+        third = ref.run("Third.", message_id="three")
+        assert await soon(ref.cancel_message("two"))
+        for future in (second, same):
+            with pytest.raises(UsageError, match="'two' is cancelled"):
+                await soon(future)
+        assert not await soon(ref.cancel_message("two"))
+        assert not await soon(ref.cancel_message("one"))
+        again = ref.run("Again.", message_id="two")
+        held.release.set()
+        for future in (first, third, again):
+            completed(await soon(future))
+    assert desk.told == [["First."], ["Beside.", "Third."], ["Again."]]
+
+
 async def test_who_waits_for_the_run_of_a_message_learns_that_it_is_cancelled(
     desk: Desk, clock: SimulatedClock
 ) -> None:

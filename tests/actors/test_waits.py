@@ -8,6 +8,7 @@ import json
 import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -411,6 +412,34 @@ async def test_unknown_and_foreign_and_malformed_tokens_are_told_alike(bank: Ban
             await soon(runtime.resolve(bank.tokens[0], 1))
 
 
+async def test_a_token_that_nobody_made_reads_no_records(bank: Bank, tmp_path: Path) -> None:
+    """J22: whoever can guess the id of an agent does not make a host read its journal."""
+    loads: list[str] = []
+
+    class Counting(SqliteBackend):
+        def load(self, agent_id: str, after: int) -> Any:
+            loads.append(agent_id)
+            return super().load(agent_id, after)
+
+        def load_latest(self, agent_id: str) -> Any:
+            loads.append(agent_id)
+            return super().load_latest(agent_id)
+
+    database = DatabaseStore(Counting(str(tmp_path / "store.db"), host="here"))
+    async with Runtime([bank.agent()], store=database) as runtime:
+        ref, outcome = await waiting(runtime)
+        await soon(ref.stop(block=False))
+        loads.clear()
+        guessed = bank.tokens[0].partition(".")[0]
+        for n in range(10):
+            with pytest.raises(UnknownToken):
+                await soon(runtime.resolve(f"{guessed}.{n}", "ann"))
+        assert loads == []
+        assert ref.status() is Status.PASSIVE
+        assert await soon(runtime.resolve(bank.tokens[0], "ann"))
+        assert texts(await soon(outcome)) == ["paid by ann"]
+
+
 @pytest.mark.parametrize("value", [object(), "\ud800", {"a": {1, object()}}])
 async def test_a_value_that_cannot_be_stored_is_refused(bank: Bank, value: Any) -> None:
     async with Runtime([bank.agent()]) as runtime:
@@ -457,29 +486,92 @@ async def test_an_answer_that_comes_100_times_from_8_threads_is_one(bank: Bank) 
     assert bank.created == ["17"]
 
 
-async def test_a_late_answer_settles_the_doubt_about_its_call(bank: Bank, tmp_path: Path) -> None:
-    store = f"sqlite:///{tmp_path / 'store.db'}"
-    held = Held()
+class Doubt:
+    """A call that is in doubt, with a token for a wait that it has not come to."""
 
-    @tool
-    async def order(ctx: ToolContext) -> str:
-        bank.tokens.append(await ctx.token("paid"))
-        await ctx.once("create", held.wait)
-        return str(await ctx.wait_for("paid"))
+    def __init__(
+        self, bank: Bank, store: str, *, is_answered: bool = False, and_nap: bool = False
+    ) -> None:
+        self.bank, self.store = bank, store
+        self.held = held = Held()
 
-    agent = bank.agent(order, turns=[call("order", {})])
-    async with Runtime([agent], store=store, stop_timeout=0) as runtime:
-        runtime.spawn("shop", id="a").run("Go.")
-        await soon(held.entered.wait())
-    async with Runtime([agent], store=store) as runtime:
+        @tool
+        async def order(ctx: ToolContext) -> str:
+            bank.tokens.append(await ctx.token("paid"))
+            if is_answered:
+                await ctx.wait_for("paid")
+            await ctx.once("create", held.wait)
+            return str(await ctx.wait_for("paid"))
+
+        calls = [call("order", {}), call("nap", {})] if and_nap else [call("order", {})]
+        self.agent = bank.agent(order, nap, turns=calls)
+
+    async def make(self, answer: str | None = None) -> None:
+        """Have a host that goes away in the middle of the call, and one that finds that out."""
+        async with Runtime([self.agent], store=self.store, stop_timeout=0) as runtime:
+            runtime.spawn("shop", id="a").run("Go.")
+            if answer is not None:
+                await until_status(runtime.get("a"), Status.WAITING)
+                assert await soon(runtime.resolve(self.bank.tokens[0], answer))
+            await soon(self.held.entered.wait())
+        async with Runtime([self.agent], store=self.store) as runtime:
+            await soon(runtime.recover())
+            ref = runtime.get("a")
+            await until_status(ref, Status.IDLE, Status.WAITING)
+            (doubt,) = (await soon(ref.state())).doubts.values()
+            assert doubt.tool_name == "order"
+
+
+@pytest.mark.parametrize("how", ["active", "passive", "compacted", "in the open turn"])
+async def test_a_late_answer_settles_the_doubt_about_its_call(
+    bank: Bank, tmp_path: Path, how: str
+) -> None:
+    """The first answer counts here, too: the same again is the first, another one is refused."""
+    is_open = how == "in the open turn"
+    doubt = Doubt(bank, f"sqlite:///{tmp_path / 'store.db'}", and_nap=is_open)
+    await doubt.make()
+    async with Runtime([doubt.agent], store=doubt.store) as runtime:
         ref = runtime.get("a")
-        completed(await ended_of(ref))
-        (doubt,) = (await soon(ref.state())).doubts.values()
-        assert doubt.tool_name == "order"
-        assert await soon(runtime.resolve(bank.tokens[0], "ann"))
-        assert (await soon(ref.state())).doubts == {}
-        with pytest.raises(Expired):
+        if how == "compacted":
+            await soon(ref.compact())
+        elif how == "active":
+            await soon(ref.state())
+        for _ in range(2):
+            assert await soon(runtime.resolve(bank.tokens[0], "ann"))
+            assert not await soon(runtime.resolve(bank.tokens[0], "ben"))
+            assert not await soon(runtime.reject(bank.tokens[0], "ann"))
+            assert (await soon(ref.state())).doubts == {}
+            await soon(ref.stop(block=False))
+        history = await soon(ref.history())
+    assert [e.detail["how"] for e in history.entries if e.what == "settled"] == ["late answer"]
+
+
+async def test_an_answer_that_the_call_had_before_does_not_settle_its_doubt(
+    bank: Bank, tmp_path: Path
+) -> None:
+    doubt = Doubt(bank, f"sqlite:///{tmp_path / 'store.db'}", is_answered=True)
+    await doubt.make(answer="ann")
+    async with Runtime([doubt.agent], store=doubt.store) as runtime:
+        ref = runtime.get("a")
+        for _ in range(2):
+            assert await soon(runtime.resolve(bank.tokens[0], "ann"))
+            assert not await soon(runtime.resolve(bank.tokens[0], "ben"))
+            assert len((await soon(ref.state())).doubts) == 1
+
+
+async def test_the_doubt_of_an_imported_agent_is_settled_by_none_of_its_old_tokens(
+    bank: Bank, tmp_path: Path
+) -> None:
+    doubt = Doubt(bank, f"sqlite:///{tmp_path / 'store.db'}")
+    await doubt.make()
+    async with Runtime([doubt.agent], store=doubt.store) as runtime:
+        exported = await soon(runtime.export("a"))
+    async with Runtime([doubt.agent]) as runtime:
+        ref = await soon(runtime.import_(exported))
+        await soon(ref.state())
+        with pytest.raises(UnknownToken):
             await soon(runtime.resolve(bank.tokens[0], "ann"))
+        assert len((await soon(ref.state())).doubts) == 1
 
 
 # ------------------------------------------------------------------------- messages
@@ -787,6 +879,53 @@ async def test_an_agent_that_is_never_answered_waits_for_ever(clock: SimulatedCl
         assert not outcome.done()
 
 
+@pytest.mark.slow
+async def test_fifty_deploys_in_the_middle_of_one_run_lose_and_double_nothing(
+    tmp_path: Path,
+) -> None:
+    """Each restart has new code: other instructions, another tool, other words of the same one."""
+    store, deploys, effects = f"sqlite:///{tmp_path / 'store.db'}", 50, list[int]()
+    start = SimulatedClock().now()
+
+    def deployed(number: int) -> Agent:
+        @tool
+        async def journey(ctx: ToolContext) -> str:
+            for day in range(deploys):
+                await ctx.once(f"day {day}", partial(effects.append, day))
+                await ctx.sleep(f"night {day}", DAY)
+            return f"arrived in version {number}"
+
+        @tool
+        def added() -> str:
+            return "new"
+
+        tools = [journey, added] if number % 2 else [journey]
+        model = by_turn(call("journey"), "Done.")
+        return Agent("walker", model, f"This is version {number}.", tools=tools)
+
+    for number in range(deploys):
+        clock = SimulatedClock(start + timedelta(days=number, seconds=number))
+        agents = [deployed(number)]
+        async with Runtime(agents, store=store, clock=clock, durability="off") as runtime:
+            ref = runtime.spawn("walker", id="a")
+            if number == 0:
+                ref.run("Go.", message_id="only")
+            while len(effects) <= number or ref.status() is not Status.WAITING:
+                await until_status(ref, Status.WAITING)
+                await asyncio.sleep(0)
+            if number % 3 == 0:
+                await soon(ref.compact())
+    clock = SimulatedClock(start + timedelta(days=deploys + 1))
+    async with Runtime([deployed(deploys)], store=store, clock=clock) as runtime:
+        ref = runtime.get("a")
+        outcome = completed(await ended_of(ref))
+        same = completed(await soon(ref.run("Go.", message_id="only")))
+        assert (same.run_id, same.text) == (outcome.run_id, outcome.text)
+    assert effects == list(range(deploys))
+    assert texts(outcome) == [f"arrived in version {deploys}"]
+    assert outcome.state.doubts == {}
+
+
 class Order:
     """An order that is created, cools down, waits for its payment and is shipped or refunded."""
 
@@ -944,7 +1083,7 @@ async def test_an_answer_with_a_number_that_json_lacks_is_refused(
 ) -> None:
     async with Runtime([bank.agent()], store=store, clock=clock) as runtime:
         await waiting(runtime)
-        with pytest.raises(UsageError, match="no NaN and no infinity"):
+        with pytest.raises(UsageError, match="NaN or an infinity"):
             await soon(runtime.resolve(bank.tokens[-1], value))
 
 

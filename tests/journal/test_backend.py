@@ -30,6 +30,8 @@ from understudy.journal.codec import EncodedRecord, decode
 from understudy.journal.contracts import (
     Backend,
     Batch,
+    FindsAgents,
+    FindsText,
     IndexEntry,
     IndexStatus,
     Owned,
@@ -75,6 +77,22 @@ def test_an_unknown_agent_is_not_claimed_without_the_name_of_its_definition(
     assert ids(backend) == []
 
 
+def test_agents_are_found_by_their_ids_as_they_are_listed(backend: Backend) -> None:
+    """J33: those that there are; a deleted one is not."""
+    assert isinstance(backend, FindsAgents)
+    for name in ("a", "b", "c", "x'y"):
+        claim(backend, name)
+    with commit(backend):
+        backend.delete("b")
+    listed = {agent.agent_id: agent for agent in backend.agents(None, "", 10)}
+    found = backend.find_agents(["c", "b", "a", "nobody", "x'y", "a"])
+    assert {agent.agent_id: agent for agent in found} == listed
+    assert len(found) == 3
+    assert backend.find_agents([]) == []
+    many = [f"no{number}" for number in range(2000)]
+    assert [agent.agent_id for agent in backend.find_agents([*many, "a"])] == ["a"]
+
+
 def test_what_this_host_owns_is_claimed_anew_in_a_higher_epoch(backend: Backend) -> None:
     """J6."""
     first = agent_with(backend, "a", "one", "two")
@@ -94,6 +112,23 @@ def test_a_claim_changes_neither_the_standing_nor_the_records(backend: Backend) 
     claim(backend)
     assert stored(backend).index_status is WAITS
     assert texts(backend) == ["one"]
+
+
+def test_a_text_is_found_in_the_records_of_one_agent(backend: Backend) -> None:
+    """J22."""
+    assert isinstance(backend, FindsText)
+    agent_with(backend, "a", "one", "two")
+    agent_with(backend, "b", "three")
+    kind = backend.load("a", 0).records[0].kind  # type: ignore[union-attr]
+    assert backend.has_text("a", [kind], "two")
+    assert backend.has_text("a", ["other", kind], "two")
+    assert not backend.has_text("a", ["other"], "two")
+    assert not backend.has_text("a", [kind], "three")
+    assert not backend.has_text("c", [kind], "two")
+    assert not backend.has_text("\x00", [kind], "two")
+    with commit(backend):
+        backend.delete("a")
+    assert not backend.has_text("a", [kind], "two")
 
 
 # ---------------------------------------------------------------------------- appending

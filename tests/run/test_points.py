@@ -73,6 +73,16 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
+class Slow(Disk):
+    """What is appended is durable some turns of the loop after somebody waits for it."""
+
+    has_unflushed = True
+
+    async def durable(self) -> None:
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+
 async def test_without_a_runtime_a_run_that_waits_has_an_outcome(clock: FakeClock) -> None:
     entered: list[datetime] = []
 
@@ -170,6 +180,43 @@ async def test_points_beside_each_other_are_waited_for_at_once(
     ended = await to_the_end(agent, clock, first)
     assert texts(completed(ended)) == ["both"]
     assert clock.now() - start == timedelta(hours=2)
+
+
+@pytest.mark.parametrize("group", [True, False])
+@pytest.mark.parametrize("durable", [True, False])
+async def test_all_branches_of_a_tool_come_to_their_points_in_one_run_of_it(
+    clock: FakeClock, group: bool, durable: bool
+) -> None:
+    """Whether what comes before a point has a moment to wait in, for a store, or none."""
+    done: list[str] = []
+
+    @tool
+    async def plan(ctx: ToolContext) -> str:
+        async def branch(name: str) -> None:
+            if name == "b":
+                await ctx.token(f"wait {name}")
+            if name != "a":
+                await ctx.once(f"first {name}", lambda: done.append(f"first {name}"))
+                await ctx.once(f"then {name}", lambda: done.append(f"then {name}"))
+            await ctx.sleep(f"sleep {name}", HOUR)
+
+        if group:
+            async with asyncio.TaskGroup() as tasks:
+                for name in "abc":
+                    tasks.create_task(branch(name))
+        else:
+            await asyncio.gather(*map(branch, "abc"))
+        return "all"
+
+    agent = agent_of(plan)
+    journal = Slow() if durable else None
+    first = waits(await agent.execute("Go.", clock=clock, journal=journal))
+    assert sorted(wait.name for wait in first.waits) == ["sleep a", "sleep b", "sleep c"]
+    assert sorted(done) == ["first b", "first c", "then b", "then c"]
+    clock.advance(HOUR)
+    ended = completed(await agent.resume(reloaded(first.state), clock=clock))
+    assert texts(ended) == ["all"]
+    assert len(done) == 4
 
 
 async def test_what_is_done_once_is_not_cut_off_because_a_task_beside_it_sleeps(
@@ -339,7 +386,9 @@ async def test_what_raises_is_not_done_and_is_called_again(clock: FakeClock) -> 
     assert texts(ended) == ["done"]
 
 
-@pytest.mark.parametrize("value", [object(), {"a": object()}, "\ud800"])
+@pytest.mark.parametrize(
+    "value", [object(), {"a": object()}, "\ud800", float("nan"), {"a": [float("-inf")]}]
+)
 async def test_what_is_done_and_has_no_value_to_keep_is_not_done_again(
     clock: FakeClock, value: Any
 ) -> None:

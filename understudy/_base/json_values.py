@@ -10,7 +10,7 @@ from dataclasses import fields, is_dataclass
 from math import isfinite
 from typing import Any, TypeGuard
 
-from pydantic_core import from_json, to_json
+from pydantic_core import from_json, to_json, to_jsonable_python
 
 from understudy.errors import UsageError
 
@@ -19,6 +19,7 @@ MAX_DEPTH = 100
 agents and snapshots put more around it."""
 MAX_DIGITS = 4300
 """Of an integer: Python's and Pydantic's readers of JSON refuse longer ones."""
+NOT_FINITE = "it holds NaN or an infinity, and numbers must be finite in JSON"
 MAX_INT: int = 10**MAX_DIGITS
 """The least integer that has too many digits."""
 
@@ -27,10 +28,14 @@ class NotJsonError(ValueError):
     """A value cannot be kept as JSON, or could not be read back. The message says why."""
 
 
-def as_json(value: object) -> Any:
-    """A copy of `value` as plain JSON data, as any reader brings it. NaN and infinity become None.
+def as_json(value: object, *, is_shown: bool = False) -> Any:
+    """A copy of `value` as plain JSON data, as any reader brings it.
 
     It is written and read back, so what is returned can be stored.
+
+    Args:
+        value: what is to be stored.
+        is_shown: it is for people alone: NaN and infinity become None, and are no error.
 
     Raises:
         NotJsonError: for anything else, whatever the value's own code raises.
@@ -46,17 +51,37 @@ def as_json(value: object) -> Any:
         text = to_json(value, inf_nan_mode="null")
     except Exception as error:  # the methods of an object may raise anything
         raise NotJsonError(reason(error)) from error
-    return read_json(text)
+    return read_json(text) if is_shown else read_json_of(value, text)
 
 
-def lost_number(stored: object, plain: object) -> bool:
+def read_json_of(value: object, text: bytes) -> Any:
+    """The data of the JSON that was just written of this value.
+
+    Raises:
+        NotJsonError: as `read_json`; and where a number was written as null, which JSON lacks.
+
+    """
+    stored = read_json(text)
+    if b"null" in text:  # seldom; a serializer of the value's own may write what it likes
+        try:
+            plain = to_jsonable_python(
+                value, inf_nan_mode="constants", fallback=lambda _: None, by_alias=False
+            )
+        except Exception:  # written by a serializer of the tool's own, and by that alone
+            return stored
+        if _lost_number(stored, plain):
+            raise NotJsonError(NOT_FINITE)
+    return stored
+
+
+def _lost_number(stored: object, plain: object) -> bool:
     """Whether a NaN or an infinity in `plain` became None in `stored`, the JSON of the same."""
     if isinstance(plain, float):
         return stored is None and not isfinite(plain)
     if isinstance(plain, dict) and isinstance(stored, dict):
-        return any(lost_number(stored[key], plain[key]) for key in plain.keys() & stored.keys())
+        return any(_lost_number(stored[key], plain[key]) for key in plain.keys() & stored.keys())
     if isinstance(plain, list) and isinstance(stored, list):
-        return any(map(lost_number, stored, plain))
+        return any(map(_lost_number, stored, plain))
     return False
 
 
@@ -210,12 +235,13 @@ def _unreadable(why: str, max_depth: int) -> str:
     return why
 
 
-def checked_json(values: Mapping[str, Any], *, what: str) -> dict[str, Any]:
-    """A copy of `values` as plain JSON data. NaN and infinity become None.
+def checked_json(values: Mapping[str, Any], *, what: str, is_shown: bool = False) -> dict[str, Any]:
+    """A copy of `values` as plain JSON data.
 
     Args:
         values: what is to be stored.
         what: its name, for errors.
+        is_shown: as of `as_json`.
 
     Raises:
         UsageError: for a key that is not a string, or a value that cannot be stored and read back.
@@ -230,7 +256,7 @@ def checked_json(values: Mapping[str, Any], *, what: str) -> dict[str, Any]:
         if not is_storable_text(key):
             raise UsageError(f"{what} has the key {key!r}: keys must be valid Unicode")
         try:
-            checked[key] = as_json(value)
+            checked[key] = as_json(value, is_shown=is_shown)
         except NotJsonError as error:
             raise UsageError(
                 f"{what} holds {key!r}, which cannot be stored as JSON ({error}): store plain "
@@ -288,6 +314,32 @@ def checked_seconds(given: object, *, what: str) -> float:
     """
     if not is_time_span(given):
         raise UsageError(f"{what} must be a number of seconds above 0, got {shown(given)}")
+    return given
+
+
+def checked_limit_seconds(given: object, *, what: str, may_be_zero: bool = False) -> float | None:
+    """`given`, if it is a span of time in seconds, or None for no limit.
+
+    Raises:
+        UsageError: for anything else.
+
+    """
+    is_zero = may_be_zero and given == 0 and not isinstance(given, bool)
+    if given is None or is_zero or is_time_span(given):
+        return given  # type: ignore[return-value]  # it is one of the three
+    least = "from 0 on" if may_be_zero else "above 0"
+    raise UsageError(f"{what} must be a number of seconds {least}, or None, got {shown(given)}")
+
+
+def checked_callable(given: Any, *, what: str, takes: str) -> Any:
+    """`given`, if it can be called, or None.
+
+    Raises:
+        UsageError: for anything else.
+
+    """
+    if given is not None and not callable(given):
+        raise UsageError(f"{what} must be a function {takes}, or None, got {shown(given)}")
     return given
 
 

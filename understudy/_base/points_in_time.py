@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timezone
 
+from understudy._base.clock import Clock
 from understudy._base.json_values import shown
 from understudy.errors import UsageError
 
@@ -26,3 +27,21 @@ def checked_time(given: object, *, what: str) -> datetime:
         return given.astimezone(timezone.utc)
     except OverflowError as error:
         raise UsageError(f"{what} is outside the calendar in UTC, got {shown(given)}") from error
+
+
+def checked_clock(given: Clock | None, *, what: str) -> Clock | None:
+    """`given`, if it is a clock that tells a time with a time zone, or None.
+
+    Raises:
+        UsageError: for anything else.
+
+    """
+    if given is None:
+        return None
+    for name in ("now", "monotonic"):
+        if not callable(getattr(given, name, None)):
+            raise UsageError(
+                f"{what} must have now() and monotonic(), and {shown(given)} has no {name}()"
+            )
+    checked_time(given.now(), what=f"{what}: what now() of {shown(given)} returns")
+    return given

@@ -37,8 +37,11 @@ class WorkerThreads:
     """
 
     def __init__(self, max_threads: int = 64, *, name: str = "understudy-worker") -> None:
-        if not isinstance(max_threads, int) or max_threads < 1:
-            raise UsageError(f"`max_threads` must be at least 1, got {max_threads!r}")
+        is_number = isinstance(max_threads, int) and not isinstance(max_threads, bool)
+        if not is_number or max_threads < 1:
+            raise UsageError(
+                f"`max_threads` must be a whole number from 1 on, got {shown(max_threads)}"
+            )
         self._max = max_threads
         self._name = name
         self._begin_anew()

@@ -87,6 +87,15 @@ class DetachedWaiters:
             return replace(self, message_waits=(*self.message_waits, waiting))
         return replace(self, outcome_futures=(*self.outcome_futures, waiting.future))
 
+    def without(self, future: Future[Any]) -> DetachedWaiters | None:
+        """The others; None if there are none."""
+        left = replace(
+            self,
+            outcome_futures=tuple(each for each in self.outcome_futures if each is not future),
+            message_waits=tuple(each for each in self.message_waits if each.future is not future),
+        )
+        return left if left.futures else None
+
     def before(self, activation: DetachedWaiters | None) -> DetachedWaiters:
         """Those of an activation, and these, who came when it was about to end."""
         if activation is None:

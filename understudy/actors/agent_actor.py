@@ -250,8 +250,12 @@ class AgentActor(LoopActor):
         if slot.phase is Phase.ENDED:
             self._driver.after_run_task()
         self._passivate_if_requested()
-        while slot.inbox and slot.phase is not Phase.PASSIVATING:
-            message = self._followed(slot.inbox.pop(0))
+        kept = 0
+        while len(slot.inbox) > kept and slot.phase is not Phase.PASSIVATING:
+            if self._driver.must_wait(slot.inbox[kept]):
+                kept += 1
+                continue
+            message = self._followed(slot.inbox.pop(kept))
             try:
                 self._handle(message)
             except Exception as error:
@@ -290,8 +294,8 @@ class AgentActor(LoopActor):
                 driver.resume(message)
             case Decide():
                 driver.record_decisions(message)
-            case WaitOutcome(future=future, message_id=message_id):
-                driver.wait_outcome(future, message_id)
+            case WaitOutcome():
+                driver.wait_outcome(message)
             case Cancel():
                 driver.cancel(message)
             case Pause(reason=reason, future=future, run_id=run_id):

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from understudy._base import forks
 from understudy._base.json_values import text_of
@@ -130,9 +130,19 @@ def _status(word: str, agent_id: str) -> Status:
         raise StoreDamaged(what=f"agent {agent_id!r}", cause=text_of(error)) from error
 
 
+class StoredEvents(NamedTuple):
+    """The events that a store has after a number."""
+
+    events: list[AgentEvent]
+    last: int
+    """The number of the newest record; not every record has events."""
+
+
+_Emitted = tuple[int | None, tuple[AgentEvent, ...]]
+"""The events of one record, with its number; or one event without a record."""
 RecordView = Callable[[int, Record, str, tuple[str, ...]], Iterator[AgentEvent]]
 """What a subscription gets of a record: `agent_events_of`, or another view."""
-OnEventsRead = Callable[[list[AgentEvent] | BaseException], None]
+OnEventsRead = Callable[[StoredEvents | BaseException], None]
 ReadEvents = Callable[[int, OnEventsRead], None]
 """Reads the events after a number from the store, and calls back with them or with an error."""
 
@@ -153,16 +163,21 @@ class EventLog:
         if self._subscriptions:
             emitted = AgentEvent(agent_id=self._agent_id, seq=None, event=event)
             for subscription in self._subscriptions:
-                subscription._put(emitted)
+                subscription._put(None, (emitted,))
 
     def emit_record(self, seq: int, record: Record, path: tuple[str, ...]) -> None:
-        """Emit the events of a durable record."""
+        """Emit the events of a durable record. Also called for those that have none."""
         subscriptions = self._subscriptions
         for view in {subscription._view for subscription in subscriptions}:
-            for event in view(seq, record, self._agent_id, path):
-                for subscription in subscriptions:
-                    if subscription._view is view:
-                        subscription._put(event)
+            events = tuple(view(seq, record, self._agent_id, path))
+            for subscription in subscriptions:
+                if subscription._view is view:
+                    subscription._put(seq, events)
+
+    def catch_up(self, seq: int) -> None:
+        """The store has records up to this number: emit those that were not emitted here."""
+        for subscription in self._subscriptions:
+            subscription._catch_up(seq)
 
     def has_subscribers(self) -> bool:
         """Whether there is a subscription now: only then is a model's reply streamed."""
@@ -188,7 +203,7 @@ class EventLog:
 
         """
         with self._lock:
-            subscription = Subscription(self, after, loop, keeps, view)
+            subscription = Subscription(self, after, read, loop, keeps, view)
             if self._closed:
                 subscription._end()
             else:
@@ -222,21 +237,24 @@ class Subscription:
         self,
         log: EventLog,
         after: int,
+        read: ReadEvents,
         loop: asyncio.AbstractEventLoop,
         keeps: object,
         view: RecordView,
     ) -> None:
         self._view = view
         self._log = log
+        self._read = read
         self._loop = loop
         self._keeps = keeps
         self._forks = forks.count
         self._after = after
+        """The number of the last record whose events are in the buffer, or were."""
         self._lock = threading.Lock()
-        self._reading = True
-        """The stored events are still being read: nothing can be returned before them."""
-        self._failure: BaseException | None = None
         self._buffer: deque[AgentEvent] = deque()
+        self._held: deque[_Emitted] | None = deque()
+        """What is emitted while records before it are read from the store; None: none are read."""
+        self._failure: BaseException | None = None
         self._deltas = 0
         self._dropped = 0
         self._ended = False
@@ -261,6 +279,11 @@ class Subscription:
         self._log._remove(self)
         self._end()
 
+    @property
+    def is_reading(self) -> bool:
+        """Whether records are being read from the store, before what was emitted since."""
+        return self._held is not None
+
     def _next(self) -> AgentEvent | Future[None] | None:
         """The next event, or what to wait for, or None at the end."""
         if self._forks != forks.count:  # before the lock, which a thread of the parent may have
@@ -269,50 +292,98 @@ class Subscription:
             if self._failure is not None:
                 failure, self._failure, self._ended = self._failure, None, True
                 raise failure
-            if not self._reading:
-                if self._dropped:
-                    count, self._dropped = self._dropped, 0
-                    dropped = EventsDropped(count=count)
-                    return AgentEvent(agent_id=self._log._agent_id, seq=None, event=dropped)
-                if self._buffer:
-                    event = self._buffer.popleft()
-                    self._deltas -= isinstance(event.event, _DELTAS)
-                    return event
-                if self._ended:
-                    return None
+            if self._dropped and self._held is None:
+                count, self._dropped = self._dropped, 0
+                dropped = EventsDropped(count=count)
+                return AgentEvent(agent_id=self._log._agent_id, seq=None, event=dropped)
+            if self._buffer:
+                event = self._buffer.popleft()
+                self._deltas -= isinstance(event.event, _DELTAS)
+                return event
+            if self._ended and self._held is None:
+                return None
             if self._changed is None:
                 self._changed = Future(self._loop)
             return self._changed
 
-    def _stored_events_read(self, read: list[AgentEvent] | BaseException) -> None:
-        """Put the stored events before the live ones; of an event that is both, one is kept."""
+    def _stored_events_read(self, read: StoredEvents | BaseException) -> None:
+        """Put the stored events before what is held; of an event that is both, one is kept."""
         with self._lock:
+            held, self._held = self._held or deque(), None
+            is_behind = False
             if isinstance(read, BaseException):
                 self._failure = read
             else:
-                live = next((e.seq for e in self._buffer if e.seq is not None), None)
-                before = [e for e in read if e.seq is None or live is None or e.seq < live]
-                self._buffer.extendleft(reversed(before))
-                if read and read[-1].seq is not None:
-                    self._after = max(
-                        self._after, read[-1].seq
-                    )  # the store was ahead of the live events
-            self._reading = False
+                # What was emitted is taken as it was, for the events without records between.
+                before = self._after
+                emitted = (seq for seq, _ in held if seq is not None and seq > before)
+                last = min(read.last, next(emitted, read.last + 1) - 1)
+                self._buffer.extend(e for e in read.events if e.seq and before < e.seq <= last)
+                self._after = max(before, last)
+                while held and not is_behind:
+                    # Another host may have had the agent since the read. A store that has nothing
+                    # between two numbers is believed.
+                    is_behind = self._after != before and self._leaves_gap(held[0][0])
+                    if not is_behind:
+                        self._add(held.popleft())
+                if is_behind:
+                    self._held = held
+            after = self._after
+        if is_behind:
+            self._read(after, self._stored_events_read)
         self._notify()
 
-    def _put(self, event: AgentEvent) -> None:
+    def _put(self, seq: int | None, events: tuple[AgentEvent, ...]) -> None:
         with self._lock:
-            if event.seq is not None and event.seq <= self._after:
-                return
-            self._buffer.append(event)
-            self._deltas += isinstance(event.event, _DELTAS)
-            if self._deltas > MAX_DELTAS:
-                buffered = enumerate(self._buffer)
-                oldest = next(i for i, e in buffered if isinstance(e.event, _DELTAS))
-                del self._buffer[oldest]
-                self._deltas -= 1
-                self._dropped += 1
+            is_behind = self._held is None and self._leaves_gap(seq)
+            if is_behind:  # another host has written these records
+                self._held = deque()
+            emitted = (seq, events)
+            if self._held is not None:
+                self._held.append(emitted)
+                self._count_deltas(events)
+            else:
+                self._count_deltas(events)
+                self._add(emitted)
+            after = self._after
+        if is_behind:
+            self._read(after, self._stored_events_read)
         self._notify()
+
+    def _catch_up(self, seq: int) -> None:
+        with self._lock:
+            if self._held is not None or seq <= self._after or self._ended:
+                return
+            self._held, after = deque(), self._after
+        self._read(after, self._stored_events_read)
+
+    def _leaves_gap(self, seq: int | None) -> bool:
+        return seq is not None and seq > self._after + 1
+
+    def _add(self, emitted: _Emitted) -> None:
+        seq, events = emitted
+        if seq is not None:
+            if seq <= self._after:
+                return
+            self._after = seq
+        self._buffer.extend(events)
+
+    def _count_deltas(self, events: tuple[AgentEvent, ...]) -> None:
+        """Count new deltas, and drop the oldest beyond those that are kept."""
+        self._deltas += sum(isinstance(event.event, _DELTAS) for event in events)
+        if self._deltas <= MAX_DELTAS:
+            return
+        self._deltas -= 1
+        self._dropped += 1
+        for at, event in enumerate(self._buffer):
+            if isinstance(event.event, _DELTAS):
+                del self._buffer[at]
+                return
+        for at, (_, held) in enumerate(self._held or ()):
+            if any(isinstance(event.event, _DELTAS) for event in held):
+                assert self._held is not None, "it has this one"
+                del self._held[at]
+                return
 
     def _end(self) -> None:
         with self._lock:

@@ -31,10 +31,11 @@ from understudy.actors.tree import agent_tree
 from understudy.agent.agent import Agent
 from understudy.errors import Expired, Fenced, UnknownAgent, UnknownToken, UsageError
 from understudy.journal import Store
+from understudy.journal.store import TextStore
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.monitor import Lifetime
 from understudy.loop_actors.supervisor import SupervisorTree
-from understudy.run.answers import Answer, MadeToken, token_in
+from understudy.run.answers import TOKEN_RECORDS, Answer, MadeToken, token_in
 from understudy.run.tokens import agent_of, hash_of
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -217,9 +218,9 @@ class AgentHost:
             return known
         # Its turn is over, and the state has nothing of it any more.
         made = await self._made_token(agent_id, token_hash)
-        if made.answered is None or made.answered.how == "expired":
+        if made.answer is None:
             raise Expired(agent_id=agent_id, name=made.name)
-        return answer.same_as(made.answered)
+        return answer.same_as(made.answer)
 
     async def _made_token(self, agent_id: str, token_hash: str) -> MadeToken:
         """What the agent's records tell of this token.
@@ -228,7 +229,14 @@ class AgentHost:
             UnknownToken: if it has not made it.
 
         """
-        loaded = await self.services.store.load(agent_id)
+        store = self.services.store
+        # Whoever can guess ids must not make this host read journals: see first whether it is there
+        # (test_a_token_that_nobody_made_reads_no_records).
+        if isinstance(store, TextStore) and not await store.has_text(
+            agent_id, TOKEN_RECORDS, token_hash
+        ):
+            raise UnknownToken
+        loaded = await store.load(agent_id)
         made = token_in(loaded.records if loaded is not None else (), token_hash)
         if made is None:
             raise UnknownToken

@@ -222,8 +222,9 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
     def cancel_message(self, message_id: str) -> Future[bool]:
         """Cancel a message that no run has taken yet, one with a time or any other in the queue.
 
-        The future resolves to whether it was there: False if a run has taken it, or there is none.
-        Its id may be used again.
+        Also a `run()` that is queued behind another one: its future raises `UsageError`. The future
+        resolves to whether it was there: False if a run has taken it, or there is none. Its id may
+        be used again.
 
         Raises:
             UsageError: if `message_id` is not text.

@@ -13,6 +13,7 @@ from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from understudy._base.event_loops import call_on
 from understudy.actors.activation import (
     Activation,
     DetachedWaiters,
@@ -25,6 +26,7 @@ from understudy.actors.agent_events import (
     RecordView,
     Status,
     StatusChanged,
+    StoredEvents,
     Subscription,
     agent_events_of,
 )
@@ -139,7 +141,10 @@ class AgentSlot:
         def read(after: int, on_read: OnEventsRead) -> None:
             self._read_events(after, on_read, view)
 
-        return self.log.subscribe(after, read, loop=self.services.loop, keeps=self, view=view)
+        loop = self.services.loop
+        subscription = self.log.subscribe(after, read, loop=loop, keeps=self, view=view)
+        call_on(loop, self.services.looks.follow_events, self)
+        return subscription
 
     def _read_events(self, after: int, on_read: OnEventsRead, view: RecordView) -> None:
         async def read() -> None:
@@ -157,7 +162,7 @@ class AgentSlot:
         try:
             loop.call_soon_threadsafe(begin)
         except RuntimeError:  # the runtime has stopped, and its loop is closed
-            on_read([])
+            on_read(StoredEvents([], 0))
 
     # ------------------------------------------------------------------- on the loop
 
@@ -330,6 +335,7 @@ class AgentSlot:
             activation.write_last_checkpoint()
             since, waiters = self.detached_waiters, activation.detach_waiters()
             self.detached_waiters = waiters if since is None else since.before(waiters)
+            self.services.looks.follow_waiters(self, activation.state)
         self.set_status(Status.PASSIVE)
         if self.on_progress is not None:
             self.on_progress.set()

@@ -81,12 +81,12 @@ class DisplaySubscription:
     def _next(self) -> DisplayUpdate | Future[None] | None:
         """The next update, or what to wait for, or None at the end."""
         while True:
-            is_reading = self._subscription._reading
+            is_reading = self._subscription.is_reading
             event = self._subscription._next()
             if isinstance(event, AgentEvent):
                 self._fold(event)
                 continue
-            if is_reading and not self._subscription._reading:
+            if is_reading and not self._subscription.is_reading:
                 continue  # the stored events have come in between: there may be none
             update = None if is_reading else self._update()
             # Behind an update, what is to be waited for is asked for again.

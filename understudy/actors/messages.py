@@ -122,8 +122,10 @@ class Decide:
 class WaitOutcome:
     """Wait for the outcome of the current or the last run, or of the run of a message."""
 
-    future: Future[Outcome | None]
+    future: Future[Any]
     message_id: str | None = None
+    run_id: str | None = None
+    """Of this run; None: of the current or last one."""
     is_look: bool = False
     """It activates no agent: the store answers where the agent is not in memory."""
 

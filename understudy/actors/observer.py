@@ -168,7 +168,7 @@ class Observer(Looking):
 
         async def events() -> list[AgentEvent]:
             await loaded_agent(self._reader, id)
-            return await stored_events(self._reader, id, number)
+            return (await stored_events(self._reader, id, number)).events
 
         return self._call(events)
 

@@ -17,9 +17,11 @@ from understudy.actors.agent_events import Status
 from understudy.actors.agent_slot import AgentSlot
 from understudy.actors.messages import (
     AgentKey,
+    AgentMessage,
     AnswerWait,
     Cancel,
     Decide,
+    Expecting,
     Resume,
     Retry,
     RunRequest,
@@ -166,7 +168,7 @@ class RunDriver:
         elif run is None or run.run_id != run_id:
             self._answer_earlier(request.future, run_id)
         else:
-            self.wait_outcome(request.future)
+            self.wait_outcome(WaitOutcome(request.future))
 
     def _answer_earlier(self, future: Future[Any], run_id: str) -> None:
         """Answer with the outcome of a run that others came after."""
@@ -175,20 +177,19 @@ class RunDriver:
             slot, future, partial(earlier_outcome, slot.services.store, slot.id, agent, run_id)
         )
 
-    def wait_outcome(self, future: Future[Any], message_id: str | None = None) -> None:
+    def wait_outcome(self, waiting: WaitOutcome) -> None:
         """Answer with the outcome of the current run, or of the last one; None without any.
 
-        Args:
-            future: gets it.
-            message_id: of the run of this message instead, once it has taken it.
+        Or with that of the run, or of the run of the message, that is named.
 
         Raises:
             UnknownMessage: if there is no such message.
             UsageError: if it waits for its time.
 
         """
-        if message_id is not None and not self._is_of_current_run(future, message_id):
+        if not self._is_for_current_run(waiting):
             return
+        future = waiting.future
         activation, phase = self._activation, self._slot.phase
         runner, state = activation.agent.runner, activation.state
         if self._open_run is None and not phase.has_run_task and not activation.queued_runs:
@@ -205,22 +206,23 @@ class RunDriver:
         if not phase.has_run_task and not is_waiting(state):
             self.continue_run()
 
-    def _is_of_current_run(self, future: Future[Any], message_id: str) -> bool:
-        """Whether the current or last run has taken this message; if not, the future is seen to."""
+    def _is_for_current_run(self, waiting: WaitOutcome) -> bool:
+        """Whether the current or last run is meant; if not, the waiter is seen to."""
         activation, slot = self._activation, self._slot
-        state = activation.state
-        asked = (activation.runs_by_message_id or {}).get(message_id)
-        if message_id not in state.message_ids and asked is not None and not is_refused(asked):
-            mirror(slot, asked, future)  # it is not recorded before its run begins
+        state, run_id, message_id = activation.state, waiting.run_id, waiting.message_id
+        if message_id is not None:
+            asked = (activation.runs_by_message_id or {}).get(message_id)
+            if message_id not in state.message_ids and asked is not None and not is_refused(asked):
+                mirror(slot, asked, waiting.future)  # it is not recorded before its run begins
+                return False
+            run_id = run_of_message(slot.id, state, message_id)
+            if run_id is None:
+                activation.message_waits += (waiting,)
+                return False
+        if run_id is not None and (state.run is None or state.run.run_id != run_id):
+            self._answer_earlier(waiting.future, run_id)
             return False
-        run_id = run_of_message(slot.id, state, message_id)
-        if run_id is None:
-            activation.message_waits += (WaitOutcome(future, message_id),)
-        elif state.run is None or state.run.run_id != run_id:
-            self._answer_earlier(future, run_id)
-        else:
-            return True
-        return False
+        return True
 
     def answer_message_waits(self, outcome: Outcome | None = None) -> None:
         """Answer who waits for the run of a message that is in the queue no longer.
@@ -317,19 +319,43 @@ class RunDriver:
             self.continue_run()
 
     def cancel_message(self, message_id: str) -> bool:
-        """Record that a message is cancelled; False if no such message waits for a run."""
-        state = self._activation.state
+        """Cancel a queued run, or record that a message is; False if none of this id waits."""
+        activation, state = self._activation, self._activation.state
+        for queued in activation.queued_runs:
+            request = queued.request
+            if request.message is not None and request.message_id == message_id:
+                activation.queued_runs.remove(queued)
+                self._refuse_cancelled(request)
+                return True
         if message_id not in state.message_ids or state.message_ids[message_id] is not None:
             return False
         now = self._slot.services.clock.now()
-        self._activation.ledger.record(MessageCancelled(message_id=message_id, at=now))
+        activation.ledger.record(MessageCancelled(message_id=message_id, at=now))
         return True
+
+    def _refuse_cancelled(self, request: RunRequest) -> None:
+        refuse(request.future, UsageError(f"Message {request.message_id!r} is cancelled"))
 
     def change_plans(self, change: Callable[[Plans], Any]) -> Any:
         """Change the schedules, and start the run of what is triggered."""
         changed = change(self._plans)
         self._start_what_came(message=False)
         return changed
+
+    def must_wait(self, message: AgentMessage) -> bool:
+        """Whether a message is an answer that comes while the run that asks is under way.
+
+        Race: who has read of a request answers it, while its run task has not ended yet, or goes on
+        because of another answer, or with a call beside it. The answer waits in the inbox until the
+        run has come to rest (test_a_request_that_is_listed_can_be_answered_at_any_moment).
+        """
+        if isinstance(message, Expecting):
+            message = message.message
+        if not isinstance(message, (Resume, Decide)) or self._slot.phase is not Phase.RUNNING:
+            return False
+        decisions = message.decisions
+        pending = self._activation.state.requests
+        return isinstance(decisions, Mapping) and any(each.id in decisions for each in pending)
 
     def resume(self, resume: Resume) -> None:
         """Record decisions and continue the run.
@@ -378,7 +404,7 @@ class RunDriver:
         if slot.phase.has_run_task:
             if new:
                 raise NotInterrupted(
-                    f"Agent {slot.id!r} is running: nothing waits for this answer yet"
+                    f"Agent {slot.id!r} begins a new run, which withdraws what it had asked"
                 )
         else:
             decide(activation.ledger, new, slot.services.clock)
@@ -457,7 +483,7 @@ class RunDriver:
         self.check_run(retry.run_id)
         run = self._open_run
         if retry.run_id is not None and run is not None and run.quarantined is None:
-            self.wait_outcome(future)  # it was released before
+            self.wait_outcome(WaitOutcome(future))  # it was released before
             return
         if run is None or run.quarantined is None:
             raise NotInterrupted(f"Agent {slot.id!r} is not quarantined: there is nothing to retry")
@@ -585,7 +611,7 @@ class RunDriver:
         if request.message_id in self._activation.state.message_ids:
             self._wait_for_run_of(request.message_id, request, options)
         else:
-            refuse(request.future, UsageError(f"Message {request.message_id!r} is cancelled"))
+            self._refuse_cancelled(request)
 
     def _is_next(self, occurrence: QueuedMessage) -> bool:
         """Whether nothing that was queued before an occurrence is still to be run."""
@@ -794,10 +820,11 @@ class RunDriver:
             self.answer_message_waits(outcome)
         if has_next and not activation.is_to_end_attempt:
             self.start_next(only_occurrence=not clean and not activation.queued_runs)
-        elif isinstance(outcome, Interrupted):
-            self._go_on_if_woken()
-        elif isinstance(outcome, Paused) and activation.is_to_unpause:
+            return
+        if isinstance(outcome, (Interrupted, Paused)) and activation.is_to_unpause:
             self.unpause()
+        if isinstance(outcome, Interrupted):
+            self._go_on_if_woken()
 
     def _after_waiting(self) -> None:
         """The run has come to rest at its waits: whoever waits for its outcome goes on waiting."""

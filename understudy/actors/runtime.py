@@ -12,8 +12,14 @@ from typing import Any, Literal, Self, TypeVar, overload
 from understudy._base import forks
 from understudy._base.abandoned_tasks import AbandonedTasks
 from understudy._base.clock import Clock, NewId, SharedClock, SystemClock, new_random_id
-from understudy._base.json_values import checked_seconds, shown
+from understudy._base.json_values import (
+    checked_callable,
+    checked_limit_seconds,
+    checked_seconds,
+    shown,
+)
 from understudy._base.labels import checked_labels
+from understudy._base.points_in_time import checked_clock
 from understudy._base.type_variables import DepsT, OutputT
 from understudy._base.worker_threads import WorkerThreads
 from understudy.actors.agent_directory import checked_id
@@ -180,12 +186,13 @@ class Runtime(Looking):
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None:
-        if idle_timeout is not None and (
-            not isinstance(idle_timeout, (int, float)) or idle_timeout <= 0
-        ):
-            raise UsageError(
-                f"`idle_timeout` must be seconds above 0, or None, got {idle_timeout!r}"
-            )
+        idle_timeout = checked_limit_seconds(idle_timeout, what="`idle_timeout`")
+        self._sweep_seconds = checked_limit_seconds(sweep, what="`sweep`")
+        self._stop_timeout = _checked_timeout(stop_timeout, "`stop_timeout`")
+        self._cancel_timeout = checked_seconds(cancel_timeout, what="`cancel_timeout`")
+        checked_callable(deps_for, what="`deps_for`", takes="of an agent's id")
+        checked_callable(new_id, what="`new_id`", takes="without arguments")
+        checked_clock(clock, what="`clock`")
         if isinstance(agents, Agent) or not isinstance(agents, Iterable):
             raise UsageError(
                 f"`agents` must be a list of agents: Runtime([agent]), got {shown(agents)}"
@@ -194,7 +201,6 @@ class Runtime(Looking):
             raise UsageError(f"`any_host` must be True or False, got {shown(any_host)}")
         opened = open_store(store, durability=durability, lease=lease, host=host)
         self._store_name = store if isinstance(store, str) else None
-        self._cancel_timeout = checked_seconds(cancel_timeout, what="`cancel_timeout`")
         self._agent_host = AgentHost(
             agents,
             store=opened,
@@ -207,11 +213,9 @@ class Runtime(Looking):
             labels=checked_labels(labels, what="`labels`"),
             any_host=any_host,
         )
-        self._sweep_seconds = None if sweep is None else checked_seconds(sweep, what="`sweep`")
         self._feed_options = checked_feed(feed)
         if self._feed_options is not None and not isinstance(opened, FeedStore):
             raise UsageError(f"`feed` cannot be used with {opened!r}: it keeps no feed")
-        self._stop_timeout = stop_timeout
         self._thread: LoopThread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._forks = forks.count
@@ -261,9 +265,10 @@ class Runtime(Looking):
 
         Raises:
             WouldDeadlock: inside a run of this runtime, or on its event loop.
-            UsageError: inside `async with`.
+            UsageError: inside `async with`, or for a timeout that is no number of seconds.
 
         """
+        timeout = _checked_timeout(timeout, "`timeout`")
         thread, loop = self._thread, self._loop
         if thread is None:
             if loop is not None:
@@ -682,3 +687,7 @@ def _clock_of(store: Store) -> Clock:
     if not is_shared(store):
         return SystemClock()
     return SharedClock(lambda: getattr(store, "time_offset", None) or 0.0)
+
+
+def _checked_timeout(given: object, what: str) -> float | None:
+    return checked_limit_seconds(given, what=what, may_be_zero=True)

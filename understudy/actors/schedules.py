@@ -41,7 +41,7 @@ class Schedules:
     ) -> Future[Schedule]:
         """As `Runtime.schedule`."""
         what = f"Schedule {shown(id)}"
-        checked_text(id, what="The `id` of a schedule")
+        _check_id(id)
         label = id if name is None else checked_text(name, what=f"{what}: `name`")
         line, zone = checked_cron(cron, timezone, what=what)
         for option, given, known in (
@@ -88,10 +88,12 @@ class Schedules:
 
     def pause(self, id: str) -> Future[Schedule]:
         """Let no occurrence come until `resume`. Those that wait for their runs get them."""
+        _check_id(id)
         return self._change(lambda plans: plans.pause(id))
 
     def resume(self, id: str) -> Future[Schedule]:
         """Let occurrences come again. Those of the time of the pause are left out."""
+        _check_id(id)
         return self._change(lambda plans: plans.resume(id))
 
     def trigger(self, id: str) -> Future[Occurrence]:
@@ -100,16 +102,22 @@ class Schedules:
         The future resolves to the occurrence. It is skipped where another one is under way, if the
         schedule has `overlap="skip"`.
         """
+        _check_id(id)
         return self._change(lambda plans: plans.trigger(id))
 
     def remove(self, id: str) -> Future[None]:
         """Remove it, and its occurrences that wait for their runs. A run under way goes on."""
+        _check_id(id)
         return self._change(lambda plans: plans.remove(id))
 
     def _change(self, change: Callable[[Plans], Any]) -> Future[Any]:
         future: Future[Any] = self._ref._future()
         self._ref._post(ChangePlans(change, future))
         return future
+
+
+def _check_id(given: object) -> None:
+    checked_text(given, what="The `id` of a schedule")
 
 
 def schedules_of(target: object, get: Callable[[str], AgentRef]) -> Schedules:

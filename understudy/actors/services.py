@@ -17,6 +17,7 @@ from understudy.actors.placement import Placement
 from understudy.agent.agent import Agent
 from understudy.journal import Store
 from understudy.loop_actors.future import Future
+from understudy.state.agent_state import AgentState
 
 S = TypeVar("S")
 A = TypeVar("A")
@@ -46,6 +47,10 @@ class Looks(Protocol[S_contra]):
     def answer(self, slot: S_contra, message: Any) -> None: ...
 
     def follow(self, slot: S_contra, message: Any, here: Future[Any]) -> None: ...
+
+    def follow_waiters(self, slot: S_contra, state: AgentState) -> None: ...
+
+    def follow_events(self, slot: S_contra) -> None: ...
 
     async def info(self, slot: S_contra) -> Any: ...
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from understudy._base.json_values import text_of
 from understudy.actors.activation import folded
-from understudy.actors.agent_events import AgentEvent, RecordView, Status, agent_events_of
+from understudy.actors.agent_events import RecordView, Status, StoredEvents, agent_events_of
 from understudy.errors import SchemaVersionError, StoreDamaged, UnknownAgent
 from understudy.history import HistoryPage, history_of, page_of
 from understudy.interrupts import Request
@@ -52,6 +52,8 @@ class AgentInfo:
     """The runtime that owns it, where the store is shared; None if it is in no runtime's memory."""
     index_status: IndexStatus = IndexStatus.REST
     """Its status in the store's index: what it waits for, also while it is passive."""
+    version: str | None = None
+    """The fingerprint of the definition that has begun its open run; None where none is open."""
     damage: StoreDamaged | None = None
     """Why its row in the index cannot be read: then nothing else here but the id is sure."""
 
@@ -91,6 +93,7 @@ def info_of(stored: StoredAgent, *, is_active: bool = False) -> AgentInfo:
         is_active=is_active,
         host=stored.host,
         index_status=stored.index_status,
+        version=stored.run_version,
         damage=stored.damage,
     )
 
@@ -138,17 +141,18 @@ async def stored_state(store: Readable, id: str) -> AgentState:
 
 async def stored_events(
     store: Readable, id: str, after: int, view: RecordView = agent_events_of
-) -> list[AgentEvent]:
+) -> StoredEvents:
     """The events after a number, in this view; none if there is no such agent."""
     loaded = await store.load(id, max(after, 0))
     if loaded is None:
-        return []
+        return StoredEvents([], 0)
     path = (loaded.agent.agent,)
     numbered = enumerate(loaded.records, loaded.first_seq)
     is_known = after > 0 and loaded.agent.floor <= after
     if is_known and loaded.records and isinstance(loaded.records[0], Snapshot):
         next(numbered)  # the subscriber has read all that it stands for: no gap
-    return [event for seq, record in numbered for event in view(seq, record, id, path)]
+    events = [event for seq, record in numbered for event in view(seq, record, id, path)]
+    return StoredEvents(events, loaded.agent.last_seq)
 
 
 async def stored_history(store: Readable, id: str, after: int, limit: int) -> HistoryPage:

@@ -6,7 +6,9 @@ matter which host owns it.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -26,17 +28,18 @@ from understudy.actors.run_outcomes import (
 )
 from understudy.actors.services import RuntimeServices
 from understudy.actors.stored_agents import AgentInfo, info_of, spawned_agent
-from understudy.actors.watch import Watch
+from understudy.actors.watch import OnRow, Watch
 from understudy.errors import Fenced, OtherAgent, OwnedElsewhere, UnknownAgent, UnknownMessage
 from understudy.journal import (
     AgentFinder,
     Loaded,
+    StoredAgent,
     find_agent,
     index_status_of,
     is_shared,
     load_latest,
 )
-from understudy.loop_actors.future import Future
+from understudy.loop_actors.future import Future, refuse
 from understudy.outcomes import Outcome
 from understudy.state.agent_state import AgentState
 
@@ -61,6 +64,8 @@ class StoredLooks:
         self._directory = directory
         store = services.store
         self._watch: Watch | None = None
+        self._followed: weakref.WeakSet[AgentSlot] = weakref.WeakSet()
+        """Those whose subscribers get what other hosts record."""
         if is_shared(store) and isinstance(store, AgentFinder):
             self._watch = Watch(store, services.start_task)
 
@@ -89,13 +94,54 @@ class StoredLooks:
             row = spawned_agent(slot.id, slot.agent.name)
         return info_of(row, is_active=slot.activation is not None)
 
+    def follow_waiters(self, slot: AgentSlot, state: AgentState) -> None:
+        """Let who waits for a run of an agent that leaves memory get its outcome from the store.
+
+        Where hosts share it, another one may go on with the run: a timer wakes it there.
+        """
+        waiters, run = slot.detached_waiters, state.run
+        if self._watch is None or waiters is None or run is None or run.over:
+            return
+        if self._services.closing:
+            return  # they are told that the runtime stops
+        for future in waiters.outcome_futures:
+            self._follow_waiter(slot, WaitOutcome(future, run_id=run.run_id))
+        for waiting in waiters.message_waits:
+            self._follow_waiter(slot, waiting)
+
+    def _follow_waiter(self, slot: AgentSlot, waiting: WaitOutcome) -> None:
+        async def follow() -> None:
+            try:
+                outcome = await self._outcome(slot, waiting, None, activates=False)
+            except Exception as error:  # raised to the waiter
+                refuse(waiting.future, error)
+            else:
+                if not waiting.future.done():  # else it was there in memory first
+                    waiting.future.set(outcome)
+            if slot.detached_waiters is not None:
+                slot.detached_waiters = slot.detached_waiters.without(waiting.future)
+
+        self._services.start_task(follow(), f"waiting for the run of {slot.id}")
+
+    def follow_events(self, slot: AgentSlot) -> None:
+        """Emit to its subscribers what other hosts record, as long as it has some."""
+        if self._watch is not None and slot not in self._followed:
+            self._followed.add(slot)
+            self._watch.add(slot.id, _Follower(slot, self._unfollow))
+
+    def _unfollow(self, agent_id: str, follower: OnRow, slot: AgentSlot | None) -> None:
+        assert self._watch is not None, "it has called the follower"
+        self._watch.remove(agent_id, follower)
+        if slot is not None:
+            self._followed.discard(slot)
+
     def _answer_of(self, slot: AgentSlot, message: AgentMessage) -> Callable[[], Awaitable[Any]]:
         found = look_in(message)
         assert found is not None, "only looks are answered from the store"
         look, expectation = found
         if isinstance(look, Query):
             return partial(self._queried, slot, look.what, expectation)
-        return partial(self._outcome, slot, look.message_id, expectation)
+        return partial(self._outcome, slot, look, expectation)
 
     async def _load(self, slot: AgentSlot, expectation: Expectation | None) -> Loaded | None:
         """What the store has of the agent; None if it is only spawned here so far."""
@@ -122,9 +168,23 @@ class StoredLooks:
     # ------------------------------------------------------------------- outcomes
 
     async def _outcome(
-        self, slot: AgentSlot, message_id: str | None, expectation: Expectation | None
+        self,
+        slot: AgentSlot,
+        look: WaitOutcome,
+        expectation: Expectation | None,
+        *,
+        activates: bool = True,
     ) -> Outcome | None:
-        """The outcome of the current or last run, or of that of a message, when it has one."""
+        """The outcome that is waited for, when it is there.
+
+        Args:
+            slot: of the agent.
+            look: which outcome it is.
+            expectation: what is expected of the agent.
+            activates: whether a run that nobody runs is continued.
+
+        """
+        message_id, run_id = look.message_id, look.run_id
         while True:
             loaded = await self._load(slot, expectation)
             if loaded is None:
@@ -132,17 +192,18 @@ class StoredLooks:
                     raise UnknownMessage(agent_id=slot.id, message_id=message_id)
                 return None
             agent, state = self._services.definition(loaded.agent.agent), folded(loaded)
-            run_id = None if message_id is None else run_of_message(slot.id, state, message_id)
+            if message_id is not None:
+                run_id = run_of_message(slot.id, state, message_id)
             if run_id is not None and (state.run is None or state.run.run_id != run_id):
                 return await earlier_outcome(self._services.store, slot.id, agent, run_id)
             if (run_id is not None or message_id is None) and has_outcome(state):
                 return last_outcome(agent, state)
-            goes_on = index_status_of(state) in GOES_ON
+            goes_on = activates and index_status_of(state) in GOES_ON
             if self._watch is None:
-                return await self._wait_here(slot, message_id, activates=goes_on)
+                return await self._wait_here(slot, look, activates=goes_on)
             try:
                 if slot.phase.is_in_memory or (goes_on and loaded.agent.host is None):
-                    return await self._wait_here(slot, message_id, activates=True)
+                    return await self._wait_here(slot, look, activates=True)
             except NOT_HERE:  # another host has it by now
                 continue
             if loaded.agent.host is not None and (lacking := lacking_outcome(state)) is not None:
@@ -150,11 +211,11 @@ class StoredLooks:
             await self._watch.changed(loaded.agent)
 
     async def _wait_here(
-        self, slot: AgentSlot, message_id: str | None, *, activates: bool
+        self, slot: AgentSlot, look: WaitOutcome, *, activates: bool
     ) -> Outcome | None:
         """Wait as the agent in memory does; if nothing goes on, for when it is in memory again."""
         outcome: Future[Outcome | None] = Future()
-        waiting = WaitOutcome(outcome, message_id)
+        waiting = replace(look, future=outcome, is_look=False)
         if activates or slot.phase.is_in_memory:
             slot.post(waiting)
         else:
@@ -162,3 +223,36 @@ class StoredLooks:
             slot.detached_waiters = waiters.with_wait(waiting)
             self._directory.hold(slot)
         return await outcome
+
+
+class _Follower:
+    """Has the records of other hosts emitted to the subscribers of one agent.
+
+    It does not keep the agent's slot: whoever has a subscription does.
+    """
+
+    def __init__(
+        self, slot: AgentSlot, end: Callable[[str, OnRow, AgentSlot | None], None]
+    ) -> None:
+        self._agent_id = slot.id
+        self._slot = weakref.ref(slot)
+        self._end = end
+        self._incarnation: int | None = None
+
+    def __call__(self, row: StoredAgent | None) -> None:
+        slot = self._slot()
+        if slot is None or not slot.log.has_subscribers():
+            self._end(self._agent_id, self, slot)
+            return
+        incarnation = None if row is None else row.incarnation
+        if self._incarnation is not None and incarnation != self._incarnation:
+            if slot.phase is Phase.PASSIVE:  # deleted elsewhere; a copy here learns that first
+                self._incarnation = incarnation
+                slot.forget()
+            return
+        self._incarnation = incarnation
+        if row is None:
+            return
+        activation = slot.activation
+        if activation is None or activation.journal.owned.epoch != row.epoch:
+            slot.log.catch_up(row.last_seq)

@@ -16,6 +16,7 @@ from pydantic_ai.models import Model
 
 from understudy._base.clock import Clock, NewId, SystemClock, new_random_id
 from understudy._base.json_values import checked_json, shown
+from understudy._base.points_in_time import checked_clock
 from understudy._base.request_timing import EXPIRY
 from understudy._base.type_variables import DepsT
 from understudy._base.worker_threads import WorkerThreads
@@ -114,7 +115,7 @@ class RunEnvironment:
         return cls(
             deps=options.get("deps"),
             pause_when=options.get("pause_when"),
-            clock=options.get("clock") or SystemClock(),
+            clock=checked_clock(options.get("clock"), what="`clock`") or SystemClock(),
             new_id=options.get("new_id") or new_random_id,
             journal=options.get("journal"),
             emit=options.get("on_event"),
@@ -129,8 +130,6 @@ class RunEnvironment:
         ):
             if function is not None and not callable(function):
                 raise UsageError(f"`{what}` must be a function, got {function!r}")
-        if type(self.clock) is not SystemClock:
-            _check_methods("clock", self.clock, "now", "monotonic")
         if self.journal is not None:
             _check_methods("journal", self.journal, "append", "durable")
 

@@ -101,6 +101,10 @@ class StoredAsk:
     told: Notices
     asked: EncodedRecord | Request | Wait
     """The request or wait, or as it is stored."""
+    damage: StoreDamaged | None = None
+    """Why its row cannot be read: then it holds nothing to rely on."""
+    times: tuple[object, object] | None = None
+    """Of a damaged row: `asked_at` and `expires_at` as it has them."""
 
     def request(self) -> Request:
         """The request to a person.
@@ -110,6 +114,8 @@ class StoredAsk:
             StoreDamaged: if it cannot be read.
 
         """
+        if self.damage is not None:
+            raise self.damage
         if isinstance(self.asked, Request):
             return self.asked
         assert isinstance(self.asked, EncodedRecord), "a list of requests has no waits"
@@ -128,6 +134,8 @@ class StoredAsk:
             StoreDamaged: if it cannot be read.
 
         """
+        if self.damage is not None:
+            raise self.damage
         found = self.asked
         if isinstance(found, EncodedRecord):
             if found.version > 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -19,6 +19,8 @@ class BackendReader(Protocol):
     def load(self, agent_id: str, after: int) -> StoredRecords | None: ...
 
     def load_latest(self, agent_id: str) -> tuple[Checkpoint | None, StoredRecords] | None: ...
+
+    def has_text(self, agent_id: str, kinds: Sequence[str], text: str) -> bool: ...
 
     def agents(
         self, index_statuses: Collection[IndexStatus] | None, after_id: str, limit: int
@@ -53,6 +55,9 @@ class ReadsByReader:
 
     def load_latest(self, agent_id: str) -> tuple[Checkpoint | None, StoredRecords] | None:
         return self._reader.load_latest(agent_id)
+
+    def has_text(self, agent_id: str, kinds: Sequence[str], text: str) -> bool:
+        return self._reader.has_text(agent_id, kinds, text)
 
     def agents(
         self, index_statuses: Collection[IndexStatus] | None, after_id: str, limit: int

@@ -31,11 +31,11 @@ _PLAIN = {
 def index_entry_of(state: AgentState) -> IndexEntry:
     """What the agent waits for, its status, when it is due, and what it asks.
 
-    A run asks only while it waits. So a step of a run that goes on costs no look at its calls.
+    A run asks only while it is at rest. So a step of a run that goes on costs no look at its calls.
     """
     index_status, due = index_status_of(state), state.next_due
     word = _agent_status(state, index_status)
-    asks = open_asks(state) if index_status is IndexStatus.WAITS else ()
+    asks = open_asks(state) if index_status is IndexStatus.WAITS or word == "paused" else ()
     run = state.run
     version = run.fingerprint if run is not None and not run.over else None
     if due is None and not asks and version is None:
@@ -89,10 +89,10 @@ def is_busy(state: AgentState) -> bool:
     """Whether a call is running or can go on, in this agent or in one that it runs.
 
     While it runs, requests of its sibling calls do not make the run wait. A halt does, whatever is
-    running: then the agent does not count as busy.
+    running, and so does a pause of the run itself: then the agent does not count as busy.
     """
-    halt = state.run.halt if state.run is not None else None
-    if halt is not None and halt.source:
+    run = state.run
+    if run is not None and (run.paused is not None or (run.halt is not None and run.halt.source)):
         return False
     return any(call.running or call.is_woken for call in open_calls(state))
 

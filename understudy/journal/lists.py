@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from datetime import datetime, timezone
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, get_args, runtime_checkable
 
+from understudy._base.json_values import shown
 from understudy.errors import StoreDamaged
 from understudy.journal.asks import AskKind, StoredAsk
 from understudy.journal.codec import EncodedRecord
-from understudy.journal.contracts import StoredAgent, time_of
+from understudy.journal.contracts import StoredAgent, time_number, time_of
 from understudy.state.run_state import Notices
 
 AskOrder = Literal["oldest", "expiring"]
 NEVER = (1 << 63) - 1
 """The time of expiry, as a database keeps it, of what does not expire: it comes last."""
+_NO_TIME = datetime.min.replace(tzinfo=timezone.utc)
 
 
 class AgentQuery(NamedTuple):
@@ -33,6 +35,18 @@ class AgentQuery(NamedTuple):
     """What their ids begin with."""
     updated_since: datetime | None = None
     """When their status changed last. Those of which that is not known are left out."""
+    version: str | None = None
+    """The fingerprint of the definition that has begun their open run."""
+    not_versions: tuple[str, ...] | None = None
+    """Those of which another definition than these has begun their open run."""
+
+    def has_version(self, version: str | None) -> bool:
+        """Whether an open run of this version (None: none is open) is meant."""
+        if self.version is None and self.not_versions is None:
+            return True
+        if version is None or version in (self.not_versions or ()):
+            return False
+        return self.version in (None, version)
 
 
 class AskQuery(NamedTuple):
@@ -63,8 +77,8 @@ class ListIndex(Protocol):
     def list_asks(self, query: AskQuery, after: AskKey | None, limit: int) -> list[StoredAsk]:
         """Up to `limit` asks behind a key.
 
-        Those of agents whose records an older version of this library wrote last are left out: see
-        `StatusIndex.unindexed`.
+        A damaged row is listed with its `damage`. Those of agents whose records an older version of
+        this library wrote last are left out: see `StatusIndex.unindexed`.
         """
 
     def count_agents(self) -> Mapping[str, int]:
@@ -104,18 +118,24 @@ def ids_from(prefix: str) -> IdRange:
     return IdRange(prefix, None)
 
 
-def stored_ask(row: tuple[Any, ...]) -> StoredAsk:
-    """The ask of a database's row.
-
-    Raises:
-        StoreDamaged: if it cannot be what a store has written.
-
-    """
+def listed_ask(row: tuple[Any, ...]) -> StoredAsk:
+    """The ask of a database's row. One that cannot be what a store has written has its `damage`."""
     no, agent_id, agent, kind, tool, asked, expires, *told, version, payload = row
     reminders, escalations = told
     asked_at, expires_at = time_of(asked), None if expires == NEVER else time_of(expires)
-    if asked_at is None or (expires_at is None and expires != NEVER):
-        raise StoreDamaged(what=f"what agent {agent_id!r} asks", cause=f"its row is {row[:7]!r}")
+    texts, numbers = (agent_id, agent, tool), (no, reminders, escalations, version)
+    damage: StoreDamaged | None = None
+    if (
+        asked_at is None
+        or (expires_at is None and expires != NEVER)
+        or kind not in get_args(AskKind)
+        or not isinstance(payload, (bytes, str))
+        or not all(isinstance(text, str) for text in texts)
+        or not all(isinstance(number, int) for number in numbers)
+    ):
+        cause = f"its row is {row[:7]!r}"
+        damage = StoreDamaged(what=f"what agent {shown(agent_id)} asks", cause=cause)
+        asked_at, reminders, escalations = asked_at or _NO_TIME, 0, 0
     return StoredAsk(
         no=no,
         agent_id=agent_id,
@@ -126,4 +146,18 @@ def stored_ask(row: tuple[Any, ...]) -> StoredAsk:
         expires_at=expires_at,
         told=Notices(reminders=reminders, escalations=escalations),
         asked=EncodedRecord("requested" if kind == "request" else kind, version, payload),
+        damage=damage,
+        times=None if damage is None else (asked, expires),
     )
+
+
+def key_of(ask: StoredAsk, order: AskOrder) -> AskKey | None:
+    """Behind which the next page begins; None where a damaged row has none.
+
+    What is no number, or comes after all times, is sorted behind all that can be read.
+    """
+    if ask.times is not None:
+        time = ask.times[order == "expiring"]
+        return (time, ask.no) if isinstance(time, int) and isinstance(ask.no, int) else None
+    at = ask.asked_at if order == "oldest" else ask.expires_at
+    return (NEVER if at is None else time_number(at)), ask.no

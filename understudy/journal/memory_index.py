@@ -11,13 +11,13 @@ from typing import Generic, TypeVar
 from understudy.journal.asks import Ask, StoredAsk, changes
 from understudy.journal.contracts import StoredAgent, time_number
 from understudy.journal.lists import (
-    NEVER,
     AgentKey,
     AgentQuery,
     AskKey,
     AskOrder,
     AskQuery,
     ids_from,
+    key_of,
 )
 
 K = TypeVar("K", str, AskKey)
@@ -136,7 +136,11 @@ class MemoryIndex:
         end = len(ids) if range_.end is None else bisect_left(ids, range_.end)
         for place in range(start, end):
             agent = self._agents[ids[place]]
-            if query.status in (None, agent.agent_status) and query.agent in (None, agent.agent):
+            if (
+                query.status in (None, agent.agent_status)
+                and query.agent in (None, agent.agent)
+                and query.has_version(agent.run_version)
+            ):
                 yield agent
 
     def list_asks(self, query: AskQuery, after: AskKey | None, limit: int) -> list[StoredAsk]:
@@ -159,6 +163,6 @@ class MemoryIndex:
 
 
 def _key(ask: StoredAsk, order: AskOrder) -> AskKey:
-    if order == "oldest":
-        return time_number(ask.asked_at), ask.no
-    return (NEVER if ask.expires_at is None else time_number(ask.expires_at)), ask.no
+    key = key_of(ask, order)
+    assert key is not None, "no row in memory is damaged"
+    return key

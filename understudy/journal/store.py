@@ -199,6 +199,14 @@ class CheckpointStore(Protocol):
 
 
 @runtime_checkable
+class TextStore(Protocol):
+    """An optional part of a store: it looks for a text in records, and brings none of them."""
+
+    async def has_text(self, agent_id: str, kinds: Sequence[str], text: str) -> bool:
+        """Whether a record of the agent, of one of these kinds, may have this ASCII text in it."""
+
+
+@runtime_checkable
 class CheckpointJournal(Protocol):
     """An optional part of a journal: it writes checkpoints."""
 
@@ -405,6 +413,9 @@ class DatabaseStore:
         # After an outage the read may be through before the heartbeat is.
         await self._lease.wait_until_settled(self._lease.term)
         return loaded
+
+    async def has_text(self, agent_id: str, kinds: Sequence[str], text: str) -> bool:
+        return await self.reader.has_text(agent_id, kinds, text)
 
     async def load_latest(self, agent_id: str) -> Loaded | None:
         loaded = await self.reader.load_latest(agent_id)

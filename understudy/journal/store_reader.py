@@ -18,6 +18,7 @@ from understudy.journal.committer import BACKOFF, WHILE_UNAVAILABLE
 from understudy.journal.contracts import (
     Backend,
     FindsAgents,
+    FindsText,
     IndexStatus,
     KeepsCheckpoints,
     OpensToRead,
@@ -123,6 +124,12 @@ class StoreReader:
             return _decoded(found[1]) if found is not None else None
 
         return await self.read(load_and_decode)
+
+    async def has_text(self, agent_id: str, kinds: Sequence[str], text: str) -> bool:
+        """As `TextStore.has_text`; True where the backend cannot tell."""
+        if not isinstance(self._backend, FindsText):
+            return True
+        return await self.read(partial(self._backend.has_text, agent_id, kinds, text))
 
     async def agents(
         self, index_statuses: Collection[IndexStatus] | None = None

@@ -189,7 +189,7 @@ async def _displayed(gate: _Gate, call: ToolCall) -> str | dict[str, Any] | None
         shown = gate.display(deepcopy(call.arguments), call.context)
         shown = await shown if inspect.isawaitable(shown) else shown
         if isinstance(shown, dict):
-            return checked_json(shown, what="display()")
+            return checked_json(shown, what="display()", is_shown=True)
         return storable_text(shown if isinstance(shown, str) else str(shown))
     except Exception as error:
         logger.exception("display() of the gate on %r raised", call.tool_name)

@@ -23,7 +23,6 @@ from understudy._base.json_values import (
     NotJsonError,
     as_json,
     check_text,
-    lost_number,
     text_of,
 )
 from understudy.errors import UsageError
@@ -137,8 +136,6 @@ class Output:
             raise InvalidOutput(text_of(error)) from error
         except Exception as error:  # of a validator of the type's own
             raise InvalidOutput(f"answer: a validator raised {cause_of(error)}") from error
-        if lost_number(stored, plain):
-            raise InvalidOutput("answer: Numbers must be finite: NaN and infinity cannot be kept")
         return stored
 
     def object_definition(self) -> OutputObjectDefinition:

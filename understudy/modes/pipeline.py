@@ -168,7 +168,7 @@ async def _loop(run: Run, mode: Pipeline) -> Outcome:
         if current.cancelled is not None:
             return _cancelled(run)
     if current.paused is not None:
-        return run.paused(current.paused)
+        return run.held(current.paused)
     cancellable = bool(run.cancellation) or run.seconds_left is not None
     if cancellable:
         await _check_cancelled(run)

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from understudy._base.json_values import checked_json, checked_text, digest, lost_number
-from understudy.errors import Expired, UsageError
-from understudy.run.ledger import Ledger, ledger_tree, open_calls
+from understudy._base.json_values import checked_json, checked_text, digest
+from understudy.errors import Expired
+from understudy.run.ledger import Ledger, ledger_tree
+from understudy.run.ledger import open_calls as calls_of
 from understudy.state.agent_state import AgentState
 from understudy.state.records import (
     ChildRecord,
@@ -21,7 +22,10 @@ from understudy.state.records import (
     TokenMade,
 )
 from understudy.state.run_state import Call, Point, PointAnswer
+from understudy.state.waits import open_calls
 
+TOKEN_RECORDS = ("token_made", "child_record", "snapshot")
+"""The kinds of records that may have the hash of a token that was made."""
 LATE_ANSWER = "late answer"
 """How a doubt is settled by an answer to a wait of its call."""
 
@@ -34,8 +38,8 @@ class Answer:
     value: Any = None
     reason: str | None = None
 
-    def same_as(self, known: PointAnswer | PointAnswered) -> bool:
-        """Whether a wait ended by this answer."""
+    def same_as(self, known: Answer) -> bool:
+        """Whether it is the same, as JSON."""
         return digest([self.how, self.value, self.reason]) == digest(
             [known.how, known.value, known.reason]
         )
@@ -48,10 +52,7 @@ def resolved(value: object) -> Answer:
         UsageError: for a value that cannot be stored as JSON and read back.
 
     """
-    stored = checked_json({"value": value}, what="resolve(...)")["value"]
-    if lost_number(stored, value):
-        raise UsageError("resolve(...): JSON has no NaN and no infinity, and the value has one")
-    return Answer(how="value", value=stored)
+    return Answer(how="value", value=checked_json({"value": value}, what="resolve(...)")["value"])
 
 
 def rejected(reason: object) -> Answer:
@@ -83,14 +84,25 @@ def record_answer(
     for place in list(ledger_tree(ledger)):
         for call_key, doubt in place.state.doubts.items():
             if token_hash in doubt.token_hashes:
-                place.record(Settled(call_key=call_key, how=LATE_ANSWER))
+                place.record(
+                    Settled(
+                        call_key=call_key,
+                        how=LATE_ANSWER,
+                        token_hash=token_hash,
+                        answer=answer.how,
+                        value=answer.value,
+                        reason=answer.reason,
+                        at=now,
+                    )
+                )
                 return True
     found = _find(ledger, token_hash)
     if found is None:
         return None
     place, call, point = found
-    if point.answer is not None and point.answer.how != "expired":
-        return answer.same_as(point.answer)
+    known = None if point.answer is None else _answer_of(point.answer)
+    if known is not None:
+        return answer.same_as(known)
     is_late = point.since is not None and point.due is not None and point.due <= now
     if point.answer is not None or is_late or call.result is not None:
         raise Expired(agent_id=agent_id, name=point.name)
@@ -109,7 +121,7 @@ def record_answer(
 
 
 def _find(ledger: Ledger, token_hash: str) -> tuple[Ledger, Call, Point] | None:
-    for place, call in open_calls(ledger):
+    for place, call in calls_of(ledger):
         for point in call.points.values():
             if token_hash in point.token_hashes:
                 return place, call, point
@@ -122,8 +134,8 @@ class MadeToken:
 
     name: str
     """Of the wait."""
-    answered: PointAnswer | PointAnswered | None
-    """How the wait ended, if it did."""
+    answer: Answer | None
+    """The answer that its wait has; None without one, and where it has expired."""
 
 
 def token_in(records: Iterable[Record], token_hash: str) -> MadeToken | None:
@@ -131,23 +143,54 @@ def token_in(records: Iterable[Record], token_hash: str) -> MadeToken | None:
 
     None where none has made it, where that was before an import, or where it is compacted away.
     """
-    made: tuple[str, str] | None = None
-    answered: PointAnswer | PointAnswered | None = None
+    points: dict[str, tuple[str, str]] = {}
+    """By the hash of each token, of which call and point it is: a point may have several."""
+    answers: dict[tuple[str, str], Answer | None] = {}
     for record in records:
         while isinstance(record, ChildRecord):
             record = record.record
         match record:
-            case TokenMade() if record.token_hash == token_hash:
-                made = record.call_key, record.name
-            case PointAnswered() if (record.call_key, record.name) == made:
-                answered = record
+            case TokenMade():
+                points[record.token_hash] = record.call_key, record.name
+            case PointAnswered():
+                answers[record.call_key, record.name] = _answer_of(record)
+            case Settled() if record.token_hash in points:
+                answers[points[record.token_hash]] = _late_answer_of(record)
             case Snapshot():
-                made = answered = None
-                found = _find(Ledger(AgentState.from_dict(record.state)), token_hash)
-                if found is not None:
-                    made, answered = (found[1].key, found[2].name), found[2].answer
+                points, answers = _tokens_of(AgentState.from_dict(record.state))
             case Imported():
-                made = answered = None  # tokens hold only where they were made
+                points.clear()  # tokens hold only where they were made
             case _:
                 pass
-    return None if made is None else MadeToken(made[1], answered)
+    made = points.get(token_hash)
+    return None if made is None else MadeToken(made[1], answers.get(made))
+
+
+def _answer_of(known: PointAnswer | PointAnswered) -> Answer | None:
+    """The answer that came from outside; None where there was none in time."""
+    if known.how not in ("value", "rejected"):
+        return None
+    return Answer(how=known.how, value=known.value, reason=known.reason)
+
+
+def _late_answer_of(settled: Settled) -> Answer | None:
+    if settled.answer not in ("value", "rejected"):
+        return None
+    return Answer(how=settled.answer, value=settled.value, reason=settled.reason)
+
+
+def _tokens_of(
+    state: AgentState,
+) -> tuple[dict[str, tuple[str, str]], dict[tuple[str, str], Answer | None]]:
+    """The tokens that still count in this state: of which points, and the answers of these."""
+    points: dict[str, tuple[str, str]] = {}
+    answers: dict[tuple[str, str], Answer | None] = {}
+    for doubt in state.doubts_in_tree.values():  # the names of their points are gone
+        points.update((each, (doubt.call_key, "")) for each in doubt.token_hashes)
+    for call in open_calls(state):
+        for point in call.points.values():
+            key = call.key, point.name
+            points.update((each, key) for each in point.token_hashes)
+            if point.answer is not None:
+                answers[key] = _answer_of(point.answer)
+    return points, answers

@@ -62,6 +62,8 @@ class Points:
     async def token(self, name: str) -> str:
         """As `ToolContext.token`."""
         self._check(name, "wait")
+        if self._parts().suspended:
+            raise CallSuspended
         token = new_token(self._run.root.agent_id)
         record = TokenMade(
             call_key=self._call.key, name=name, token_hash=hash_of(token), at=self.now()
@@ -69,7 +71,8 @@ class Points:
         self._run.record(record)
         # Race: an answer by this token may come as soon as anybody else knows it
         # (test_a_token_is_durable_before_anybody_has_it).
-        await self._run.durable()
+        with self._parts().running():  # a sleep beside it does not end the body meanwhile
+            await self._run.durable()
         return token
 
     async def wait_for(self, name: str, due_at: Callable[[datetime], datetime | None]) -> Any:
@@ -251,6 +254,12 @@ class Points:
 
         """
         parts = self._parts()
+        # Race: of the tasks that the tool has created together, the others may not have begun, and
+        # what they do once may have no other moment to wait in
+        # (test_all_branches_of_a_tool_come_to_their_points_in_one_run_of_it).
+        await asyncio.sleep(0)
+        if not self._is_open or parts.body_ended:
+            raise CallSuspended
         self._run.record(
             PointReached(
                 call_key=self._call.key,

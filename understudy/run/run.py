@@ -533,6 +533,10 @@ class Run(Generic[DepsT_co]):
         run = self.current
         return Stopped(signals=signals, run_id=run.run_id, state=self.state, usage=self.usage)
 
+    def held(self, reason: str) -> Interrupted | Paused:
+        """The outcome of a run that is paused, or interrupted where a person is asked, too."""
+        return self.interrupted() if self.state.requests else self.paused(reason)
+
     def paused(self, reason: str) -> Paused:
         """The outcome of a paused run, for a step to return."""
         run = self.current

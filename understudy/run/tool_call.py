@@ -118,7 +118,9 @@ class ToolCall:
             expires_after=expires_after,
             on_expiry=on_expiry,
         )
-        shown = checked_json({"display": display, "payload": payload}, what="request(...)")
+        shown = checked_json(
+            {"display": display, "payload": payload}, what="request(...)", is_shown=True
+        )
         return Request(
             id=run.new_id(),
             kind=kind,

@@ -21,15 +21,16 @@ from understudy.state import records as r
 from understudy.state.agent_state import AgentState, is_child_of
 from understudy.state.plans import NO_PLANS, QueuedMessage
 from understudy.state.run_state import NO_NOTICES, Call, Point, PointAnswer, RunState, Turn
+from understudy.state.waits import open_calls
 from understudy.state.workflow_progress import Progress, Shared
 from understudy.state.workflow_sharing import add_result, merge_child, new_child
 
-FOLD_VERSION = 1
+FOLD_VERSION = 2
 """Of the states that records fold to here. A checkpoint of another version is not used: raise it
 where the same records fold to another state, or a state has another field."""
 
 _UNREAD = datetime(1970, 1, 1, tzinfo=timezone.utc)
-"""The time of the last message of a child whose call is over: its conversation is discarded."""
+"""A time that nobody reads: of the last message of a child whose call is over, for instance."""
 
 NOT_RUN = "Not run: the run ended before this call was started."
 IN_DOUBT = (
@@ -107,6 +108,8 @@ def _imported(state: AgentState, record: r.Imported) -> None:
         paused = {id: replace(schedule, paused=True) for id, schedule in schedules.items()}
         _plan(state, schedules=paused)
     for each in state.tree:
+        for key, doubt in each.doubts.items():
+            each.doubts[key] = replace(doubt, token_hashes=())
         turn = each.run.turn if each.run is not None and not each.run.over else None
         if turn is None:
             continue
@@ -482,7 +485,12 @@ def doubtful_call(call: Call, reason: str) -> DoubtfulCall:
         tool_call_id=call.part.tool_call_id,
         arguments=_last_arguments(call),
         reason=reason,
-        token_hashes=tuple(each for p in call.points.values() for each in p.token_hashes),
+        token_hashes=tuple(
+            each
+            for point in call.points.values()
+            if point.answer is None or point.answer.how == "expired"
+            for each in point.token_hashes
+        ),
     )
 
 
@@ -499,6 +507,18 @@ def _last_arguments(call: Call) -> dict[str, Any]:
 def _settled(state: AgentState, record: r.Settled) -> None:
     for each in state.tree:
         each.doubts.pop(record.call_key, None)
+    if record.token_hash is None or record.answer is None:
+        return
+    for call in open_calls(state):  # where its turn is over, only the records tell of it
+        for point in list(call.points.values()) if call.key == record.call_key else ():
+            if record.token_hash in point.token_hashes:
+                answer = PointAnswer(
+                    how=record.answer,
+                    value=record.value,
+                    reason=record.reason,
+                    at=record.at or _UNREAD,
+                )
+                call.points[point.name] = replace(point, answer=answer)
 
 
 def _propagated(state: AgentState, record: r.Propagated) -> None:

@@ -565,6 +565,12 @@ class Settled(Timed):
 
     call_key: str
     how: str
+    token_hash: str | None = None
+    """Of the wait of the call whose late answer shows it."""
+    answer: PointEnd | None = None
+    """What that answer was: a `value`, or `rejected`."""
+    value: Any = None
+    reason: str | None = None
     kind: Literal["settled"] = "settled"
 
 

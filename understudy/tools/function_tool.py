@@ -15,7 +15,7 @@ from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, Type
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 from pydantic_ai.tools import ToolDefinition
-from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
+from pydantic_core import PydanticSerializationError, to_json
 from tenacity import AsyncRetrying
 
 from understudy._base.causes import cause_of
@@ -26,8 +26,8 @@ from understudy._base.json_values import (
     checked_seconds,
     checked_text,
     digest,
-    lost_number,
     read_json,
+    read_json_of,
     reason,
     shown,
     text_of,
@@ -219,7 +219,7 @@ class Tool(Generic[FunctionT_co]):
     # --------------------------------------------------------------------- values
 
     def dump_value(self, value: Any) -> Any:
-        """A return value as JSON, through the return annotation. NaN and infinity become None.
+        """A return value as JSON, through the return annotation.
 
         Raises:
             ValueError: if it cannot be serialised, or could not be read again.
@@ -232,17 +232,7 @@ class Tool(Generic[FunctionT_co]):
             text = adapter.dump_json(value, warnings=False)
         except Exception as error:  # the value's own code may raise anything
             raise NotJsonError(reason(error)) from error
-        return read_json(text)
-
-    def loses_number(self, stored: Any, value: Any) -> bool:
-        """Whether a NaN or an infinity in a return value became None in its `dump_value`."""
-        try:
-            plain = to_jsonable_python(
-                value, inf_nan_mode="constants", fallback=lambda _: None, by_alias=False
-            )
-        except Exception:  # written by a serializer of the tool's own, and by that alone
-            return False
-        return lost_number(stored, plain)
+        return read_json_of(value, text)
 
     def load_value(self, data: Any) -> Any:
         """The return value from its `dump_value`.

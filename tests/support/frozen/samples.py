@@ -456,6 +456,12 @@ def _results() -> Iterator[r.Record]:
     yield start(4)
     yield r.Result(call_key=key(4), part=returned(4, outcome="interrupted"), doubt="cut off")
     yield r.Settled(call_key=key(4), how="paid")
+    yield r.Settled(
+        call_key=key(4), how="late answer", token_hash="0" * 64, answer="value", value={"by": "ann"}
+    )
+    yield r.Settled(
+        call_key=key(4), how="late answer", token_hash="1" * 64, answer="rejected", reason="no"
+    )
     yield r.Result(call_key=key(5), part=returned(5, outcome="denied"))
     yield start(6)
     yield r.Result(call_key=key(6), part=returned(6, outcome="interrupted"), doubt="still open")
@@ -917,6 +923,7 @@ def sample_errors() -> list[UnderstudyError]:
         e.WaitExpired(name="paid"),
         e.WaitRejected(name="paid", reason="no"),
         e.NotExtracted(tool="finish", outcome="Stopped"),
+        e.CallLost(call="notify", host="desk-1"),
         e.JournalFailed("refused"),
         e.StoreError("broken"),
         e.StoreInUse(path="a.db", holder="host:1"),

@@ -20,7 +20,7 @@ from understudy.journal.contracts import (
     time_number,
 )
 from understudy.journal.feed import FeedKey, FeedPage, stored_feed_row
-from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery, ids_from, stored_ask
+from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery, ids_from, listed_ask
 from understudy.journal.postgres import sql
 from understudy.journal.postgres.asks import Rows
 from understudy.journal.postgres.writer import is_storable_id
@@ -71,6 +71,12 @@ class PostgresReader:
         stored = _stored(agents, checkpoint.seq if checkpoint is not None else 0, rows)
         return None if stored is None else (checkpoint, stored)
 
+    def has_text(self, agent_id: str, kinds: Sequence[str], text: str) -> bool:
+        if not is_storable_id(agent_id):
+            return False
+        ((found,),) = self._rows(sql.HAS_TEXT, [agent_id, list(kinds), text.encode()])
+        return bool(found)
+
     def agents(
         self, index_statuses: Collection[IndexStatus] | None, after_id: str, limit: int
     ) -> list[StoredAgent]:
@@ -93,15 +99,21 @@ class PostgresReader:
         self, query: AgentQuery, after: AgentKey | None, limit: int
     ) -> list[StoredAgent]:
         ids = ids_from(query.prefix)
-        where, values = " AND a.agent_id >= %s", [ids.first]
+        where, values = " AND a.agent_id >= %s", list[Any]([ids.first])
         for condition, value in (
             (" AND a.agent_id < %s", ids.end),
             (" AND a.status = %s", query.status),
             (" AND a.agent = %s", query.agent),
+            (" AND a.run_version = %s", query.version),
         ):
             if value is not None:
                 where += condition
                 values.append(value)
+        if query.version is not None or query.not_versions is not None:
+            where += " AND a.run_version IS NOT NULL AND a.indexed_seq = a.last_seq"
+        if query.not_versions is not None:
+            where += " AND a.run_version <> ALL(%s)"
+            values.append(list(query.not_versions))
         order, first = "a.agent_id", list[Any]()
         if query.updated_since is not None:
             order, first = (
@@ -125,7 +137,7 @@ class PostgresReader:
         by = "asked_at" if query.order == "oldest" else "expires_at"
         where += f" AND (k.{by}, k.no) > (%s, %s) ORDER BY k.{by}, k.no LIMIT %s"
         values += [*(after or (-1, -1)), limit]
-        return [stored_ask(row) for row in self._in_order(sql.LISTED_ASKS + where, values)]
+        return [listed_ask(row) for row in self._in_order(sql.LISTED_ASKS + where, values)]
 
     def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
         def read(connection: PsycopgConnection) -> tuple[Rows, Rows]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -21,7 +21,7 @@ from understudy.journal.contracts import (
     time_number,
 )
 from understudy.journal.feed import FeedKey, FeedPage
-from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery, ids_from, stored_ask
+from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery, ids_from, listed_ask
 from understudy.journal.sqlite import checkpoints, feed
 from understudy.journal.sqlite.connection import connect_reader
 from understudy.journal.sqlite.errors import UNREADABLE, damaged, is_undecodable, store_error
@@ -38,7 +38,8 @@ _AGENT = """
         (SELECT host FROM meta WHERE meta.tenure = agents.tenure),
         CASE indexed_seq WHEN last_seq THEN due END,
         CASE indexed_seq WHEN last_seq THEN status END,
-        CASE indexed_seq WHEN last_seq THEN status_at END
+        CASE indexed_seq WHEN last_seq THEN status_at END,
+        CASE indexed_seq WHEN last_seq THEN run_version END
     FROM agents WHERE NOT deleted AND
 """
 # The asks come first: SQLite takes the tables of a CROSS JOIN in this order.
@@ -50,6 +51,9 @@ _ASK = """
 """
 _RECORDS = """
     SELECT kind, version, payload FROM records WHERE id BETWEEN ? AND ? ORDER BY id
+"""
+_HAS_TEXT = """
+    SELECT 1 FROM records WHERE id BETWEEN ? AND ? AND kind IN ({}) AND instr(payload, ?) LIMIT 1
 """
 
 
@@ -117,6 +121,20 @@ class SqliteReader:
                 cause=f"of the records {after + 1} to {agent.last_seq} only {len(records)} exist",
             )
         return checkpoint, StoredRecords(agent=agent, first_seq=after + 1, records=records)
+
+    def has_text(self, agent_id: str, kinds: Sequence[str], text: str) -> bool:
+        """See `FindsText.has_text`."""
+
+        def find(connection: sqlite3.Connection) -> bool:
+            row = connection.execute(f"{_AGENT} id = ?", (agent_id,)).fetchone()
+            if row is None:
+                return False
+            agent, first = stored_agent(row[1:]), row[0] << SEQ_BITS
+            values = (first + agent.floor + 1, first + agent.last_seq, *kinds, text.encode())
+            query = _HAS_TEXT.format(", ".join("?" * len(kinds)))
+            return connection.execute(query, values).fetchone() is not None
+
+        return self._read(find)
 
     def agents(
         self, index_statuses: Collection[IndexStatus] | None, after_id: str, limit: int
@@ -187,10 +205,16 @@ class SqliteReader:
             ("id < ?", ids.end),
             ("status = ?", query.status),
             ("agent = ?", query.agent),
+            ("run_version = ?", query.version),
         ):
             if value is not None:
                 where.append(condition)
                 values.append(value)
+        if query.version is not None or query.not_versions is not None:
+            where.append("run_version IS NOT NULL AND indexed_seq = last_seq")
+        if query.not_versions is not None:
+            where.append(f"run_version NOT IN ({', '.join('?' * len(query.not_versions))})")
+            values += query.not_versions
         order, first = "id", list[Any]()
         if query.updated_since is not None:
             since = time_number(query.updated_since)
@@ -215,7 +239,7 @@ class SqliteReader:
         values += [*(after or (-1, -1)), limit]
         return self._listed(
             lambda connection: [
-                stored_ask(row) for row in connection.execute(f"{_ASK} {where}", values).fetchall()
+                listed_ask(row) for row in connection.execute(f"{_ASK} {where}", values).fetchall()
             ]
         )
 

@@ -57,7 +57,7 @@ async def check_pause(run: Run) -> Outcome | None:
         if answer:
             reason = storable_text(answer) if isinstance(answer, str) else "pause_when"
             run.record(Paused(turn=turn.index, reason=reason))
-            return run.paused(reason)
+            return run.held(reason)
     if run.definition.pause_when is not None or run.pause_when is not None:
         run.record(PauseChecked(turn=turn.index))
     return None

@@ -249,12 +249,6 @@ def result_of(run: Run, ready: ReadyCall, returned: Any) -> Result:
                 text = f"{tool.name!r} ran, but its return value cannot be serialised: {error}"
                 return failed_result(run, call, text)
             stored, value_is = None, "lost"
-    if target and tool.loses_number(stored, value):
-        text = (
-            f"{tool.name!r} ran, but its return value cannot be kept: it holds NaN or an infinity, "
-            "which JSON does not have. The tool must return None, a text or a finite number there."
-        )
-        return failed_result(run, call, text)
     for_model = model_content(content, shown)
     if value_is != "lost" and (separate or for_model is not shown):
         value_is = "content" if stored == for_model else "separate"

@@ -1,0 +1,82 @@
+"""Databases and clusters for the tests of this folder."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import count
+from typing import Literal
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from tests.support import cluster_app
+from understudy import Runtime
+from understudy.cluster import Cluster
+
+APP = "tests.support.cluster_app"
+_numbers = count(1)
+
+
+@contextmanager
+def new_database(url: str) -> Iterator[str]:
+    """The URL of an empty database, which is dropped afterwards."""
+    name = f"cluster_test_{os.getpid()}_{next(_numbers)}"
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+        parts = conninfo_to_dict(url)
+        login = f"{parts.get('user') or 'postgres'}:{parts.get('password') or ''}"
+        host, port = str(parts.get("host") or "localhost"), parts.get("port") or 5432
+        at = f"/{name}?host={host}" if host.startswith("/") else f"{host}:{port}/{name}"
+        try:
+            yield f"postgresql://{login}@{at}"
+        finally:
+            connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def database(postgres_url: str) -> Iterator[str]:
+    with new_database(postgres_url) as url:
+        yield url
+
+
+def needs_ray() -> None:
+    """Skip where Ray is not installed: `make cluster` installs it."""
+    if importlib.util.find_spec("ray") is None:
+        pytest.skip("Ray is not installed: make cluster installs it")
+
+
+class Clusters:
+    """One database, and one cluster of each engine on it, each started when it is wanted first."""
+
+    def __init__(self, url: str, stack: ExitStack) -> None:
+        self.url = url
+        self._stack = stack
+        self._made: dict[str, Cluster] = {}
+
+    def of(self, engine: Literal["processes", "ray"]) -> Cluster:
+        if engine not in self._made:
+            cluster = Cluster(f"{APP}:desks", 2, store=self.url, engine=engine, feed=True)
+            self._made[engine] = self._stack.enter_context(cluster)
+        return self._made[engine]
+
+
+@pytest.fixture(scope="module")
+def clusters(postgres_url: str) -> Iterator[Clusters]:
+    with ExitStack() as stack:
+        yield Clusters(stack.enter_context(new_database(postgres_url)), stack)
+
+
+@pytest.fixture(params=["runtime", "processes", pytest.param("ray", marks=pytest.mark.ray)])
+def runtime(request: pytest.FixtureRequest, clusters: Clusters) -> Iterator[Runtime]:
+    """What has the calls of a runtime: a runtime, or a cluster of two hosts."""
+    if request.param == "runtime":
+        with Runtime(cluster_app.desks(), store=clusters.url, feed=True) as plain:
+            yield plain
+    else:
+        if request.param == "ray":
+            needs_ray()
+        yield clusters.of(request.param)

@@ -1,0 +1,60 @@
+"""What a cluster refuses, before a process is started."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.support import cluster_app
+from understudy import Agent, ScriptedModel
+from understudy.cluster import Cluster, Hosts
+from understudy.errors import UsageError
+
+STORE = "postgresql://localhost/none"
+
+
+def cluster(hosts: Any = "app:make", count: Any = 1, **options: Any) -> Cluster:
+    return Cluster(hosts, count, **{"store": STORE, **options})
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda: cluster(Agent("desk", ScriptedModel([]))), "'my_app.agents:make'"),
+        (lambda: cluster([Agent("desk", ScriptedModel([]))]), "cannot be sent"),
+        (lambda: cluster(cluster_app.desks), "'tests.support.cluster_app:desks'"),
+        (lambda: cluster("my_app.agents"), "'module:attribute'"),
+        (lambda: cluster("my_app:1"), "'module:attribute'"),
+        (lambda: cluster(count=-1), "from 0 to 10,000, got -1"),
+        (lambda: cluster(count=True), "got True"),
+        (lambda: cluster([]), "pools of different names"),
+        (lambda: cluster([Hosts("app:make"), Hosts("app:other")]), "different names"),
+        (lambda: cluster(store="memory:"), "'postgresql://"),
+        (lambda: cluster(count=2, store="sqlite:///x.db"), "'postgresql://"),
+        (lambda: cluster(engine="threads"), "`engine` must be"),
+        (lambda: cluster(hang_timeout=-1), "`hang_timeout`"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_remedy(make: Callable[[], Any], told: str) -> None:
+    with pytest.raises(UsageError) as error:
+        make()
+    assert told in str(error.value)
+
+
+def test_a_password_is_not_told() -> None:
+    with pytest.raises(UsageError) as error:
+        cluster(store="mysql://ann:secret@host/db")
+    assert "secret" not in str(error.value)
+
+
+def test_a_cluster_that_is_not_started_refuses_calls() -> None:
+    with pytest.raises(UsageError, match="not started"):
+        cluster().get("ann")
+
+
+def test_processes_are_not_placed_by_resources() -> None:
+    pool = Hosts("tests.support.cluster_app:desks", num_gpus=1)
+    with pytest.raises(UsageError, match="engine='ray'"), cluster([pool]):
+        pass

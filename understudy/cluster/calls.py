@@ -1,0 +1,303 @@
+"""`Calls`: brings each call of a cluster to a host, and again to another one if that host ends."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, TypeVar
+
+import pykka
+
+from understudy._base.clock import new_random_id
+from understudy.cluster.frames import Target, dump_arguments, with_state
+from understudy.cluster.hosts import HostEnd, HostPhase
+from understudy.errors import CallLost, OwnedElsewhere, UsageError
+from understudy.loop_actors.future import Future, refuse
+
+T = TypeVar("T")
+
+ROUTES = 100_000
+"""Of how many agents it is remembered which host has answered last."""
+PAUSE = 0.1
+"""Seconds before a call is repeated for an agent whose owner has ended and may still have it."""
+
+REPEATABLE = frozenset(
+    {
+        "run", "decide", "info", "display", "send", "resume", "cancel_message", "outcome",
+        "compact", "state", "decisions", "settle", "revoke", "history", "stop", "subscribe",
+        "schedules.set",
+        "schedules.list", "schedules.pause", "schedules.resume", "schedules.remove", "resolve",
+        "reject", "count", "delete", "export", "page", "read_feed", "recover",
+    }
+)  # fmt: skip
+"""What may be done twice: it is known by an id, or only looks, or comes to the same."""
+
+
+class Calls:
+    """The calls of one cluster. All but `call` and `subscribe` is on the cluster's loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, hosts: list[HostEnd]) -> None:
+        self.loop = loop
+        self._hosts = hosts
+        self._waiting: list[Wanted] = []
+        """Calls that no host can take now, in order."""
+        self._locating: dict[str, list[Wanted]] = {}
+        """Calls of agents whose definition is being looked up, in order."""
+        self._agent_of: OrderedDict[str, str] = OrderedDict()
+        self._host_of: OrderedDict[str, HostEnd] = OrderedDict()
+        self._has_ended = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.new_id = new_random_id
+
+    # ---------------------------------------------------------------- from any thread
+
+    def call(
+        self,
+        target: Target,
+        method: str,
+        arguments: tuple[Any, ...] = (),
+        named: dict[str, Any] | None = None,
+        *,
+        route: str = "",
+        met: Callable[[], None] | None = None,
+    ) -> Future[Any]:
+        """Call some host.
+
+        Args:
+            route: the id of the agent that it is about, where the target is a runtime.
+            met: called once the target has answered.
+
+        Raises:
+            UsageError: if an argument cannot be sent.
+
+        """
+        wanted = Wanted(self, target, method, (arguments, named or {}), route or target.id, met)
+        if self._has_ended:
+            raise stopped()
+        self.loop.call_soon_threadsafe(self.dispatch, wanted)
+        return wanted.future
+
+    def on_loop(
+        self, function: Callable[[], Coroutine[Any, Any, T]], future: Future[T] | None = None
+    ) -> Future[T]:
+        """Call a function on the loop; the future, a new one or this, gets what comes of it."""
+        settled: Future[T] = Future(self.loop) if future is None else future
+
+        async def go() -> None:
+            try:
+                settled.set(await function())
+            except asyncio.CancelledError:
+                refuse(settled, stopped())
+                raise
+            except Exception as error:
+                refuse(settled, error)
+
+        def begin() -> None:
+            task = self.loop.create_task(go())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+        if self._has_ended:
+            raise stopped()
+        self.loop.call_soon_threadsafe(begin)
+        return settled
+
+    async def subscribe(self, target: Target, what: str, after: int) -> tuple[int, HostEnd]:
+        """Subscribe to an agent, by this method of its ref; the number of that, and the host."""
+        wanted = Wanted(self, target, "subscribe", ((what, after), {}), target.id)
+        self.dispatch(wanted)
+        number: int = await wanted.future
+        assert wanted.host is not None, "it has answered"
+        return number, wanted.host
+
+    # ------------------------------------------------------------------------ routing
+
+    def dispatch(self, wanted: Wanted) -> None:
+        """Send a call to the host that probably has its agent."""
+        if self._has_ended:
+            refuse(wanted.future, stopped())
+            return
+        if wanted.route in self._locating:
+            self._locating[wanted.route].append(wanted)
+            return
+        running = [host for host in self._hosts if host.phase is HostPhase.RUNNING]
+        agent = wanted.target.agent or self._agent_of.get(wanted.route)
+        if wanted.route and agent is None and _differ(running):
+            self._locate(wanted)
+            return
+        pool = [host for host in running if agent is None or agent in host.agents]
+        if not pool and agent is not None and not any(agent in h.agents for h in self._hosts):
+            pool = running  # it says what is wrong
+        if not pool:
+            self._waiting.append(wanted)
+            return
+        self._host_for(wanted.route, pool).send(
+            wanted, wanted.target, wanted.method, wanted.payload
+        )
+
+    def _host_for(self, route: str, pool: list[HostEnd]) -> HostEnd:
+        known = self._host_of.get(route)
+        if known is not None and known in pool:
+            return known
+        # Each host gets a number of its own for each agent, so where hosts come and go only the
+        # agents of these hosts move.
+        return max(pool, key=lambda host: _number(route or self.new_id(), host.name))
+
+    def _locate(self, wanted: Wanted) -> None:
+        """Look up the definition of the agent, for hosts have different ones."""
+        self._locating[wanted.route] = [wanted]
+        options = {"prefix": wanted.route, "limit": 1}
+        asked = Wanted(self, Target(), "page", (("agents", options), {}))
+
+        def located(value: Any, error: Exception | None) -> None:
+            found = [info.agent for info in value or () if info.id == wanted.route]
+            waiting = self._locating.pop(wanted.route)
+            for each in waiting:
+                if found:
+                    _remember(self._agent_of, wanted.route, found[0])
+                elif error is not None:
+                    refuse(each.future, error)
+                    continue
+                else:  # there is none: any host says so
+                    each.target = Target(wanted.route, agent=None)
+                    self._send_anywhere(each)
+                    continue
+                self.dispatch(each)
+
+        asked.then = located
+        self.dispatch(asked)
+
+    def _send_anywhere(self, wanted: Wanted) -> None:
+        running = [host for host in self._hosts if host.phase is HostPhase.RUNNING]
+        if not running:
+            self._waiting.append(wanted)
+            return
+        running[0].send(wanted, wanted.target, wanted.method, wanted.payload)
+
+    def moved(self, wanted: Wanted, error: OwnedElsewhere) -> bool:
+        """Go on at the owner, if it is a host of this cluster, or was: False if it is not."""
+        for host in self._hosts:
+            if error.host not in host.names:
+                continue
+            is_current = host.greeting is not None and host.greeting.host == error.host
+            if is_current and host.phase is HostPhase.RUNNING:
+                _remember(self._host_of, wanted.route, host)
+                self.dispatch(wanted)
+            else:  # it has ended: what it has is free when its lease ends
+                self.loop.call_later(PAUSE, self.dispatch, wanted)
+            return True
+        return False
+
+    def learn(self, wanted: Wanted) -> None:
+        """A call is answered: what is known of its agent by that."""
+        if wanted.method == "delete":
+            self._agent_of.pop(wanted.route, None)
+            self._host_of.pop(wanted.route, None)
+            return
+        if wanted.route and wanted.host is not None:
+            # It stays there when other hosts come, and the hash says another one.
+            _remember(self._host_of, wanted.route, wanted.host)
+        if wanted.target.agent is not None:
+            _remember(self._agent_of, wanted.route, wanted.target.agent)
+
+    def host_changed(self) -> None:
+        """Send what waits for a host."""
+        waiting, self._waiting = self._waiting, []
+        for wanted in waiting:
+            self.dispatch(wanted)
+
+    def end(self) -> None:
+        """Refuse what still waits, and all that comes."""
+        self._has_ended = True
+        waiting = [*self._waiting, *(w for ws in self._locating.values() for w in ws)]
+        self._waiting, self._locating = [], {}
+        for wanted in waiting:
+            refuse(wanted.future, stopped())
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the cluster has stopped."""
+        return self._has_ended
+
+
+class Wanted:
+    """One call, on its way to hosts until one of them answers."""
+
+    __slots__ = (
+        "_calls", "_met", "future", "host", "is_repeatable", "method", "payload", "route",
+        "target", "then",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        calls: Calls,
+        target: Target,
+        method: str,
+        arguments: tuple[tuple[Any, ...], dict[str, Any]],
+        route: str = "",
+        met: Callable[[], None] | None = None,
+    ) -> None:
+        self._calls = calls
+        self._met = met
+        self.target = target
+        self.method = method
+        self.payload = dump_arguments(method, arguments)
+        # Where it names the run that it is about, it does nothing to a later one.
+        self.is_repeatable = method in REPEATABLE or arguments[1].get("run_id") is not None
+        self.route = route
+        self.future: Future[Any] = Future(calls.loop)
+        self.host: HostEnd | None = None
+        """Which answered."""
+        self.then: Callable[[Any, Exception | None], None] | None = None
+
+    def answered(self, host: HostEnd, value: Any, error: Exception | None) -> None:
+        if isinstance(error, OwnedElsewhere) and self._calls.moved(self, error):
+            return
+        if host.phase is HostPhase.DRAINING and isinstance(
+            error, pykka.ActorDeadError | UsageError
+        ):
+            self.lost(host)
+            return
+        self.host = host
+        if self.then is not None:
+            self.then(value, error)
+        elif error is not None:
+            refuse(self.future, error)
+        else:
+            self._calls.learn(self)
+            if self._met is not None:
+                self._met()
+            calls, agent_id = self._calls, self.target.id
+            value = with_state(value, lambda: calls.call(Target(agent_id), "state").get())
+            self.future.set(value)
+
+    def lost(self, host: HostEnd) -> None:
+        if self._calls.has_ended:
+            refuse(self.future, stopped())
+        elif self.is_repeatable:
+            self._calls.dispatch(self)
+        else:
+            refuse(self.future, CallLost(call=self.method, host=host.name))
+
+
+def stopped() -> pykka.ActorDeadError:
+    """The error of every call that the end of the cluster leaves without an answer."""
+    return pykka.ActorDeadError("the cluster has stopped")
+
+
+def _differ(hosts: Iterable[HostEnd]) -> bool:
+    """Whether there are definitions that some of them lack."""
+    return len({frozenset(host.agents) for host in hosts}) > 1
+
+
+def _number(route: str, host: str) -> bytes:
+    return hashlib.blake2b(f"{route}\0{host}".encode(), digest_size=8).digest()
+
+
+def _remember(routes: OrderedDict[str, T], id: str, what: T) -> None:
+    routes[id] = what
+    routes.move_to_end(id)
+    if len(routes) > ROUTES:
+        routes.popitem(last=False)

@@ -1,0 +1,664 @@
+"""`Cluster`: many hosts on one store, called as one runtime."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import itertools
+import logging
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack, cast
+
+from understudy._base.json_values import checked_seconds, shown
+from understudy.actors import (
+    AgentInfo,
+    AgentRef,
+    Feed,
+    FeedOptions,
+    Page,
+    PendingRequest,
+    Runtime,
+    RuntimeStatus,
+)
+from understudy.actors.agent_directory import checked_id
+from understudy.actors.feed import Start
+from understudy.actors.listing import Listing, checked_limit
+from understudy.agent.agent import Agent
+from understudy.cluster.calls import Calls
+from understudy.cluster.engine import (
+    Engine,
+    Hosts,
+    HostSpec,
+    NodeStatus,
+    checked_count,
+)
+from understudy.cluster.frames import Target
+from understudy.cluster.hosts import HostEnd, HostLost, HostPhase
+from understudy.cluster.processes import Processes
+from understudy.cluster.refs import ClusterRef, ClusterSchedules
+from understudy.errors import ForkedRuntime, StoreUnavailable, UsageError
+from understudy.interrupts import Request
+from understudy.journal.contracts import Durability
+from understudy.journal.feed import FeedKey, FeedPage
+from understudy.loop_actors.future import Future
+from understudy.loop_actors.loop_thread import LoopThread
+from understudy.loop_actors.monitor import Lifetime
+from understudy.loop_actors.supervisor import ChildStatus, SupervisorTree
+from understudy.run.tokens import agent_of
+from understudy.state.waits import Wait
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+START_TIMEOUT = 120.0
+HANG_TIMEOUT = 60.0
+DRAIN_TIMEOUT = 60.0
+LOOK = 2.0
+"""Seconds for which `status()` and `tree()` wait for a host's answer."""
+
+
+class RuntimeOptions(TypedDict, total=False):
+    """The options of `Runtime` that all hosts of a cluster get."""
+
+    durability: Durability
+    idle_timeout: float | None
+    sweep: float | None
+    max_threads: int
+    stop_timeout: float | None
+    cancel_timeout: float
+    feed: FeedOptions | bool | None
+    lease: float | None
+    labels: Collection[str]
+    any_host: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostStatus:
+    """One host of a cluster, at one moment."""
+
+    name: str
+    pool: str
+    phase: HostPhase
+    restarts: int
+    """How often it was started again."""
+    host: str | None = None
+    """What the store calls it: the owner of its agents. None: it has not run yet."""
+    pid: int | None = None
+    node: str | None = None
+    """The machine it runs on, or ran on last."""
+    runtime: RuntimeStatus | None = None
+    """None: it has not answered."""
+    error: Exception | None = None
+    """Why it could not start, the last time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterStatus:
+    """The hosts and the machines of a cluster, at one moment."""
+
+    hosts: Sequence[HostStatus]
+    nodes: Sequence[NodeStatus]
+
+    @property
+    def restarts(self) -> int:
+        """Of all hosts."""
+        return sum(host.restarts for host in self.hosts)
+
+
+@dataclass(slots=True)
+class _Pool:
+    hosts: Hosts
+    numbers: Any = field(default_factory=lambda: itertools.count(1))
+
+
+if TYPE_CHECKING:
+    _RuntimeCalls = Runtime
+else:  # those that are not below are made by `_forwarded`
+    _RuntimeCalls = object
+
+
+class Cluster(_RuntimeCalls):
+    """Many hosts with one store, as one runtime: the calls of `Runtime`, and refs as `AgentRef`.
+
+    Each host is a process with a runtime of its own, which makes its agents by a factory. A host
+    that ends is started again, and what it did goes on at another one. What a host has answered
+    stands in the store: where the cluster itself ends, a plain `Runtime` on that store goes on.
+
+    `with Cluster(...)` and `async with Cluster(...)` both work; its futures can be awaited on any
+    loop, and `get` works in any thread.
+
+    Args:
+        hosts: of one pool: `"module:attribute"`, a function that returns the agents; see `Hosts`.
+            Of several: a list of `Hosts`.
+        count: how many hosts, where `hosts` is a name.
+        store: what all hosts share: `"postgresql://..."`.
+        engine: `"processes"` on this machine, `"ray"`, or an `Engine`.
+        start_timeout: seconds that the first host of each pool may take to start.
+        hang_timeout: seconds after which a host that does not answer is killed and started again;
+            None = never.
+        drain_timeout: seconds that a host may take to end its steps in progress.
+        options: of the `Runtime` of each host.
+
+    Raises:
+        UsageError: if an argument is wrong. `with` and `async with` raise what a host raises that
+            cannot start, and `StoreUnavailable` where none has come up in time.
+
+    """
+
+    def __init__(
+        self,
+        hosts: str | Iterable[Hosts],
+        count: int = 1,
+        *,
+        store: str,
+        engine: Literal["processes", "ray"] | Engine = "processes",
+        start_timeout: float = START_TIMEOUT,
+        hang_timeout: float | None = HANG_TIMEOUT,
+        drain_timeout: float = DRAIN_TIMEOUT,
+        **options: Unpack[RuntimeOptions],
+    ) -> None:
+        self._pools = {pool.name: _Pool(pool) for pool in _pools(hosts, count)}
+        self._store_url = _checked_store(
+            store, hosts=sum(p.hosts.count for p in self._pools.values())
+        )
+        self._engine = _engine(engine)
+        self._options: Mapping[str, Any] = {**options}
+        self._start_timeout = checked_seconds(start_timeout, what="`start_timeout`")
+        self._hang_timeout = (
+            None if hang_timeout is None else checked_seconds(hang_timeout, what="`hang_timeout`")
+        )
+        self._drain_timeout = checked_seconds(drain_timeout, what="`drain_timeout`")
+        self._lifetime = Lifetime()
+        self._thread: LoopThread | None = None
+        self._hosts: list[HostEnd] = []
+        self._changed: asyncio.Event
+        self._calls: Calls
+        self._watch: asyncio.Task[None] | None = None
+        self._process = os.getpid()
+
+    # -------------------------------------------------------------------- life cycle
+
+    def __enter__(self) -> Self:
+        begun = self._begin()
+        try:
+            begun.get()
+        except BaseException:
+            self.stop(0)
+            raise
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Self:
+        begun = self._begin()
+        try:
+            await begun
+        except BaseException:
+            await asyncio.to_thread(self.stop, 0)
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await asyncio.to_thread(self.stop)
+
+    def _begin(self) -> Future[None]:
+        if self._thread is not None or self._lifetime.is_set():
+            raise UsageError("a Cluster is entered once: create another one")
+        # A loop of its own, also in async code: a busy application delays no host, and a state
+        # that is loaded when it is read can be read on the application's loop.
+        self._thread = LoopThread("understudy-cluster")
+        loop = self._thread.start()
+        self._calls = Calls(loop, self._hosts)
+        return self._calls.on_loop(self._open)
+
+    async def _open(self) -> None:
+        self._changed = asyncio.Event()
+        await self._engine.open()
+        for pool in self._pools.values():
+            for _ in range(pool.hosts.count):
+                await self._start_host(pool)
+        try:
+            async with asyncio.timeout(self._start_timeout):
+                while not self._has_started():
+                    await self._changed.wait()
+                    self._changed.clear()
+        except TimeoutError:
+            lacking = ", ".join(repr(name) for name in self._pools if not self._runs(name))
+            raise StoreUnavailable(
+                cause=f"no host of {lacking} has come up in {self._start_timeout:g} s: is there "
+                "place for it? Raise `start_timeout` if it takes longer"
+            ) from None
+        self._watch = asyncio.create_task(self._watch_hosts())
+
+    def _has_started(self) -> bool:
+        for host in self._hosts:
+            if host.error is not None:
+                raise host.error
+        return all(self._runs(name) for name, pool in self._pools.items() if pool.hosts.count)
+
+    def _runs(self, pool: str) -> bool:
+        return any(h.pool.name == pool and h.phase is HostPhase.RUNNING for h in self._hosts)
+
+    def stop(self, timeout: float | None = None) -> None:
+        """End all hosts: each releases its agents when the steps in progress are recorded.
+
+        Args:
+            timeout: seconds that a host may take; the `drain_timeout` by default.
+
+        Raises:
+            WouldDeadlock: on the cluster's own loop.
+
+        """
+        thread = self._thread
+        if thread is None or self._process != os.getpid():
+            return
+        seconds = self._drain_timeout if timeout is None else timeout
+        self._thread = None
+        self._lifetime.set()
+        try:
+            asyncio.run_coroutine_threadsafe(self._end(seconds), self._calls.loop).result()
+        finally:
+            thread.stop(seconds)
+            self._lifetime.end(None)
+
+    async def _end(self, timeout: float) -> None:
+        self._calls.end()
+        if self._watch is not None:
+            self._watch.cancel()
+        try:
+            await asyncio.gather(*(host.drain(timeout) for host in self._hosts))
+        finally:
+            await self._engine.close()
+
+    async def _start_host(self, pool: _Pool) -> None:
+        name = f"{pool.hosts.name}-{next(pool.numbers)}"
+        spec = HostSpec(
+            name=name,
+            factory=pool.hosts.factory,
+            store=self._store_url,
+            options={**self._options, **pool.hosts.options},
+        )
+        host = HostEnd(spec, pool.hosts, self._host_changed)
+        self._hosts.append(host)
+        host.running = await self._engine.start(spec, pool.hosts, host)
+
+    def _host_changed(self, host: HostEnd) -> None:
+        self._changed.set()
+        if host.phase is HostPhase.RUNNING:
+            self._calls.host_changed()
+        elif host.phase is HostPhase.ENDED:
+            self._hosts.remove(host)
+
+    async def _watch_hosts(self) -> None:
+        """Start a host again whose loop hangs: its engine does not see that."""
+        if self._hang_timeout is None:
+            return
+        asking: dict[HostEnd, asyncio.Task[Any]] = {}
+        while True:
+            for host in self._hosts:
+                if host.phase is HostPhase.RUNNING and host not in asking:
+                    asking[host] = asyncio.create_task(self._ping(host))
+                    asking[host].add_done_callback(functools.partial(_forget, asking, host))
+            await asyncio.sleep(self._hang_timeout / 4)
+
+    async def _ping(self, host: HostEnd) -> None:
+        process = host.processes
+        try:
+            async with asyncio.timeout(self._hang_timeout):
+                await host.ask("ping")
+        except HostLost:
+            return
+        except TimeoutError:
+            is_same = host.processes == process and host.phase is HostPhase.RUNNING
+            if is_same and host.running is not None:
+                why = f"it has not answered for {self._hang_timeout:g} s"
+                host.running.restart(why)
+
+    # ------------------------------------------------------------------------ hosts
+
+    def scale(self, count: int, pool: str | None = None) -> Future[None]:
+        """Start or end hosts, until a pool has so many.
+
+        Those that end release their agents when the steps in progress are recorded; their runs go
+        on at the others. The future settles when they have ended; those that are started may take
+        longer: see `status`.
+
+        Args:
+            count: how many hosts.
+            pool: its name, where there are several.
+
+        Raises:
+            UsageError: if an argument is wrong.
+
+        """
+        checked_count(count, what="scale(count)")
+        found = self._pool(pool)
+        self._refuse_unusable()
+
+        async def scaled() -> None:
+            there = [
+                host
+                for host in self._hosts
+                if host.pool is found.hosts
+                and host.phase in (HostPhase.STARTING, HostPhase.RUNNING)
+            ]
+            for _ in range(count - len(there)):
+                await self._start_host(found)
+            ending = there[count:]
+            await asyncio.gather(*(host.drain(self._drain_timeout) for host in ending))
+            if ending and count:
+                await self._calls.call(Target(), "recover")  # what they have left
+
+        return self._calls.on_loop(scaled)
+
+    def drain(self, timeout: float | None = None) -> Future[bool]:
+        """As `Runtime.drain`, of all hosts: they give up all agents, and take none any more."""
+        self._refuse_unusable()
+
+        async def drained() -> bool:
+            asked = (_drained(host, timeout) for host in self._hosts)
+            return all(await asyncio.gather(*asked))
+
+        return self._calls.on_loop(drained)
+
+    def _pool(self, name: str | None) -> _Pool:
+        if name is None and len(self._pools) == 1:
+            return next(iter(self._pools.values()))
+        if name in self._pools:
+            return self._pools[name]
+        there = ", ".join(map(repr, self._pools))
+        raise UsageError(f"`pool` must be one of {there}, got {shown(name)}")
+
+    def status(self) -> Future[ClusterStatus]:  # type: ignore[override]
+        """The hosts and the machines. A host that does not answer soon is told without counts."""
+        self._refuse_unusable()
+
+        async def looked() -> ClusterStatus:
+            hosts = list(self._hosts)
+            found = await asyncio.gather(*(_look(host, "status") for host in hosts))
+            statuses = [
+                HostStatus(
+                    name=host.name,
+                    pool=host.pool.name,
+                    phase=host.phase,
+                    restarts=max(0, host.processes - 1),
+                    host=None if host.greeting is None else host.greeting.host,
+                    pid=None if host.greeting is None else host.greeting.pid,
+                    node=None if host.greeting is None else host.greeting.node,
+                    runtime=status,
+                    error=host.error,
+                )
+                for host, status in zip(hosts, found, strict=True)
+            ]
+            return ClusterStatus(hosts=statuses, nodes=self._engine.nodes())
+
+        return self._calls.on_loop(looked)
+
+    def tree(self) -> Future[SupervisorTree]:  # type: ignore[override]
+        """The supervisors and actors of all hosts as they are now; `print` it."""
+        self._refuse_unusable()
+
+        async def looked() -> SupervisorTree:
+            hosts = list(self._hosts)
+            trees = await asyncio.gather(*(_look(host, "tree") for host in hosts))
+            return SupervisorTree(
+                id="cluster",
+                class_name=type(self).__name__,
+                status=ChildStatus.RUNNING,
+                restarts=sum(max(0, host.processes - 1) for host in hosts),
+                children=tuple(
+                    SupervisorTree(
+                        id=host.name,
+                        class_name="Host",
+                        status=_CHILD[host.phase],
+                        restarts=max(0, host.processes - 1),
+                        children=() if tree is None else (tree,),
+                    )
+                    for host, tree in zip(hosts, trees, strict=True)
+                ),
+            )
+
+        return self._calls.on_loop(looked)
+
+    # ------------------------------------------------------------------------ agents
+
+    def spawn(  # type: ignore[override]
+        self, agent: str, id: str | None = None, *, deps: None = None, values: Any = None
+    ) -> ClusterRef[Any]:
+        """As `Runtime.spawn`, with the name of a definition that the hosts have.
+
+        Raises:
+            UsageError: for an agent itself, or `deps`, which no other process can have; and as
+                `Runtime.spawn`.
+
+        """
+        self._refuse_unusable()
+        if isinstance(agent, Agent):
+            raise UsageError(
+                f"spawn({agent.name!r}): an agent cannot be sent to another process: give its "
+                "name, and let the factory of the hosts ('module:attribute') return it"
+            )
+        if deps is not None:
+            raise UsageError(
+                "`deps` cannot be sent to another process: let the factory of the hosts return "
+                "Definitions(agents, deps_for=...)"
+            )
+        known = {name: None for host in list(self._hosts) for name in host.agents}
+        if agent not in known:
+            there = ", ".join(map(repr, known)) or "none"
+            raise UsageError(f"No agent is named {shown(agent)}; the hosts have: {there}")
+        id = self._calls.new_id() if id is None else checked_id(id)
+        return ClusterRef(self._calls, self._lifetime, Target(id, agent, values))
+
+    def get(self, id: str) -> ClusterRef[Any]:
+        """As `Runtime.get`."""
+        self._refuse_unusable()
+        return ClusterRef(self._calls, self._lifetime, Target(checked_id(id)))
+
+    def schedules(self, agent: AgentRef | str) -> ClusterSchedules:
+        """As `Runtime.schedules`."""
+        if isinstance(agent, ClusterRef):
+            return ClusterSchedules(agent)
+        if not isinstance(agent, str):
+            raise UsageError(f"`agent` must be a ref or the id of an agent, got {shown(agent)}")
+        return ClusterSchedules(self.get(agent))
+
+    schedule = Runtime.schedule
+    compact = Runtime.compact
+    outcome = Runtime.outcome
+
+    def tool_of(self, request: Request) -> None:
+        """None: only the hosts have definitions. `pending()` brings what is shown of a tool."""
+        self._refuse_unusable()
+
+    def agents(self, **options: Any) -> Listing[AgentInfo]:
+        """As `Runtime.agents`; `is_active` is that of the host that answers."""
+        return self._listing("agents", options)
+
+    def pending(self, **options: Any) -> Listing[PendingRequest]:
+        """As `Runtime.pending`."""
+        return self._listing("pending", options)
+
+    def waiting(self, **options: Any) -> Listing[Wait]:
+        """As `Runtime.waiting`."""
+        return self._listing("waiting", options)
+
+    def _listing(self, name: str, options: dict[str, Any]) -> Listing[Any]:
+        self._refuse_unusable()
+        inspect.signature(getattr(Runtime, name)).bind(self, **options)
+        after, limit = options.pop("after", None), checked_limit(options.pop("limit", None))
+
+        async def read(after: str | None, limit: int) -> Page[Any]:
+            named = {**options, "after": after, "limit": limit}
+            page: Page[Any] = await self._calls.call(Target(), "page", (name, named))
+            return page
+
+        return Listing(self._calls.on_loop, read, after=after, limit=limit, loop=self._calls.loop)
+
+    def events(self, after: str | None = None, *, start: Start = "now") -> Feed:
+        """As `Runtime.events`."""
+        self._refuse_unusable()
+        return Feed(
+            self._calls.on_loop,
+            lambda: _FeedReader(self._calls),
+            after=after,
+            start=start,
+            has_ended=self._lifetime.is_set,
+        )
+
+    def recover(self, *, at_once: int = 32) -> Future[list[ClusterRef[Any]]]:  # type: ignore[override]
+        """As `Runtime.recover`, at some host. Hosts do it by themselves: see `sweep`.
+
+        Returns:
+            The future of the refs of the agents that are continued.
+
+        """
+        return self._runtime_call("recover", (), {"at_once": at_once}).map(
+            lambda ids: [self.get(id) for id in ids]
+        )
+
+    def import_(self, data: Mapping[str, Any], id: str | None = None) -> Future[ClusterRef[Any]]:  # type: ignore[override]
+        """As `Runtime.import_`."""
+        if id is not None:
+            checked_id(id)
+        return self._runtime_call("import_", (data, id), {}).map(self.get)
+
+    def _runtime_call(
+        self, name: str, arguments: tuple[Any, ...], named: dict[str, Any], route: str = ""
+    ) -> Future[Any]:
+        self._refuse_unusable()
+        return self._calls.call(Target(), name, arguments, named, route=route)
+
+    def _refuse_unusable(self) -> None:
+        if self._process != os.getpid():
+            raise ForkedRuntime
+        if self._lifetime.is_set():
+            raise UsageError("this cluster has stopped: create another one")
+        if self._thread is None:
+            raise UsageError("this cluster is not started: use it in `with` or `async with`")
+
+
+def _forwarded(name: str, route: Callable[[str], str] | None = None) -> Callable[..., Any]:
+    original = getattr(Runtime, name)
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def call(self: Cluster, *arguments: Any, **named: Any) -> Future[Any]:
+        bound = signature.bind(self, *arguments, **named)  # a TypeError is the caller's
+        # Its first argument says whose agent it is about: an id, or a token with one.
+        about = "" if route is None else route(bound.args[1])
+        return self._runtime_call(name, bound.args[1:], dict(bound.kwargs), about)
+
+    return call
+
+
+def _agent_of_token(token: object) -> str:
+    return agent_of(token) if isinstance(token, str) else ""
+
+
+FORWARDED: Mapping[str, Callable[[str], str] | None] = {
+    "count": None,
+    "resolve": _agent_of_token,
+    "reject": _agent_of_token,
+    "delete": checked_id,
+    "export": checked_id,
+}
+"""The calls of a `Runtime` that a host makes."""
+for _name, _route in FORWARDED.items():
+    setattr(Cluster, _name, _forwarded(_name, _route))
+
+
+class _FeedReader:
+    """Reads the feed of the store by some host."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    async def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
+        page: FeedPage | None = await self._calls.call(Target(), "read_feed", (after, limit))
+        return page
+
+
+_CHILD = {
+    HostPhase.STARTING: ChildStatus.STARTING,
+    HostPhase.RUNNING: ChildStatus.RUNNING,
+    HostPhase.DRAINING: ChildStatus.STOPPING,
+    HostPhase.ENDED: ChildStatus.STOPPED,
+}
+
+
+def _forget(asking: dict[HostEnd, Any], host: HostEnd, _task: object) -> None:
+    del asking[host]
+
+
+async def _drained(host: HostEnd, timeout: float | None) -> bool:
+    with suppress(HostLost):  # who takes its place drains nothing, and has nothing
+        return bool(await host.ask("drain", timeout))
+    return False
+
+
+async def _look(host: HostEnd, method: str) -> Any:
+    with suppress(HostLost, TimeoutError):
+        async with asyncio.timeout(LOOK):
+            return await host.ask(method)
+    return None
+
+
+def _pools(hosts: str | Iterable[Hosts], count: int) -> list[Hosts]:
+    if isinstance(hosts, str) or not isinstance(hosts, Iterable):
+        return [Hosts(hosts, count)]
+    pools = list(hosts)
+    for pool in pools:
+        if not isinstance(pool, Hosts):
+            remedy = ""
+            if isinstance(pool, Agent):
+                remedy = (
+                    ". An agent cannot be sent to another process: write a function that returns "
+                    "it, and give its name"
+                )
+            raise UsageError(
+                "`hosts` must be 'module:attribute', or a list of Hosts('module:attribute'), got "
+                f"{shown(pool)} in the list{remedy}"
+            )
+    names = [pool.name for pool in pools]
+    if not pools or len(set(names)) < len(names):
+        raise UsageError(f"`hosts` must be pools of different names, got {names}")
+    return pools
+
+
+def _checked_store(store: object, *, hosts: int) -> str:
+    if isinstance(store, str) and store.startswith(("postgresql://", "postgres://")):
+        return store
+    if isinstance(store, str) and store.startswith("sqlite://") and hosts == 1:
+        return store
+    raise UsageError(
+        "`store` must be what many processes can share, 'postgresql://user@host/database', got "
+        f"{shown(store) if not isinstance(store, str) else repr(store.partition('://')[0])}"
+    )
+
+
+def _engine(engine: object) -> Engine:
+    if engine == "processes":
+        return Processes()
+    if engine == "ray":
+        from understudy.cluster.ray_engine import RayEngine
+
+        return RayEngine()
+    if all(callable(getattr(engine, name, None)) for name in ("open", "close", "start", "nodes")):
+        return cast("Engine", engine)
+    raise UsageError(f"`engine` must be 'processes', 'ray' or an Engine, got {shown(engine)}")

@@ -1,0 +1,62 @@
+"""What the factory of a host makes."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+from understudy._base.json_values import shown
+from understudy.agent.agent import Agent
+from understudy.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Definitions:
+    """What a host is to run, as its factory returns it.
+
+    Args:
+        agents: as of `Runtime`.
+        deps_for: as of `Runtime`.
+
+    """
+
+    agents: Sequence[Agent[Any, Any]]
+    deps_for: Callable[[str], Any] | None = None
+
+
+@asynccontextmanager
+async def made(factory: str) -> AsyncIterator[Definitions]:
+    """What the factory of this name makes, for as long as the host runs.
+
+    Raises:
+        UsageError: if there is no such factory, or it makes something else.
+
+    """
+    module, _, attribute = factory.partition(":")
+    try:
+        make: Any = reduce(getattr, attribute.split("."), importlib.import_module(module))
+    except (ImportError, AttributeError) as error:
+        raise UsageError(f"the factory {factory!r} cannot be imported: {error}") from error
+    if not callable(make):
+        raise UsageError(f"the factory {factory!r} must be a function, it is {shown(make)}")
+    found = make()
+    if hasattr(found, "__aenter__"):
+        async with found as entered:
+            yield _definitions(entered, factory)
+    else:
+        yield _definitions(found, factory)
+
+
+def _definitions(found: object, factory: str) -> Definitions:
+    if isinstance(found, Definitions):
+        return found
+    if isinstance(found, Sequence) and all(isinstance(agent, Agent) for agent in found):
+        return Definitions(found)
+    raise UsageError(
+        f"the factory {factory!r} must return a list of agents, or Definitions(agents, "
+        f"deps_for=...), or an async context manager of one; it returned {shown(found)}"
+    )

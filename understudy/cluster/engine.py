@@ -1,0 +1,146 @@
+"""What a cluster needs of what starts its hosts: processes, and a line of frames to each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from understudy._base.json_values import shown
+from understudy.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Hosts:
+    """Some hosts of a cluster that have the same definitions and the same resources: a pool.
+
+    Args:
+        factory: `"module:attribute"`, which each host imports: a function without parameters that
+            returns a list of agents, or `Definitions`.
+        count: how many hosts.
+        num_cpus, num_gpus, resources: what each of them needs, for an engine that places hosts by
+            that. Processes on this machine are not placed: they take no `num_gpus` and `resources`.
+        name: of the pool; the module of the factory by default.
+        options: of `Runtime`, for these hosts alone.
+
+    Raises:
+        UsageError: if an argument is wrong.
+
+    """
+
+    factory: str
+    count: int = 1
+    _: KW_ONLY
+    num_cpus: float = 1
+    num_gpus: float = 0
+    resources: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    name: str = ""
+    options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+    def __post_init__(self) -> None:
+        checked_factory(self.factory)
+        if not self.name:
+            object.__setattr__(self, "name", self.factory.partition(":")[0])
+        checked_count(self.count, what=f"Hosts({self.factory!r}, count=...)")
+
+
+def checked_factory(factory: object) -> str:
+    """The name of a factory.
+
+    Raises:
+        UsageError: if it is none, with the name that it could have.
+
+    """
+    remedy = (
+        "a host is a process of its own, which makes its agents by itself: give the name of a "
+        "function that returns them, as 'my_app.agents:make'"
+    )
+    if isinstance(factory, str):
+        module, colon, attribute = factory.partition(":")
+        if colon and all(part.isidentifier() for part in f"{module}.{attribute}".split(".")):
+            return factory
+    elif callable(factory):
+        name = getattr(factory, "__qualname__", "<")
+        if "<" not in name:  # one inside another function cannot be imported
+            remedy = f"{remedy}; this one is '{factory.__module__}:{name}'"
+    raise UsageError(f"`factory` must be text 'module:attribute', got {shown(factory)}: {remedy}")
+
+
+def checked_count(count: object, *, what: str) -> int:
+    """A number of hosts."""
+    if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= 10_000:
+        raise UsageError(f"{what} must be an integer from 0 to 10,000, got {shown(count)}")
+    return count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostSpec:
+    """What a host is started with. It can be pickled."""
+
+    name: str
+    """Unique in its cluster; a host that is started again has the same."""
+    factory: str
+    store: str
+    options: Mapping[str, Any]
+    """Of `Runtime`."""
+
+
+class HostLine(Protocol):
+    """The cluster's end of the line to one host. Both are called on the cluster's event loop."""
+
+    def received(self, frame: bytes) -> None:
+        """The host has sent a frame. Frames come in the order in which they were sent."""
+
+    def lost(self, why: str) -> None:
+        """The process of the host has ended, or cannot be reached, and another one takes its place.
+
+        What was sent to it may have been received or not. Frames that are sent from now on are for
+        the next process, whose first frame is its greeting.
+        """
+
+
+class RunningHost(Protocol):
+    """A host that an engine runs, until it is told to end it."""
+
+    def send(self, frame: bytes) -> None:
+        """Send a frame to the process. Never waits; the order is kept. What is lost is not told."""
+
+    def restart(self, why: str) -> None:
+        """Kill the process, and start another one."""
+
+    async def end(self, timeout: float) -> None:
+        """Wait until the process ends by itself, at most so many seconds, then kill it.
+
+        No other one is started.
+        """
+
+
+class Engine(Protocol):
+    """Starts hosts, starts them again when they end, and carries frames to and from them.
+
+    Everything that a cluster promises holds for any engine that does this: what an engine loses
+    costs time. All methods are called on the cluster's event loop.
+    """
+
+    async def open(self) -> None:
+        """Get ready to start hosts."""
+
+    async def close(self) -> None:
+        """Release what `open` took. All hosts have ended."""
+
+    async def start(self, spec: HostSpec, pool: Hosts, line: HostLine) -> RunningHost:
+        """Start a host. It need not run on return: its greeting says when it does."""
+
+    def nodes(self) -> list[NodeStatus]:
+        """The machines of the cluster, as far as the engine knows them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeStatus:
+    """One machine of a cluster."""
+
+    id: str
+    address: str
+    is_alive: bool
+    resources: Mapping[str, float] = field(default_factory=dict)

@@ -1,0 +1,139 @@
+"""Subscriptions to the agents of a cluster, without a gap where hosts end."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from understudy.actors import AgentEvent
+from understudy.cluster.frames import Target
+from understudy.cluster.hosts import HostEnd, HostLost
+from understudy.display import DisplayUpdate
+from understudy.errors import UsageError
+from understudy.loop_actors.future import Future
+
+if TYPE_CHECKING:
+    from understudy.cluster.calls import Calls
+
+T = TypeVar("T")
+
+
+class _Subscription(ABC, Generic[T]):
+    """What a host brings of an agent. Where it ends, it is asked for at another one."""
+
+    _method: str
+    """Of a ref: it subscribes at the host."""
+
+    def __init__(self, calls: Calls, target: Target, after: int) -> None:
+        if not isinstance(after, int) or isinstance(after, bool) or after < 0:
+            raise UsageError(
+                f"`after` must be the number of an event, or 0 for all of them, got {after!r}"
+            )
+        self._calls = calls
+        self._target = target
+        self._last = after
+        self._host: HostEnd | None = None
+        self._number = 0
+        """Of the subscription, at its host."""
+        self._is_closed = False
+
+    async def __aiter__(self) -> AsyncIterator[T]:
+        while found := await self._next():
+            for item in found:
+                yield item
+
+    def __iter__(self) -> Iterator[T]:
+        while found := self._next().get():
+            yield from found
+
+    def close(self) -> None:
+        """End the iteration."""
+        self._is_closed = True
+
+        async def closed() -> None:
+            if self._host is not None:
+                await self._host.ask("unsubscribe", self._number)
+
+        if not self._calls.has_ended:
+            self._calls.on_loop(closed)
+
+    def _next(self) -> Future[list[T]]:
+        """What comes next; nothing if it has ended."""
+        return self._calls.on_loop(self._read)
+
+    async def _read(self) -> list[T]:
+        while not self._is_closed and not self._calls.has_ended:
+            try:
+                if self._host is None:
+                    self._number, self._host = await self._calls.subscribe(
+                        self._target, self._method, self._begin()
+                    )
+                found = await self._host.ask("next_events", self._number)
+            except HostLost:
+                self._host = None
+                continue
+            if not found and not self._is_closed:
+                self._host = None  # its runtime stops: it drains
+                continue
+            items = self._new(found)
+            if items:
+                return items
+        return []
+
+    @abstractmethod
+    def _begin(self) -> int:
+        """The number after which it goes on at a host."""
+
+    @abstractmethod
+    def _new(self, found: list[T]) -> list[T]:
+        """What it has not brought yet."""
+
+
+class ClusterSubscription(_Subscription[AgentEvent]):
+    """The events of one agent, to iterate with `for` in a thread or with `async for` on a loop.
+
+    It ends when the cluster stops, or with `close()`. Where its host ends it goes on at another
+    one, behind the last event that it has brought; events that are not recorded may be missing.
+    """
+
+    _method = "events"
+    _seen = 0
+    """How many events of the record `_last` it has brought: they have one number."""
+    _skip = 0
+    """How many of those are to come again, after it went to another host."""
+
+    def _begin(self) -> int:
+        # From the record before: of the last one there may be more events than were brought.
+        self._skip = self._seen
+        return self._last - 1 if self._seen else self._last
+
+    def _new(self, found: list[AgentEvent]) -> list[AgentEvent]:
+        events = []
+        for event in found:
+            if event.seq is not None:
+                if event.seq == self._last and self._skip:
+                    self._skip -= 1
+                    continue
+                if event.seq != self._last:
+                    self._last, self._seen, self._skip = event.seq, 0, 0
+                self._seen += 1
+            events.append(event)
+        return events
+
+
+class ClusterDisplay(_Subscription[DisplayUpdate]):
+    """Updates of the rows of one agent, to iterate as `ClusterSubscription`.
+
+    Where its host ends, rows may come again as they are.
+    """
+
+    _method = "display_events"
+
+    def _begin(self) -> int:
+        return self._last
+
+    def _new(self, found: list[DisplayUpdate]) -> list[DisplayUpdate]:
+        numbers = [update.seq for update in found if update.seq is not None]
+        self._last = max(numbers, default=self._last)
+        return found

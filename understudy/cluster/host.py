@@ -1,0 +1,226 @@
+"""`Host`: one process of a cluster. It has a runtime, and calls it for the cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import os
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from understudy.actors import AgentRef, DisplaySubscription, Recovery, Runtime, Subscription
+from understudy.actors.listing import Listing
+from understudy.cluster.definitions import made
+from understudy.cluster.engine import HostSpec
+from understudy.cluster.frames import (
+    Call,
+    CannotStart,
+    Drain,
+    Greeting,
+    Target,
+    dump_answer,
+    dumps,
+    loads,
+    portable_error,
+)
+from understudy.errors import UsageError
+from understudy.journal.opening import host_name
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+MAX_EVENTS = 200
+"""Events that wait for the cluster, of one subscription. Then the subscription itself keeps them,
+and drops deltas."""
+
+
+class Host:
+    """Serves one line.
+
+    Args:
+        spec: what it is started with.
+        node: the machine, as the engine calls it.
+        send: sends a frame to the cluster. Never waits.
+
+    """
+
+    def __init__(self, spec: HostSpec, *, node: str, send: Callable[[bytes], None]) -> None:
+        self._spec = spec
+        self._node = node
+        self._send = send
+        self._ended = asyncio.Event()
+        self._runtime: Runtime
+        self._readers: dict[int, _Reader] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def serve(self) -> None:
+        """Run until a `Drain` comes, or `stop` is called. All agents are released then."""
+        try:
+            async with made(self._spec.factory) as definitions:
+                options: dict[str, Any] = dict(self._spec.options)
+                runtime = Runtime(
+                    definitions.agents,
+                    store=self._spec.store,
+                    deps_for=definitions.deps_for,
+                    **options,
+                )
+                async with runtime:
+                    self._runtime = runtime
+                    self._greet([agent.name for agent in definitions.agents])
+                    # What this host, or one that is gone, has left.
+                    self._task(self._recover())
+                    await self._ended.wait()
+                    for reader in list(self._readers.values()):
+                        reader.close()
+                for task in list(self._tasks):
+                    await asyncio.wait([task])  # they tell that the runtime has stopped
+        except Exception as error:
+            if not self._ended.is_set():
+                self._send(dumps(CannotStart(portable_error(error))))
+            raise
+
+    def stop(self) -> None:
+        """Release all agents, and end."""
+        self._ended.set()
+
+    def receive(self, frame: bytes) -> None:
+        """Take a frame. What it calls is called in the order of the frames; it may answer later."""
+        found = loads(frame)
+        if isinstance(found, Drain):
+            self.stop()
+            return
+        assert isinstance(found, Call), "nothing else is sent to a host"
+        try:
+            arguments, named = loads(found.arguments)
+            answer = self._called(found, arguments, named)
+        except Exception as error:
+            self._send(dump_answer(found.number, None, error))
+            return
+        self._task(self._answer(found.number, answer))
+
+    def _greet(self, names: list[str]) -> None:
+        greeting = Greeting(os.getpid(), self._node, host_name(), tuple(names))
+        self._send(dumps(greeting))
+
+    async def _recover(self) -> None:
+        try:
+            await self._runtime.recover()
+        except Exception:
+            logger.exception("host %r could not recover; its sweep tries again", self._spec.name)
+
+    def _task(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, number: int, answer: Any) -> None:
+        try:
+            value = await answer if inspect.isawaitable(answer) else answer
+        except Exception as error:
+            frame = dump_answer(number, None, error)
+        else:
+            frame = dump_answer(number, _sent(value), None)
+        self._send(frame)
+
+    def _called(self, call: Call, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        own = _OWN.get(call.method)
+        if own is not None:
+            return own(self, call, *arguments, **named)
+        target: Any = self._runtime if not call.target.id else self._agent(call.target)
+        if call.method.startswith("schedules."):
+            schedules = self._runtime.schedules(target)
+            return getattr(schedules, call.method.partition(".")[2])(*arguments, **named)
+        return getattr(target, call.method)(*arguments, **named)
+
+    def _agent(self, target: Target) -> AgentRef:
+        if target.agent is None:
+            return self._runtime.get(target.id)
+        return self._runtime.spawn(target.agent, target.id, values=target.values)
+
+    # ------------------------------------------------------ calls that only a cluster makes
+
+    def _ping(self, _call: Call) -> int:
+        return os.getpid()
+
+    def _subscribe(self, call: Call, what: str, after: int) -> int:
+        """Subscribe to an agent; the answer names the subscription."""
+        ref = self._agent(call.target)
+        self._readers[call.number] = _Reader(getattr(ref, what)(after))
+        return call.number
+
+    def _next_events(self, _call: Call, number: int) -> Coroutine[Any, Any, list[Any]]:
+        reader = self._readers.get(number)
+        if reader is None:
+            raise UsageError("the subscription is closed")
+        return reader.next()
+
+    def _unsubscribe(self, _call: Call, number: int) -> None:
+        reader = self._readers.pop(number, None)
+        if reader is not None:
+            reader.close()
+
+    def _page(self, _call: Call, name: str, options: dict[str, Any]) -> Listing[Any]:
+        listing: Listing[Any] = getattr(self._runtime, name)(**options)
+        return listing
+
+    async def _read_feed(self, _call: Call, after: Any, limit: int) -> Any:
+        store = self._runtime._agent_host.services.store
+        if not hasattr(store, "read_feed"):
+            raise UsageError(f"{store!r} keeps no feed")
+        return await store.read_feed(after, limit)
+
+
+_OWN: dict[str, Callable[..., Any]] = {
+    "ping": Host._ping,
+    "subscribe": Host._subscribe,
+    "next_events": Host._next_events,
+    "unsubscribe": Host._unsubscribe,
+    "page": Host._page,
+    "read_feed": Host._read_feed,
+}
+
+
+class _Reader:
+    """Reads a subscription, for calls that take what has come."""
+
+    def __init__(self, subscription: Subscription | DisplaySubscription) -> None:
+        self._subscription = subscription
+        self._events: asyncio.Queue[Any] = asyncio.Queue(MAX_EVENTS)
+        self._error: Exception | None = None
+        self._task = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        try:
+            async for event in self._subscription:
+                await self._events.put(event)
+        except Exception as error:
+            self._error = error
+        await self._events.put(None)
+
+    async def next(self) -> list[Any]:
+        """The events that have come; waits for the first. None of them: it has ended."""
+        event = await self._events.get()
+        found: list[Any] = []
+        while event is not None:
+            found.append(event)
+            if self._events.empty():
+                return found
+            event = self._events.get_nowait()
+        self._events.put_nowait(None)
+        if not found and self._error is not None:
+            raise self._error
+        return found
+
+    def close(self) -> None:
+        self._subscription.close()
+        self._task.cancel()
+        while not self._events.empty():
+            self._events.get_nowait()
+        self._events.put_nowait(None)
+
+
+def _sent(value: Any) -> Any:
+    """A ref is sent as the id of its agent."""
+    if isinstance(value, Recovery):
+        return [ref.id for ref in value]
+    return value.id if isinstance(value, AgentRef) else value

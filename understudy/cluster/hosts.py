@@ -1,0 +1,164 @@
+"""`HostEnd`: the cluster's end of the line to one host, and what it is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Protocol
+
+from understudy._base.json_values import text_of
+from understudy.cluster.engine import Hosts, HostSpec, RunningHost
+from understudy.cluster.frames import (
+    Answer,
+    Call,
+    CannotStart,
+    Drain,
+    Greeting,
+    Target,
+    dump_arguments,
+    dumps,
+    loads,
+)
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+
+class HostPhase(Enum):
+    """What a host of a cluster is doing."""
+
+    STARTING = "starting"  # its process has not greeted yet, or there is no place for it
+    RUNNING = "running"
+    DRAINING = "draining"  # it gets no calls any more, releases its agents, and ends
+    ENDED = "ended"
+
+
+class Asked(Protocol):
+    """Who waits for the answer of a host. Called on the cluster's loop."""
+
+    def answered(self, host: HostEnd, value: Any, error: Exception | None) -> None:
+        """The host has answered."""
+
+    def lost(self, host: HostEnd) -> None:
+        """The host has ended before it answered: whether it did what was asked is not known."""
+
+
+class HostLost(Exception):  # not an error of a caller's: the call is repeated
+    """The host has ended before it answered."""
+
+
+@dataclass(slots=True, eq=False)
+class HostEnd:
+    """One host, through all of its processes."""
+
+    spec: HostSpec
+    pool: Hosts
+    changed: Callable[[HostEnd], None]
+    """Called when its phase has changed."""
+    phase: HostPhase = HostPhase.STARTING
+    running: RunningHost | None = None
+    greeting: Greeting | None = None
+    """Of the process that runs now, or of the last one."""
+    error: Exception | None = None
+    """Why its last process could not start."""
+    processes: int = 0
+    """How many have greeted."""
+    names: set[str] = field(default_factory=set)
+    """What the store calls its processes so far."""
+    _number: int = 0
+    _asked: dict[int, Asked] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """The names of its definitions, once it has greeted."""
+        return self.greeting.agents if self.greeting is not None else ()
+
+    # ------------------------------------------------------------------------ calls
+
+    def send(self, asked: Asked, target: Target, method: str, arguments: bytes) -> None:
+        """Call it. The calls are received in the order in which they are sent."""
+        assert self.running is not None, "it has greeted"
+        self._number += 1
+        self._asked[self._number] = asked
+        self.running.send(dumps(Call(self._number, target, method, arguments)))
+
+    async def ask(self, method: str, *arguments: Any) -> Any:
+        """Call this very host for the cluster itself.
+
+        Raises:
+            HostLost: if it ends meanwhile, or does not run.
+
+        """
+        if self.running is None or self.phase in (HostPhase.STARTING, HostPhase.ENDED):
+            raise HostLost
+        awaited = _Awaited()
+        self.send(awaited, Target(), method, dump_arguments(method, (arguments, {})))
+        return await awaited.future
+
+    async def drain(self, timeout: float) -> None:
+        """Let it release its agents and end; kill it after so many seconds."""
+        self._enter(HostPhase.DRAINING)
+        if self.running is not None:
+            self.running.send(dumps(Drain()))
+            await self.running.end(timeout)
+        self._enter(HostPhase.ENDED)
+        self._lose()
+
+    # ----------------------------------------------------------------- as of `HostLine`
+
+    def received(self, frame: bytes) -> None:
+        """As of `HostLine`."""
+        found: Greeting | CannotStart | Answer = loads(frame)
+        if isinstance(found, Greeting):
+            self.greeting = found
+            self.names.add(found.host)
+            self.error = None
+            self.processes += 1
+            if self.phase is HostPhase.STARTING:
+                self._enter(HostPhase.RUNNING)
+        elif isinstance(found, CannotStart):
+            self.error = found.error
+            logger.error("host %r cannot start: %s", self.name, text_of(found.error))
+            self.changed(self)
+        else:
+            asked = self._asked.pop(found.number, None)
+            if asked is not None:
+                asked.answered(self, *found.read())
+
+    def lost(self, why: str) -> None:
+        """As of `HostLine`."""
+        if self.phase is HostPhase.RUNNING:
+            self._enter(HostPhase.STARTING)
+        self._lose()
+
+    def _lose(self) -> None:
+        asked, self._asked = self._asked, {}
+        for each in asked.values():  # in the order in which they were sent
+            each.lost(self)
+
+    def _enter(self, phase: HostPhase) -> None:
+        self.phase = phase
+        self.changed(self)
+
+
+class _Awaited:
+    def __init__(self) -> None:
+        self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    def answered(self, host: HostEnd, value: Any, error: Exception | None) -> None:
+        if self.future.done():
+            return  # who awaited it was cancelled
+        if error is None:
+            self.future.set_result(value)
+        else:
+            self.future.set_exception(error)
+
+    def lost(self, host: HostEnd) -> None:
+        if not self.future.done():
+            self.future.set_exception(HostLost())

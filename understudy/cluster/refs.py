@@ -1,0 +1,164 @@
+"""`ClusterRef`: the ref of an agent that runs on some host of a cluster."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from understudy._base.type_variables import OutputT_co
+from understudy.actors import AgentActor, AgentRef, Schedules, Status
+from understudy.cluster.events import ClusterDisplay, ClusterSubscription
+from understudy.cluster.frames import Target
+from understudy.loop_actors.future import Future
+from understudy.loop_actors.monitor import Lifetime
+from understudy.run.until_tool import collapse_until_tool, refuse_both
+
+if TYPE_CHECKING:
+    from understudy.cluster.calls import Calls
+
+
+class ClusterRef(AgentRef[OutputT_co]):
+    """An agent's address: the calls of an `AgentRef`, which some host answers.
+
+    What an `AgentRef` raises at once the future of such a call raises, where only a host can know
+    it; `status()` returns a future as well.
+    """
+
+    def __init__(self, calls: Calls, alive: Lifetime, target: Target) -> None:
+        # Not the one of AgentRef, which needs a slot: the agent is in none of this process.
+        self._calls = calls
+        self._target = target
+        self._is_met = target.agent is None
+        self.actor_class = AgentActor
+        self.actor_urn: str = f"urn:understudy:agent:{target.id}"
+        self.actor_stopped: Lifetime = alive
+
+    def __repr__(self) -> str:
+        agent = self._target.agent
+        what = f" of agent {agent!r}" if agent is not None else ""
+        return f"<ClusterRef {self.id!r}{what}>"
+
+    __str__ = __repr__
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ClusterRef) and other._calls is self._calls and other.id == self.id
+
+    def __hash__(self) -> int:
+        return hash(self.actor_urn)
+
+    @property
+    def id(self) -> str:
+        """The agent's id."""
+        return self._target.id
+
+    def _call(self, method: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> Future[Any]:
+        # The definition is expected of the agent until it has answered once: from then on the ref
+        # addresses the id, as any other.
+        target = Target(self.id) if self._is_met else self._target
+        return self._calls.call(target, method, arguments, named, met=self._met)
+
+    def _met(self) -> None:
+        self._is_met = True
+
+    def events(self, after: int = 0) -> ClusterSubscription:  # type: ignore[override]
+        """As `AgentRef.events`. It goes on at another host, where the first one ends."""
+        return ClusterSubscription(self._calls, self._target, after)
+
+    def status(self) -> Future[Status]:  # type: ignore[override]
+        """The status that is recorded, as of `info()`. It is of no host, so it is never `PASSIVE`.
+
+        The future raises `UnknownAgent` if there is no such agent.
+        """
+        return self._call("info", (), {}).map(lambda info: info.status)
+
+    def display_events(self, after: int = 0) -> ClusterDisplay:  # type: ignore[override]
+        """As `AgentRef.display_events`. It goes on at another host, where the first one ends."""
+        return ClusterDisplay(self._calls, self._target, after)
+
+    def stop(self, *, block: bool = True, timeout: float | None = None) -> Any:
+        """As `AgentRef.stop`."""
+        future = self._call("stop", (), {"block": False})
+        return future.get(timeout=timeout) if block else future
+
+
+def _forwarded(name: str) -> Callable[..., Any]:
+    original = getattr(AgentRef, name)
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def call(self: ClusterRef, *arguments: Any, **named: Any) -> Future[Any]:
+        bound = signature.bind(self, *arguments, **named)  # a TypeError is the caller's
+        options = dict(bound.kwargs)
+        if name == "run":
+            _name_tools(options)
+        if name in ("run", "send") and options.get("message_id") is None:
+            options["message_id"] = self._calls.new_id()  # so that it can be repeated
+        return self._call(name, bound.args[1:], options)
+
+    return call
+
+
+def _name_tools(options: dict[str, Any]) -> None:
+    """Name the until tools of a run: a tool itself cannot be sent.
+
+    Raises:
+        UsageError: for until tools that are none.
+
+    """
+    until, success = options.get("until_tool"), options.get("until_tool_success")
+    refuse_both(until, success)
+    names, _ = collapse_until_tool(until, success)
+    if names is not None:
+        options["until_tool" if until is not None else "until_tool_success"] = names
+
+
+FORWARDED = (
+    "run",
+    "send",
+    "cancel_message",
+    "resume",
+    "decide",
+    "cancel",
+    "pause",
+    "unpause",
+    "retry",
+    "outcome",
+    "notify",
+    "compact",
+    "info",
+    "state",
+    "decisions",
+    "revoke",
+    "settle",
+    "history",
+    "display",
+)
+"""The calls of an `AgentRef` that a host makes. The others are made of these."""
+for _name in FORWARDED:
+    setattr(ClusterRef, _name, _forwarded(_name))
+
+
+class ClusterSchedules(Schedules):
+    """The schedules of one agent, which some host changes."""
+
+    def __init__(self, ref: ClusterRef[Any]) -> None:
+        self._ref = ref
+
+
+def _forwarded_schedules(name: str) -> Callable[..., Any]:
+    original = getattr(Schedules, name)
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def call(self: ClusterSchedules, *arguments: Any, **named: Any) -> Future[Any]:
+        signature.bind(self, *arguments, **named)
+        ref: ClusterRef[Any] = self._ref  # type: ignore[assignment]
+        return ref._call(f"schedules.{name}", arguments, named)
+
+    return call
+
+
+for _name in ("set", "list", "pause", "resume", "trigger", "remove"):
+    setattr(ClusterSchedules, _name, _forwarded_schedules(_name))
