@@ -135,13 +135,9 @@ def _holder(lock: Path) -> str:
         return "none has opened it here"
     holder = lines[1].strip() if len(lines) > 1 else ""
     pid = holder.rpartition(":")[2]
-    if holder.startswith(f"{platform.node()}:") and pid.isdecimal():
-        try:
-            os.kill(int(pid), 0)
-        except ProcessLookupError:
-            return f"none runs; the last one was {holder}"
-        except PermissionError:
-            pass
+    is_here = holder.startswith(f"{platform.node()}:") and pid.isdecimal()
+    if is_here and not servers.is_alive(int(pid)):
+        return f"none runs; the last one was {holder}"
     return f"{holder} has it open, or had it last" if holder else "none has it open"
 
 

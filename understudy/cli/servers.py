@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -75,7 +76,7 @@ def running() -> list[Server]:
         server = _read(path)
         if server is None:
             continue
-        if _is_alive(server.pid):
+        if is_alive(server.pid):
             found.append(server)
         else:
             path.unlink(missing_ok=True)
@@ -97,12 +98,15 @@ def _is_own(path: Path) -> bool:
     found = path.lstat()
     if stat.S_ISLNK(found.st_mode):
         return False
-    return not hasattr(os, "getuid") or (
-        found.st_uid == os.getuid() and not stat.S_IMODE(found.st_mode) & 0o077
-    )
+    if hasattr(os, "getuid"):
+        return found.st_uid == os.getuid() and not stat.S_IMODE(found.st_mode) & 0o077
+    return True
 
 
-def _is_alive(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
+    """Whether there is a process of this number."""
+    if sys.platform == "win32":
+        return True  # to ask there, by a signal, would end it
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
