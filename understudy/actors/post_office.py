@@ -269,6 +269,7 @@ class PostOffice:
             self._answer(call, None)
 
     def _again(self, call: _Call) -> None:
+        call.here = None
         line = self._lines.get(call.slot.id)
         if line is not None:
             line.append(call)
