@@ -128,7 +128,7 @@ class LostAndNotBegunAgain(ClaimsWhileTheLeaseEnds):
 
 
 async def test_a_claim_between_two_leases_is_made_under_the_next_one() -> None:
-    """J6: who is told that the lease is lost claims at once, and does not wait for one more loss."""
+    """J6: who is told of the loss claims at once, and does not wait for one more."""
     backend, lost = LostAndNotBegunAgain(), asyncio.Event()
     store = DatabaseStore(cast("Backend", backend))
     await store.open(lost.set)

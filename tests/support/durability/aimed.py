@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.durability.any_host import ASKER_POINTS, OWNER_POINTS, TAKER_POINTS, Setting
-from tests.support.durability.broken import break_
+from tests.support.durability.broken_hosts import HOSTS_BROKEN
 from tests.support.durability.callers import Callers
 from tests.support.durability.fleet import Fleet, Script, Stuck
 from tests.support.durability.hosts import stale_records
@@ -308,7 +308,8 @@ def any_host(
         broken: the build that plays it.
 
     """
-    break_(broken)
+    if broken is not None:
+        HOSTS_BROKEN[broken]()
     chance = random.Random(seed)
     setting = Setting(url=url, schema=schema, **SETTINGS.get(named or "", {}))
     fleet = Fleet(setting, folder, chance)

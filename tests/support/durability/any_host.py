@@ -12,8 +12,8 @@ import functools
 import json
 import os
 import signal
+import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -246,8 +246,11 @@ TOOLS = {"ask": "gated", "hold": "hold"}
 
 def _reply(request: Any) -> Any:
     """A call for each prompt; at the end, the prompts that were done since the last answer."""
-    last = request.messages[-1]
-    prompts = [p.content for p in last.parts if p.part_kind == "user-prompt"]
+    prompts: list[Any] = []
+    for message in request.messages:
+        if message.kind == "response":
+            prompts.clear()
+        prompts += [part.content for part in message.parts if part.part_kind == "user-prompt"]
     if prompts:
         return [call_of(TOOLS.get(what.split()[0], "note"), what) for what in prompts]
     asked: list[str] = []
@@ -269,7 +272,6 @@ def _agent() -> Agent:
 
 def play(setting: Setting, host: str, log: SideLog, commands: int) -> None:
     """Do what the commands say, until they end."""
-    faulthandler.register(signal.SIGUSR1, all_threads=True)
     post_office.BEAT = setting.beat
     post_office.PATIENCE = setting.patience
     post_office.POLL = setting.poll
@@ -298,6 +300,7 @@ class _Host:
         """Until there are no more."""
         reader = asyncio.StreamReader()
         loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGUSR1, _say_where)
         with os.fdopen(commands, "rb") as pipe:
             transport, _ = await loop.connect_read_pipe(
                 lambda: asyncio.StreamReaderProtocol(reader), pipe
@@ -373,6 +376,14 @@ def _told(answer: Any) -> dict[str, Any]:
     return told
 
 
-def now() -> float:
-    """Seconds, the same in all processes."""
-    return time.monotonic()
+def _say_where() -> None:
+    """Where each task of this process waits, and each thread."""
+    for task in asyncio.all_tasks():
+        coro: Any = task.get_coro()
+        lines = []
+        while (frame := getattr(coro, "cr_frame", None)) is not None:
+            lines.append(f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}")
+            coro = coro.cr_await
+        sys.stderr.write(f"{task.get_name()}: {' > '.join(lines)} > {coro}\n")
+    sys.stderr.flush()
+    faulthandler.dump_traceback()

@@ -84,6 +84,22 @@ class Callers:
     def is_entered(self, prompt: str) -> Callable[[], bool]:
         return lambda: any(entry.of[1] == prompt for entry in self.fleet.log.read("entered"))
 
+    def entered(self, id: str, run: int, prompt: str) -> Generator[Callable[[], bool], None, int]:
+        """Wait until the call of a prompt is entered; the number of the call to wait for.
+
+        A person approves a call that a doubt binds: that of a run that was cancelled before.
+        """
+        yield lambda: self.is_entered(prompt)() or self.fleet.is_answered(run)
+        while not self.is_entered(prompt)():
+            told = self.fleet.answer(run)
+            if told["is"] != "Interrupted":
+                self.wrong(f"the caller of {prompt!r} at {id} was told {told}")
+                break
+            decisions = [(request, "approve", prompt) for request, *_ in told["requests"]]
+            run = self.ask(self.host(), "resume", id, decisions=decisions)
+            yield lambda: self.is_entered(prompt)() or self.fleet.is_answered(run)  # noqa: B023
+        return run
+
     def release(self, prompt: str) -> None:
         self.fleet.log.write("release", prompt)
 
@@ -120,7 +136,7 @@ class Callers:
     def _decision(self, id: str, _: str, key: str, name: str, what: str) -> tuple[str, str, str]:
         """What a person says about a call in doubt, who can see what it did."""
         self.doubts += 1
-        if not self.fleet.kills and not self.fleet.long_stops:
+        if not self.fleet.was_away:
             self.wrong(f"{what} is in doubt, and no host was away")
         done = self.fleet.log.has("effect", key, name, what, _agent_of(key, what, self.fleet))
         return id, "respond" if done else "approve", what
@@ -170,9 +186,13 @@ class Callers:
         """Cancels a run from another host; the next run is none of its business."""
         prompt, after = self.prompt("hold"), self.prompt("do")
         run = self.run(self.host(), id, prompt)
-        yield self.is_entered(prompt)
-        told = yield from self.end_of(id, self.ask(self.host(), "cancel", id))
-        if told["is"] != "Stopped":
+        run = yield from self.entered(id, run, prompt)
+        cancel = self.ask(self.host(), "cancel", id)
+        told = yield from self.end_of(id, cancel)
+        # Made again, it finds no run: it was done before.
+        if told["is"] != "Stopped" and not (
+            told["is"] == "NoneType" and cancel in self.fleet.repeated
+        ):
             self.wrong(f"who cancels {prompt!r} at {id} was told {told}")
         told = yield from self.end_of(id, run)
         if told["is"] != "Stopped":
@@ -183,7 +203,7 @@ class Callers:
         """Pauses a run and lets it go on, each at some host."""
         prompt = self.prompt("hold")
         run = self.run(self.host(), id, prompt)
-        yield self.is_entered(prompt)
+        run = yield from self.entered(id, run, prompt)
         for do in ("pause", "unpause"):
             told = yield from self.fleet.told(self.ask(self.host(), do, id))
             if told["is"] != "NoneType":
@@ -195,7 +215,7 @@ class Callers:
         """Adds to a run that goes on, from another host."""
         prompt = self.prompt("hold")
         run = self.run(self.host(), id, prompt)
-        yield self.is_entered(prompt)
+        run = yield from self.entered(id, run, prompt)
         for steer in (True, self.chance.random() < 0.5):
             added = self.prompt("do")
             told = yield from self.fleet.told(self.send(self.host(), id, added, steer=steer))
@@ -204,7 +224,7 @@ class Callers:
             self.must_keep(f"m-{added}", added)
         self.release(prompt)
         yield from self.completed(id, prompt, run)
-        yield lambda: _is_idle(self.fleet, id)
+        yield lambda: _is_idle(self.fleet, id)  # what was not added to this run is the next one's
 
     def user(self, id: str, until: Callable[[], bool]) -> Script:
         """Does one of these after the other."""
@@ -231,7 +251,7 @@ class Callers:
             if effects[prompt] not in may:
                 self.wrong(f"{prompt!r} had its effect {effects[prompt]} times, not {may}")
         entered = Counter(entry.of[0] for entry in fleet.log.read("entered"))
-        if not fleet.kills and not fleet.long_stops and max(entered.values(), default=0) > 1:
+        if not fleet.was_away and max(entered.values(), default=0) > 1:
             self.wrong("a call was entered twice, and no host was away")
         kept: Counter[str] = Counter()
         runs: Counter[str] = Counter()

@@ -77,6 +77,8 @@ class Fleet:
         self._calls = 0
         self._once: set[int] = set()
         """Calls whose callers do not make them again."""
+        self.repeated: set[int] = set()
+        """Calls that were made again, at another host."""
         self._answers: dict[int, Answer] = {}
         self._read = 0
         self._pauses: dict[str, float | None] = {}
@@ -147,6 +149,13 @@ class Fleet:
     def is_stopped(self, host: str) -> bool:
         return self._hosts[host].is_stopped
 
+    @property
+    def was_away(self) -> bool:
+        """Whether a host was killed, or stopped past its lease, or may be by now."""
+        longest = time.monotonic() - self.setting.lease * 0.6
+        asleep = any(host.is_stopped and host.since < longest for host in self._hosts.values())
+        return bool(self.kills or self.long_stops) or asleep
+
     def running(self) -> list[str]:
         """Hosts that are not stopped."""
         return [host.name for host in self._hosts.values() if not host.is_stopped]
@@ -178,6 +187,7 @@ class Fleet:
         self._hear()
         for number, command in host.calls.items():
             if number not in self._answers and number not in self._once:
+                self.repeated.add(number)
                 self._send(self.random_host(), number, command)
 
     def random_host(self) -> str:
@@ -208,7 +218,7 @@ class Fleet:
             os.kill(host.pid, signal.SIGCONT)
             os.kill(host.pid, signal.SIGUSR1)
         time.sleep(0.2 if self._hosts else 0)
-        if self._hosts and (kept := os.environ.get("CHAOS_LOGS")):
+        if (self._hosts or self.violations) and (kept := os.environ.get("CHAOS_LOGS")):
             shutil.copytree(self._folder, Path(kept, self.setting.schema), dirs_exist_ok=True)
         for host in self._hosts.values():
             os.kill(host.pid, signal.SIGKILL)
@@ -303,9 +313,15 @@ class Fleet:
                     self._step(script, waiting)
                     continue
                 if time.monotonic() > since + SOON:
-                    frame = script.gi_frame
-                    where = f"line {frame.f_lineno}" if frame else ""
-                    raise Stuck(f"a call hangs: {script.__name__}, {where}; {self._open_calls()}")
+                    rows = self.find(
+                        "SELECT agent_id, standing, status, takeable, owner FROM agents"
+                        " WHERE standing <> 'rest' OR NOT takeable"
+                    )
+                    inbox = self.find("SELECT id, agent, kind, asker, begun, reply FROM inbox")
+                    raise Stuck(
+                        f"a call hangs: {_where(script)}; {self._open_calls()}; not at rest: {rows}"
+                        f"; posted: {inbox}"
+                    )
                 waiting.append((script, condition, since))
             time.sleep(0.004)
 
@@ -336,3 +352,13 @@ class Fleet:
     def lives(self) -> Iterator[str]:
         """The names of the hosts."""
         yield from self._hosts
+
+
+def _where(script: Any) -> str:
+    """Where a caller waits, from the outside to the inside."""
+    lines = []
+    while getattr(script, "gi_frame", None) is not None:
+        known = {name: each for name, each in script.gi_frame.f_locals.items() if name != "self"}
+        lines.append(f"{script.__name__}, line {script.gi_frame.f_lineno}, {known}")
+        script = script.gi_yieldfrom
+    return " > ".join(lines)
