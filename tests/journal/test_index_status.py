@@ -23,7 +23,7 @@ from understudy.state import records as r
 from understudy.state.fold import replay
 from understudy.stopping import StopSignal, StopSignals
 
-TURN = [bare_run("desk"), r.Reply(turn=0, response=reply(tool_call(0), tool_call(1)))]
+TURN: list[r.Record] = [bare_run("desk"), r.Reply(turn=0, response=reply(tool_call(0), tool_call(1)))]
 ASKED = [*TURN, r.InterruptsChecked(turn=0, requests=(bare_request("q", "run-1.0.0"),))]
 STARTED = r.Started(
     call_key="run-1.0.1", tool_name="pay", tool_call_id="call_1", attempt=1, idempotent=False
