@@ -20,7 +20,7 @@ from tests.journal import test_checkpoints as caches
 from tests.modes.steps import test_tool_retry as retries
 from tests.support.plans import Desk
 from understudy import SimulatedClock
-from understudy.journal import agent_journal, checkpoints
+from understudy.journal import agent_journal, asks, checkpoints, feed
 from understudy.journal.sqlite import writer
 from understudy.modes.steps import tool_invocation
 from understudy.state import fold
@@ -46,12 +46,12 @@ def _nothing_is_retried(patch: Patch) -> None:
 
 
 def _answered_rows_stay(patch: Patch) -> None:
-    inner = writer.changes
+    inner = asks.changes
     patch.setattr(writer, "changes", lambda *given: inner(*given)._replace(gone=[]))
 
 
 def _decisions_are_not_told(patch: Patch) -> None:
-    inner = agent_journal.feed_row
+    inner = feed.feed_row
 
     def row(agent: str, seq: int, record: Any, encoded: Any) -> Any:
         return None if record.kind == "decided" else inner(agent, seq, record, encoded)
