@@ -161,7 +161,7 @@ async def test_the_events_of_the_api_go_on_behind_the_last_one() -> None:
         ref = await asked(runtime)
         app = ui(runtime, auth=logged_in())
         async with opened(app, "/api/agents/a1/events?after=0") as stream:
-            seen = []
+            seen: list[dict[str, str]] = []
             while not seen or seen[-1]["event"] != "request_made":
                 seen.append(await stream.next())
         assert json.loads(seen[-1]["data"])["event"]["request"]["tool_name"] == "refund"
