@@ -224,7 +224,7 @@ def test_every_page_is_accessible_and_fits_in_light_and_dark_on_a_phone_and_a_de
                 for width in (360, 1280):
                     context = browser.new_context(
                         viewport={"width": width, "height": 900},
-                        color_scheme=scheme,  # type: ignore[arg-type]
+                        color_scheme=scheme,
                         bypass_csp=True,
                         reduced_motion="reduce",
                     )
