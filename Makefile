@@ -7,11 +7,14 @@ TESTS := $(BIN)/python -m pytest -n 2 --dist worksteal
 # What takes minutes is cut off by itself, later than a test is.
 LONG := --timeout 3600 -o faulthandler_timeout=3700
 
-.PHONY: demo test test-faults test-ray test-fast check bench bench-durable bench-actors chaos soak suspensions mutate local clean
+.PHONY: demo demo-web test test-faults test-ray test-fast check bench bench-durable bench-actors chaos soak suspensions mutate local clean
 
 demo: $(VENV)/.ready  ## the support desk in the terminal
 	@if [ "$$MODEL" = "local" ]; then $(MAKE) --no-print-directory local 2>/dev/null || true; fi
 	@$(BIN)/python -m examples.support_desk
+
+demo-web: $(VENV)/.ready  ## the support desk in the browser
+	@$(BIN)/python -m understudy demo
 
 test: check  ## lint, types, layers and all tests but those of faults: two at a time
 	$(TESTS) -m 'not faults and not ray'

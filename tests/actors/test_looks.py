@@ -49,7 +49,7 @@ from understudy.errors import (
     UsageError,
 )
 from understudy.events import RunFinished
-from understudy.journal import DatabaseStore, Store, find_agent
+from understudy.journal import DatabaseStore, MemoryStore, Store, find_agent
 
 Look = Callable[[Runtime, AgentRef], Awaitable[Any]]
 LOOKS: dict[str, Look] = {
@@ -229,6 +229,28 @@ async def test_who_waits_for_an_agent_whose_tool_sleeps_is_told_when_it_wakes(
         assert (ref.status(), [each.done() for each in waiting]) == (Status.PASSIVE, [False] * 3)
         await soon(clock.advance(3600))
         assert [completed(_some(await soon(each))).text for each in waiting] == ["awake"] * 3
+
+
+async def test_a_store_of_the_application_that_finds_no_agents_is_loaded() -> None:
+    kept = MemoryStore()
+
+    class Plain:
+        """Has what a store must have, and no more."""
+
+        def __getattr__(self, name: str) -> Any:
+            if name in ("find_agents", "load_latest"):
+                raise AttributeError(name)
+            return getattr(kept, name)
+
+    plain: Any = Plain()
+    async with opened(plain, paying()) as runtime:
+        ref = runtime.spawn("desk", "t")
+        asked = interrupted(await soon(ref.run("go")))
+        await soon(ref.stop(block=False))
+        assert (await soon(ref.info())).status is Status.INTERRUPTED
+        assert (await soon(ref.state())).requests == asked.requests
+        with pytest.raises(UnknownAgent):
+            await soon(runtime.get("nobody").info())
 
 
 # ----------------------------------------------------------------------- of a message
@@ -467,6 +489,34 @@ async def test_who_waits_for_a_run_whose_host_is_gone_has_it_continued(hosts: Ho
         assert not waiting.done()
         hosts.end_lease("first")
         assert completed(_some(await soon(waiting))).text == "done"
+
+
+async def test_who_waits_at_a_host_that_must_not_run_the_agent_waits_for_one_that_may(
+    hosts: Hosts,
+) -> None:
+    """J33, J51: its host is gone, and the waiting one lacks a label."""
+    held = Held("never")
+    async with (
+        opened(
+            host(hosts, "first"),
+            Agent("desk", ScriptedModel([held]), needs={"gpu"}),
+            stop_timeout=0.001,
+            labels={"gpu"},
+        ) as first,
+        opened(host(hosts, "second"), desk(needs={"gpu"})) as second,
+    ):
+        here = first.spawn("desk", "t")
+        here.run("go")
+        await soon(held.entered.wait())
+        await soon(here.state())
+        waiting = second.get("t").outcome()
+        hosts.end_lease("first")
+        await soon(second.get("t").state())
+        assert not waiting.done()
+        third = opened(host(hosts, "third"), desk("done", needs={"gpu"}), labels={"gpu"})
+        async with third as runtime:
+            await soon(runtime.recover())
+            assert completed(_some(await soon(waiting))).text == "done"
 
 
 async def test_a_copy_that_another_host_has_gone_on_from_answers_no_look(hosts: Hosts) -> None:

@@ -11,7 +11,14 @@ from understudy.actors.messages import OnRun, RunRequest, WaitOutcome
 from understudy.actors.services import RuntimeServices
 from understudy.agent.agent import Agent
 from understudy.agent.runner import RunOptions
-from understudy.errors import Fenced, OtherAgent, StoreDamaged, UnderstudyError, UnknownAgent
+from understudy.errors import (
+    Fenced,
+    OtherAgent,
+    StoreDamaged,
+    UnderstudyError,
+    UnfitHost,
+    UnknownAgent,
+)
 from understudy.events import Event
 from understudy.journal import (
     CheckpointJournal,
@@ -22,6 +29,7 @@ from understudy.journal import (
     OwnedJournal,
     index_entry_of,
     load_latest,
+    replay,
 )
 from understudy.journal.shared import shared_part
 from understudy.loop_actors.future import Future, refuse
@@ -343,12 +351,12 @@ async def activate(
 
     """
     store = services.store
-    shared = shared_part(store) if take else None
+    shared = shared_part(store) if take and services.placement.any_host else None
     claim = store.claim if shared is None else shared.take
     agent, owned, loaded = await (
         _claim_stored(agent_id, services, claim)
         if agent is None
-        else _claim_or_create(agent_id, agent, services, claim)
+        else _claim_or_create(agent_id, agent, services, claim, values)
     )
     state = folded(loaded) if loaded is not None else AgentState()
     services.placement.check(agent_id, agent, state)
@@ -377,15 +385,19 @@ async def activate(
     return activation
 
 
-def folded(loaded: Loaded) -> AgentState:
+def folded(loaded: Loaded, onto: AgentState | None = None) -> AgentState:
     """The state that an agent's records fold to.
+
+    Args:
+        loaded: the records.
+        onto: the state before them, which changes.
 
     Raises:
         StoreDamaged: if they do not fit together.
 
     """
     try:
-        return loaded.folded()
+        return loaded.folded() if onto is None else replay(loaded.records, onto)
     except (UnderstudyError, LookupError, TypeError, ValueError, AssertionError) as error:
         cause = f"its records do not fit together: {error!r}"
         raise StoreDamaged(what=f"agent {loaded.agent.agent_id!r}", cause=cause) from error
@@ -395,12 +407,19 @@ Claim = Callable[[str, str | None], Awaitable[Owned | None]]
 
 
 async def _claim_or_create(
-    agent_id: str, agent: Agent, services: RuntimeServices[Any, Any], claim: Claim
+    agent_id: str,
+    agent: Agent,
+    services: RuntimeServices[Any, Any],
+    claim: Claim,
+    values: Mapping[str, Any] | None,
 ) -> tuple[Agent, Owned, Loaded | None]:
     """Claim it by its expected definition. A new agent costs one round trip to the store."""
     store = services.store
-    await _prepare(agent_id, agent, services)
-    owned = await claim(agent_id, agent.name)
+    try:
+        await _prepare(agent_id, agent, services)
+        owned = await claim(agent_id, agent.name)
+    except UnfitHost as unfit:
+        raise await services.placement.elsewhere(agent_id, agent.name, unfit, values) from unfit
     assert owned is not None, "a claim with a definition creates the agent where there is none"
     if owned.agent != agent.name:
         await store.release(owned)
@@ -423,8 +442,11 @@ async def _claim_stored(
     if loaded is None:
         raise UnknownAgent(agent_id=agent_id)
     agent = services.definition(loaded.agent.agent)
-    await _prepare(agent_id, agent, services)
-    owned = await claim(agent_id, agent.name)
+    try:
+        await _prepare(agent_id, agent, services)
+        owned = await claim(agent_id, agent.name)
+    except UnfitHost as unfit:
+        raise await services.placement.elsewhere(agent_id, agent.name, unfit) from unfit
     assert owned is not None, "a claim with a definition creates the agent where there is none"
     if owned.last_seq != loaded.agent.last_seq:  # another host wrote between the load and the claim
         loaded = await load_latest(store, agent_id)

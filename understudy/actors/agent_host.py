@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -30,8 +30,8 @@ from understudy.actors.services import RuntimeServices
 from understudy.actors.stored_looks import StoredLooks
 from understudy.actors.tree import agent_tree
 from understudy.agent.agent import Agent
-from understudy.errors import Expired, Fenced, UnknownAgent, UnknownToken, UsageError
-from understudy.journal import Store
+from understudy.errors import Expired, Fenced, UnfitHost, UnknownAgent, UnknownToken, UsageError
+from understudy.journal import AgentFinder, IndexStatus, Store
 from understudy.journal.shared import shared_part
 from understudy.journal.store import TextStore
 from understudy.loop_actors.future import Future
@@ -41,6 +41,9 @@ from understudy.run.answers import TOKEN_RECORDS, Answer, MadeToken, token_in
 from understudy.run.tokens import agent_of, hash_of
 
 logger: logging.Logger = logging.getLogger(__name__)
+
+TO_GO_ON = (IndexStatus.OPEN, IndexStatus.QUEUED)
+"""Of these agents a run is to go on or to begin. A suspect is left to the sweeps."""
 
 
 class AgentHost:
@@ -171,20 +174,39 @@ class AgentHost:
 
     async def drain(self, timeout: float | None) -> bool:
         """As `Runtime.drain`."""
+        drained: set[str] = set()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
-                await self.placement.drain()
+                await asyncio.gather(self.placement.drain(), self._passivate_active(drained))
                 # Race: this against an agent that was being activated when the draining began
                 # (test_an_agent_that_is_being_activated_is_passivated_too).
-                while active := [
-                    slot for slot in self.directory.slots() if slot.phase is not Phase.PASSIVE
-                ]:
-                    await asyncio.gather(*map(self._passivate, active))
+                while await self._passivate_active(drained):
+                    pass
+                await self._hand_over(drained)
                 for slot in self.directory.all_slots():
                     why = "this runtime is being drained"
                     slot.refuse_waiters(Fenced(agent_id=slot.id, why=why))
                 return True
         return False
+
+    async def _passivate_active(self, drained: set[str]) -> bool:
+        """Passivate all agents that are in memory, and add them to `drained`; False for none."""
+        slots = self.directory.slots()
+        active = [slot for slot in slots if slot.phase is not Phase.PASSIVE]
+        drained.update(slot.id for slot in active)
+        await asyncio.gather(*map(self._passivate, active))
+        return bool(active)
+
+    async def _hand_over(self, agent_ids: Collection[str]) -> None:
+        """Have other hosts go on with the runs of these agents at once, if they can be reached."""
+        store = self.services.store
+        if not (self.placement.is_shared and isinstance(store, AgentFinder)):
+            return
+        for stored in await store.find_agents(agent_ids):
+            if stored.host is None and stored.index_status in TO_GO_ON:
+                id, agent = stored.agent_id, stored.agent
+                unfit = UnfitHost(agent_id=id, agent=agent, draining=True)
+                await self.placement.elsewhere(id, agent, unfit)
 
     async def _passivate(self, slot: AgentSlot) -> None:
         """Passivate an agent, and wait until the store has it."""

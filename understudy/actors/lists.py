@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
 from typing import TypeVar
 
@@ -13,6 +13,7 @@ from understudy._base.points_in_time import checked_time
 from understudy.actors.agent_directory import Directory
 from understudy.actors.agent_events import Status
 from understudy.actors.listing import (
+    MAX_LIMIT,
     Calls,
     Cursors,
     Listing,
@@ -48,6 +49,8 @@ from understudy.tools import Tool
 T = TypeVar("T")
 logger: logging.Logger = logging.getLogger(__name__)
 
+OTHER = "other"
+"""The version of an open run that no definition here has begun."""
 _STATUSES = [status for status in Status if status is not Status.PASSIVE]
 
 
@@ -77,6 +80,7 @@ class Lists:
         agent: str | None,
         prefix: str,
         updated_since: datetime | None,
+        version: str | None,
         after: str | None,
         limit: int | None,
     ) -> Listing[AgentInfo]:
@@ -89,6 +93,8 @@ class Lists:
             agent=checked_name("`agent`", agent),
             prefix=checked_name("`prefix`", prefix) or "",
             updated_since=since,
+            version=None if version == OTHER else checked_name("`version`", version),
+            not_versions=self._versions() if version == OTHER else None,
         )
         cursors = Cursors("agents", query)
         types = (str,) if since is None else (int, str)
@@ -185,8 +191,12 @@ class Lists:
         async def count() -> dict[Status, int]:
             await self._ready()
             index = await self._index()
-            found = await index.count_agents()
-            return {status: found.get(status.value, 0) for status in _STATUSES}
+            found = dict(await index.count_agents())
+            counts: dict[Status, int] = {status: found.pop(status.value, 0) for status in _STATUSES}
+            for word in found:  # of a newer version, or damaged: as the list shows these agents
+                async for stored in self._with_status(word):
+                    counts[self._info(stored).status] += 1
+            return counts
 
         return self._call(count)
 
@@ -195,6 +205,10 @@ class Lists:
     async def _index(self) -> ListStore:
         store = self._store()
         return store if isinstance(store, ListStore) else await load_index(store)
+
+    def _versions(self) -> tuple[str, ...]:
+        """The fingerprints of the definitions that are known here."""
+        raise UsageError(f"`version` must be a fingerprint here: {OTHER!r} is of a runtime alone")
 
     async def _ready(self) -> None:
         """Wait until the index of the store can be believed."""
@@ -206,6 +220,14 @@ class Lists:
         self, query: AgentQuery, after: AgentKey | None, limit: int
     ) -> Sequence[StoredAgent]:
         return await (await self._index()).list_agents(query, after, limit)
+
+    async def _with_status(self, word: str) -> AsyncIterator[StoredAgent]:
+        query = AgentQuery(status=word)
+        after: AgentKey | None = None
+        while found := await self._page_of_agents(query, after, MAX_LIMIT):
+            for stored in found:
+                yield stored
+            after = (0, found[-1].agent_id)
 
     def tool_of(self, agent: str, request: Request) -> Tool | None:
         """The tool that a request is about, where its definition is known here."""
@@ -235,6 +257,9 @@ class RuntimeLists(Lists):
         self._directory = directory
         self._indexed = indexed
 
+    def _versions(self) -> tuple[str, ...]:
+        return tuple(sorted(a.definition.fingerprint for a in self._directory.definitions()))
+
     async def _ready(self) -> None:
         await self._indexed.wait()
         for slot in self._directory.slots():
@@ -251,6 +276,8 @@ class RuntimeLists(Lists):
     ) -> Sequence[StoredAgent]:
         found = await super()._page_of_agents(query, after, limit)
         if query.updated_since is not None or query.status not in (None, Status.IDLE.value):
+            return found
+        if not query.has_version(None):
             return found
         listed = {stored.agent_id for stored in found}
         first = "" if after is None else after[1]

@@ -35,6 +35,7 @@ from understudy.actors.messages import (
     Retry,
     RunRequest,
     Unpause,
+    WaitOutcome,
 )
 from understudy.actors.posted_calls import PostedCalls
 from understudy.actors.replies import runtime_stopped
@@ -70,6 +71,7 @@ class _Call:
     __slots__ = (
         "expectation",
         "fences",
+        "for_owner",
         "here",
         "message",
         "nonce",
@@ -96,6 +98,8 @@ class _Call:
         self.fences = 0
         self.unfit: UnfitHost | None = None
         """Why this host must not run the agent."""
+        self.for_owner = False
+        """This host must not run the agent: only its owner does the call."""
         self.was_handled = False
         """It was begun by an owner who then lost the agent."""
         self.run_id: str | None = None
@@ -241,6 +245,8 @@ class PostOffice:
                 return
             if isinstance(error, Fenced):
                 call.fences += 1
+            elif error.must_post:
+                call.for_owner = True
             self._again(call)
         except UnfitHost as error:
             call.unfit = error
@@ -324,7 +330,9 @@ class PostOffice:
         return place.host is None or place.host_id == self._shared.host_id
 
     def _may_take(self, place: Place, calls: list[_Call]) -> bool:
-        if not (place.takeable and place.listens and self._directory.knows(place.agent)):
+        if not (place.takeable and place.listens and self._directory.may_run(place.agent)):
+            return False
+        if any(call.for_owner for call in calls):
             return False
         if any(isinstance(call.message, Passivate) for call in calls):
             return False  # taken in order to be passivated, it would be read for nothing
@@ -389,6 +397,8 @@ class PostOffice:
         for id, call in zip(ids, posted, strict=True):
             call.posted_at = self._services.loop.time()
             self._posted[id] = call
+        # Race: the owner may have replied by now, and its hint is spent.
+        self.look()
         if self._looking is None:
             self._looking = self._services.start_task(self._look_again_and_again(), "post")
 
@@ -529,6 +539,8 @@ class PostOffice:
             self.look()
         elif hint.kind == "ended":
             self._services.looks.look_again()
+        elif hint.kind == "given" and not self._directory.is_active(hint.agent_id):
+            self._directory.get(hint.agent_id)._slot.post(WaitOutcome(Future(self._services.loop)))
 
     async def _look_for_taken(self, slots: list[AgentSlot]) -> None:
         ids = [slot.id for slot in slots if slot.activation is not None]

@@ -26,7 +26,8 @@ class Hint(NamedTuple):
     kind: str
     """`taken`: an agent of the host has another owner. `posted`: there is a call for one of its
     agents. `look`: a call of the host has its reply, or can be taken back. `ended`: a run that the
-    host follows has an outcome. `follow`: a host follows a run of an agent of this one."""
+    host follows has an outcome. `given`: the host owns one more agent, which it did not claim.
+    `follow`: a host follows a run of an agent of this one."""
     number: int = 0
     """Of `taken` the new epoch; of `follow` the host that follows."""
     agent_id: str = ""

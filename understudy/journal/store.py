@@ -253,6 +253,9 @@ class HostStore(Protocol):
     async def register(self, definitions: Sequence[HostedDefinition]) -> None:
         """Which definitions this host has."""
 
+    async def give(self, agent_id: str, agent: str, created: Record | None) -> str | None:
+        """Make another host that may run an agent its owner."""
+
     async def set_draining(self) -> None:
         """This host takes no agents any more."""
 
@@ -355,6 +358,13 @@ class DatabaseStore:
         hosts = self._hosts
         if hosts is not None:
             await self._change(lambda _: hosts.register(definitions))
+
+    async def give(self, agent_id: str, agent: str, created: Record | None) -> str | None:
+        hosts = self._hosts
+        if hosts is None:
+            return None
+        first = None if created is None else encode(created, max_bytes=self._max_bytes)
+        return await self._change(lambda _: hosts.give(agent_id, agent, first))
 
     async def set_draining(self) -> None:
         hosts = self._hosts

@@ -70,6 +70,13 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         view=conversation.conversation,
         query={"after": "Only rows that are new or changed since this number.", **LIMIT},
     ),
+    Endpoint(
+        method="GET",
+        path=f"{AGENT}/conversation/events",
+        view=streams.conversation_events,
+        query={"after": "Only rows that have changed since; else the `Last-Event-ID`."},
+        is_stream=True,
+    ),
     Endpoint(method="GET", path=f"{AGENT}/messages", view=agents.messages),
     Endpoint(
         method="GET",
@@ -93,7 +100,17 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         method="GET",
         path=f"{AGENT}/events",
         view=streams.agent_events,
-        query={"after": "Only events after this number; else the `Last-Event-ID`."},
+        query={
+            "after": "Only events after this number; else the `Last-Event-ID`.",
+            "follow": "`0`: only what is recorded now.",
+        },
+        is_stream=True,
+    ),
+    Endpoint(
+        method="GET",
+        path=f"{AGENT}/conversation/events",
+        view=streams.display_events,
+        query={"after": "The `seq` of the last update; else the `Last-Event-ID`."},
         is_stream=True,
     ),
     Endpoint(

@@ -6,7 +6,6 @@ import fcntl
 import logging
 import math
 import os
-import random
 import resource
 import shutil
 import sqlite3
@@ -797,24 +796,6 @@ def test_a_damaged_row_is_told_as_damage_wherever_it_is_read(path: Path, damage:
     assert [error for error in raised if not isinstance(error, StoreDamaged)] == []
 
 
-def test_whatever_bit_of_a_database_is_flipped_only_errors_of_a_store_are_raised(
-    path: Path, tmp_path: Path
-) -> None:
-    _decodable(path)
-    whole = path.read_bytes()
-    chance = random.Random(1)
-    used = [at for at, byte in enumerate(whole) if byte]
-    damaged = tmp_path / "damaged.db"
-    for at in chance.sample(used, 500):
-        for file in tmp_path.glob("damaged.db*"):
-            file.unlink()
-        flipped = bytearray(whole)
-        flipped[at] ^= chance.choice([0xFF, 1 << chance.randrange(8)])
-        damaged.write_bytes(flipped)
-        others = [error for error in _raised(damaged) if not isinstance(error, StoreError)]
-        assert others == [], f"byte {at} is {flipped[at]:#x}"
-
-
 @pytest.mark.parametrize("suffix", ["", "-wal"])
 @pytest.mark.parametrize("replaced", [False, True], ids=["deleted", "replaced"])
 def test_a_database_that_is_deleted_or_replaced_while_it_is_open_is_not_written_any_more(
@@ -1053,3 +1034,62 @@ def test_two_hundred_steps_take_at_most_300_kb(path: Path) -> None:
                 )
     assert path.stat().st_size <= 300_000
     assert [p.name for p in sorted(path.parent.iterdir())] == ["store.db", "store.db.lock"]
+
+
+# ------------------------------------------------------------------ a store of many agents
+
+
+@pytest.mark.slow
+def test_what_is_due_is_found_at_the_same_cost_among_many_far_dues(path: Path) -> None:
+    """J21: by an index, in order, however many agents have schedules that come later."""
+    first, now = 1_000_000, datetime(1970, 1, 1, 1, tzinfo=timezone.utc)
+    with opened(path) as backend:
+        owned = agent_with(backend, "model", "one")
+        with commit(backend):
+            backend.append(
+                replace(batch(owned, "two", first_seq=2), due=now, agent_status="waiting")
+            )
+    columns = "agent, incarnation, epoch, last_seq, floor, standing, mark, deleted, indexed_seq"
+    fill = f"""
+        WITH RECURSIVE n(i) AS (SELECT ? UNION ALL SELECT i + 1 FROM n WHERE i < ?)
+        INSERT INTO agents (id, due, status, {columns})
+        SELECT 'agent-' || i, due + i * {first}, status, {columns}
+        FROM n, (SELECT * FROM agents WHERE id = 'model')"""
+    steps: list[int] = []
+    for few, many in ((1, 1_000), (1_001, 100_000)):
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute(fill, (few, many))
+        with opened(path) as backend:
+            connected = backend._reader._connected()
+            for until, after in (
+                (now, None),
+                (now.replace(year=9999), None),
+                (now.replace(year=9999), (now, "model")),
+            ):
+                counted = 0
+
+                def step() -> int:
+                    nonlocal counted
+                    counted += 1
+                    return 0
+
+                connected.set_progress_handler(step, 1)
+                found = backend.due(until, after, 50)
+                connected.set_progress_handler(None, 1)
+                dues = [agent.due for agent in found]
+                assert dues == sorted(dues, key=lambda due: due or now)
+                assert len(found) == (1 if until == now else 50)
+                steps.append(counted)
+            statements: list[str] = []
+            connected.set_trace_callback(statements.append)
+            backend.due(now, (now, "a"), 50)
+            connected.set_trace_callback(None)
+            plan = [
+                row[3]
+                for statement in statements
+                if "due" in statement
+                for row in connected.execute(f"EXPLAIN QUERY PLAN {statement}")
+            ]
+            assert any("agents_by_due" in line for line in plan), plan
+            assert not any("TEMP B-TREE" in line for line in plan), plan
+    assert steps[:3] == steps[3:], "the cost grows with the number of agents"

@@ -27,6 +27,7 @@ from understudy._base.clock import wall_seconds
 from understudy.errors import Fenced, StoreError, StoreUnavailable, UsageError
 from understudy.journal.backend_reads import ReadsByReader
 from understudy.journal.checkpoints import Checkpoint
+from understudy.journal.codec import EncodedRecord
 from understudy.journal.contracts import (
     LEASE,
     Batch,
@@ -296,6 +297,9 @@ class PostgresBackend(ReadsByReader):
 
     def register(self, definitions: Sequence[HostedDefinition]) -> None:
         self._writer.register(definitions)
+
+    def give(self, agent_id: str, agent: str, created: EncodedRecord | None) -> str | None:
+        return self._writer.give(agent_id, agent, created)
 
     def set_draining(self) -> None:
         self._writer.set_draining()

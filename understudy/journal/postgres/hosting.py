@@ -107,6 +107,21 @@ class Hosting:
         self.draining = True
         fetch(sql.SET_DRAINING, [host_id])
 
+    def fitting_host(
+        self, fetch: Callable[..., Rows], host_id: int, agent: str, run_version: str | None
+    ) -> tuple[int, str] | None:
+        """The id and the name of another living host that may run an agent; None if none lives.
+
+        Args:
+            fetch, agent, run_version: as of `why_unfit`.
+            host_id: of this host.
+
+        """
+        values = {"own_id": host_id, "agent": agent, "run_version": run_version}
+        for id, name in fetch(sql.FITTING_HOST, values):
+            return id, name
+        return None
+
     def why_unfit(
         self, fetch: Callable[..., Rows], agent_id: str, agent: str, run_version: str | None
     ) -> UnfitHost | None:

@@ -19,10 +19,12 @@ from understudy.errors import (
     StoreUnavailable,
 )
 from understudy.journal.checkpoints import Checkpoint
+from understudy.journal.codec import EncodedRecord
 from understudy.journal.contracts import (
     AGENT_STATUS,
     Batch,
     IndexEntry,
+    IndexStatus,
     LostAttempt,
     Owned,
     Refusal,
@@ -176,6 +178,38 @@ class PostgresWriter:
 
     def register(self, definitions: Sequence[HostedDefinition]) -> None:
         self._hosting.register(self.fetch, self.own_id, definitions)
+
+    def give(self, agent_id: str, agent: str, created: EncodedRecord | None) -> str | None:
+        if not is_storable_id(agent_id):
+            return None
+        if self._keep_claims:
+            self.fetch("SET LOCAL synchronous_commit = local")  # as a claim
+        for _ in range(_TRIES):
+            found = self._claimable(agent_id, take=False)
+            version = found["run_version"] if found is not None else None
+            other = self._hosting.fitting_host(self.fetch, self.own_id, agent, version)
+            if other is None:
+                return None
+            other_id, name = other
+            if found is None:
+                rows = self.fetch(sql.INSERT_AGENT, [agent_id, agent, other_id])
+            else:
+                rows = self.fetch(sql.CLAIM, {**found, "agent": agent, "own_id": other_id})
+            for incarnation, epoch, last_seq, _, key, _ in rows:
+                self._keys.pop(agent_id, None)
+                if last_seq == 0 and created is not None:
+                    batch = Batch(
+                        agent_id=agent_id,
+                        incarnation=incarnation,
+                        epoch=epoch,
+                        first_seq=1,
+                        records=(created,),
+                        index_status=IndexStatus.REST,
+                    )
+                    self.fetch(sql.ADD, _columns([batch], [key], other_id))
+                self.fetch(sql.TELL_OWNER, [str(Hint("given", 0, agent_id)), other_id])
+                return name
+        raise _contended(agent_id)
 
     def set_draining(self) -> None:
         self._hosting.set_draining(self.fetch, self.own_id)

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from understudy.errors import SchemaVersionError, StoreBroken
+from understudy.errors import SchemaVersionError, StoreBroken, StoreDamaged
 
 SCHEMA_VERSION = 2
 SEQ_BITS = 32
@@ -89,6 +89,7 @@ SCHEMA_UPGRADES: Mapping[int, Sequence[str]] = MappingProxyType(
             "ALTER TABLE agents ADD COLUMN status TEXT NOT NULL DEFAULT 'idle'",
             "ALTER TABLE agents ADD COLUMN status_at INTEGER",
             "ALTER TABLE agents ADD COLUMN asking INTEGER NOT NULL DEFAULT 0",
+            "ALTER TABLE agents ADD COLUMN run_version TEXT",
             *_INDEXES,
             *_ASKS,
             *_FEED,
@@ -134,7 +135,8 @@ _TABLES = (
         indexed_seq INTEGER NOT NULL DEFAULT 0,
         status TEXT NOT NULL DEFAULT 'idle',
         status_at INTEGER,
-        asking INTEGER NOT NULL DEFAULT 0
+        asking INTEGER NOT NULL DEFAULT 0,
+        run_version TEXT
     ) STRICT""",
     "CREATE INDEX agents_by_standing ON agents (standing, id) WHERE NOT deleted",
     *_INDEXES,
@@ -183,6 +185,8 @@ def check_tables(connection: sqlite3.Connection, *, known: int = SCHEMA_VERSION)
     (version,) = connection.execute("SELECT version FROM meta").fetchone()
     if version > known:
         raise SchemaVersionError(version=version, known=known, what="database")
+    if version < 1:
+        raise StoreDamaged(what="the table `meta`", cause=f"its version is {version}")
     return int(version)
 
 
