@@ -138,6 +138,8 @@ class StoredLooks:
         if self._watch is not None and slot not in self._followed:
             self._followed.add(slot)
             self._watch.add(slot.id, _Follower(slot, self._unfollow))
+            if slot.activation is None and self._services.live is not None:
+                self._services.live.follow(slot.id)  # do not wait for the first look
 
     def _unfollow(self, agent_id: str, follower: OnRow, slot: AgentSlot | None) -> None:
         assert self._watch is not None, "it has called the follower"
@@ -279,7 +281,7 @@ class _Follower:
 
     def __call__(self, row: StoredAgent | None) -> None:
         slot = self._slot()
-        if slot is None or not slot.log.has_subscribers():
+        if slot is None or not slot.log.has_own_subscribers():
             self._end(self._agent_id, self, slot)
             return
         incarnation = None if row is None else row.incarnation
@@ -289,8 +291,12 @@ class _Follower:
                 slot.forget()
             return
         self._incarnation = incarnation
-        if row is None:
+        if row is None:  # nobody has created it yet
+            if slot.services.live is not None:
+                slot.services.live.follow(slot.id)
             return
         activation = slot.activation
         if activation is None or activation.journal.owned.epoch != row.epoch:
             slot.log.catch_up(row.last_seq)
+            if slot.services.live is not None:
+                slot.services.live.follow(slot.id, row.epoch)
