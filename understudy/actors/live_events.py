@@ -97,8 +97,8 @@ class _Relay:
         self.until: dict[int, float] = {}
         """By the host that follows, when it is told no longer."""
         self.is_over = False
-        self.epoch = 0
-        """Under which the waiting ones were emitted."""
+        self.owned = 0, 0
+        """The incarnation and the epoch in which the waiting ones were emitted."""
         self.waiting: deque[tuple[int, int, Event]] = deque(maxlen=MAX_DELTAS)
         """With their numbers, and with those of the records before them."""
         self._log: EventLog = slot.log
@@ -115,10 +115,11 @@ class _Relay:
             self._seq = max(self._seq, seq)
         for each in events:
             if isinstance(each.event, _SENT) and self.slot.activation is not None:
-                epoch = self.slot.activation.journal.owned.epoch
-                if epoch != self.epoch:  # another host had the agent since
+                owned = self.slot.activation.journal.owned
+                now = owned.incarnation, owned.epoch
+                if now != self.owned:  # another host had the agent since
                     self.waiting.clear()
-                    self.epoch = epoch
+                    self.owned = now
                 self.waiting.append((self._count, self._seq, each.event))
                 self._count += 1
                 self._has_some.set()
@@ -151,7 +152,9 @@ class _Relay:
             yield size, self._batch(events)
 
     def _batch(self, events: list[Any]) -> dict[str, Any]:
-        return {"epoch": self.epoch, "relay": self.number, "events": events}
+        incarnation, epoch = self.owned
+        owned = {"incarnation": incarnation, "epoch": epoch}
+        return {**owned, "relay": self.number, "events": events}
 
 
 class LiveEvents:
@@ -182,6 +185,8 @@ class LiveEvents:
         self._renewed_at = -math.inf
         self._epochs: dict[str, int] = {}
         """Of the agents that are followed here, as far as it is known."""
+        self._incarnations: dict[str, int] = {}
+        """Of those that were heard of."""
         self._expected: dict[str, tuple[tuple[int, int, int], int]] = {}
         """By agent, which relay of which host it comes from, and the number of its next event."""
         self._parcels = Parcels()
@@ -211,6 +216,10 @@ class LiveEvents:
             self._wake.set()
         self._start()
 
+    def incarnation_of(self, agent_id: str) -> int | None:
+        """Of an agent that is followed here; None where its host has sent nothing."""
+        return self._incarnations.get(agent_id)
+
     def told(self, hint: Hint) -> None:
         """Another host follows agents, or sends what happened."""
         content = self._parcels.add(hint)
@@ -239,6 +248,7 @@ class LiveEvents:
         if epoch <= own or epoch < self._epochs.get(agent_id, 0):
             return
         self._epochs[agent_id] = epoch
+        self._incarnations[agent_id] = batch["incarnation"]
         relay = host_id, epoch, batch["relay"]
         before, expected = self._expected.get(agent_id, (None, 0))
         for number, behind, data in batch["events"]:
@@ -258,7 +268,7 @@ class LiveEvents:
         if now - self._renewed_at >= RENEWAL:
             self._renewed_at, new = now, self._wanted
             self._followed, self._wanted = self._wanted, set()
-            for known in (self._epochs, self._expected):
+            for known in (self._epochs, self._incarnations, self._expected):
                 for agent_id in known.keys() - self._followed:
                     del known[agent_id]
         else:

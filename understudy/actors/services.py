@@ -76,6 +76,8 @@ class Live(Protocol):
 
     def follow(self, agent_id: str, epoch: int | None = None) -> None: ...
 
+    def incarnation_of(self, agent_id: str) -> int | None: ...
+
 
 @dataclass(slots=True, eq=False)
 class RuntimeServices(Generic[S, A]):

@@ -278,6 +278,8 @@ class _Follower:
         self._slot = weakref.ref(slot)
         self._end = end
         self._incarnation: int | None = None
+        self._heard: int | None = None
+        """The incarnation of which its host had told something before the look."""
 
     def __call__(self, row: StoredAgent | None) -> None:
         slot = self._slot()
@@ -285,6 +287,11 @@ class _Follower:
             self._end(self._agent_id, self, slot)
             return
         incarnation = None if row is None else row.incarnation
+        live = slot.services.live
+        if self._incarnation is None and live is not None:
+            # Race: it may be created, be heard of, and be deleted between two looks
+            # (test_events_end_where_an_agent_that_was_only_heard_of_is_deleted).
+            self._incarnation, self._heard = self._heard, live.incarnation_of(slot.id)
         if self._incarnation is not None and incarnation != self._incarnation:
             if slot.phase is Phase.PASSIVE:  # deleted elsewhere; a copy here learns that first
                 self._incarnation = incarnation
@@ -292,11 +299,11 @@ class _Follower:
             return
         self._incarnation = incarnation
         if row is None:  # nobody has created it yet
-            if slot.services.live is not None:
-                slot.services.live.follow(slot.id)
+            if live is not None:
+                live.follow(slot.id)
             return
         activation = slot.activation
         if activation is None or activation.journal.owned.epoch != row.epoch:
             slot.log.catch_up(row.last_seq)
-            if slot.services.live is not None:
-                slot.services.live.follow(slot.id, row.epoch)
+            if live is not None:
+                live.follow(slot.id, row.epoch)
