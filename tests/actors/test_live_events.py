@@ -330,7 +330,8 @@ async def test_text_of_a_host_that_has_lost_the_agent_does_not_mix_with_that_of_
         old.release.set()  # it does not know yet
         stale = TextDelta(agent_path=("desk",), turn=0, attempt=2, n=9, text="stale ")
         data = {"kind": stale.kind, **asdict(stale)}
-        batch = {"incarnation": 1, "epoch": 1, "relay": 1, "events": [[9, 1, data]]}
+        ((last,),) = hosts.sql("SELECT last_seq FROM agents")
+        batch = {"incarnation": 1, "epoch": 1, "relay": 1, "events": [[9, last, data]]}
         for text in pieces_of("live", 1, 999, [["t", batch]]):
             hosts.sql("SELECT pg_notify(ear, %s) FROM hosts WHERE name = 'second'", text)
         new.release.set()
