@@ -29,7 +29,7 @@ SECONDS = 60.0
 
 @pytest.fixture
 def cluster(database: str) -> Iterator[Cluster]:
-    with Cluster(f"{APP}:desks", 2, store=database, sweep=0.5) as started:
+    with Cluster(f"{APP}:desks", 2, store=database, sweep=0.5, drain_timeout=10) as started:
         yield started
 
 
@@ -130,6 +130,15 @@ def test_hosts_come_and_go_and_runs_go_on(cluster: Cluster, tmp_path: Path) -> N
         (tmp_path / f"a{n}.released").touch()
     assert [completed(run.get(timeout=SECONDS)).text for run in runs] == ["done"] * 6
     assert left.restarts == 0
+
+
+def test_a_cluster_that_drains_has_no_agents(cluster: Cluster) -> None:
+    for n in range(4):
+        cluster.spawn("desk", f"a{n}").run("Hello!").get(timeout=SECONDS)
+    assert cluster.drain(30.0).get(timeout=SECONDS) is True
+    counts = [host.runtime for host in hosts_of(cluster) if host.runtime is not None]
+    assert counts
+    assert all(count.draining and not count.agents for count in counts)
 
 
 def test_the_hosts_of_a_cluster_end_with_it_and_a_runtime_goes_on(

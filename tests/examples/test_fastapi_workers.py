@@ -63,7 +63,9 @@ class Server:
             data = None if body is None else json.dumps(body)
             connection.request(method, path, data, {"content-type": "application/json"})
             answer = connection.getresponse()
-            return answer.status, json.load(answer)
+            text = answer.read().decode()
+            is_json = answer.headers.get_content_type() == "application/json"
+            return answer.status, json.loads(text) if is_json else text
 
     def ask_until_answered(self, method: str, path: str, body: object = None) -> Any:
         """As a client that got no answer asks again: what it asks has an id of its own."""
