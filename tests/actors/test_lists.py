@@ -39,7 +39,14 @@ from understudy import (
 )
 from understudy.actors import PendingRequest
 from understudy.errors import StoreBroken, StoreDamaged
-from understudy.journal import DatabaseStore, IndexStatus, MemoryStore, Store, index_status_of
+from understudy.journal import (
+    DatabaseStore,
+    IndexStatus,
+    MemoryStore,
+    Store,
+    index_entry_of,
+    index_status_of,
+)
 from understudy.journal.lists import NEVER, AgentQuery, AskQuery, ids_from, key_of, listed_ask
 from understudy.journal.sqlite.backend import SqliteBackend
 from understudy.middleware import HumanInTheLoop, SubAgent
@@ -504,6 +511,10 @@ async def check_index(store: Store) -> None:
     assert sorted(listed, key=lambda ask: (ask[0], ask[2].id)) == loaded
     agents = await store.list_agents(AgentQuery(), None, 10_000)  # type: ignore[attr-defined]
     assert {agent.agent_id: agent.index_status for agent in agents} == stand
+    for agent in agents:
+        there = await store.load(agent.agent_id)
+        assert there is not None
+        assert agent.run_version == index_entry_of(there.folded()).run_version
     counts = await store.count_agents()  # type: ignore[attr-defined]
     assert sum(counts.values()) == len(agents)
     for status, count in counts.items():
@@ -697,7 +708,7 @@ async def test_what_was_asked_in_tables_of_version_1_is_listed(tmp_path: Path) -
     with closing(sqlite3.connect(path)) as older, older:
         for index in ("due", "status", "name", "change"):
             older.execute(f"DROP INDEX agents_by_{index}")
-        for column in ("due", "indexed_seq", "status", "status_at", "asking"):
+        for column in ("due", "indexed_seq", "status", "status_at", "asking", "run_version"):
             older.execute(f"ALTER TABLE agents DROP COLUMN {column}")
         for table in ("asks", "feed", "feed_state", "checkpoints", "checkpoint_segments"):
             older.execute(f"DROP TABLE {table}")

@@ -51,7 +51,7 @@ from understudy.errors import (
     UsageError,
 )
 from understudy.events import RunFinished
-from understudy.journal import DatabaseStore, Store, find_agent
+from understudy.journal import DatabaseStore, MemoryStore, Store, find_agent
 
 Look = Callable[[Runtime, AgentRef], Awaitable[Any]]
 LOOKS: dict[str, Look] = {
@@ -231,6 +231,28 @@ async def test_who_waits_for_an_agent_whose_tool_sleeps_is_told_when_it_wakes(
         assert (ref.status(), [each.done() for each in waiting]) == (Status.PASSIVE, [False] * 3)
         await soon(clock.advance(3600))
         assert [completed(_some(await soon(each))).text for each in waiting] == ["awake"] * 3
+
+
+async def test_a_store_of_the_application_that_finds_no_agents_is_loaded() -> None:
+    kept = MemoryStore()
+
+    class Plain:
+        """Has what a store must have, and no more."""
+
+        def __getattr__(self, name: str) -> Any:
+            if name in ("find_agents", "load_latest"):
+                raise AttributeError(name)
+            return getattr(kept, name)
+
+    plain: Any = Plain()
+    async with opened(plain, paying()) as runtime:
+        ref = runtime.spawn("desk", "t")
+        asked = interrupted(await soon(ref.run("go")))
+        await soon(ref.stop(block=False))
+        assert (await soon(ref.info())).status is Status.INTERRUPTED
+        assert (await soon(ref.state())).requests == asked.requests
+        with pytest.raises(UnknownAgent):
+            await soon(runtime.get("nobody").info())
 
 
 # ----------------------------------------------------------------------- of a message

@@ -264,6 +264,36 @@ async def test_a_run_never_moves_back(hosts: Hosts) -> None:
         assert completed(await soon(old.get("t").run("next"))).text == "done"  # a run of its own
 
 
+async def test_what_holds_up_a_roll_out_is_listed(new_store: NewStore) -> None:
+    """J52: by any store, in pages, and no agent is loaded for it."""
+    first, second = asking(version=1), asking(version=2)
+    async with opened(new_store(), first) as old:
+        for n in range(3):
+            interrupted(await soon(old.spawn("desk", f"old{n}").run("go")))
+        rests = old.spawn("desk", "rests")
+        asked = interrupted(await soon(rests.run("go")))
+        completed(await soon(rests.resume(asked.decide(approve()))))
+    async with opened(new_store(), second) as new:
+        interrupted(await soon(new.spawn("desk", "new").run("go")))
+        page = await soon(new.agents(version="other", limit=2))
+        assert [info.id for info in page] == ["old0", "old1"]
+        (last,) = await soon(new.agents(version="other", limit=2, after=page.after))
+        assert (last.id, last.version) == ("old2", first.definition.fingerprint)
+        for agent, ids in ((first, ["old0", "old1", "old2"]), (second, ["new"])):
+            found = await soon(new.agents(version=agent.definition.fingerprint))
+            assert [info.id for info in found] == ids
+        (over,) = await soon(new.agents(prefix="rests"))
+        assert over.version is None
+        await soon(new.get("old0").cancel())
+        left = await soon(new.agents(version="other"))
+        assert [info.id for info in left] == ["old1", "old2"]
+        assert await soon(new.delete("old1"))
+        left = await soon(new.agents(version="other", agent="desk"))
+        assert [info.id for info in left] == ["old2"]
+        with pytest.raises(UsageError, match="`version`"):
+            new.agents(version=7)  # type: ignore[arg-type]  # what it refuses
+
+
 # ------------------------------------------------------------------- hosts that have ended
 
 CUT_OFF = """

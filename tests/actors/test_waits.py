@@ -8,6 +8,7 @@ import json
 import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -876,6 +877,53 @@ async def test_an_agent_that_is_never_answered_waits_for_ever(clock: SimulatedCl
         assert ref.status() is Status.WAITING
         assert [wait.expires_at for wait in await runtime.waiting()] == [None]
         assert not outcome.done()
+
+
+@pytest.mark.slow
+async def test_fifty_deploys_in_the_middle_of_one_run_lose_and_double_nothing(
+    tmp_path: Path,
+) -> None:
+    """Each restart has new code: other instructions, another tool, other words of the same one."""
+    store, deploys, effects = f"sqlite:///{tmp_path / 'store.db'}", 50, list[int]()
+    start = SimulatedClock().now()
+
+    def deployed(number: int) -> Agent:
+        @tool
+        async def journey(ctx: ToolContext) -> str:
+            for day in range(deploys):
+                await ctx.once(f"day {day}", partial(effects.append, day))
+                await ctx.sleep(f"night {day}", DAY)
+            return f"arrived in version {number}"
+
+        @tool
+        def added() -> str:
+            return "new"
+
+        tools = [journey, added] if number % 2 else [journey]
+        model = by_turn(call("journey"), "Done.")
+        return Agent("walker", model, f"This is version {number}.", tools=tools)
+
+    for number in range(deploys):
+        clock = SimulatedClock(start + timedelta(days=number, seconds=number))
+        agents = [deployed(number)]
+        async with Runtime(agents, store=store, clock=clock, durability="off") as runtime:
+            ref = runtime.spawn("walker", id="a")
+            if number == 0:
+                ref.run("Go.", message_id="only")
+            while len(effects) <= number or ref.status() is not Status.WAITING:
+                await until_status(ref, Status.WAITING)
+                await asyncio.sleep(0)
+            if number % 3 == 0:
+                await soon(ref.compact())
+    clock = SimulatedClock(start + timedelta(days=deploys + 1))
+    async with Runtime([deployed(deploys)], store=store, clock=clock) as runtime:
+        ref = runtime.get("a")
+        outcome = completed(await ended_of(ref))
+        same = completed(await soon(ref.run("Go.", message_id="only")))
+        assert (same.run_id, same.text) == (outcome.run_id, outcome.text)
+    assert effects == list(range(deploys))
+    assert texts(outcome) == [f"arrived in version {deploys}"]
+    assert outcome.state.doubts == {}
 
 
 class Order:

@@ -30,6 +30,7 @@ from understudy.journal.codec import EncodedRecord, decode
 from understudy.journal.contracts import (
     Backend,
     Batch,
+    FindsAgents,
     FindsText,
     IndexEntry,
     IndexStatus,
@@ -74,6 +75,22 @@ def test_an_unknown_agent_is_not_claimed_without_the_name_of_its_definition(
         assert backend.claim("a", None) is None
     assert backend.load("a", 0) is None
     assert ids(backend) == []
+
+
+def test_agents_are_found_by_their_ids_as_they_are_listed(backend: Backend) -> None:
+    """J33: those that there are; a deleted one is not."""
+    assert isinstance(backend, FindsAgents)
+    for name in ("a", "b", "c", "x'y"):
+        claim(backend, name)
+    with commit(backend):
+        backend.delete("b")
+    listed = {agent.agent_id: agent for agent in backend.agents(None, "", 10)}
+    found = backend.find_agents(["c", "b", "a", "nobody", "x'y", "a"])
+    assert {agent.agent_id: agent for agent in found} == listed
+    assert len(found) == 3
+    assert backend.find_agents([]) == []
+    many = [f"no{number}" for number in range(2000)]
+    assert [agent.agent_id for agent in backend.find_agents([*many, "a"])] == ["a"]
 
 
 def test_what_this_host_owns_is_claimed_anew_in_a_higher_epoch(backend: Backend) -> None:

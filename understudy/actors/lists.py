@@ -48,6 +48,8 @@ from understudy.tools import Tool
 T = TypeVar("T")
 logger: logging.Logger = logging.getLogger(__name__)
 
+OTHER = "other"
+"""The version of an open run that no definition here has begun."""
 _STATUSES = [status for status in Status if status is not Status.PASSIVE]
 
 
@@ -77,6 +79,7 @@ class Lists:
         agent: str | None,
         prefix: str,
         updated_since: datetime | None,
+        version: str | None,
         after: str | None,
         limit: int | None,
     ) -> Listing[AgentInfo]:
@@ -89,6 +92,8 @@ class Lists:
             agent=checked_name("`agent`", agent),
             prefix=checked_name("`prefix`", prefix) or "",
             updated_since=since,
+            version=None if version == OTHER else checked_name("`version`", version),
+            not_versions=self._versions() if version == OTHER else None,
         )
         cursors = Cursors("agents", query)
         types = (str,) if since is None else (int, str)
@@ -196,6 +201,10 @@ class Lists:
         store = self._store()
         return store if isinstance(store, ListStore) else await load_index(store)
 
+    def _versions(self) -> tuple[str, ...]:
+        """The fingerprints of the definitions that are known here."""
+        raise UsageError(f"`version` must be a fingerprint here: {OTHER!r} is of a runtime alone")
+
     async def _ready(self) -> None:
         """Wait until the index of the store can be believed."""
 
@@ -235,6 +244,9 @@ class RuntimeLists(Lists):
         self._directory = directory
         self._indexed = indexed
 
+    def _versions(self) -> tuple[str, ...]:
+        return tuple(sorted(a.definition.fingerprint for a in self._directory.definitions()))
+
     async def _ready(self) -> None:
         await self._indexed.wait()
         for slot in self._directory.slots():
@@ -251,6 +263,8 @@ class RuntimeLists(Lists):
     ) -> Sequence[StoredAgent]:
         found = await super()._page_of_agents(query, after, limit)
         if query.updated_since is not None or query.status not in (None, Status.IDLE.value):
+            return found
+        if not query.has_version(None):
             return found
         listed = {stored.agent_id for stored in found}
         first = "" if after is None else after[1]

@@ -40,6 +40,7 @@ class Looking(ABC):
         agent: str | None = None,
         prefix: str = "",
         updated_since: datetime | None = None,
+        version: str | None = None,
         after: str | None = None,
         limit: int | None = None,
     ) -> Listing[AgentInfo]:
@@ -55,6 +56,9 @@ class Looking(ABC):
             prefix: only those whose ids begin with it.
             updated_since: only those whose status has changed since, sorted by when it did. One
                 that changes while you go over the pages comes again. With a time zone.
+            version: only those with an open run that the definition of this fingerprint has begun;
+                or `"other"`: that none of the definitions of this runtime has begun. Those hold up
+                a roll-out.
             after: the `after` of the page before, with the same filters.
             limit: how many, at most 10,000; None = all that there are.
 
@@ -67,6 +71,7 @@ class Looking(ABC):
             agent=agent,
             prefix=prefix,
             updated_since=updated_since,
+            version=version,
             after=after,
             limit=limit,
         )

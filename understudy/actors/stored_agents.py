@@ -52,6 +52,8 @@ class AgentInfo:
     """The runtime that owns it, where the store is shared; None if it is in no runtime's memory."""
     index_status: IndexStatus = IndexStatus.REST
     """Its status in the store's index: what it waits for, also while it is passive."""
+    version: str | None = None
+    """The fingerprint of the definition that has begun its open run; None where none is open."""
     damage: StoreDamaged | None = None
     """Why its row in the index cannot be read: then nothing else here but the id is sure."""
 
@@ -91,6 +93,7 @@ def info_of(stored: StoredAgent, *, is_active: bool = False) -> AgentInfo:
         is_active=is_active,
         host=stored.host,
         index_status=stored.index_status,
+        version=stored.run_version,
         damage=stored.damage,
     )
 

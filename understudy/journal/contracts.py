@@ -132,6 +132,8 @@ class StoredAgent:
     """A value of `Status`."""
     status_at: datetime | None = None
     """When that changed last; None where it is not known."""
+    run_version: str | None = None
+    """As of `IndexEntry`."""
     damage: StoreDamaged | None = None
     """Why its row in the index cannot be what a store has written: then its id alone is sure."""
 
@@ -144,7 +146,7 @@ def stored_agent(row: tuple[Any, ...]) -> StoredAgent:
 
     """
     agent_id, agent, incarnation, epoch, last_seq, floor, index_status, host, due, *told = row
-    agent_status, status_at = told
+    agent_status, status_at, run_version = told
     numbers = (incarnation, epoch, last_seq, floor)
     texts = (agent_id, agent)
     if (
@@ -152,7 +154,7 @@ def stored_agent(row: tuple[Any, ...]) -> StoredAgent:
         or not all(isinstance(number, int) and 0 <= number < 1 << 63 for number in numbers)
         or not all(isinstance(text, str) and is_storable_text(text) for text in texts)
         or any(time is not None and time_of(time) is None for time in (due, status_at))
-        or not isinstance(agent_status, str | None)
+        or not all(isinstance(text, str | None) for text in (agent_status, run_version))
     ):
         raise StoreDamaged(what=f"agent {agent_id!r}", cause=f"its row in the index is {row!r}")
     return StoredAgent(
@@ -167,6 +169,7 @@ def stored_agent(row: tuple[Any, ...]) -> StoredAgent:
         due=time_of(due),
         agent_status=agent_status or AGENT_STATUS[IndexStatus(index_status)],
         status_at=time_of(status_at),
+        run_version=run_version,
     )
 
 
@@ -199,7 +202,7 @@ def listed_agent(row: tuple[Any, ...]) -> StoredAgent:
     try:
         return stored_agent(row)
     except StoreDamaged as damage:
-        agent_id, agent, *_, due, _, _ = row
+        agent_id, agent, *_, due, _, _, _ = row
         if not isinstance(agent_id, str):
             raise
         return StoredAgent(

@@ -35,6 +35,18 @@ class AgentQuery(NamedTuple):
     """What their ids begin with."""
     updated_since: datetime | None = None
     """When their status changed last. Those of which that is not known are left out."""
+    version: str | None = None
+    """The fingerprint of the definition that has begun their open run."""
+    not_versions: tuple[str, ...] | None = None
+    """Those of which another definition than these has begun their open run."""
+
+    def has_version(self, version: str | None) -> bool:
+        """Whether an open run of this version (None: none is open) is meant."""
+        if self.version is None and self.not_versions is None:
+            return True
+        if version is None or version in (self.not_versions or ()):
+            return False
+        return self.version in (None, version)
 
 
 class AskQuery(NamedTuple):

@@ -274,6 +274,7 @@ def _stored(agent_id: str, kept: _AgentRecords, entry: IndexEntry | None = None)
         due=entry.due,
         agent_status=entry.agent_status or AGENT_STATUS[entry.status],
         status_at=kept.status_at,
+        run_version=entry.run_version,
     )
 
 

@@ -136,7 +136,11 @@ class MemoryIndex:
         end = len(ids) if range_.end is None else bisect_left(ids, range_.end)
         for place in range(start, end):
             agent = self._agents[ids[place]]
-            if query.status in (None, agent.agent_status) and query.agent in (None, agent.agent):
+            if (
+                query.status in (None, agent.agent_status)
+                and query.agent in (None, agent.agent)
+                and query.has_version(agent.run_version)
+            ):
                 yield agent
 
     def list_asks(self, query: AskQuery, after: AskKey | None, limit: int) -> list[StoredAsk]:

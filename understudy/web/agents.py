@@ -55,8 +55,7 @@ async def agent_page(visit: Visit) -> dict[str, Any]:
     info = await info_of(visit)
     run = state.run
     return {
-        **(agent_row(info) if info is not None else {"id": visit.agent_id, "agent": ""}),
-        "status": state.status if info is None else info.status.value,
+        **agent_row(info),
         "why": why(state),
         "run_id": None if run is None else run.run_id,
         "is_open": run is not None and not run.over,
@@ -74,13 +73,9 @@ async def agent_page(visit: Visit) -> dict[str, Any]:
     }
 
 
-async def info_of(visit: Visit) -> AgentInfo | None:
+async def info_of(visit: Visit) -> AgentInfo:
     """The row of the agent in the path."""
-    # Its id is the first of those that begin with it.
-    for info in await visit.wait(visit.runtime.agents(prefix=visit.agent_id, limit=1)):
-        if info.id == visit.agent_id:
-            return info
-    return None
+    return await visit.wait(visit.ref.info())
 
 
 def why(state: AgentState) -> str:

@@ -29,7 +29,7 @@ MAX_CACHED = 10_000
 
 async def inbox(visit: Visit) -> dict[str, Any]:
     """The requests that wait, in pages."""
-    kind, limit = visit.asked("kind"), visit.limit()
+    kind, limit = visit.asked("kind"), visit.limit(30)
     order = visit.asked("order") or "oldest"
     found, after = await _page(visit, kind, order, limit)
     rows = [request_row(pending) for pending in found]
@@ -78,6 +78,8 @@ def request_row(pending: PendingRequest) -> dict[str, Any]:
     request = pending.request
     return {
         **request.to_dict(),
+        # That of the request is of the agent inside, which nobody can be asked for.
+        "agent_id": pending.agent_id,
         "agent": pending.agent,
         "tool_description": pending.tool_description,
         "tool_parameters": pending.tool_parameters,
@@ -96,7 +98,8 @@ def summary(request: Request) -> str:
     elif request.kind == "halt" or (request.kind == "interrupt" and request.payload is not None):
         text = request.payload if isinstance(request.payload, str) else one_line(request.payload)
     else:
-        text = ", ".join(f"{key}={one_line(value)}" for key, value in request.arguments.items())
+        given = (pair for pair in request.arguments.items() if pair[1] not in ("", None, [], {}))
+        text = ", ".join(f"{key}={one_line(value)}" for key, value in given)
     text = " ".join(text[: 4 * SUMMARY].split())
     return text if len(text) <= SUMMARY else text[: SUMMARY - 1] + "…"
 

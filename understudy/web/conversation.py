@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
 from understudy.display import Row
+from understudy.display.rows import merged
 from understudy.web.visit import Visit
 
 PAGE = 200
@@ -18,8 +20,21 @@ async def conversation(visit: Visit) -> dict[str, Any]:
     if visit.asked("after") is not None:
         update = await visit.wait(visit.ref.display(after=after, limit=visit.limit(PAGE)))
         return {"id": visit.agent_id, **update.to_dict()}
+    if visit.rows is not None:
+        return page_of(visit, visit.rows)
     update = await visit.wait(visit.ref.display())
     return {**page_of(visit, update.rows), "seq": update.seq, "reset": True, "more": False}
+
+
+async def follow(visit: Visit, signal: asyncio.Event) -> None:
+    """Keep the rows of a live page, with text that is being written, and tell of each change."""
+    subscription = visit.ref.display_events()
+    try:
+        async for update in subscription:
+            visit.rows = merged(visit.rows or (), update)
+            signal.set()
+    finally:
+        subscription.close()
 
 
 def page_of(visit: Visit, rows: Sequence[Row]) -> dict[str, Any]:

@@ -138,8 +138,8 @@ class EditForm:
         is_required: bool,
     ) -> Field:
         schema, refs, is_nullable = self._resolved(schema, refs)
-        if value is MISSING and self._typed is None and is_required:
-            value = schema.get("default", MISSING) if schema is not None else MISSING
+        if value is MISSING and schema is not None and schema.get("default") is not None:
+            value = schema["default"]
         made = self._value_field(schema, path, label, value, refs, depth)
         made.is_required, made.is_nullable = is_required, is_nullable
         described = schema.get("description", "") if schema is not None else ""
@@ -151,9 +151,9 @@ class EditForm:
             asked = self._typed.get(f"is:{path}")
             made.given = "null" if asked == "null" else "absent" if asked == "absent" else "value"
         elif value is None and is_nullable:
-            made.given = "null"
+            made.given, made.text = "null", ""
         elif value is MISSING and not is_required:
-            made.given = "absent"
+            made.given, made.text = "absent", ""
         return made
 
     def _resolved(
@@ -257,11 +257,10 @@ class EditForm:
     def _choice(self, schema: dict[str, Any], path: str, label: str, value: Any) -> Field:
         values = [schema["const"]] if "const" in schema else schema["enum"]
         options = [(_json_text(v), v if isinstance(v, str) else _json_text(v)) for v in values]
-        shown = "" if value is MISSING or value is None else _json_text(value)
-        made = Field("choice", path, label, text=self._said(path, shown), options=options)
-        if shown and shown not in [key for key, _ in options]:
-            made.options = [(shown, f"{value} (not allowed)"), *options]
-        return made
+        said = self._said(path, "" if value is MISSING or value is None else _json_text(value))
+        if said and said not in [key for key, _ in options]:
+            options = [(said, f"{said} (not allowed)"), *options]
+        return Field("choice", path, label, text=said, options=options)
 
     def _list(
         self,
@@ -325,10 +324,10 @@ class EditForm:
         return found
 
     def _value(self, of: Field) -> Any:
-        if of.given == "absent":
-            return MISSING
-        if of.given == "null":
-            return None
+        if of.given != "value":
+            if of.text.strip() and of.kind not in ("boolean", "choice", "object", "list"):
+                of.errors.append("Choose “this value”, or empty the field.")
+            return MISSING if of.given == "absent" else None
         match of.kind:
             case "object":
                 return self._object(of.fields)

@@ -33,14 +33,24 @@ def version(part: str) -> str:
     return digest(part)[:16]
 
 
-def live(visit: Visit, part: Callable[[], Awaitable[str]]) -> Any:
-    """The stream of a page, whose part `part` renders."""
+Watch = Callable[[Visit, asyncio.Event], Awaitable[None]]
+
+
+def live(visit: Visit, part: Callable[[], Awaitable[str]], watch: Watch | None = None) -> Any:
+    """The stream of a page, whose part `part` renders.
+
+    Args:
+        visit: of the page.
+        part: renders what is live.
+        watch: sets an event whenever something has happened; by default the feed of the store.
+
+    """
     seen = visit.request.headers.get("last-event-id") or visit.asked("seen") or ""
 
     async def events() -> AsyncIterator[ServerSentEvent]:
         shown = seen
         signal = asyncio.Event()
-        watching = asyncio.create_task(_watch(visit, signal))
+        watching = asyncio.ensure_future((watch or _watch)(visit, signal))
         try:
             while True:
                 try:

@@ -17,6 +17,8 @@ _LIKE_LATIN = frozenset("аеіјорсухһѕԁԛԝӏАВЕЅІЈКМНОРС�
 """Those that look the same in most fonts: a word of these alone is taken for a Latin one."""
 _BLANK = frozenset("\u115f\u1160\u3164\uffa0\u2800\u034f\u180b\u180c\u180d\u17b4\u17b5")
 """Letters and marks that show nothing."""
+_LOOKS = frozenset(map(chr, range(0xFE00, 0xFE10)))
+_SYMBOLS = ("So", "Sm", "Sk", "Po")
 
 
 def marked(text: str) -> Markup:
@@ -25,34 +27,44 @@ def marked(text: str) -> Markup:
     Control and format characters (those that turn the direction of text among them), unusual
     spaces, and letters that look like Latin ones beside Latin ones.
     """
-    if _PLAIN.match(text):
-        return escape(text)
-    odd = set(_look_alikes(text))
     parts: list[str] = []
     start = 0
-    for index, character in enumerate(text):
-        if character <= "~" and (character >= " " or character in "\t\n"):
-            continue
-        is_odd = index in odd
-        if is_odd or _is_hidden(character, text[index - 1] if index else ""):
-            parts.append(str(escape(text[start:index])))
-            parts.append(_mark(character, seen=is_odd))
-            start = index + 1
-    parts.append(str(escape(text[start:])))
+    for place, is_seen in _places(text):
+        parts.append(escape(text[start:place]))
+        parts.append(_mark(text[place], seen=is_seen))
+        start = place + 1
+    parts.append(escape(text[start:]))
     return Markup("".join(parts))  # noqa: S704  # each part is escaped, or made here
 
 
 def plainly(text: str) -> str:
-    """The text for an attribute or a form field's label: the same, by `[U+202E]`."""
+    """The text for an attribute or the label of a field: the same, by `[U+202E]`."""
+    parts: list[str] = []
+    start = 0
+    for place, _ in _places(text):
+        parts.append(f"{text[start:place]}[U+{ord(text[place]):04X}]")
+        start = place + 1
+    return "".join((*parts, text[start:]))
+
+
+def _places(text: str) -> list[tuple[int, bool]]:
+    """Where something is marked, in order; and whether it is seen, but as something else."""
     if _PLAIN.match(text):
-        return text
-    odd = set(_look_alikes(text))
-    return "".join(
-        f"[U+{ord(character):04X}]"
-        if index in odd or _is_hidden(character, text[index - 1] if index else "")
-        else character
-        for index, character in enumerate(text)
-    )
+        return []
+    # A text of a million characters has few different ones.
+    others = {character for character in set(text) if not _PLAIN.match(character)}
+    found: dict[int, bool] = {}
+    hidden = "".join(character for character in others if _is_hidden(character))
+    if hidden:
+        for match in re.finditer(f"[{re.escape(hidden)}]", text):
+            place = match.start()
+            # It says how the emoji before it looks; elsewhere it hides.
+            is_look = match[0] in _LOOKS and place and _kind(text[place - 1]) in _SYMBOLS
+            if not is_look:
+                found[place] = False
+    if any(_script(character) in _MIXED or _is_dressed(character) for character in others):
+        found.update(dict.fromkeys(_look_alikes(text), True))
+    return sorted(found.items())
 
 
 @lru_cache(maxsize=4096)
@@ -60,15 +72,17 @@ def _kind(character: str) -> str:
     return unicodedata.category(character)
 
 
-def _is_hidden(character: str, before: str) -> bool:
-    if character in "\t\n":
-        return False
-    if "\ufe00" <= character <= "\ufe0f":  # how an emoji looks is chosen by one; elsewhere it hides
-        return not before or _kind(before) not in ("So", "Sm", "Sk", "Po")
+def _is_hidden(character: str) -> bool:
     kind = _kind(character)
-    if kind[0] == "C" or kind in ("Zl", "Zp"):
+    if kind[0] == "C" or kind in ("Zl", "Zp", "Zs"):
         return True
-    return (kind == "Zs" and character != " ") or character in _BLANK
+    return character in _BLANK or character in _LOOKS
+
+
+def _is_dressed(letter: str) -> bool:
+    """Whether it is a Latin letter in another form: fullwidth, mathematical."""
+    plain = unicodedata.normalize("NFKC", letter)
+    return _kind(letter)[0] == "L" and plain != letter and plain.isascii()
 
 
 def _look_alikes(text: str) -> Iterator[int]:
@@ -79,10 +93,7 @@ def _look_alikes(text: str) -> Iterator[int]:
         foreign = [(at, letter) for at, letter in letters if not letter.isascii()]
         if not foreign:
             continue
-        for at, letter in foreign:
-            plain = unicodedata.normalize("NFKC", letter)
-            if _kind(letter)[0] == "L" and plain != letter and plain.isascii():
-                yield at  # fullwidth and mathematical letters
+        yield from (at for at, letter in foreign if _is_dressed(letter))
         scripts = {_script(letter) for _, letter in letters if letter.isalpha()}
         others = scripts & set(_MIXED)
         if others and "LATIN" in scripts:

@@ -121,7 +121,8 @@ def _live(site: Site, page: Page) -> Callable[[Request], Awaitable[Response]]:
         async def part() -> str:
             return render(visit, f"parts/{page.name}.html", data=await page.view(visit))
 
-        response: Response = live(visit, part)
+        watch = conversation.follow if page.name == "conversation" else None
+        response: Response = live(visit, part, watch)
         return response
 
     return stream

@@ -32,6 +32,7 @@ class Bar:
     is_doubt: bool = False
     seq: int = 0
     detail: str = ""
+    call_key: str | None = None
 
 
 @dataclass(slots=True)
@@ -144,6 +145,7 @@ class _Reader:
         self, kind: Kind, label: str, depth: int, entry: HistoryEntry, start: datetime
     ) -> Bar:
         bar = Bar(kind=kind, label=label, depth=depth, start=start, end=None, seq=entry.seq)
+        bar.call_key = entry.call_key
         self.bars.append(bar)
         return bar
 
@@ -185,6 +187,10 @@ async def timeline(visit: Visit) -> dict[str, Any]:
     reader = _Reader()
     for entry in await history_of(visit):
         reader.read(entry)
+    doubts = (await visit.state()).doubts_in_tree
+    for bar in reader.bars:
+        if bar.kind == "call" and bar.call_key in doubts and bar.outcome != "suspended":
+            bar.is_doubt = True
     bars = sorted(reader.bars, key=lambda bar: (bar.seq, bar.depth))
     page = visit.number("page", 0)
     stop = max(len(bars) - page * PAGE, 0)

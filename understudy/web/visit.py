@@ -15,6 +15,7 @@ from starlette.requests import Request
 
 from understudy._base.json_values import shown
 from understudy.actors import AgentRef, Runtime
+from understudy.display import Row
 from understudy.errors import UnderstudyError
 from understudy.interrupts import Request as AskedRequest
 from understudy.state.agent_state import AgentState
@@ -75,6 +76,8 @@ class Visit:
         self.user: User = request.scope["understudy.user"]
         self.runtime: Runtime = site.runtime()
         self._agent_id: str | None = None
+        self.rows: list[Row] | None = None
+        """The rows of the conversation, where a live page follows them."""
         self.shown: AskedRequest | None = None
         """The request of an agent that the page shows, where it is known."""
 

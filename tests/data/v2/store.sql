@@ -222,8 +222,8 @@ INSERT INTO understudy.feed (xid, no, agent_id, name, seq, at, kind, version, pa
 INSERT INTO understudy.feed (xid, no, agent_id, name, seq, at, kind, version, payload) OVERRIDING SYSTEM VALUE VALUES (765, 38, 'resting', 'resting-definition', 9, 1767323054123456, 'decided', 1, '\x7b22726571756573745f6964223a227131222c226465636973696f6e223a7b2274797065223a22617070726f7665227d2c226174223a22323032362d30312d30325430333a30343a31342e3132333435365a227d');
 INSERT INTO understudy.feed (xid, no, agent_id, name, seq, at, kind, version, payload) OVERRIDING SYSTEM VALUE VALUES (765, 39, 'resting', 'resting-definition', 10, 1767323055123456, 'run_ended', 1, '\x7b22656e64223a7b226f7574636f6d65223a22636f6d706c65746564227d2c226174223a22323032362d30312d30325430333a30343a31352e3132333435365a227d');
 INSERT INTO understudy.feed (xid, no, agent_id, name, seq, at, kind, version, payload) OVERRIDING SYSTEM VALUE VALUES (766, 40, 'sleeping', 'sleeping-definition', 5, 1767323149123456, 'status_noted', 1, '\x7b226174223a22323032362d30312d30325430333a30353a34392e3132333435365a222c22737461747573223a2277616974696e67227d');
-INSERT INTO understudy.feed (xid, no, agent_id, name, seq, at, kind, version, payload) OVERRIDING SYSTEM VALUE VALUES (769, 41, 'deleted', 'deleted-definition', 0, 1795365532173129, 'deleted', 1, '\x');
-INSERT INTO understudy.feed_state (is_on, feed, floor_xid, floor) VALUES (true, '89bcfbfc363c2fb17de0d6749da7602f', 0, 0);
+INSERT INTO understudy.feed (xid, no, agent_id, name, seq, at, kind, version, payload) OVERRIDING SYSTEM VALUE VALUES (769, 41, 'deleted', 'deleted-definition', 0, 1795366529930209, 'deleted', 1, '\x');
+INSERT INTO understudy.feed_state (is_on, feed, floor_xid, floor) VALUES (true, '8c9666640bafd4d7091ed09f67b117a2', 0, 0);
 INSERT INTO understudy.hosts (id, name, opened_at, lease_until, place, pid, started, labels, definitions, draining) OVERRIDING SYSTEM VALUE VALUES (1, 'frozen-host:1', '2026-01-02 03:04:05.5+00', '2026-01-02 03:05:05.5+00', 'boot pid:[1] time:[1]', 17, 4711, '{disk,gpu}', '{1}', false);
 INSERT INTO understudy.lost_attempts (agent, run, numbers) VALUES (1, 'run-1', '{2,3}');
 INSERT INTO understudy.lost_attempts (agent, run, numbers) VALUES (2, 'run-1', '{2,3}');
@@ -534,9 +534,9 @@ ALTER TABLE ONLY understudy.records
 CREATE INDEX agents_by_change ON understudy.agents USING btree (status_at, agent_id) WHERE ((status_at IS NOT NULL) AND (NOT deleted));
 CREATE INDEX agents_by_due ON understudy.agents USING btree (due, agent_id) WHERE ((due IS NOT NULL) AND (NOT deleted));
 CREATE INDEX agents_by_name ON understudy.agents USING btree (agent, agent_id) WHERE (NOT deleted);
-CREATE INDEX agents_by_run_version ON understudy.agents USING btree (run_version, agent_id) WHERE ((run_version IS NOT NULL) AND (NOT deleted));
 CREATE INDEX agents_by_standing ON understudy.agents USING btree (standing, agent_id) WHERE (NOT deleted);
 CREATE INDEX agents_by_status ON understudy.agents USING btree (status, agent_id) WHERE (NOT deleted);
+CREATE INDEX agents_with_open_run ON understudy.agents USING btree (agent_id) WHERE ((run_version IS NOT NULL) AND (NOT deleted));
 CREATE INDEX asks_by_age ON understudy.asks USING btree (kind, asked_at, no);
 CREATE INDEX asks_by_expiry ON understudy.asks USING btree (kind, expires_at, no);
 CREATE INDEX asks_by_name ON understudy.asks USING btree (kind, name, asked_at, no);

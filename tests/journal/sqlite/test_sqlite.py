@@ -1053,3 +1053,62 @@ def test_two_hundred_steps_take_at_most_300_kb(path: Path) -> None:
                 )
     assert path.stat().st_size <= 300_000
     assert [p.name for p in sorted(path.parent.iterdir())] == ["store.db", "store.db.lock"]
+
+
+# ------------------------------------------------------------------ a store of many agents
+
+
+@pytest.mark.slow
+def test_what_is_due_is_found_at_the_same_cost_among_many_far_dues(path: Path) -> None:
+    """J21: by an index, in order, however many agents have schedules that come later."""
+    first, now = 1_000_000, datetime(1970, 1, 1, 1, tzinfo=timezone.utc)
+    with opened(path) as backend:
+        owned = agent_with(backend, "model", "one")
+        with commit(backend):
+            backend.append(
+                replace(batch(owned, "two", first_seq=2), due=now, agent_status="waiting")
+            )
+    columns = "agent, incarnation, epoch, last_seq, floor, standing, mark, deleted, indexed_seq"
+    fill = f"""
+        WITH RECURSIVE n(i) AS (SELECT ? UNION ALL SELECT i + 1 FROM n WHERE i < ?)
+        INSERT INTO agents (id, due, status, {columns})
+        SELECT 'agent-' || i, due + i * {first}, status, {columns}
+        FROM n, (SELECT * FROM agents WHERE id = 'model')"""
+    steps: list[int] = []
+    for few, many in ((1, 1_000), (1_001, 100_000)):
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute(fill, (few, many))
+        with opened(path) as backend:
+            connected = backend._reader._connected()
+            for until, after in (
+                (now, None),
+                (now.replace(year=9999), None),
+                (now.replace(year=9999), (now, "model")),
+            ):
+                counted = 0
+
+                def step() -> int:
+                    nonlocal counted
+                    counted += 1
+                    return 0
+
+                connected.set_progress_handler(step, 1)
+                found = backend.due(until, after, 50)
+                connected.set_progress_handler(None, 1)
+                dues = [agent.due for agent in found]
+                assert dues == sorted(dues, key=lambda due: due or now)
+                assert len(found) == (1 if until == now else 50)
+                steps.append(counted)
+            statements: list[str] = []
+            connected.set_trace_callback(statements.append)
+            backend.due(now, (now, "a"), 50)
+            connected.set_trace_callback(None)
+            plan = [
+                row[3]
+                for statement in statements
+                if "due" in statement
+                for row in connected.execute(f"EXPLAIN QUERY PLAN {statement}")
+            ]
+            assert any("agents_by_due" in line for line in plan), plan
+            assert not any("TEMP B-TREE" in line for line in plan), plan
+    assert steps[:3] == steps[3:], "the cost grows with the number of agents"

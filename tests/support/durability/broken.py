@@ -259,7 +259,7 @@ def _j16_unread() -> None:
 @_broken("J21: the index does not know when an agent is due")
 def _j21() -> None:
     def forgetting(index_entry: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda activation: replace(index_entry(activation), due=None)
+        return lambda activation: index_entry(activation)._replace(due=None)
 
     _wrap(activation.Activation, "index_entry", forgetting)
 

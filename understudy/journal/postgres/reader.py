@@ -99,15 +99,21 @@ class PostgresReader:
         self, query: AgentQuery, after: AgentKey | None, limit: int
     ) -> list[StoredAgent]:
         ids = ids_from(query.prefix)
-        where, values = " AND a.agent_id >= %s", [ids.first]
+        where, values = " AND a.agent_id >= %s", list[Any]([ids.first])
         for condition, value in (
             (" AND a.agent_id < %s", ids.end),
             (" AND a.status = %s", query.status),
             (" AND a.agent = %s", query.agent),
+            (" AND a.run_version = %s", query.version),
         ):
             if value is not None:
                 where += condition
                 values.append(value)
+        if query.version is not None or query.not_versions is not None:
+            where += " AND a.run_version IS NOT NULL AND a.indexed_seq = a.last_seq"
+        if query.not_versions is not None:
+            where += " AND a.run_version <> ALL(%s)"
+            values.append(list(query.not_versions))
         order, first = "a.agent_id", list[Any]()
         if query.updated_since is not None:
             order, first = (

@@ -148,7 +148,7 @@ UPGRADES: tuple[tuple[str, ...], ...] = (
         # The fingerprint under which the open run was begun; null: none is open, or it is unknown.
         # As `due`, it holds if `indexed_seq` is `last_seq`.
         "ALTER TABLE agents ADD COLUMN run_version text",
-        """CREATE INDEX agents_by_run_version ON agents (run_version, agent_id)
+        """CREATE INDEX agents_with_open_run ON agents (agent_id)
             WHERE run_version IS NOT NULL AND NOT deleted""",
     ),
 )
@@ -347,7 +347,8 @@ SELECT a.agent_id, a.agent, a.incarnation, a.epoch, a.last_seq, a.floor, a.stand
     CASE WHEN h.lease_until > clock_timestamp() THEN h.name END,
     CASE a.indexed_seq WHEN a.last_seq THEN a.due END,
     CASE a.indexed_seq WHEN a.last_seq THEN a.status END,
-    CASE a.indexed_seq WHEN a.last_seq THEN a.status_at END
+    CASE a.indexed_seq WHEN a.last_seq THEN a.status_at END,
+    CASE a.indexed_seq WHEN a.last_seq THEN a.run_version END
 FROM agents a LEFT JOIN hosts h ON h.id = a.owner WHERE NOT a.deleted"""
 
 AGENT = f"{_COLUMNS} AND a.agent_id = %s"

@@ -38,7 +38,8 @@ _AGENT = """
         (SELECT host FROM meta WHERE meta.tenure = agents.tenure),
         CASE indexed_seq WHEN last_seq THEN due END,
         CASE indexed_seq WHEN last_seq THEN status END,
-        CASE indexed_seq WHEN last_seq THEN status_at END
+        CASE indexed_seq WHEN last_seq THEN status_at END,
+        CASE indexed_seq WHEN last_seq THEN run_version END
     FROM agents WHERE NOT deleted AND
 """
 # The asks come first: SQLite takes the tables of a CROSS JOIN in this order.
@@ -204,10 +205,16 @@ class SqliteReader:
             ("id < ?", ids.end),
             ("status = ?", query.status),
             ("agent = ?", query.agent),
+            ("run_version = ?", query.version),
         ):
             if value is not None:
                 where.append(condition)
                 values.append(value)
+        if query.version is not None or query.not_versions is not None:
+            where.append("run_version IS NOT NULL AND indexed_seq = last_seq")
+        if query.not_versions is not None:
+            where.append(f"run_version NOT IN ({', '.join('?' * len(query.not_versions))})")
+            values += query.not_versions
         order, first = "id", list[Any]()
         if query.updated_since is not None:
             since = time_number(query.updated_since)

@@ -89,6 +89,7 @@ SCHEMA_UPGRADES: Mapping[int, Sequence[str]] = MappingProxyType(
             "ALTER TABLE agents ADD COLUMN status TEXT NOT NULL DEFAULT 'idle'",
             "ALTER TABLE agents ADD COLUMN status_at INTEGER",
             "ALTER TABLE agents ADD COLUMN asking INTEGER NOT NULL DEFAULT 0",
+            "ALTER TABLE agents ADD COLUMN run_version TEXT",
             *_INDEXES,
             *_ASKS,
             *_FEED,
@@ -134,7 +135,8 @@ _TABLES = (
         indexed_seq INTEGER NOT NULL DEFAULT 0,
         status TEXT NOT NULL DEFAULT 'idle',
         status_at INTEGER,
-        asking INTEGER NOT NULL DEFAULT 0
+        asking INTEGER NOT NULL DEFAULT 0,
+        run_version TEXT
     ) STRICT""",
     "CREATE INDEX agents_by_standing ON agents (standing, id) WHERE NOT deleted",
     *_INDEXES,

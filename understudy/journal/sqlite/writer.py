@@ -40,25 +40,25 @@ _CLAIM_NEW = """
     ON CONFLICT (id) DO UPDATE SET agent = excluded.agent, incarnation = incarnation + 1,
         epoch = epoch + 1, last_seq = 0, floor = 0, standing = 'rest', tenure = excluded.tenure,
         mark = excluded.mark, deleted = 0, due = NULL, indexed_seq = 0, status = 'idle',
-        status_at = NULL
+        status_at = NULL, run_version = NULL
     RETURNING agent, incarnation, epoch, last_seq
 """
 # Most batches change neither status nor due time: then their indexes are not written.
 _ADD = """
     UPDATE agents SET last_seq = ?1, mark = ?2, indexed_seq = ?1
     WHERE id = ?3 AND epoch = ?4 AND incarnation = ?5 AND last_seq = ?6 AND NOT deleted
-        AND standing = ?7 AND due IS ?8 AND status = ?9
+        AND standing = ?7 AND due IS ?8 AND status = ?9 AND run_version IS ?10
     RETURNING no, asking
 """
 _ADD_WITH_ENTRY = """
     UPDATE agents SET last_seq = ?1, mark = ?2, indexed_seq = ?1, standing = ?7, due = ?8,
-        status = ?9,
-        status_at = CASE WHEN ?10 OR status <> ?9 OR last_seq = 0 THEN ?11 ELSE status_at END
+        status = ?9, run_version = ?10,
+        status_at = CASE WHEN ?11 OR status <> ?9 OR last_seq = 0 THEN ?12 ELSE status_at END
     WHERE id = ?3 AND epoch = ?4 AND incarnation = ?5 AND last_seq = ?6 AND NOT deleted
     RETURNING no, asking
 """
 _NOTE_INDEX = """
-    UPDATE agents SET indexed_seq = last_seq, due = ?, status = ?, status_at = ?
+    UPDATE agents SET indexed_seq = last_seq, due = ?, status = ?, status_at = ?, run_version = ?
     WHERE id = ? AND incarnation = ? AND last_seq = ? AND NOT deleted RETURNING no
 """
 _NEW_ASK = """
@@ -96,7 +96,7 @@ def append(db: sqlite3.Connection, batch: Batch, mark: int) -> int:
     newest = last + len(batch.records)
     values = (
         *(newest, mark, batch.agent_id, batch.epoch, batch.incarnation, last),
-        *(batch.index_status.value, batch.due_number, batch.status_word),
+        *(batch.index_status.value, batch.due_number, batch.status_word, batch.run_version),
     )
     row = None
     if last and not batch.status_noted:
@@ -125,7 +125,7 @@ def note_index(
     due, at = (None if time is None else time_number(time) for time in (entry.due, status_at))
     status = entry.agent_status or AGENT_STATUS[entry.status]
     agent_is = (agent.agent_id, agent.incarnation, agent.last_seq)
-    row = db.execute(_NOTE_INDEX, (due, status, at, *agent_is)).fetchone()
+    row = db.execute(_NOTE_INDEX, (due, status, at, entry.run_version, *agent_is)).fetchone()
     if row is not None:
         _put_asks(db, row[0], entry.asks)
 
@@ -195,8 +195,8 @@ def release(db: sqlite3.Connection, owned: Owned) -> None:
 def delete(db: sqlite3.Connection, agent_id: str, mark: int) -> bool:
     """See `Backend.delete`. The row stays, as the tombstone."""
     row = db.execute(
-        "UPDATE agents SET deleted = 1, tenure = NULL, mark = ?, due = NULL, asking = 0 "
-        "WHERE id = ? AND NOT deleted RETURNING no",
+        "UPDATE agents SET deleted = 1, tenure = NULL, mark = ?, due = NULL, asking = 0, "
+        "run_version = NULL WHERE id = ? AND NOT deleted RETURNING no",
         (mark, agent_id),
     ).fetchone()
     if row is None:

@@ -1,0 +1,197 @@
+"""The story of a person who never answers: reminded, escalated, expired, wherever it is stopped.
+
+Each life lasts six hours, of which none passes twice. After the first one nobody names the agent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+from tests.support.agents import by_turn
+from tests.support.durability import broken as builds
+from tests.support.durability.disk import cut_power, watch_syncs
+from tests.support.durability.forks import forked, scratch
+from tests.support.durability.lives import in_time
+from tests.support.durability.points import NO_POINTS, Points, kill
+from tests.support.durability.side_log import SideLog
+from understudy import Agent, Runtime, SimulatedClock, UnknownAgent, call, tool
+from understudy.middleware import HumanInTheLoop
+from understudy.run import dues
+from understudy.state import fold
+from understudy.state.records import Decided, Escalated, Reminded
+from understudy.state.run_state import NO_NOTICES
+
+__all__ = ["BROKEN", "asked", "warm_up"]
+
+NOON = datetime(2030, 1, 1, 12, tzinfo=timezone.utc)
+HOUR = 3600
+LIVES, LIFE = 5, 6 * HOUR
+KINDS = ("reminded", "escalated", "decided", "cancel_requested", "run_ended")
+
+
+def _not_remembered(record: type[Any]) -> Callable[[], None]:
+    def make() -> None:
+        assert record in fold._APPLY
+        fold._APPLY[record] = lambda *_: None
+
+    return make
+
+
+def _told_twice() -> None:
+    """Whoever looks records again what is recorded already."""
+    inner = dues._pending
+
+    def pending(calls: Any) -> Any:
+        for place, request, _ in inner(calls):
+            yield place, request, NO_NOTICES
+
+    dues._pending = pending
+
+
+BROKEN: dict[str, Callable[[], None]] = {
+    "I15: a reminder is not remembered": _not_remembered(Reminded),
+    "I15: an escalation is not remembered": _not_remembered(Escalated),
+    "I15: whoever looks tells it again": _told_twice,
+    "I14: an expiry is recorded and decides nothing": _not_remembered(Decided),
+    "I14: silence approves": builds.BROKEN["J21: silence approves"],
+    "J21: the index does not know": builds.BROKEN[
+        "J21: the index does not know when an agent is due"
+    ],
+}
+"""Each broken build, by what is wrong with it."""
+
+
+def warm_up() -> None:
+    """Do once what is slow the first time."""
+    with tempfile.TemporaryDirectory(dir=scratch()) as folder:
+        _live(Path(folder), 0, NO_POINTS, "reject")
+
+
+def asked(
+    folder: Path,
+    *,
+    stops: list[int],
+    on_expiry: str = "reject",
+    named: str = "",
+    power: bool = False,
+    broken: str | None = None,
+) -> dict[str, Any]:
+    """The n-th process is stopped at the n-th point, the last one lives.
+
+    Args:
+        stops: these points; 0 = it lives its six hours.
+        on_expiry: what the request does when nobody has answered.
+        named: not before a point whose name begins so.
+        power: the machine loses its power there; else the process is killed.
+        broken: the build that plays it.
+
+    """
+    if broken is not None:
+        BROKEN[broken]()
+    for life in range(LIVES):
+        stop_at = (stops[life] or None) if life < len(stops) else None
+
+        def body(life: int = life, stop_at: int | None = stop_at) -> None:
+            if power:
+                watch_syncs(folder)
+            passed = _live(folder, life, stop_at, on_expiry, named)
+            SideLog(folder / "log", life).write("points", *passed)
+
+        ended = forked(body, killed=stop_at is not None)
+        if power and not ended:
+            cut_power(folder)
+    log = SideLog(folder / "log", -1)
+    stopped = [entry.of[0] for entry in log.read("stopped")]
+    return {
+        "violations": list(_violations(log, on_expiry, len(stopped))),
+        "stopped": stopped,
+        "points": [len(entry.of) for entry in log.read("points")],
+    }
+
+
+def _agent(log: SideLog, on_expiry: Any) -> Agent:
+    @tool
+    async def refund() -> str:
+        log.write("violation", "silence has approved a call")
+        return "refunded"
+
+    gate = HumanInTheLoop(
+        {"refund": True},
+        remind_after=[HOUR, 3 * HOUR],
+        escalate_after={5 * HOUR: "the head of sales"},
+        expires_after=8 * HOUR,
+        on_expiry=on_expiry,
+    )
+    return Agent("desk", by_turn(call("refund"), "done"), tools=[refund], middleware=[gate])
+
+
+def _live(
+    folder: Path, life: int, stop_at: int | None, on_expiry: str, named: str = ""
+) -> list[str]:
+    """Six hours."""
+    log = SideLog(folder / "log", life)
+
+    def stop(name: str) -> None:
+        log.write("stopped", name)
+        kill()
+
+    points = Points(stop_at, stop, named=named)
+    if stop_at != NO_POINTS:
+        points.install()
+
+    async def main() -> None:
+        clock = SimulatedClock(NOON + timedelta(seconds=life * LIFE))
+        store = f"sqlite:///{folder}/store.db"
+        agent = _agent(log, on_expiry)
+        async with Runtime([agent], store=store, clock=clock, sweep=None) as runtime:
+            await in_time(_hours(runtime, clock, log))
+
+    asyncio.run(main())
+    return points.passed
+
+
+async def _hours(runtime: Runtime, clock: SimulatedClock, log: SideLog) -> None:
+    if "run_started" not in [record["kind"] for record in await _records(runtime)]:
+        await runtime.spawn("desk", id="a").run("Refund.", message_id="only")
+    for ref in await runtime.recover():
+        await ref.outcome()
+    await clock.advance(LIFE - 1)
+    if clock.now() >= NOON + timedelta(seconds=LIVES * LIFE - 1):
+        for record in await _records(runtime):
+            if record["kind"] in KINDS:
+                log.write("record", record["kind"], str(record.get("number", "")))
+
+
+async def _records(runtime: Runtime) -> list[dict[str, Any]]:
+    try:
+        records: list[dict[str, Any]] = (await runtime.export("a"))["records"]
+    except UnknownAgent:
+        return []
+    return records
+
+
+def _violations(log: SideLog, on_expiry: str, stopped: int) -> Iterator[str]:
+    """What is lost, and what happened twice."""
+    yield from (entry.of[0] for entry in log.read("violation"))
+    found: dict[str, list[str]] = {kind: [] for kind in KINDS}
+    for entry in log.read("record"):
+        found[entry.of[0]].append(entry.of[1])
+    end, other = "decided", "cancel_requested"
+    if on_expiry == "stop":
+        end, other = other, end
+    for kind, count in ((end, 1), (other, 0), ("run_ended", 1)):
+        if len(found[kind]) != count:
+            yield f"{kind} is recorded {len(found[kind])} times"
+    reminders, escalations = found["reminded"], found["escalated"]
+    if reminders != sorted(set(reminders)):
+        yield f"the reminders are {reminders}"
+    if len(escalations) > 1:
+        yield f"it is escalated {len(escalations)} times"
+    # Six hours without a process are less than the eight until it expires, twelve are more.
+    if stopped < 2 and (reminders[-1:] != ["2"] or escalations != ["1"]):
+        yield f"told: {reminders}, {escalations}"

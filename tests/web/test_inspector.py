@@ -1,0 +1,343 @@
+"""The inspector tells the truth, its actions do what the API does, and bad input breaks no page."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from tests.support.agents import by_turn
+from tests.support.loops import soon
+from tests.support.places import Place
+from tests.support.web_demo import agents as demo_agents
+from tests.support.web_demo import filled
+from tests.support.web_site import Done, asked, client_of, desk, logged_in, refund, rest, site_of
+from understudy import Agent, Runtime, Status, UnknownAgent, call, tool
+from understudy.middleware import SubAgent
+from understudy.web import ui
+
+TABS = ("", "/timeline", "/decisions", "/usage", "/state", "/history")
+
+
+async def test_the_timeline_has_what_ran_side_by_side_what_failed_and_who_was_waited_for() -> None:
+    @tool
+    async def short() -> str:
+        await asyncio.sleep(0.05)
+        return "short"
+
+    @tool
+    async def long() -> str:
+        await asyncio.sleep(0.2)
+        raise RuntimeError("it broke")
+
+    done = Done()
+    clerk = desk(done, refund(), "clerk is done", name="clerk")
+    inner = call("task", {"task_name": "clerk", "instructions": "refund"})
+    front = Agent(
+        "front",
+        by_turn([call("short"), call("long")], inner, "done"),
+        tools=[short, long],
+        middleware=[SubAgent([clerk])],
+    )
+    async with Runtime([front]) as runtime:
+        ref = await asked(runtime, "front")
+        async with site_of(runtime) as client:
+            row = (await client.get("/api/pending")).json()["requests"][0]
+            assert (row["agent_id"], row["agent_path"]) == ("a1", ["front", "clerk"])
+            assert (await client.get(f"/agents/a1/requests/{row['id']}")).status_code == 200
+            body = {
+                "decisions": {row["id"]: {"type": "approve"}},
+                "expect": {row["id"]: row["digest"]},
+            }
+            answer = await client.post("/api/agents/a1/decisions", json=body)
+            assert answer.status_code == 200, answer.text
+            await rest(ref)
+            found = (await client.get("/api/agents/a1/timeline")).json()["bars"]
+            bars = {(bar["kind"], bar["label"]): bar for bar in found}
+            assert abs(bars["call", "short"]["seconds"] - 0.05) < 0.05
+            assert abs(bars["call", "long"]["seconds"] - 0.2) < 0.05
+            assert bars["call", "long"]["outcome"] == "failed"
+            assert bars["call", "long"]["from"] < bars["call", "short"]["to"]  # side by side
+            assert bars["run", "clerk"]["depth"] == bars["run", "front"]["depth"] + 2
+            assert bars["person", "approval: refund"]["outcome"] == "approve by ann"
+            assert all(bar["end"] is not None for bar in found)
+            assert all(0 <= bar["from"] <= bar["to"] <= 100 for bar in found)
+            usage = (await client.get("/api/agents/a1/usage")).json()
+            assert usage["by_agent"]["front"]["replies"] == 3
+            assert usage["by_agent"]["front / clerk"]["replies"] == 2
+            rows = (await client.get("/api/agents/a1/conversation")).json()["rows"]
+            assert [r["text"] for r in rows if r["kind"] == "text"][-1] == "done"
+            audit = (await client.get("/api/agents/a1/decisions")).json()["decisions"]
+            assert [(d["by"], d["tool_name"]) for d in audit] == [("ann", "refund")]
+
+
+async def test_a_call_in_doubt_is_shown_and_settled() -> None:
+    entered = asyncio.Event()
+
+    @tool
+    async def pay() -> str:
+        entered.set()
+        await asyncio.Event().wait()
+        return "paid"
+
+    agent = Agent("payer", by_turn(call("pay"), "ok", "ok"), tools=[pay])
+    async with Runtime([agent]) as runtime:
+        ref = runtime.spawn("payer", id="p1")
+        running = ref.run("pay")
+        await soon(entered.wait())
+        async with site_of(runtime) as client:
+            assert (
+                await client.post("/agents/p1/do/cancel", data={"message": "no"})
+            ).status_code == 303
+            await soon(running)
+            about = (await client.get("/api/agents/p1")).json()
+            (doubt,) = about["doubts"]
+            bars = (await client.get("/api/agents/p1/timeline")).json()["bars"]
+            assert [bar["in_doubt"] for bar in bars if bar["label"] == "pay"] == [True]
+            assert "In doubt:" in (await client.get("/agents/p1")).text
+            form = {"call_key": doubt["call_key"], "how": "the bank says no"}
+            assert (await client.post("/agents/p1/do/settle", data=form)).status_code == 303
+            assert (await client.get("/api/agents/p1")).json()["doubts"] == []
+            entries = (await client.get("/api/agents/p1/history")).json()["entries"]
+            settled = [e for e in entries if e["what"] == "settled"]
+            assert settled[0]["detail"]["how"] == "the bank says no (ann)"
+
+
+async def test_actions_do_what_they_say_and_say_why_they_cannot() -> None:
+    done = Done()
+    async with Runtime([desk(done, "hello", "again", refund(), "ok")]) as runtime:
+        ref = runtime.spawn("desk", id="a1")
+        await soon(ref.run("hi"))
+        async with site_of(runtime) as client:
+
+            async def reasons() -> dict[str, str | None]:
+                about = (await client.get("/api/agents/a1")).json()
+                return {action["name"]: action["reason"] for action in about["actions"]}
+
+            now = await reasons()
+            assert now["steer"] == "No run is under way that it could steer."
+            assert (now["unpause"], now["cancel"]) == ("It is not paused.", "No run is open.")
+            assert now["retry"] == "No run is in quarantine."
+            assert now["send"] is now["pause"] is now["delete"] is None
+            for name in ("unpause", "cancel", "retry"):
+                sent = await client.post(f"/agents/a1/do/{name}", data={"x": "1"})
+                assert sent.status_code == 409, name
+            sent = await client.post("/agents/a1/do/messages", data={"text": "more"})
+            assert sent.status_code == 303
+            await rest(ref)
+            assert (await client.post("/agents/a1/do/pause", data={"x": "1"})).status_code == 303
+            sent = await client.post("/api/agents/a1/messages", json={"text": "refund"})
+            assert sent.status_code == 200
+            await rest(ref, Status.PAUSED)
+            assert (await reasons())["pause"] == "It is paused already."
+            assert (await client.post("/agents/a1/do/unpause", data={"x": "1"})).status_code == 303
+            await rest(ref, Status.INTERRUPTED)
+            outcome = (await client.get("/api/agents/a1/outcome?wait=5")).json()
+            assert outcome["outcome"] == "interrupted"
+            assert (await client.post("/api/agents/a1/cancel", json={})).status_code == 200
+            await rest(ref, Status.CANCELLED)
+            assert (await client.post("/api/agents/a1/compact", json={})).status_code == 200
+            export = await client.get("/agents/a1/export")
+            assert "attachment" in export.headers["content-disposition"]
+            copy = {"data": export.json(), "id": "a2"}
+            assert (await client.post("/api/import", json=copy)).json() == {"id": "a2"}
+            wrong = await client.post("/agents/a1/do/delete", data={"confirm": "a"})
+            assert wrong.status_code == 400
+            gone = await client.post("/agents/a1/do/delete", data={"confirm": "a1"})
+            assert gone.status_code == 303
+            assert (await client.get("/agents/a1")).status_code == 404
+            body = {"confirm": "a2"}
+            deleted = await client.request("DELETE", "/api/agents/a2", json=body)
+            assert deleted.json() == {"id": "a2", "deleted": True}
+            assert (await client.post("/agents/a1/do/fly", data={"x": "1"})).status_code == 404
+        with pytest.raises(UnknownAgent):
+            await soon(ref.state())
+
+
+async def test_a_sticky_decision_is_shown_and_revoked() -> None:
+    done = Done()
+    async with Runtime([desk(done, refund("1"), "ok", refund("2"), "ok")]) as runtime:
+        ref = await asked(runtime)
+        async with site_of(runtime) as client:
+            row = (await client.get("/api/pending")).json()["requests"][0]
+            form = {"decision": "approve", "digest": row["digest"], "always": "approve"}
+            page = f"/agents/a1/requests/{row['id']}"
+            assert (await client.post(page, data=form)).status_code == 303
+            await rest(ref)
+            about = (await client.get("/api/agents/a1")).json()
+            assert about["sticky"]["refund"]["decision"]["type"] == "approve"
+            assert "Ask again about refund" in (await client.get("/agents/a1")).text
+            sent = await client.post("/agents/a1/do/revoke", data={"tool": "refund"})
+            assert sent.status_code == 303
+            assert (await client.get("/api/agents/a1")).json()["sticky"] == {}
+
+
+async def test_the_document_of_the_api_has_every_route_and_every_page_has_its_json() -> None:
+    from understudy.web.api import ENDPOINTS
+
+    async with Runtime([desk(Done(), refund())]) as runtime:
+        await asked(runtime)
+        async with site_of(runtime) as client:
+            document = (await client.get("/api/openapi.json")).json()
+            assert document["openapi"].startswith("3.1")
+            for endpoint in ENDPOINTS:
+                operation = document["paths"][endpoint.path or "/"][endpoint.method.lower()]
+                assert operation["summary"]
+                if endpoint.body is not None:
+                    ref = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"]
+                    assert ref.rpartition("/")[2] in document["components"]["schemas"]
+            for tab in TABS:
+                path = {"": "/conversation"}.get(tab, tab)
+                assert (await client.get(f"/api/agents/a1{path}")).status_code == 200
+            assert (await client.put("/api/pending")).status_code == 405
+            assert (await client.post("/api/pending", json={})).status_code == 405
+
+
+# ------------------------------------------------------------------------- bad input
+
+
+async def test_nothing_that_is_asked_for_wrongly_breaks_a_page() -> None:
+    async with Runtime([desk(Done(), refund())]) as runtime:
+        await asked(runtime)
+        async with site_of(runtime) as client:
+            wrong = {
+                "/agents/none": 404,
+                "/agents/a1/requests/none": 404,
+                "/agents/a1/nothing": 404,
+                "/?after=nonsense": 400,
+                "/?order=sideways": 400,
+                "/?limit=many": 400,
+                "/?limit=99999999999": 200,
+                "/?kind=none": 200,
+                "/?tool=%00": 400,
+                "/agents?status=flying": 400,
+                "/agents?after=AAAA": 400,
+                "/agents?prefix=%F0%9F%A6%8A": 200,
+                "/agents/a1/history?after=-1": 400,
+                "/agents/a1/history?after=999999": 200,
+                "/agents/a1/timeline?page=7": 200,
+                "/agents/a1?page=7": 200,
+                f"/agents/{'x' * 3000}": 400,
+                "/agents/%00": 400,
+                "/agents/~": 400,
+            }
+            for path, status in wrong.items():
+                for prefix in ("", "/api"):
+                    found = await client.get(prefix + path)
+                    is_page_only = prefix == "/api" and (path.startswith("/?") or "a1?" in path)
+                    if not is_page_only:
+                        assert found.status_code == status, (prefix + path, found.text[-400:])
+            for body in (b"", b"{", b"[]", b"null", b'{"text": 7}', b'{"text": ""}', b"\xff",
+                         b'{"text": "\\ud800"}', b'{"text": "a", "more": 1}',
+                         b'{"text": "a", "at": "soon"}', b'{"text": NaN}'):  # fmt: skip
+                headers = {"content-type": "application/json"}
+                sent = await client.post("/api/agents/a1/messages", content=body, headers=headers)
+                assert sent.status_code == 400, (body, sent.text)
+            assert (await client.get("/agents/a1")).status_code == 200
+
+
+async def test_a_tool_that_no_longer_exists_can_still_be_rejected(place: Place) -> None:
+    done = Done()
+    async with Runtime([desk(done, refund(), "ok")], store=place.store()) as runtime:
+        await asked(runtime)
+    without = Agent("desk", by_turn(refund(), "ok"))
+    async with Runtime([without], store=place.store()) as runtime, site_of(runtime) as client:
+        row = (await client.get("/api/pending")).json()["requests"][0]
+        page = f"/agents/a1/requests/{row['id']}"
+        text = (await client.get(page)).text
+        assert "Its definition is not known here." in text
+        form = {"decision": "edit", "digest": row["digest"], "v:": '{"order_id": "1"}'}
+        assert (await client.post(page, data=form)).status_code == 422
+        form = {"decision": "reject", "digest": row["digest"]}
+        assert (await client.post(page, data=form)).status_code == 303
+        await rest(runtime.get("a1"))
+    assert done.calls == []
+
+
+async def test_what_was_asked_before_a_crash_is_answered_after_it(place: Place) -> None:
+    done = Done()
+    runtime = Runtime([desk(done, refund(), "ok")], store=place.store())
+    async with runtime:
+        await asked(runtime)
+        async with Runtime([desk(done, refund(), "ok")], store=place.after_crash()) as next_one:
+            await soon(next_one.recover())
+            async with site_of(next_one) as client:
+                row = (await client.get("/api/pending")).json()["requests"][0]
+                page = f"/agents/a1/requests/{row['id']}"
+                form = {"decision": "approve", "digest": row["digest"]}
+                assert (await client.post(page, data=form)).status_code == 303
+                await rest(next_one.get("a1"))
+    assert len(done.calls) == 1
+
+
+async def test_a_megabyte_of_arguments_is_shown_in_full_and_goes_through_the_form() -> None:
+    done = Done()
+    large = "é" * 400_000
+    async with Runtime([desk(done, refund(reason=large), "ok")]) as runtime:
+        ref = await asked(runtime)
+        async with site_of(runtime) as client:
+            row = (await client.get("/api/pending")).json()["requests"][0]
+            assert len((await client.get("/")).text) < 20_000
+            page = f"/agents/a1/requests/{row['id']}"
+            assert large in (await client.get(page)).text
+            form = {"decision": "edit", "digest": row["digest"], "v:/order_id": "17",
+                    "v:/amount": "1", "v:/reason": large + "!"}  # fmt: skip
+            assert (await client.post(page, data=form)).status_code == 303
+            await rest(ref)
+    assert done.calls[0][1]["reason"] == large + "!"
+
+
+async def test_pages_of_a_runtime_that_has_stopped_say_so() -> None:
+    done = Done()
+    async with Runtime([desk(done, refund())]) as runtime:
+        await asked(runtime)
+        app = ui(runtime, auth=logged_in())
+        async with client_of(app) as client:
+            assert (await client.get("/")).status_code == 200
+    async with client_of(app) as client:
+        for path in ("/", "/agents", "/agents/a1", "/api/pending"):
+            assert (await client.get(path)).status_code in (400, 503), path
+
+
+async def test_five_hundred_requests_are_shown_in_pages_and_each_once() -> None:
+    done = Done()
+    turn = [refund(str(n)) for n in range(50)]
+    async with Runtime([desk(done, turn, "ok")]) as runtime:
+        for number in range(10):
+            await asked(runtime, id=f"a{number}")
+        async with site_of(runtime) as client:
+            seen: list[str] = []
+            after = ""
+            while True:
+                found = (await client.get("/api/pending", params={"after": after})).json()
+                seen += [row["id"] for row in found["requests"]]
+                assert all(row["reply_size"] == 50 for row in found["requests"])
+                if found["next"] is None:
+                    break
+                after = found["next"]
+            assert len(seen) == len(set(seen)) == 500
+            shown = (await client.get("/?limit=500")).text
+            assert shown.count('class="ask"') == 500
+            assert 'href="?after=' in (await client.get("/")).text
+
+
+async def test_every_page_of_a_full_desk_opens() -> None:
+    done = Done()
+    async with Runtime(demo_agents(done), feed=True) as runtime:
+        await filled(runtime, more=3)
+        async with site_of(runtime) as client:
+            found = (await client.get("/api/agents?limit=100")).json()["agents"]
+            assert len(found) == 12
+            for row in found:
+                for tab in TABS:
+                    answer = await client.get(f"/agents/{row['id']}{tab}")
+                    assert answer.status_code == 200, (row, tab)
+            rows: list[dict[str, Any]] = (await client.get("/api/pending")).json()["requests"]
+            for row in rows:
+                path = f"/agents/{row['agent_id']}/requests/{row['id']}"
+                assert (await client.get(path)).status_code == 200, row
+            only = (await client.get("/api/pending?kind=interrupt")).json()["requests"]
+            assert [row["kind"] for row in only] == ["interrupt"]
+            assert json.dumps(rows)
