@@ -1101,7 +1101,6 @@ class Mutator:
         return copy.deepcopy(self.random.choice(choices))
 
 
-MUTATIONS = 10_000
 SEED = 20261121
 
 
@@ -1117,7 +1116,8 @@ def mutable_agents(did: list[Any]) -> Agent:
 
 
 @pytest.mark.slow
-def test_a_changed_stored_call_never_runs_as_approved() -> None:
+@pytest.mark.parametrize("count", [2_500, pytest.param(10_000, marks=pytest.mark.faults)])
+def test_a_changed_stored_call_never_runs_as_approved(count: int) -> None:
     """I12, J5: whatever one thing is changed in the stored calls, what was not shown never runs.
 
     Each change makes the load fail, or the call is asked again, or nothing runs; where what was
@@ -1150,7 +1150,7 @@ def test_a_changed_stored_call_never_runs_as_approved() -> None:
     violations = []
 
     async def main() -> None:
-        for number in range(MUTATIONS):
+        for number in range(count):
             path = paths[number % len(paths)]
             data = json.loads(text)
             mutator.mutate(data, path)
@@ -1169,10 +1169,10 @@ def test_a_changed_stored_call_never_runs_as_approved() -> None:
                 violations.append((path, holder(data, path), outcome, list(did)))
 
     asyncio.run(main())
-    print(f"seed {SEED}: {MUTATIONS} mutations, {dict(kinds)}, {len(violations)} violations")  # noqa: T201  # shown where the test fails
+    print(f"seed {SEED}: {count} mutations, {dict(kinds)}, {len(violations)} violations")  # noqa: T201  # shown where the test fails
     assert not violations, Counter(v[0][4:] for v in violations)
-    assert kinds["Interrupted"] > MUTATIONS / 10, "many are asked again"
-    assert kinds["Completed"] < MUTATIONS * 0.7
+    assert kinds["Interrupted"] > count / 10, "many are asked again"
+    assert kinds["Completed"] < count * 0.7
 
 
 def test_every_bound_fact_of_a_call_is_looked_at() -> None:

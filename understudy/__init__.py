@@ -1,16 +1,9 @@
 """LLM agents as supervised actors that pause for approval, are journalled and survive crashes."""
 
 import logging
+import typing
 
-from understudy.actors import (
-    AgentRef,
-    LoopActor,
-    Observer,
-    Runtime,
-    SimulatedClock,
-    Status,
-    Supervisor,
-)
+from understudy._base.lazy_names import load_lazily as _load_lazily
 from understudy.agent.agent import Agent
 from understudy.errors import (
     DecisionError,
@@ -72,6 +65,27 @@ from understudy.stopping import (
     StopSignals,
 )
 from understudy.tools import Retry, Tool, ToolContext, ToolResult, tool
+
+if typing.TYPE_CHECKING:
+    from understudy.actors import (
+        AgentRef,
+        LoopActor,
+        Observer,
+        Runtime,
+        SimulatedClock,
+        Status,
+        Supervisor,
+    )
+else:  # an Agent needs neither actors nor stores (test_a_plain_import_loads_no_actors_and_stores)
+    __getattr__, __dir__ = _load_lazily(
+        __name__,
+        {
+            "understudy.actors": [
+                *("AgentRef", "LoopActor", "Observer", "Runtime", "SimulatedClock", "Status"),
+                "Supervisor",
+            ],
+        },
+    )
 
 __all__ = [
     "Agent",

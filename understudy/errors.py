@@ -652,6 +652,8 @@ class OwnedElsewhere(StoreError):
 
     agent_id: str
     host: str
+    must_post: bool = False
+    """This runtime must not run the agent. Of this process: it is no fact of the error."""
 
     def __init__(self, *, agent_id: str, host: str) -> None:
         super().__init__(

@@ -81,8 +81,8 @@ async def test_an_agent_of_another_runtime_is_refused_by_that_ones_name_until_it
     """J6: it is free as soon as `stop` has answered."""
     turns = tuple("abcdefgh")
     async with (
-        opened(host(hosts, "first"), desk(*turns)) as first,
-        opened(host(hosts, "second"), desk(*turns)) as second,
+        opened(host(hosts, "first"), desk(*turns), any_host=False) as first,
+        opened(host(hosts, "second"), desk(*turns), any_host=False) as second,
     ):
         here, there = first.spawn("desk", "t"), second.get("t")
         assert completed(await soon(here.run("go"))).text == "a"
@@ -130,8 +130,8 @@ async def test_a_runtime_that_was_taken_over_writes_nothing_more(
         return desk(call("slow"), "went on", "again", tools=[slow])
 
     async with (
-        opened(host(hosts, "first"), agent()) as first,
-        opened(host(hosts, "second"), agent()) as second,
+        opened(host(hosts, "first"), agent(), any_host=False) as first,
+        opened(host(hosts, "second"), agent(), any_host=False) as second,
     ):
         ref = first.spawn("desk", "t")
         run = ref.run("go")
@@ -447,8 +447,8 @@ async def test_an_owner_is_fenced_after_an_outage_in_which_another_host_took_ove
 
     backend = Away(hosts.new("first", lease=0.5))
     async with (
-        opened(DatabaseStore(cast("Backend", backend)), agent()) as first,
-        opened(host(hosts, "second"), desk("mine")) as second,
+        opened(DatabaseStore(cast("Backend", backend)), agent(), any_host=False) as first,
+        opened(host(hosts, "second"), desk("mine"), any_host=False) as second,
     ):
         run = first.spawn("desk", "t").run("go")
         await soon(held.entered.wait())

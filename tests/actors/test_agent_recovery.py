@@ -440,7 +440,8 @@ async def test_stop_waits_for_the_step_in_progress_and_the_run_goes_on_when_woke
         assert len(model.requests) == 1
         assert not run.done()
 
-        state = await soon(ref.state())  # it wakes
+        state = await soon(ref.state())
+        await wake(ref)
         assert [part.content for part in results(state)] in ([], ["slow result"])
         assert completed(await soon(run)).text == "done"
         assert completed(await soon(waiting)).text == "well again"

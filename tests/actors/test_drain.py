@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -17,6 +19,7 @@ from understudy import (
     Fenced,
     Runtime,
     ScriptedModel,
+    Status,
     UnfitHost,
     UsageError,
     WouldDeadlock,
@@ -96,6 +99,62 @@ async def test_a_run_is_halted_at_its_next_step_and_goes_on_elsewhere(hosts: Hos
         assert completed(outcome).text == "done"
         assert not outcome.state.doubts
     assert ran == ["begins 1", "ends 1", "begins 2", "ends 2"]
+
+
+async def test_a_run_goes_on_at_another_host_at_once_and_its_caller_gets_the_outcome(
+    hosts: Hosts,
+) -> None:
+    """J53: nobody recovers it, and no sweep is waited for."""
+    ran: list[str] = []
+    held = Held("done")
+
+    @tool
+    async def work(part: int) -> str:
+        ran.append(f"begins {part}")
+        if part == 1:
+            await held.wait()
+        return "worked"
+
+    def agent() -> Agent:
+        turns = [call("work", {"part": 1}), call("work", {"part": 2}), "done"]
+        return desk(*turns, tools=[work])
+
+    async with (
+        opened(DatabaseStore(hosts.new("old")), agent()) as old,
+        opened(DatabaseStore(hosts.new("new")), agent()) as new,
+    ):
+        run = old.spawn("desk", "t").run("go")
+        silent = old.spawn("desk", "silent")
+        await until(lambda: ran == ["begins 1"])
+        await soon(silent.send("go"))
+        await until(lambda: ran == ["begins 1"] * 2)
+        drained = old.drain()
+        assert await soon(old.drain(timeout=0.01)) is False
+        held.release.set()
+        assert await soon(drained) is True
+        assert completed(await soon(run)).text == "done"
+        async with asyncio.timeout(30):
+            while (await new.agents(prefix="silent"))[0].status is not Status.IDLE:
+                await asyncio.to_thread(time.sleep, 0.01)  # nobody asks for it, only the store
+        # What is asked here is answered there.
+        assert completed(await soon(old.get("t").run("more"))).text == "done"
+        assert completed(await soon(old.spawn("desk", "u").run("go"))).text == "done"
+        assert [info.host for info in await soon(old.agents())] == ["new"] * 3
+    assert sorted(ran) == ["begins 1"] * 3 + ["begins 2"] * 3
+
+
+async def test_two_hosts_that_are_drained_give_no_agent_to_each_other(hosts: Hosts) -> None:
+    """J53."""
+    async with (
+        opened(DatabaseStore(hosts.new("old")), desk("a", "b")) as old,
+        opened(DatabaseStore(hosts.new("new")), desk("a", "b")) as new,
+    ):
+        completed(await soon(old.spawn("desk", "t").run("go")))
+        assert await soon(new.drain()) is True
+        assert await soon(old.drain()) is True
+        for runtime in (old, new):
+            with pytest.raises(UnfitHost, match="being drained"):
+                await soon(runtime.get("t").run("more"))
 
 
 async def test_a_run_that_waits_for_a_person_is_answered_elsewhere(hosts: Hosts) -> None:

@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from tests.support.agents import FakeClock, by_turn, completed, interrupted, results, until_status
-from tests.support.loops import soon
+from tests.support.loops import soon, until
 from tests.support.postgres import Hosts
 from understudy import (
     Agent,
@@ -34,6 +34,7 @@ from understudy import (
     reject,
     tool,
 )
+from understudy.actors import Subscription
 from understudy.errors import DecisionError, UsageError
 from understudy.journal import MemoryStore, index_entry_of, replay
 from understudy.journal.store import DatabaseStore
@@ -514,3 +515,53 @@ async def test_a_simulated_clock_counts_hours_also_where_the_clocks_are_changed(
     assert (clock.now() - start.astimezone(timezone.utc)).total_seconds() == 24 * 3600
     with pytest.raises(UsageError, match="beyond the calendar"):
         clock.advance(1e300)
+
+
+async def test_a_clock_that_raises_is_logged_once_until_it_tells_the_time(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("understudy.actors.dues.RECHECK", 0.01)
+
+    class Stopped(FakeClock):
+        raises = 0
+
+        def now(self) -> datetime:
+            if self.raises:
+                self.raises -= 1
+                raise ValueError("stopped")
+            return super().now()
+
+    clock = Stopped()
+    async with Runtime([shop.agent()], clock=clock) as runtime:
+        ref = await asked(runtime)
+        subscription = ref.events()
+        for time in (1, 2):
+            clock.raises = 5
+            await soon(until(lambda: clock.raises == 0))
+            assert caplog.text.count("the clock raised") == time
+            clock.advance(HOUR)
+            await soon(reminded(subscription))
+        assert ref.status() is Status.INTERRUPTED
+
+
+async def reminded(subscription: Subscription) -> None:
+    async for event in subscription:
+        if isinstance(event.event, events.RequestReminder):
+            return
+
+
+async def test_of_many_agents_that_are_due_each_is_told_however_few_are_known_at_once(
+    shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = f"sqlite:///{tmp_path / 'store.db'}"
+    clock = SimulatedClock()
+    async with Runtime([shop.agent()], store=store, clock=clock) as runtime:
+        for id in "abcde":
+            await asked(runtime, id)
+            await soon(clock.advance(60))
+    monkeypatch.setattr("understudy.actors.dues.MOST", 2)
+    async with Runtime([shop.agent()], store=store, clock=clock) as runtime:
+        await soon(clock.advance(1.5 * HOUR))
+        assert [p.reminders for p in await runtime.pending()] == [1] * 5
+        await soon(clock.advance(2 * DAY))
+        assert await runtime.pending() == []

@@ -847,3 +847,19 @@ async def test_an_observer_lists_as_the_runtime_does(new_store: NewStore) -> Non
             last = observer.pending()
     with pytest.raises(UsageError, match="not open"):
         await soon(last)
+
+
+async def test_an_agent_that_is_spawned_is_listed_as_it_is_stored(new_store: NewStore) -> None:
+    """One that no store has yet is idle; one that is stored and not read yet is what that says."""
+    async with Runtime([desk()], store=new_store()) as runtime:
+        await ask(runtime, "asks")
+    async with Runtime([desk()], store=new_store()) as runtime:
+        for id in ("asks", "asks-nothing"):
+            runtime.spawn("desk", id)
+
+        async def found(**filters: Any) -> list[str]:
+            return [info.id for info in await soon(runtime.agents(**filters))]
+
+        assert await found(status="idle") == ["asks-nothing"]
+        assert await found(status="interrupted") == ["asks"]
+        assert await found() == await found(agent="desk") == ["asks", "asks-nothing"]

@@ -41,11 +41,9 @@ from understudy import (
 )
 from understudy.actors import AgentEvent, Subscription
 from understudy.errors import (
-    Fenced,
     NotInterrupted,
     OtherAgent,
     OtherRun,
-    OwnedElsewhere,
     UnknownAgent,
     UnknownMessage,
     UsageError,
@@ -493,6 +491,34 @@ async def test_who_waits_for_a_run_whose_host_is_gone_has_it_continued(hosts: Ho
         assert completed(_some(await soon(waiting))).text == "done"
 
 
+async def test_who_waits_at_a_host_that_must_not_run_the_agent_waits_for_one_that_may(
+    hosts: Hosts,
+) -> None:
+    """J33, J51: its host is gone, and the waiting one lacks a label."""
+    held = Held("never")
+    async with (
+        opened(
+            host(hosts, "first"),
+            Agent("desk", ScriptedModel([held]), needs={"gpu"}),
+            stop_timeout=0.001,
+            labels={"gpu"},
+        ) as first,
+        opened(host(hosts, "second"), desk(needs={"gpu"})) as second,
+    ):
+        here = first.spawn("desk", "t")
+        here.run("go")
+        await soon(held.entered.wait())
+        await soon(here.state())
+        waiting = second.get("t").outcome()
+        hosts.end_lease("first")
+        await soon(second.get("t").state())
+        assert not waiting.done()
+        third = opened(host(hosts, "third"), desk("done", needs={"gpu"}), labels={"gpu"})
+        async with third as runtime:
+            await soon(runtime.recover())
+            assert completed(_some(await soon(waiting))).text == "done"
+
+
 async def test_a_copy_that_another_host_has_gone_on_from_answers_no_look(hosts: Hosts) -> None:
     """J33: the host has not noticed that it lost the agent. Asked in turn, both tell the same."""
     agents = [desk("one", "two", "three"), desk("one", "two", "three")]
@@ -521,9 +547,11 @@ async def test_calls_that_record_nothing_are_not_answered_from_a_stale_copy(host
         asked = interrupted(await soon(here.run("go")))
         hosts.sql("UPDATE agents SET owner = NULL WHERE agent_id = 't'")
         completed(await soon(there.resume(asked.decide(reject()))))
-        for act in (lambda: here.cancel_message("m"), here.cancel, here.unpause):
-            with pytest.raises((Fenced, OwnedElsewhere)):
-                await soon(act())
+        stopped = await soon(here.cancel())  # None, or of the run that was open for the copy
+        assert stopped is None or completed(stopped).run_id == asked.run_id
+        await soon(there.send("more", message_id="m"))
+        assert await soon(there.outcome(message_id="m")) is not None
+        assert await soon(here.cancel_message("m")) is False
 
 
 async def test_two_hosts_asked_in_turn_tell_what_came_last(hosts: Hosts) -> None:

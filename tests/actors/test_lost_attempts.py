@@ -51,7 +51,7 @@ class Chain:
         agent = Agent("desk", ScriptedModel(self._reply))
         store = DatabaseStore(self._hosts.new(f"host{number}"))
         runtime = await self._stack.enter_async_context(
-            Runtime([agent], store=store, stop_timeout=0.001)
+            Runtime([agent], store=store, stop_timeout=0.001, any_host=False)
         )
         self._entered.clear()
         if number == 0:

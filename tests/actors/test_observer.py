@@ -100,6 +100,7 @@ async def test_an_observer_keeps_no_runtime_out_and_is_kept_out_by_none(tmp_path
         assert len(await first.agents()) == len(await second.agents()) == 1
 
 
+@pytest.mark.slow
 async def test_an_observer_in_another_process_reads_while_a_run_is_under_way(
     tmp_path: Path,
 ) -> None:
@@ -191,3 +192,11 @@ async def test_a_damaged_word_of_a_record_is_told_as_damage(tmp_path: Path) -> N
     async with Observer(f"sqlite:///{path}") as observer:
         with pytest.raises(StoreDamaged, match="r5nning"):
             await soon(observer.events("a"))
+
+
+def test_an_observer_is_not_entered_twice(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path / 'store.db'}"
+    with Runtime([desk([])], store=store), Observer(store) as observer:
+        with pytest.raises(UsageError, match="open already"), observer:
+            pass
+        assert observer.agents().get(timeout=5) == []

@@ -209,6 +209,119 @@ async def test_a_host_that_lacks_a_label_leaves_the_agent_to_others(place: Place
         assert completed(outcome).text == "done"
 
 
+async def test_an_agent_is_created_and_run_by_a_host_that_has_what_it_needs(hosts: Hosts) -> None:
+    """J51: whoever is asked; with its values, and again after that host has given it up."""
+
+    def agent() -> Agent:
+        says = ScriptedModel(lambda request: request.instructions or "nothing")
+        return Agent("desk", says, "You help {shop}.", needs={"gpu"})
+
+    async with (
+        opened(host(hosts, "plain"), agent()) as plain,
+        opened(host(hosts, "able"), agent(), labels={"gpu"}) as able,
+    ):
+        ref = plain.spawn("desk", "t", values={"shop": "Acme"})
+        assert completed(await soon(ref.run("go"))).text == "You help Acme."
+        assert [info.host for info in await soon(plain.agents())] == ["able"]
+        await soon(able.get("t").stop(block=False))
+        assert completed(await soon(plain.get("t").run("again"))).text == "You help Acme."
+        assert await soon(plain.delete("t"))
+        again = plain.spawn("desk", "t", values={"shop": "Bcme"})
+        assert completed(await soon(again.run("go"))).text == "You help Bcme."
+        assert len(await soon(able.agents())) == 1
+    assert hosts.sql("SELECT count(*) FROM inbox") == [(0,)]
+
+
+async def test_a_host_that_lacks_a_definition_says_so_and_leaves_the_agent_alone(
+    hosts: Hosts,
+) -> None:
+    """J51: it could not read what comes of a call. Looks need no definition."""
+    async with (
+        opened(host(hosts, "bare")) as bare,
+        opened(host(hosts, "able"), desk("a", "b", "c")) as able,
+    ):
+        ref = able.spawn("desk", "t")
+        for text in "ab":
+            assert completed(await soon(ref.run("go"))).text == text
+            with pytest.raises(UsageError, match="No agent is named 'desk'"):
+                await soon(bare.get("t").run("more"))
+            assert len((await soon(bare.get("t").state())).messages) == len(
+                (await soon(ref.state())).messages
+            )
+            await soon(ref.stop(block=False))
+
+
+async def test_a_host_that_has_ended_with_what_it_was_given_loses_nothing(hosts: Hosts) -> None:
+    """J51: whoever asked gives the agent to another one, once the lease of the first is over."""
+    async with (
+        opened(host(hosts, "plain"), desk("ok", needs={"gpu"})) as plain,
+        opened(host(hosts, "second"), desk("ok", needs={"gpu"}), labels={"gpu"}),
+    ):
+        hosts.sql(
+            "INSERT INTO hosts (name, ear, labels, definitions, lease_until)"
+            " SELECT 'first', 'nobody', labels, definitions, clock_timestamp() + interval '1 hour'"
+            " FROM hosts WHERE name = 'second'"
+        )
+        hosts.sql("UPDATE hosts SET draining = true WHERE name = 'second'")
+        run = plain.spawn("desk", "t").run("go")
+        async with asyncio.timeout(30):
+            while not hosts.sql("SELECT FROM inbox"):
+                await asyncio.to_thread(time.sleep, 0.01)
+        hosts.sql("UPDATE hosts SET draining = false WHERE name = 'second'")
+        hosts.end_lease("first")
+        assert completed(await soon(run)).text == "ok"
+
+
+# ------------------------------------------------------------------- who may take
+
+
+async def test_an_agent_that_is_bound_to_its_host_is_never_taken(hosts: Hosts) -> None:
+    """J51: calls reach it there, while its host lives; then whoever fits goes on."""
+    async with opened(host(hosts, "second"), desk("a", "b", "c", movable=False)) as second:
+        async with opened(host(hosts, "first"), desk("a", "b", "c", movable=False)) as first:
+            assert completed(await soon(first.spawn("desk", "t").run("go"))).text == "a"
+            assert completed(await soon(second.get("t").run("more"))).text == "b"
+            assert [info.host for info in await soon(second.agents())] == ["first"]
+            assert hosts.sql("SELECT epoch, takeable FROM agents") == [(1, False)]
+        assert completed(await soon(second.get("t").run("more"))).text == "c"
+
+
+async def test_a_runtime_for_itself_neither_takes_nor_posts_nor_is_taken_from(
+    hosts: Hosts,
+) -> None:
+    """J51: `any_host=False` at either side."""
+    async with (
+        opened(host(hosts, "alone"), desk("a", "b"), any_host=False) as alone,
+        opened(host(hosts, "other"), desk("a", "b")) as other,
+    ):
+        completed(await soon(alone.spawn("desk", "t").run("go")))
+        completed(await soon(other.spawn("desk", "u").run("go")))
+        for runtime, id, owner in ((other, "t", "alone"), (alone, "u", "other")):
+            with pytest.raises(OwnedElsewhere, match=f"'{owner}'"):
+                await soon(runtime.get(id).run("more"))
+        assert hosts.sql("SELECT count(*) FROM inbox") == [(0,)]
+
+
+async def test_a_host_of_an_older_library_is_never_taken_from_and_nothing_is_posted_to_it(
+    hosts: Hosts,
+) -> None:
+    """J51: it has a row without all that newer hosts say, and writes none of it."""
+    old = hosts.open("old")
+    old.begin()
+    owned = old.claim("t", "desk")
+    old.commit()
+    assert owned is not None
+    hosts.sql(
+        "UPDATE hosts SET ear = NULL, place = NULL, pid = NULL, started = NULL, definitions = '{}'"
+    )
+    async with opened(host(hosts, "new"), desk("ok")) as new:
+        for change in ("takeable = false", "takeable = true", "indexed_seq = last_seq - 1"):
+            hosts.sql(f"UPDATE agents SET {change}")
+            with pytest.raises(OwnedElsewhere, match="'old'"):
+                await soon(new.get("t").run("go"))
+        assert hosts.sql("SELECT count(*) FROM inbox") == [(0,)]
+
+
 # ------------------------------------------------------------------- versions
 
 
@@ -256,12 +369,15 @@ async def test_a_run_never_moves_back(hosts: Hosts) -> None:
     ):
         asked = interrupted(await soon(new.spawn("desk", "t").run("go")))
         await soon(new.get("t").stop(block=False))
-        with pytest.raises(UnfitHost, match="higher `version`"):
-            await soon(old.get("t").resume(asked.decide(approve())))
-        outcome = await soon(new.get("t").resume(asked.decide(approve())))
+        # The newer definition goes on with it, whoever is asked.
+        outcome = await soon(old.get("t").resume(asked.decide(approve())))
         assert completed(outcome).text == "said by 2"
         await soon(new.get("t").stop(block=False))
         assert completed(await soon(old.get("t").run("next"))).text == "done"  # a run of its own
+        interrupted(await soon(new.spawn("desk", "u").run("go")))
+        await soon(new.drain())
+        with pytest.raises(UnfitHost, match="higher `version`"):
+            await soon(old.get("u").run("next"))
 
 
 async def test_what_holds_up_a_roll_out_is_listed(new_store: NewStore) -> None:

@@ -797,6 +797,7 @@ for free in range(5):
 """
 
 
+@pytest.mark.slow
 def test_a_runtime_raises_however_few_files_it_may_open() -> None:
     """What the thread of its loop could not open is raised in the caller."""
     ended = subprocess.run(

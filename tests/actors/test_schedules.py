@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.agents import Held, completed, interrupted
+from tests.support.agents import FakeClock, Held, completed, interrupted
 from tests.support.loops import soon, until
 from tests.support.plans import DAY, HOUR, Desk, kinds, later, left_after, occurrences, outcome_of
 from tests.support.postgres import Hosts
@@ -24,8 +24,10 @@ from understudy import (
     approve,
 )
 from understudy.actors import AgentEvent, Schedule
+from understudy.errors import RecordRefused
 from understudy.events import ScheduleOccurred
 from understudy.journal import DatabaseStore, MemoryStore
+from understudy.journal.codec import MAX_RECORD_BYTES
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=timezone.utc)
 """A Tuesday; where a `SimulatedClock` begins."""
@@ -645,3 +647,31 @@ async def test_occurrences_come_on_time_while_the_clock_is_suspended(desk: Desk)
         await outcome_of_all(ref)
         found = await occurrences(ref)
     assert [skipped for _, skipped in found] == ["missed", None]
+
+
+async def test_a_schedule_whose_runs_could_not_be_recorded_is_refused(
+    desk: Desk, tmp_path: Path
+) -> None:
+    """A record of it fits, and that of the message of its run would not."""
+    store = f"sqlite:///{tmp_path / 'store.db'}"
+    async with Runtime([desk.agent()], store=store) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        options = {**EACH_DAY, "input": "x" * (MAX_RECORD_BYTES - 900)}
+        with pytest.raises(RecordRefused):
+            await soon(runtime.schedule(ref, "daily", **options))
+        assert await soon(runtime.schedules(ref).list()) == []
+
+
+async def test_a_schedule_that_says_something_else_keeps_the_time_that_has_passed_unnoticed(
+    desk: Desk,
+) -> None:
+    clock = FakeClock()  # nobody is told that it goes on
+    async with Runtime([desk.agent()], clock=clock) as runtime:
+        ref = await scheduled(runtime)
+        due = (await one(runtime)).next_due
+        assert due is not None
+        clock.advance((due - clock.now()).total_seconds() + 10)
+        changed = await soon(
+            runtime.schedule(ref, "daily", **{**EACH_DAY, "input": "Report more."})
+        )
+        assert changed.next_due == due

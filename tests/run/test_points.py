@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import queue
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -699,3 +702,63 @@ async def test_a_state_with_points_is_a_value(clock: FakeClock) -> None:
 @pytest.mark.parametrize("function", [None, 5, "mail"])
 async def test_what_is_to_be_done_once_is_a_function(function: Any) -> None:
     assert "takes a function" in await failure(lambda ctx: ctx.once("mail", function))
+
+
+async def test_what_a_thread_does_once_is_not_cut_off_because_another_one_sleeps(
+    clock: FakeClock,
+) -> None:
+    begun, release = threading.Event(), threading.Event()
+    done: list[str] = []
+
+    def work() -> int:
+        begun.set()
+        assert release.wait(20)
+        done.append("work")
+        return 7
+
+    @tool
+    def both(ctx: ToolContext) -> int:
+        values: list[int] = []
+        once = threading.Thread(target=lambda: values.append(ctx.sync.once("work", work)))
+        once.start()
+        assert begun.wait(20)
+        ctx.sync.sleep("a", HOUR)
+        once.join()
+        return values[0]
+
+    agent = agent_of(both)
+    run = asyncio.ensure_future(agent.execute("Go.", clock=clock))
+    assert await asyncio.to_thread(begun.wait, 20)
+    ended, _ = await asyncio.wait({run}, timeout=0.1)  # it would end at once
+    assert not ended
+    release.set()
+    assert texts(completed(await to_the_end(agent, clock, await soon(run)))) == [7]
+    assert done == ["work"]
+
+
+def test_a_point_that_is_reached_when_the_loop_is_closed_ends_the_tool() -> None:
+    """By what no `except Exception` of a tool takes for a failure."""
+    entered, release = threading.Event(), threading.Event()
+    raised: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
+
+    @tool
+    def late(ctx: ToolContext) -> str:
+        entered.set()
+        assert release.wait(20)
+        try:
+            ctx.sync.sleep("a", HOUR)
+        except BaseException as error:
+            raised.put(error)
+            raise
+        return "slept"
+
+    async def until_it_runs() -> None:
+        run = asyncio.ensure_future(agent_of(late).execute("Go."))
+        assert await asyncio.to_thread(entered.wait, 20)
+        run.cancel()
+        with suppress(asyncio.CancelledError):
+            await run
+
+    asyncio.run(until_it_runs())
+    release.set()
+    assert not isinstance(raised.get(timeout=20), Exception)

@@ -67,6 +67,7 @@ def as_float(digits: str) -> float | int:
     return float(digits) if len(digits) < 16 else int(digits)
 
 
+@pytest.mark.slow
 def test_each_field_of_a_stored_state_may_be_missing_without_a_change_of_meaning() -> None:
     fields = {(path[-2:-1], path[-1]): (index, path) for index, path in PLACES}
     for index, path in fields.values():

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from understudy.actors.messages import RunRequest, WaitOutcome
+from understudy.actors.messages import OnRun, RunRequest, WaitOutcome
 from understudy.actors.services import RuntimeServices
 from understudy.agent.agent import Agent
 from understudy.agent.runner import RunOptions
-from understudy.errors import Fenced, OtherAgent, StoreDamaged, UnderstudyError, UnknownAgent
+from understudy.errors import (
+    Fenced,
+    OtherAgent,
+    StoreDamaged,
+    UnderstudyError,
+    UnfitHost,
+    UnknownAgent,
+)
 from understudy.events import Event
 from understudy.journal import (
     CheckpointJournal,
@@ -22,7 +29,9 @@ from understudy.journal import (
     OwnedJournal,
     index_entry_of,
     load_latest,
+    replay,
 )
+from understudy.journal.shared import shared_part
 from understudy.loop_actors.future import Future, refuse
 from understudy.outcomes import Outcome
 from understudy.run.ledger import FactListener, Ledger
@@ -118,6 +127,10 @@ class DetachedWaiters:
         ]
 
 
+def _never() -> bool:
+    return False
+
+
 _NO_ATTEMPTS: frozenset[int] = frozenset()
 """One for all agents: each empty set takes 0.2 KB."""
 
@@ -131,6 +144,7 @@ class Activation:
         "delete_futures",
         "early_cancel",
         "ending",
+        "has_deps",
         "is_given_up",
         "is_to_unpause",
         "journal",
@@ -139,6 +153,7 @@ class Activation:
         "lost_attempts",
         "message_waits",
         "notifying",
+        "on_run",
         "outcome_futures",
         "passivate_futures",
         "queued_runs",
@@ -184,6 +199,10 @@ class Activation:
         """The numbers of the open run's attempts that were cut off while their runtime lived."""
         self.lost_attempt: LostAttempt | None = None
         """The attempt here that was cut off because another runtime took over."""
+        self.on_run: OnRun = None
+        """Of the request whose run begins."""
+        self.has_deps: Callable[[], bool] = _never
+        """Whether it has deps here, which another host would lack."""
         self.self_started_runs: int = 0
         """How many runs in a row the agent has started by messages to itself."""
 
@@ -197,7 +216,15 @@ class Activation:
 
     def index_entry(self) -> IndexEntry:
         """What the store's index says of the agent."""
-        return index_entry_of(self.ledger.state)
+        entry = index_entry_of(self.ledger.state)
+        if entry.takeable and not self._may_move:
+            return entry._replace(takeable=False)
+        return entry
+
+    @property
+    def _may_move(self) -> bool:
+        """Whether another host may take it, as far as no record tells."""
+        return not (self.notifying or self.has_deps()) and self.agent.definition.movable
 
     def write_last_checkpoint(self) -> None:
         """The agent leaves memory: keep what the next activation begins from, if worth it."""
@@ -299,6 +326,7 @@ async def activate(
     values: Mapping[str, Any] | None,
     listener: Callable[[Event], None],
     on_fact: FactListener,
+    take: bool = False,
 ) -> Activation:
     """Claim an agent and read it from the store; or create it.
 
@@ -311,6 +339,7 @@ async def activate(
         values: the state's values if the agent is new.
         listener: gets events that are not records.
         on_fact: gets records once they are durable.
+        take: claim it also from a living owner, if nothing of it goes on.
 
     Raises:
         UnknownAgent: if there is no agent of this id, and `agent` is None.
@@ -321,10 +350,13 @@ async def activate(
         StoreError: if it cannot be read.
 
     """
+    store = services.store
+    shared = shared_part(store) if take and services.placement.any_host else None
+    claim = store.claim if shared is None else shared.take
     agent, owned, loaded = await (
-        _claim_stored(agent_id, services)
+        _claim_stored(agent_id, services, claim)
         if agent is None
-        else _claim_or_create(agent_id, agent, services)
+        else _claim_or_create(agent_id, agent, services, claim, values)
     )
     state = folded(loaded) if loaded is not None else AgentState()
     services.placement.check(agent_id, agent, state)
@@ -353,27 +385,41 @@ async def activate(
     return activation
 
 
-def folded(loaded: Loaded) -> AgentState:
+def folded(loaded: Loaded, onto: AgentState | None = None) -> AgentState:
     """The state that an agent's records fold to.
+
+    Args:
+        loaded: the records.
+        onto: the state before them, which changes.
 
     Raises:
         StoreDamaged: if they do not fit together.
 
     """
     try:
-        return loaded.folded()
+        return loaded.folded() if onto is None else replay(loaded.records, onto)
     except (UnderstudyError, LookupError, TypeError, ValueError, AssertionError) as error:
         cause = f"its records do not fit together: {error!r}"
         raise StoreDamaged(what=f"agent {loaded.agent.agent_id!r}", cause=cause) from error
 
 
+Claim = Callable[[str, str | None], Awaitable[Owned | None]]
+
+
 async def _claim_or_create(
-    agent_id: str, agent: Agent, services: RuntimeServices[Any, Any]
+    agent_id: str,
+    agent: Agent,
+    services: RuntimeServices[Any, Any],
+    claim: Claim,
+    values: Mapping[str, Any] | None,
 ) -> tuple[Agent, Owned, Loaded | None]:
     """Claim it by its expected definition. A new agent costs one round trip to the store."""
     store = services.store
-    await _prepare(agent_id, agent, services)
-    owned = await store.claim(agent_id, agent.name)
+    try:
+        await _prepare(agent_id, agent, services)
+        owned = await claim(agent_id, agent.name)
+    except UnfitHost as unfit:
+        raise await services.placement.elsewhere(agent_id, agent.name, unfit, values) from unfit
     assert owned is not None, "a claim with a definition creates the agent where there is none"
     if owned.agent != agent.name:
         await store.release(owned)
@@ -388,7 +434,7 @@ async def _prepare(agent_id: str, agent: Agent, services: RuntimeServices[Any, A
 
 
 async def _claim_stored(
-    agent_id: str, services: RuntimeServices[Any, Any]
+    agent_id: str, services: RuntimeServices[Any, Any], claim: Claim
 ) -> tuple[Agent, Owned, Loaded]:
     """Claim it by the definition that the store names, if that is known here."""
     store = services.store
@@ -396,8 +442,11 @@ async def _claim_stored(
     if loaded is None:
         raise UnknownAgent(agent_id=agent_id)
     agent = services.definition(loaded.agent.agent)
-    await _prepare(agent_id, agent, services)
-    owned = await store.claim(agent_id, agent.name)
+    try:
+        await _prepare(agent_id, agent, services)
+        owned = await claim(agent_id, agent.name)
+    except UnfitHost as unfit:
+        raise await services.placement.elsewhere(agent_id, agent.name, unfit) from unfit
     assert owned is not None, "a claim with a definition creates the agent where there is none"
     if owned.last_seq != loaded.agent.last_seq:  # another host wrote between the load and the claim
         loaded = await load_latest(store, agent_id)

@@ -21,7 +21,13 @@ from understudy.actors.messages import Delete
 from understudy.actors.phase import Phase
 from understudy.actors.replies import as_exception, runtime_stopped
 from understudy.actors.services import RuntimeServices
-from understudy.errors import JournalFailed, UnderstudyError
+from understudy.errors import (
+    Fenced,
+    JournalFailed,
+    OwnedElsewhere,
+    UnderstudyError,
+    UnknownAgent,
+)
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.loop_actor import loop_for_start
 from understudy.loop_actors.ref import LoopActorRef
@@ -226,11 +232,29 @@ class Activator:
 
     async def delete(self, id: str) -> bool:
         """As `Runtime.delete`."""
+        signal = StopSignal(StopReason.USER_REQUESTED, "deleted", source="delete")
+        try:
+            return await self._delete(id, signal)
+        except (OwnedElsewhere, Fenced):
+            if self.services.calls is None:
+                raise
+        deleted: Future[bool] = Future(self.services.loop)
+        slot = self._directory.get(id)._slot
+        self.services.calls.call_elsewhere(slot, Delete(signal, deleted))
+        try:
+            existed = await deleted
+        except UnknownAgent:  # somebody else has deleted it
+            existed = False
+        if slot.phase is Phase.PASSIVE:
+            slot.forget()
+            self._directory.drop(slot)
+        return existed
+
+    async def _delete(self, id: str, signal: StopSignal) -> bool:
         slot = self._directory.find(id)
         if slot is None:
             return await self.services.store.delete(id)
         if slot.phase is not Phase.PASSIVE or slot.inbox:
-            signal = StopSignal(StopReason.USER_REQUESTED, "deleted", source="delete")
             deleted: Future[bool] = Future()
             slot.post(Delete(signal, deleted))
             with contextlib.suppress(UnderstudyError):  # it cannot be read: delete it all the same

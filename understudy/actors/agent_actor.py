@@ -24,6 +24,7 @@ from understudy.actors.messages import (
     Decide,
     Delete,
     Expecting,
+    FromHost,
     Notify,
     Passivate,
     Pause,
@@ -43,11 +44,13 @@ from understudy.actors.replies import (
     as_exception,
     check_known,
     notify,
+    refuse_when_confirmed,
     runtime_stopped,
 )
 from understudy.actors.run_driver import RunDriver
 from understudy.agent.agent import Agent
 from understudy.errors import (
+    Fenced,
     JournalFailed,
     OtherAgent,
     RecordRefused,
@@ -127,7 +130,12 @@ class AgentActor(LoopActor):
             if self.actor_stopped.is_set():
                 return False
             slot.services.settle_definition(slot, activation.agent)
+            activation.has_deps = slot.has_deps
             slot.activation, slot.is_spawned = activation, False
+            if activation.journal.owned.has_posts and slot.services.calls is not None:
+                # What other hosts have asked for before goes before what is asked for here
+                # (test_what_was_posted_goes_before_what_is_asked_for_by_whoever_takes_over).
+                await slot.services.calls.claimed(slot)
             if slot.detached_waiters is not None:
                 activation.attach_waiters(slot.detached_waiters)
                 slot.detached_waiters = None
@@ -207,6 +215,9 @@ class AgentActor(LoopActor):
                 values=slot.values,
                 listener=slot.log.emit,
                 on_fact=slot.emit_record,
+                take=any(
+                    not isinstance(message, (CheckDue, WaitOutcome)) for message in slot.inbox
+                ),
             )
         except UnknownAgent:
             # Closes the race of a `get` of an id with its `spawn`: the message that came with the
@@ -262,7 +273,7 @@ class AgentActor(LoopActor):
                 # Answered, whatever it is: the caller must not wait for ever.
                 if not isinstance(error, UnderstudyError):
                     logger.exception("agent %r could not handle %r", slot.id, type(message))
-                refuse(message.future, error)
+                refuse_when_confirmed(slot, message.future, error)
                 if isinstance(error, JournalFailed) and not isinstance(error, RecordRefused):
                     self._lose_store(error)
         self._driver.settle_status()
@@ -288,7 +299,9 @@ class AgentActor(LoopActor):
             case CancelMessage(message_id=message_id, future=future):
                 answer_when_durable(slot, future, driver.cancel_message(message_id))
                 driver.answer_message_waits()
-            case ChangePlans(change=change, future=future):
+            case ChangePlans(change=change, future=future, on_begun=on_begun):
+                if on_begun is not None:
+                    on_begun()
                 answer_when_durable(slot, future, driver.change_plans(change))
             case Resume():
                 driver.resume(message)
@@ -298,12 +311,14 @@ class AgentActor(LoopActor):
                 driver.wait_outcome(message)
             case Cancel():
                 driver.cancel(message)
-            case Pause(reason=reason, future=future, run_id=run_id):
+            case Pause(reason=reason, future=future, run_id=run_id, on_run=on_run):
                 driver.check_run(run_id)
+                driver.note_run(on_run)
                 driver.request_pause(reason)
                 answer_when_durable(slot, future, None)
-            case Unpause(future=future, run_id=run_id):
+            case Unpause(future=future, run_id=run_id, on_run=on_run):
                 driver.check_run(run_id)
+                driver.note_run(on_run)
                 driver.unpause()
                 answer_when_durable(slot, future, None)
             case Retry():
@@ -335,6 +350,12 @@ class AgentActor(LoopActor):
                     raise OtherAgent(agent_id=slot.id, agent=agent.name, wanted=wanted.name)
                 expectation.is_met = True
                 self._handle(expecting)
+            case FromHost(message=posted, accepted=accepted, expects=expects):
+                name = self._activation.agent.name
+                if expects is not None and name != expects:
+                    raise OtherAgent(agent_id=slot.id, agent=name, wanted=expects)
+                self._handle(posted)
+                driver.accept(posted, accepted)
 
     def _followed(self, message: AgentMessage) -> AgentMessage:
         """The message; of a look, one that the store answers if the agent is not ours any more."""
@@ -425,7 +446,10 @@ class AgentActor(LoopActor):
         slot, activation = self._slot, self._activation
         if slot.phase is Phase.PASSIVATING:
             return
-        logger.error("agent %r is passivated: %s", slot.id, error)
+        # On a store that hosts share they take agents at rest from each other: that is no trouble.
+        is_taken = isinstance(error, Fenced) and activation.task is None
+        level = logging.INFO if is_taken and slot.services.calls is not None else logging.ERROR
+        logger.log(level, "agent %r is passivated: %s", slot.id, error)
         slot.refuse_waiters(error)
         activation.journal.fence("its store failed")
         if activation.task is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -24,13 +24,15 @@ from understudy.actors.loop_monitor import LoopMonitor
 from understudy.actors.messages import AnswerWait, Passivate
 from understudy.actors.phase import Phase
 from understudy.actors.placement import Placement
+from understudy.actors.post_office import PostOffice
 from understudy.actors.replies import runtime_stopped
 from understudy.actors.services import RuntimeServices
 from understudy.actors.stored_looks import StoredLooks
 from understudy.actors.tree import agent_tree
 from understudy.agent.agent import Agent
-from understudy.errors import Expired, Fenced, UnknownAgent, UnknownToken, UsageError
-from understudy.journal import Store
+from understudy.errors import Expired, Fenced, UnfitHost, UnknownAgent, UnknownToken, UsageError
+from understudy.journal import AgentFinder, IndexStatus, Store
+from understudy.journal.shared import shared_part
 from understudy.journal.store import TextStore
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.monitor import Lifetime
@@ -39,6 +41,9 @@ from understudy.run.answers import TOKEN_RECORDS, Answer, MadeToken, token_in
 from understudy.run.tokens import agent_of, hash_of
 
 logger: logging.Logger = logging.getLogger(__name__)
+
+TO_GO_ON = (IndexStatus.OPEN, IndexStatus.QUEUED)
+"""Of these agents a run is to go on or to begin. A suspect is left to the sweeps."""
 
 
 class AgentHost:
@@ -70,6 +75,7 @@ class AgentHost:
         self.threads = threads
         self.abandoned = abandoned
         self._loop_monitor: LoopMonitor | None = None
+        self._office: PostOffice | None = None
         self._make_services: Callable[
             [asyncio.AbstractEventLoop], RuntimeServices[AgentSlot, Activation]
         ]
@@ -100,6 +106,10 @@ class AgentHost:
         self.services = self.directory.services = self.activator.services = services
         services.looks = StoredLooks(services, self.directory)
         self.placement.introduce()
+        shared = shared_part(services.store)
+        if shared is not None and self.placement.any_host:
+            self._office = services.calls = PostOffice(services, self.directory, shared)
+            shared.listen(self._office.told)
         await services.store.open(self._lost_lease)
         try:
             await self.placement.register(self.directory.definitions())
@@ -111,6 +121,8 @@ class AgentHost:
             raise
         self.activator.open()
         self.dues.open()
+        if self._office is not None:
+            self._office.open()
         self._loop_monitor = LoopMonitor(loop, services.clock, self._loop_blocked)
         self._loop_monitor.start()
 
@@ -127,6 +139,8 @@ class AgentHost:
         if self._loop_monitor is not None:
             self._loop_monitor.stop()
         self.dues.close()
+        if self._office is not None:
+            self._office.close()
         try:
             await self._passivate_all(timeout)
         finally:
@@ -154,24 +168,45 @@ class AgentHost:
         await self.activator.close()
         for slot in self.directory.all_slots():
             slot.abandon(runtime_stopped(slot.id))
+        if self._office is not None:
+            self._office.abandon()
         self.lifetime.end(None)
 
     async def drain(self, timeout: float | None) -> bool:
         """As `Runtime.drain`."""
+        drained: set[str] = set()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
-                await self.placement.drain()
+                await asyncio.gather(self.placement.drain(), self._passivate_active(drained))
                 # Race: this against an agent that was being activated when the draining began
                 # (test_an_agent_that_is_being_activated_is_passivated_too).
-                while active := [
-                    slot for slot in self.directory.slots() if slot.phase is not Phase.PASSIVE
-                ]:
-                    await asyncio.gather(*map(self._passivate, active))
+                while await self._passivate_active(drained):
+                    pass
+                await self._hand_over(drained)
                 for slot in self.directory.all_slots():
                     why = "this runtime is being drained"
                     slot.refuse_waiters(Fenced(agent_id=slot.id, why=why))
                 return True
         return False
+
+    async def _passivate_active(self, drained: set[str]) -> bool:
+        """Passivate all agents that are in memory, and add them to `drained`; False for none."""
+        slots = self.directory.slots()
+        active = [slot for slot in slots if slot.phase is not Phase.PASSIVE]
+        drained.update(slot.id for slot in active)
+        await asyncio.gather(*map(self._passivate, active))
+        return bool(active)
+
+    async def _hand_over(self, agent_ids: Collection[str]) -> None:
+        """Have other hosts go on with the runs of these agents at once, if they can be reached."""
+        store = self.services.store
+        if not (self.placement.is_shared and isinstance(store, AgentFinder)):
+            return
+        for stored in await store.find_agents(agent_ids):
+            if stored.host is None and stored.index_status in TO_GO_ON:
+                id, agent = stored.agent_id, stored.agent
+                unfit = UnfitHost(agent_id=id, agent=agent, draining=True)
+                await self.placement.elsewhere(id, agent, unfit)
 
     async def _passivate(self, slot: AgentSlot) -> None:
         """Passivate an agent, and wait until the store has it."""
@@ -186,13 +221,8 @@ class AgentHost:
     def _lost_lease(self) -> None:
         """Other runtimes may own the agents by now: write nothing more of any of them."""
         for slot in self.directory.slots():
-            activation = slot.activation
-            if activation is not None:
-                activation.journal.fence("this runtime's lease has ended")
-                if activation.task is not None:
-                    slot.cut_off()
-                else:
-                    self.activator.check_inbox_here(slot)
+            if slot.activation is not None:
+                slot.lose("this runtime's lease has ended")
 
     # ------------------------------------------------------------------- agents
 
@@ -209,7 +239,7 @@ class AgentHost:
         if not self.directory.is_active(agent_id):
             await self._made_token(agent_id, token_hash)
         future: Future[bool | None] = Future()
-        self.directory.get(agent_id)._slot.post(AnswerWait(token_hash, answer, future))
+        self.directory.get(agent_id)._slot.ask(AnswerWait(token_hash, answer, future))
         try:
             known = await future
         except UnknownAgent:

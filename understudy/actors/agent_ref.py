@@ -579,7 +579,8 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
                 raise WouldDeadlock(what="stop", remedy="use stop(block=False) inside its own run")
             refuse_on_its_loop(self._slot.services.loop, "stop", "await stop(block=False)")
         future: Future[bool] = self._future()
-        if self.is_alive() and self._slot.status is not Status.PASSIVE:
+        is_shared = self._slot.services.calls is not None
+        if self.is_alive() and (is_shared or self._slot.status is not Status.PASSIVE):
             self._post(Passivate(future))
         else:
             future.set(False)
@@ -666,7 +667,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         return future
 
     def _post(self, message: AgentMessage) -> None:
-        self._slot.post(self._expecting(message))
+        self._slot.ask(self._expecting(message))
 
     def _look(self, look: Query | WaitOutcome) -> None:
         self._slot.look(self._expecting(look))

@@ -130,6 +130,14 @@ class AgentSlot:
         self.inbox.append(message)
         self.services.check_inbox(self)
 
+    def ask(self, message: AgentMessage) -> None:
+        """Have it done, by another host if need be."""
+        calls = self.services.calls
+        if calls is None:
+            self.post(message)
+        else:
+            calls.call(self, message)
+
     def look(self, message: AgentMessage) -> None:
         """Put a look into the inbox, behind what was asked before. It activates nobody."""
         self.inbox.append(message)
@@ -219,6 +227,10 @@ class AgentSlot:
         else:
             activation.ledger.record(StatusNoted(status=status.value, runs=runs))
 
+    def has_deps(self) -> bool:
+        """Whether it was spawned with deps, which no other host has."""
+        return self.deps is not None
+
     def environment(self) -> RunEnvironment:
         """The environment of a run that begins."""
         deps = self.deps
@@ -267,6 +279,15 @@ class AgentSlot:
         assert activation.task is not None, "only called while a run task is under way"
         activation.task.cancel()
         self.expect_end()
+
+    def lose(self, why: str) -> None:
+        """Another runtime may own the agent by now: write nothing more of it, and release it."""
+        activation = self.current
+        activation.journal.fence(why)
+        if activation.task is not None:
+            self.cut_off()
+        else:
+            self.services.check_inbox(self)
 
     def expect_end(self) -> None:
         """Abandon the run task unless it ends soon."""
@@ -354,6 +375,8 @@ class AgentSlot:
         for future in futures:
             if not future.done():
                 future.set(outcome)
+        if self.services.calls is not None:
+            self.services.calls.answered(self)
 
     def refuse(self, error: BaseException) -> None:
         """Give an error to the waiters of the current run, which could not begin or continue."""

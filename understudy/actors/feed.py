@@ -191,6 +191,9 @@ class Feed:
                 "the feed of this store is off: turn it on by Runtime(feed=True), which tells what "
                 "happens from then on"
             )
+        if page.floor > page.end:
+            what = f"it was removed up to {page.floor}, and ends at {page.end}"
+            raise StoreDamaged(what="the feed", cause=what)
         if self._place is not None:
             return self._place
         return _Place(page.feed, *(page.floor if self._start == "oldest" else page.end))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
 from typing import TypeVar
 
@@ -13,6 +13,7 @@ from understudy._base.points_in_time import checked_time
 from understudy.actors.agent_directory import Directory
 from understudy.actors.agent_events import Status
 from understudy.actors.listing import (
+    MAX_LIMIT,
     Calls,
     Cursors,
     Listing,
@@ -190,8 +191,12 @@ class Lists:
         async def count() -> dict[Status, int]:
             await self._ready()
             index = await self._index()
-            found = await index.count_agents()
-            return {status: found.get(status.value, 0) for status in _STATUSES}
+            found = dict(await index.count_agents())
+            counts: dict[Status, int] = {status: found.pop(status.value, 0) for status in _STATUSES}
+            for word in found:  # of a newer version, or damaged: as the list shows these agents
+                async for stored in self._with_status(word):
+                    counts[self._info(stored).status] += 1
+            return counts
 
         return self._call(count)
 
@@ -215,6 +220,14 @@ class Lists:
         self, query: AgentQuery, after: AgentKey | None, limit: int
     ) -> Sequence[StoredAgent]:
         return await (await self._index()).list_agents(query, after, limit)
+
+    async def _with_status(self, word: str) -> AsyncIterator[StoredAgent]:
+        query = AgentQuery(status=word)
+        after: AgentKey | None = None
+        while found := await self._page_of_agents(query, after, MAX_LIMIT):
+            for stored in found:
+                yield stored
+            after = (0, found[-1].agent_id)
 
     def tool_of(self, agent: str, request: Request) -> Tool | None:
         """The tool that a request is about, where its definition is known here."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 from pydantic_ai.messages import ModelRequest
 
-from understudy.actors.plans import Plans
+from understudy.actors.plans import PlanChange
 from understudy.agent.agent import Agent
 from understudy.agent.runner import Decisions, RunOptions
 from understudy.loop_actors.future import Future
@@ -20,6 +20,7 @@ from understudy.state.agent_state import AgentState
 from understudy.state.records import Revoked, Settled
 from understudy.stopping import StopSignal
 
+OnRun: TypeAlias = Callable[[str], None] | None
 AgentKey = tuple[object, str]
 """An agent of one of this process's runtimes: the runtime's services, and the agent's id."""
 
@@ -69,6 +70,8 @@ class RunRequest:
     refuse_if_interrupted: bool = False
     callers: tuple[AgentKey, ...] = ()
     """The agents in whose runs this was requested. They wait for this run."""
+    on_run: OnRun = None
+    """Gets the id of its run when that begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +98,10 @@ class CancelMessage:
 class ChangePlans:
     """Change the schedules of the agent; the future resolves to what `change` returns."""
 
-    change: Callable[[Plans], Any]
+    change: PlanChange
     future: Future[Any]
+    on_begun: Callable[[], None] | None = None
+    """Called before it is made: from then on it may have been done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +143,8 @@ class Cancel:
     future: Future[Outcome | None]
     run_id: str | None = None
     """Only this run, if it is the open one; None: whatever run is open."""
+    on_run: OnRun = None
+    """Gets the id of the run that it is for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +155,8 @@ class Pause:
     future: Future[None]
     run_id: str | None = None
     """As of `Cancel`."""
+    on_run: OnRun = None
+    """As of `Cancel`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +166,8 @@ class Unpause:
     future: Future[None]
     run_id: str | None = None
     """As of `Cancel`."""
+    on_run: OnRun = None
+    """As of `Cancel`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +176,8 @@ class Retry:
 
     future: Future[Outcome]
     run_id: str | None = None
+    """As of `Cancel`."""
+    on_run: OnRun = None
     """As of `Cancel`."""
 
 
@@ -183,6 +196,8 @@ class Notify:
     middleware: str
     message: Any
     future: Future[None]
+    on_begun: Callable[[], None] | None = None
+    """Called before it is passed on: from then on it may have been done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +268,21 @@ class Expecting:
         return self.message.future
 
 
+@dataclass(frozen=True, slots=True)
+class FromHost:
+    """A message that another host has posted."""
+
+    message: AgentMessage
+    accepted: Future[Any]
+    """Settles when what the message asks for is recorded: to what that host is told."""
+    expects: str | None = None
+    """The definition that the agent must have for it."""
+
+    @property
+    def future(self) -> Future[Any]:
+        return self.accepted
+
+
 AgentMessage = (
     RunRequest
     | Send
@@ -274,6 +304,7 @@ AgentMessage = (
     | CheckDue
     | AnswerWait
     | Expecting
+    | FromHost
 )
 
 

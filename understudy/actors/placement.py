@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from understudy.agent.agent import Agent
-from understudy.errors import UnfitHost
+from understudy.errors import OwnedElsewhere, UnderstudyError, UnfitHost
 from understudy.journal import Store
 from understudy.journal.hosts import HostedDefinition
 from understudy.journal.store import HostStore
 from understudy.state.agent_state import AgentState
+from understudy.state.records import AgentCreated
 
 
 class Placement:
@@ -55,6 +57,40 @@ class Placement:
         self.draining = True
         if self._hosts is not None:
             await self._hosts.set_draining()
+
+    async def elsewhere(
+        self,
+        agent_id: str,
+        agent: str,
+        unfit: UnderstudyError,
+        values: Mapping[str, Any] | None = None,
+    ) -> UnderstudyError:
+        """Find the host that runs what this one must not: its owner, or another one that fits.
+
+        Args:
+            agent_id: the id of the agent.
+            agent: the name of its definition.
+            unfit: why it is not run here.
+            values: those of its state, if it is new.
+
+        Returns:
+            `OwnedElsewhere`, with the name of that host; `unfit` where there is none.
+
+        """
+        if self._hosts is None or not self.any_host:
+            return unfit
+        created = None
+        if values:
+            created = AgentCreated(values=AgentState(values=values).stored_values())
+        try:
+            host = await self._hosts.give(agent_id, agent, created)
+        except OwnedElsewhere as owned:
+            host = owned.host
+        if host is None:
+            return unfit
+        elsewhere = OwnedElsewhere(agent_id=agent_id, host=host)
+        elsewhere.must_post = True
+        return elsewhere
 
     def fits(self, agent: Agent) -> bool:
         """Whether this host has what the agent needs, and takes agents."""

@@ -7,9 +7,10 @@ about it: so each of its occurrences is recorded once, by whoever owns the agent
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Literal
 
 from pydantic_ai.messages import UserPromptPart
 
@@ -33,6 +34,23 @@ RECORD_BYTES = 1024
 """The size of a run's first record without its message, rounded up."""
 MISSED_AFTER = timedelta(seconds=60)
 """An occurrence that is noticed later than this after its time was missed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanChange:
+    """A change of one schedule."""
+
+    action: Literal["set", "pause", "resume", "trigger", "remove"]
+    id: str
+    wanted: Schedule | None = None
+    """What to `set`."""
+
+    def __call__(self, plans: Plans) -> Schedule | Occurrence | None:
+        """Make it."""
+        if self.wanted is not None:
+            return plans.set(self.wanted)
+        change: Callable[[str], Schedule | Occurrence | None] = getattr(plans, self.action)
+        return change(self.id)
 
 
 class Plans:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import pykka
 
 from understudy._base.json_values import checked_json, shown
+from understudy.actors.activation import Activation
 from understudy.actors.agent_events import Status
 from understudy.actors.agent_slot import AgentSlot
 from understudy.actors.messages import Notify
-from understudy.errors import UsageError
-from understudy.journal import find_agent, is_shared
+from understudy.errors import JournalFailed, UsageError
+from understudy.journal import IndexJournal, find_agent, is_shared
 from understudy.loop_actors.errors import ActorDied
 from understudy.loop_actors.future import Future, refuse
 from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Paused, Stopped, Waiting
@@ -32,24 +34,42 @@ def answer_when_durable(slot: AgentSlot, future: Future[T], value: T) -> None:
     a copy that another host has gone on from. Then it is `Fenced`, and the copy leaves memory.
     """
     activation = slot.current
-    ledger, store = activation.ledger, slot.services.store
-    if not ledger.has_unflushed and not is_shared(store):
+    if not activation.ledger.has_unflushed and not is_shared(slot.services.store):
         future.set(value)
         return
 
     async def durable_value() -> T:
-        if ledger.has_unflushed:
-            await ledger.durable()  # its commit compares the epochs
-            return value
-        owned, row = activation.journal.owned, await find_agent(store, slot.id)
-        if row is None or (row.incarnation, row.epoch) != (owned.incarnation, owned.epoch):
-            activation.journal.fence("another runtime has claimed it since")
-            if slot.activation is activation:
-                slot.services.check_inbox(slot)
-            activation.journal.check_owner()
+        await _confirm(slot, activation)
         return value
 
     answer_with(slot, future, durable_value)
+
+
+def refuse_when_confirmed(slot: AgentSlot, future: Future[Any], error: Exception) -> None:
+    """Give the error to a caller, if this host is still the one that can say so."""
+    activation = slot.activation
+    if activation is None or isinstance(error, JournalFailed) or not is_shared(slot.services.store):
+        refuse(future, error)
+        return
+
+    async def raise_it() -> None:
+        await _confirm(slot, activation)
+        raise error
+
+    answer_with(slot, future, raise_it)
+
+
+async def _confirm(slot: AgentSlot, activation: Activation) -> None:
+    """Wait until everything is durable, or raise `Fenced` if another host has the agent by now."""
+    if activation.ledger.has_unflushed:
+        await activation.ledger.durable()  # its commit compares the epochs
+        return
+    owned, row = activation.journal.owned, await find_agent(slot.services.store, slot.id)
+    if row is None or (row.incarnation, row.epoch) != (owned.incarnation, owned.epoch):
+        activation.journal.fence("another runtime has claimed it since")
+        if slot.activation is activation:
+            slot.services.check_inbox(slot)
+        activation.journal.check_owner()
 
 
 def answer_with(
@@ -130,6 +150,12 @@ def notify(slot: AgentSlot, message: Notify) -> None:
         )
 
     async def call_hooks() -> None:
+        if slot.services.calls is not None:
+            # Else another host could take the agent meanwhile
+            # (test_an_agent_whose_middleware_handles_a_message_is_not_taken).
+            await note_index(activation)
+            if message.on_begun is not None:
+                message.on_begun()
         view = activation.agent.runner.view(activation.ledger, slot.environment())
         for hook in hooks:
             delta = await hook(slot.services.threads, view, message.message)
@@ -140,10 +166,22 @@ def notify(slot: AgentSlot, message: Notify) -> None:
 
     def ended(task: asyncio.Task[None]) -> None:
         activation.notifying = tuple(pair for pair in activation.notifying if pair[0] is not task)
+        if slot.services.calls is not None and slot.activation is activation:
+            slot.start_task(note_end())
+
+    async def note_end() -> None:
+        with suppress(JournalFailed):  # whoever waits for a record is told
+            await note_index(activation)
 
     task = answer_with(slot, message.future, call_hooks)
     activation.notifying += ((task, message.future),)
     task.add_done_callback(ended)
+
+
+async def note_index(activation: Activation) -> None:
+    """Tell the store's index what of the agent goes on that no record tells."""
+    if isinstance(activation.journal, IndexJournal):
+        await activation.journal.note_index()
 
 
 def check_known(agent_id: str, state: AgentState, fact: Revoked | Settled) -> None:

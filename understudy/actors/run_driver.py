@@ -22,6 +22,7 @@ from understudy.actors.messages import (
     Cancel,
     Decide,
     Expecting,
+    OnRun,
     Resume,
     Retry,
     RunRequest,
@@ -248,6 +249,30 @@ class RunDriver:
             else:
                 self._answer_earlier(waiting.future, run_id)
 
+    def accept(self, posted: AgentMessage, accepted: Future[Any]) -> None:
+        """Tell the host that has posted a message that it is handled, when that is durable.
+
+        It is told the run for whose outcome its caller waits. A run that waits for its turn is not
+        recorded yet: it says itself when it has begun.
+        """
+        slot, state = self._slot, self._activation.state
+        if posted.future is accepted:
+            return
+        if posted.future.done():
+            done: Future[Any] = posted.future
+            mirror(slot, done, accepted)
+        elif isinstance(posted, RunRequest):
+            run_id = state.message_ids.get(posted.message_id or "")
+            if run_id is not None:
+                answer_when_durable(slot, accepted, run_id)
+        elif state.run is not None and slot.phase is not Phase.BEGINNING:
+            answer_when_durable(slot, accepted, state.run.run_id)
+
+    def note_run(self, on_run: OnRun) -> None:
+        """Say which run is open."""
+        if on_run is not None and self._open_run is not None:
+            on_run(self._open_run.run_id)
+
     def check_run(self, run_id: str | None) -> None:
         """Check that the open run is this one; None: whatever run is meant.
 
@@ -337,7 +362,7 @@ class RunDriver:
         refuse(request.future, UsageError(f"Message {request.message_id!r} is cancelled"))
 
     def change_plans(self, change: Callable[[Plans], Any]) -> Any:
-        """Change the schedules, and start the run of what is triggered."""
+        """Change a schedule, and start the run of what is triggered."""
         changed = change(self._plans)
         self._start_what_came(message=False)
         return changed
@@ -421,6 +446,7 @@ class RunDriver:
         slot, activation = self._slot, self._activation
         if self._answer_if_over(cancel.future, cancel.run_id):
             return
+        self.note_run(cancel.on_run)
         self.check_run(cancel.run_id)
         self.request_pause(None)
         if slot.phase is Phase.BEGINNING:
@@ -433,7 +459,7 @@ class RunDriver:
             return
         run = self._open_run
         if run is None:
-            cancel.future.set(None)
+            answer_when_durable(slot, cancel.future, None)
             return
         # Also where one is recorded: this one cuts off the `on_run_end` hooks that it led to.
         signal = run.cancelled if run.cancelled is not None else cancel.signal.to_dict()
@@ -480,6 +506,7 @@ class RunDriver:
         slot, activation, future = self._slot, self._activation, retry.future
         if self._answer_if_over(future, retry.run_id):
             return
+        self.note_run(retry.on_run)
         self.check_run(retry.run_id)
         run = self._open_run
         if retry.run_id is not None and run is not None and run.quarantined is None:
@@ -652,6 +679,7 @@ class RunDriver:
         ids = [queued.message_id for queued in messages]
         options = activation.agent.run_options()
         callers: tuple[AgentKey, ...] = ()
+        activation.on_run = queued_run.request.on_run if queued_run is not None else None
         if queued_run is not None:
             request, options = queued_run.request, queued_run.options
             callers = request.callers
@@ -702,6 +730,9 @@ class RunDriver:
             self._slot.enter(Phase.RUNNING)
         activation = self._activation
         activation.cancellation_arrived()
+        if activation.on_run is not None:
+            self.note_run(activation.on_run)
+            activation.on_run = None
         signal, activation.early_cancel = activation.early_cancel, None
         return signal
 

@@ -9,7 +9,7 @@ from understudy._base.cron import checked_cron, next_time
 from understudy._base.json_values import checked_text, shown
 from understudy.actors.agent_ref import AgentRef
 from understudy.actors.messages import ChangePlans
-from understudy.actors.plans import Plans
+from understudy.actors.plans import PlanChange
 from understudy.errors import UsageError
 from understudy.loop_actors.future import Future
 from understudy.models.messages import UserInput, user_message
@@ -57,24 +57,19 @@ class Schedules:
                 "skips all but one: give overlap='queue' too, or missed='one'"
             )
 
-        def change(plans: Plans) -> Schedule:
-            now = plans.now()
-            return plans.set(
-                Schedule(
-                    id=id,
-                    name=label,
-                    cron=line,
-                    timezone=zone,
-                    message=user_message(input, at=now),
-                    missed=missed,
-                    overlap=overlap,
-                    created_at=now,
-                    next_due=next_time(line, zone, now),
-                )
-            )
-
-        user_message(input, at=self._ref._slot.services.clock.now())  # a mistake is raised here
-        return self._change(change)
+        now = self._ref._slot.services.clock.now()
+        wanted = Schedule(
+            id=id,
+            name=label,
+            cron=line,
+            timezone=zone,
+            message=user_message(input, at=now),
+            missed=missed,
+            overlap=overlap,
+            created_at=now,
+            next_due=next_time(line, zone, now),
+        )
+        return self._change(PlanChange("set", id, wanted))
 
     def list(self) -> Future[list[Schedule]]:
         """All of them, by their ids."""
@@ -89,12 +84,12 @@ class Schedules:
     def pause(self, id: str) -> Future[Schedule]:
         """Let no occurrence come until `resume`. Those that wait for their runs get them."""
         _check_id(id)
-        return self._change(lambda plans: plans.pause(id))
+        return self._change(PlanChange("pause", id))
 
     def resume(self, id: str) -> Future[Schedule]:
         """Let occurrences come again. Those of the time of the pause are left out."""
         _check_id(id)
-        return self._change(lambda plans: plans.resume(id))
+        return self._change(PlanChange("resume", id))
 
     def trigger(self, id: str) -> Future[Occurrence]:
         """Let it occur now, also while it is paused. Its own times stay as they are.
@@ -103,14 +98,14 @@ class Schedules:
         schedule has `overlap="skip"`.
         """
         _check_id(id)
-        return self._change(lambda plans: plans.trigger(id))
+        return self._change(PlanChange("trigger", id))
 
     def remove(self, id: str) -> Future[None]:
         """Remove it, and its occurrences that wait for their runs. A run under way goes on."""
         _check_id(id)
-        return self._change(lambda plans: plans.remove(id))
+        return self._change(PlanChange("remove", id))
 
-    def _change(self, change: Callable[[Plans], Any]) -> Future[Any]:
+    def _change(self, change: PlanChange) -> Future[Any]:
         future: Future[Any] = self._ref._future()
         self._ref._post(ChangePlans(change, future))
         return future

@@ -54,6 +54,22 @@ class Looks(Protocol[S_contra]):
 
     async def info(self, slot: S_contra) -> Any: ...
 
+    async def outcome_of_run(self, slot: S_contra, run_id: str) -> Any: ...
+
+    def look_again(self) -> None: ...
+
+
+class Calls(Protocol[S_contra]):
+    """As of `PostOffice`."""
+
+    def call(self, slot: S_contra, message: Any) -> None: ...
+
+    async def claimed(self, slot: S_contra) -> None: ...
+
+    def answered(self, slot: S_contra) -> None: ...
+
+    def call_elsewhere(self, slot: S_contra, message: Any) -> None: ...
+
 
 @dataclass(slots=True, eq=False)
 class RuntimeServices(Generic[S, A]):
@@ -94,6 +110,8 @@ class RuntimeServices(Generic[S, A]):
     loop: asyncio.AbstractEventLoop
     looks: Looks[S] = field(init=False)
     """Answers looks at agents that are not in memory. Set when the runtime opens."""
+    calls: Calls[S] | None = None
+    """Has calls done by whichever host can do them. None where the store is for one host."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     """Guards the lists of subscriptions."""
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)

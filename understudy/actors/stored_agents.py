@@ -223,4 +223,4 @@ class _LoadedIndex:
         return self._index.count_agents()
 
 
-_STATUSES = {status.value: status for status in Status}
+_STATUSES = {status.value: status for status in Status if status is not Status.PASSIVE}

@@ -6,6 +6,7 @@ matter which host owns it.
 
 from __future__ import annotations
 
+import asyncio
 import weakref
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -28,8 +29,15 @@ from understudy.actors.run_outcomes import (
 )
 from understudy.actors.services import RuntimeServices
 from understudy.actors.stored_agents import AgentInfo, info_of, spawned_agent
-from understudy.actors.watch import OnRow, Watch
-from understudy.errors import Fenced, OtherAgent, OwnedElsewhere, UnknownAgent, UnknownMessage
+from understudy.actors.watch import POLL, OnRow, Watch
+from understudy.errors import (
+    Fenced,
+    OtherAgent,
+    OwnedElsewhere,
+    UnfitHost,
+    UnknownAgent,
+    UnknownMessage,
+)
 from understudy.journal import (
     AgentFinder,
     Loaded,
@@ -42,6 +50,7 @@ from understudy.journal import (
 from understudy.loop_actors.future import Future, refuse
 from understudy.outcomes import Outcome
 from understudy.state.agent_state import AgentState
+from understudy.state.records import Snapshot
 
 T = TypeVar("T")
 NOT_HERE = (OwnedElsewhere, Fenced)
@@ -100,12 +109,13 @@ class StoredLooks:
         Where hosts share it, another one may go on with the run: a timer wakes it there.
         """
         waiters, run = slot.detached_waiters, state.run
-        if self._watch is None or waiters is None or run is None or run.over:
+        if self._watch is None or waiters is None:
             return
         if self._services.closing:
             return  # they are told that the runtime stops
-        for future in waiters.outcome_futures:
-            self._follow_waiter(slot, WaitOutcome(future, run_id=run.run_id))
+        if run is not None and not run.over:
+            for future in waiters.outcome_futures:
+                self._follow_waiter(slot, WaitOutcome(future, run_id=run.run_id))
         for waiting in waiters.message_waits:
             self._follow_waiter(slot, waiting)
 
@@ -167,6 +177,15 @@ class StoredLooks:
 
     # ------------------------------------------------------------------- outcomes
 
+    async def outcome_of_run(self, slot: AgentSlot, run_id: str) -> Outcome | None:
+        """The outcome of a run that has begun, when it has one, on whatever host."""
+        return await self._outcome(slot, WaitOutcome(Future(), run_id=run_id), None)
+
+    def look_again(self) -> None:
+        """Something may have changed that somebody waits for."""
+        if self._watch is not None:
+            self._watch.look_now()
+
     async def _outcome(
         self,
         slot: AgentSlot,
@@ -185,13 +204,13 @@ class StoredLooks:
 
         """
         message_id, run_id = look.message_id, look.run_id
+        loaded = await self._load(slot, expectation)
+        if loaded is None:
+            if message_id is not None:
+                raise UnknownMessage(agent_id=slot.id, message_id=message_id)
+            return None
+        agent, state = self._services.definition(loaded.agent.agent), folded(loaded)
         while True:
-            loaded = await self._load(slot, expectation)
-            if loaded is None:
-                if message_id is not None:
-                    raise UnknownMessage(agent_id=slot.id, message_id=message_id)
-                return None
-            agent, state = self._services.definition(loaded.agent.agent), folded(loaded)
             if message_id is not None:
                 run_id = run_of_message(slot.id, state, message_id)
             if run_id is not None and (state.run is None or state.run.run_id != run_id):
@@ -201,14 +220,33 @@ class StoredLooks:
             goes_on = activates and index_status_of(state) in GOES_ON
             if self._watch is None:
                 return await self._wait_here(slot, look, activates=goes_on)
-            try:
-                if slot.phase.is_in_memory or (goes_on and loaded.agent.host is None):
+            row = loaded.agent
+            if slot.phase.is_in_memory or (goes_on and row.host is None):
+                try:
                     return await self._wait_here(slot, look, activates=True)
-            except NOT_HERE:  # another host has it by now
-                continue
-            if loaded.agent.host is not None and (lacking := lacking_outcome(state)) is not None:
+                except UnfitHost:
+                    activates = False  # a host that fits goes on with it
+                except NOT_HERE:  # another host has it by now
+                    await asyncio.sleep(POLL)  # or it lost it just now: not again and again
+            elif row.host is not None and (lacking := lacking_outcome(state)) is not None:
                 return lacking
-            await self._watch.changed(loaded.agent)
+            else:
+                await self._watch.changed(row)
+            loaded, state = await self._newer(loaded, state)
+
+    async def _newer(self, loaded: Loaded, state: AgentState) -> tuple[Loaded, AgentState]:
+        """The same agent now, by the records since. The state changes."""
+        before = loaded.agent
+        newer = await self._services.store.load(before.agent_id, before.last_seq)
+        if newer is None:
+            raise UnknownAgent(agent_id=before.agent_id)
+        begins_anew = bool(newer.records) and isinstance(newer.records[0], Snapshot)
+        if newer.agent.incarnation == before.incarnation and not begins_anew:
+            return newer, folded(newer, state)
+        whole = await load_latest(self._services.store, before.agent_id)
+        if whole is None:
+            raise UnknownAgent(agent_id=before.agent_id)
+        return whole, folded(whole)
 
     async def _wait_here(
         self, slot: AgentSlot, look: WaitOutcome, *, activates: bool

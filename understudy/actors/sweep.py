@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 
 from understudy._base.clock import jittered
 from understudy._base.json_values import text_of
 from understudy.actors.agent_host import AgentHost
 from understudy.actors.feed import FeedOptions
+from understudy.actors.messages import CheckDue
 from understudy.actors.phase import Phase
 from understudy.actors.recovery import continue_one
 from understudy.errors import JournalFailed
 from understudy.journal import IndexStatus
 from understudy.journal.feed import FeedStore
+from understudy.journal.shared import shared_part
 from understudy.journal.store import HostStore
+from understudy.loop_actors.future import Future
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -26,6 +30,8 @@ AT_ONCE = 32
 DUES_SECONDS = 30.0
 """How often the store's index of dues is read where there is no sweep."""
 LONGEST_BACKOFF = 3600.0
+MOST_PAUSE = 0.2
+"""Seconds that a host waits at most, by chance, before it continues what another one has left."""
 
 
 class Sweep:
@@ -93,9 +99,10 @@ class Sweep:
         self._wait(jittered(self._seconds or DUES_SECONDS))
 
     async def _sweep_after_dead_hosts(self, store: HostStore) -> None:
-        """Continue at once what a host has left of which it is certain that it has ended."""
+        """Continue at once what hosts have left whose leases have ended, or were ended."""
         while True:
             await store.wait_for_dead_hosts()
+            await asyncio.sleep(random.uniform(0, MOST_PAUSE))  # noqa: S311 - all hosts see it
             try:
                 await self._continue_what_is_left()
             except JournalFailed as error:  # the sweep tries again
@@ -122,11 +129,22 @@ class Sweep:
                 and directory.may_run(stored.agent)
             ):
                 found[stored.agent_id] = stored.index_status
+        await self._do_what_was_posted()
         self._tries = {id: tried for id, tried in self._tries.items() if id in found}
         wanted = {id: status for id, status in found.items() if self._is_to_be_tried(id)}
         if wanted:
             self._under_way |= set(wanted)
             self._host.activator.start_task(self._continue_all(wanted))
+
+    async def _do_what_was_posted(self) -> None:
+        """Claim agents that nobody has, for calls whose hosts may be gone as well."""
+        shared, directory = shared_part(self._host.services.store), self._host.directory
+        if shared is None or self._host.services.calls is None:
+            return
+        await shared.delete_lost_replies()
+        for agent_id, name in await shared.orphans(AT_ONCE):
+            if directory.may_run(name):
+                directory.get(agent_id)._slot.post(CheckDue(Future()))
 
     def _is_to_be_tried(self, agent_id: str) -> bool:
         # Race: this against `recover`, or an earlier sweep. An agent that is activated, or whose

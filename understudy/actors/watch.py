@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeAlias
 
 from understudy._base.json_values import text_of
@@ -38,6 +39,7 @@ class Watch:
         self._start_task = start_task
         self._watched: dict[str, list[OnRow]] = {}
         self._task: asyncio.Task[None] | None = None
+        self._now = asyncio.Event()
 
     def add(self, agent_id: str, on_row: OnRow) -> None:
         """Call it at each look from now on, until `remove`."""
@@ -52,6 +54,10 @@ class Watch:
             there.remove(on_row)
         if not there:
             self._watched.pop(agent_id, None)
+
+    def look_now(self) -> None:
+        """Do not wait for the next look."""
+        self._now.set()
 
     async def changed(self, agent: StoredAgent) -> None:
         """Return when the row of the agent says something else than this."""
@@ -70,7 +76,10 @@ class Watch:
     async def _look_again_and_again(self) -> None:
         try:
             while self._watched:
-                await asyncio.sleep(POLL)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(POLL):
+                        await self._now.wait()
+                self._now.clear()
                 await self._look()
         finally:
             self._task = None

@@ -1,5 +1,8 @@
 """Append-only stores of agents' records."""
 
+import typing
+
+from understudy._base.lazy_names import load_lazily as _load_lazily
 from understudy.journal.contracts import (
     IndexEntry,
     IndexStatus,
@@ -8,37 +11,66 @@ from understudy.journal.contracts import (
     Owned,
     StoredAgent,
 )
-from understudy.journal.feed import FeedStore
-from understudy.journal.index_status import (
-    has_next_run,
-    index_entry_of,
-    index_status_of,
-    is_busy,
-    is_waiting,
-    rest_status,
-)
-from understudy.journal.lists import ListStore
-from understudy.journal.memory import MemoryJournal, MemoryStore
-from understudy.journal.store import (
-    AgentFinder,
-    CheckpointJournal,
-    CheckpointStore,
-    DatabaseStore,
-    DueStore,
-    Loaded,
-    OwnedJournal,
-    Readable,
-    Store,
-    find_agent,
-    is_shared,
-    load_latest,
-)
-from understudy.state.fold import replay
+
+if typing.TYPE_CHECKING:
+    from understudy.journal.feed import FeedStore
+    from understudy.journal.index_status import (
+        has_next_run,
+        index_entry_of,
+        index_status_of,
+        is_busy,
+        is_waiting,
+        rest_status,
+        standing_of,
+    )
+    from understudy.journal.lists import ListStore
+    from understudy.journal.memory import MemoryJournal, MemoryStore
+    from understudy.journal.store import (
+        AgentFinder,
+        CheckpointJournal,
+        CheckpointStore,
+        DatabaseStore,
+        DueStore,
+        IndexJournal,
+        Loaded,
+        OwnedJournal,
+        Readable,
+        Store,
+        find_agent,
+        is_shared,
+        load_latest,
+    )
+    from understudy.state.fold import replay
+else:  # who has no store needs none of them
+    __getattr__, __dir__ = _load_lazily(
+        __name__,
+        {
+            "understudy.journal.feed": ["FeedStore"],
+            "understudy.journal.index_status": [
+                *("has_next_run", "index_entry_of", "index_status_of", "is_busy", "is_waiting"),
+                *("rest_status", "standing_of"),
+            ],
+            "understudy.journal.lists": ["ListStore"],
+            "understudy.journal.memory": ["MemoryJournal", "MemoryStore"],
+            "understudy.journal.store": [
+                *("AgentFinder", "CheckpointJournal", "CheckpointStore", "DatabaseStore"),
+                *(
+                    "DueStore",
+                    "IndexJournal",
+                    "Loaded",
+                    "OwnedJournal",
+                    "Readable",
+                    "Store",
+                    "find_agent",
+                ),
+                *("is_shared", "load_latest"),
+            ],
+            "understudy.state.fold": ["replay"],
+        },
+    )
 
 Standing = IndexStatus
 """The earlier name of `IndexStatus`."""
-standing_of = index_status_of
-"""The earlier name of `index_status_of`."""
 
 __all__ = [
     "AgentFinder",
@@ -48,6 +80,7 @@ __all__ = [
     "DueStore",
     "FeedStore",
     "IndexEntry",
+    "IndexJournal",
     "IndexStatus",
     "Journal",
     "ListStore",

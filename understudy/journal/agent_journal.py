@@ -170,6 +170,16 @@ class AgentJournal:
         if self._failure is not None:
             raise self._failure
 
+    async def note_index(self) -> None:
+        """As `IndexJournal.note_index`."""
+        await self.durable()
+        noted = self.loop.create_future()
+        # Told by whichever batch comes next: each has what the index says by then.
+        self._waiters.append((self._appended, noted))
+        self._push(note=True)
+        self._committer.flush_now()
+        await noted
+
     def write_checkpoints(self, state: Callable[[], AgentState], loaded: Loaded | None) -> None:
         """As `CheckpointJournal.write_checkpoints`."""
         if self._checkpoint_every:
@@ -210,9 +220,9 @@ class AgentJournal:
         """Write no more: the lease is lost. Its waiters get `Fenced`."""
         self._fail(Fenced(agent_id=self._owned.agent_id, why=why))
 
-    def _push(self) -> None:
+    def _push(self, *, note: bool = False) -> None:
         self._push_scheduled = False
-        if not self._buffer:
+        if not self._buffer and not note:
             return
         entry = self._index_entry()
         job: CheckpointJob | None = None
@@ -252,6 +262,7 @@ class AgentJournal:
             at=self._queued_at,
             asks=entry.asks,
             feed=tuple(self._queued_feed),
+            takeable=entry.takeable,
             run_version=entry.run_version,
         )
         self._queued_status_noted = False

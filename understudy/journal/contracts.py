@@ -93,6 +93,8 @@ class IndexEntry(NamedTuple):
     """What it waits for from outside."""
     run_version: str | None = None
     """The fingerprint of the definition that has begun its open run; None where none is open."""
+    takeable: bool = False
+    """Nothing of the agent goes on: another host may take it, though its owner lives."""
 
 
 _INDEX_STATUSES = frozenset(status.value for status in IndexStatus)
@@ -109,6 +111,8 @@ class Owned:
     epoch: int
     last_seq: int
     """Of its newest record; 0 = there is none."""
+    has_posts: bool = False
+    """When it was claimed, calls of other hosts waited for it: see `SharedBackend.posted`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +156,7 @@ def stored_agent(row: tuple[Any, ...]) -> StoredAgent:
     if (
         index_status not in _INDEX_STATUSES
         or not all(isinstance(number, int) and 0 <= number < 1 << 63 for number in numbers)
+        or floor > last_seq
         or not all(isinstance(text, str) and is_storable_text(text) for text in texts)
         or any(time is not None and time_of(time) is None for time in (due, status_at))
         or not all(isinstance(text, str | None) for text in (agent_status, run_version))
@@ -262,6 +267,8 @@ class Batch:
     """As of `IndexEntry`."""
     feed: tuple[FeedRow, ...] = ()
     run_version: str | None = None
+    """As of `IndexEntry`."""
+    takeable: bool = False
     """As of `IndexEntry`."""
 
     @property

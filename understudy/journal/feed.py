@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
+from understudy._base.json_values import storable_text
 from understudy.journal.codec import EncodedRecord, decode, encode_again
 from understudy.journal.contracts import FeedRow, time_of
 from understudy.state import records as r
@@ -78,12 +79,17 @@ def stored_feed_row(row: tuple[Any, ...]) -> StoredFeedRow:
     xid, no, agent_id, agent, seq, at, kind, version, payload = row
     return StoredFeedRow(
         key=(xid, no),
-        agent_id=agent_id,
-        agent=agent,
+        agent_id=_text(agent_id),
+        agent=_text(agent),
         seq=None if kind == DELETED else seq,
         at=time_of(at),
         kept=None if kind == DELETED else EncodedRecord(kind, version, payload),
     )
+
+
+def _text(column: object) -> str:
+    """The text of a column; in a damaged row it may be anything."""
+    return storable_text(column) if isinstance(column, str) else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from understudy.journal.codec import EncodedRecord
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostedDefinition:
@@ -27,7 +29,7 @@ class HostedDefinition:
 class SharesHosts(Protocol):
     """An optional part of a backend that hosts share: they know of each other.
 
-    Its methods but `introduce` and `end_dead_hosts` are the writer's.
+    Its methods but `introduce`, `end_dead_hosts` and `ended_leases` are the writer's.
     """
 
     def introduce(self, labels: Collection[str]) -> None:
@@ -42,6 +44,24 @@ class SharesHosts(Protocol):
     def set_draining(self) -> None:
         """Say that this host takes no agents any more: `claim` refuses all by `UnfitHost`."""
 
+    def give(self, agent_id: str, agent: str, created: EncodedRecord | None) -> str | None:
+        """Make another living host that may run an agent its owner, where nobody owns it.
+
+        That host has it in no memory: whoever gives it posts to it then.
+
+        Args:
+            agent_id: its id. If there is no such agent, it begins.
+            agent: the name of its definition.
+            created: its first record, if it begins.
+
+        Returns:
+            The name of that host; None where none lives, and nothing has changed.
+
+        Raises:
+            OwnedElsewhere: if a living host owns it.
+
+        """
+
     def end_dead_hosts(self) -> int:
         """End the leases of hosts whose processes have ended for certain. The heartbeat's thread.
 
@@ -50,5 +70,14 @@ class SharesHosts(Protocol):
 
         Returns:
             How many there were.
+
+        """
+
+    def ended_leases(self) -> tuple[int, float]:
+        """Look for hosts whose leases have ended by themselves. The heartbeat's thread.
+
+        Returns:
+            How many there are of which that was not told before; and the seconds until the next of
+            the others ends, if that host does not renew it. Infinity if there is none.
 
         """

@@ -22,10 +22,12 @@ WAITING = "waiting"
 
 
 _PLAIN = {
-    (index_status, word): IndexEntry(index_status, None, word)
+    (index_status, word, takeable): IndexEntry(index_status, None, word, (), None, takeable)
     for index_status in IndexStatus
     for word in (*AT_REST, "running", "interrupted", "paused", WAITING)
+    for takeable in (False, True)
 }
+_MAY_BE_TAKEN = (IndexStatus.REST, IndexStatus.WAITS, IndexStatus.QUARANTINED)
 
 
 def index_entry_of(state: AgentState) -> IndexEntry:
@@ -38,9 +40,20 @@ def index_entry_of(state: AgentState) -> IndexEntry:
     asks = open_asks(state) if index_status is IndexStatus.WAITS or word == "paused" else ()
     run = state.run
     version = run.fingerprint if run is not None and not run.over else None
+    takeable = index_status in _MAY_BE_TAKEN and nothing_goes_on(state)
     if due is None and not asks and version is None:
-        return _PLAIN[index_status, word]
-    return IndexEntry(index_status, due, word, asks, version)
+        return _PLAIN[index_status, word, takeable]
+    return IndexEntry(index_status, due, word, asks, version, takeable)
+
+
+def nothing_goes_on(state: AgentState) -> bool:
+    """Whether the records say that no run task is under way, and no call is running.
+
+    Of an agent that comes to rest the status is recorded last. A call may be running while the
+    index status is `WAITS`: under a halt, or one that a crash cut off
+    (test_an_agent_that_is_halted_while_a_call_goes_on_is_not_taken).
+    """
+    return state.status != "running" and not any(call.running for call in open_calls(state))
 
 
 def _agent_status(state: AgentState, index_status: IndexStatus) -> str:
@@ -110,3 +123,7 @@ def rest_status(state: AgentState) -> str:
         by_user = highest is not None and highest.reason is StopReason.USER_REQUESTED
         return "cancelled" if by_user else "idle"
     return "failed" if end.outcome == "failed" else "idle"
+
+
+standing_of = index_status_of
+"""The earlier name of `index_status_of`."""

@@ -24,6 +24,8 @@ from understudy.journal.hosts import SharesHosts
 
 logger: logging.Logger = logging.getLogger(__name__)
 
+_BEHIND = 0.05
+"""Seconds after the end of another host's lease at which that is looked at."""
 MARGIN = 0.2
 """Share of the lease, at its end, in which this runtime does not act as the owner any more."""
 
@@ -48,7 +50,9 @@ class Lease:
         self._backend = backend
         self._hosts = backend if isinstance(backend, SharesHosts) else None
         self.dead_hosts: asyncio.Event = asyncio.Event()
-        """Set on the loop when the leases of hosts were ended whose processes have ended."""
+        """Set on the loop when leases of other hosts have ended, or were ended."""
+        self._next_end = math.inf
+        """Seconds after the last beat until the lease of another host ends."""
         self._patience = patience
         self._seconds = seconds
         self._ends_at = math.inf
@@ -153,7 +157,10 @@ class Lease:
         self._ends_at = before + self._length * (1 - MARGIN)
 
     def _end_dead_hosts(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self._hosts is not None and self._hosts.end_dead_hosts():
+        if self._hosts is None:
+            return
+        ended, self._next_end = self._hosts.ended_leases()
+        if self._hosts.end_dead_hosts() or ended:
             _notify(loop, self.dead_hosts.set)
 
     def _run_heartbeat(self, loop: asyncio.AbstractEventLoop, on_lost: Callable[[], None]) -> None:
@@ -192,7 +199,7 @@ class Lease:
 
     def _wait_for_beat(self) -> bool:
         """Wait until the next renewal is due; False if there is none."""
-        self._beat.wait(self._length / 4)
+        self._beat.wait(min(self._length / 4, self._next_end + _BEHIND))
         self._beat.clear()
         return not self._stop.is_set()
 

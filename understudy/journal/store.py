@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from understudy._base.worker_threads import WorkerThreads
 from understudy.errors import Fenced, StoreUnavailable, UnderstudyError, UsageError
@@ -35,6 +35,8 @@ from understudy.journal.hosts import HostedDefinition, SharesHosts
 from understudy.journal.index_status import index_entry_of
 from understudy.journal.lease import Lease
 from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery
+from understudy.journal.shared import SharedBackend, SharedStore
+from understudy.journal.shared_database import SharedDatabase
 from understudy.journal.store_reader import NEWEST, PAGE, StoreReader
 from understudy.journal.store_reader import Loaded as Loaded
 from understudy.state.agent_state import AgentState
@@ -94,6 +96,14 @@ class OwnedJournal(Journal, Protocol):
 
     def fence(self, why: str) -> None:
         """Write no more: the lease is lost. Every later call raises `Fenced`."""
+
+
+@runtime_checkable
+class IndexJournal(Protocol):
+    """An optional part of a journal of a store that hosts share."""
+
+    async def note_index(self) -> None:
+        """Tell the index what it says of the agent now, though nothing was recorded."""
 
 
 class Store(Protocol):
@@ -243,6 +253,9 @@ class HostStore(Protocol):
     async def register(self, definitions: Sequence[HostedDefinition]) -> None:
         """Which definitions this host has."""
 
+    async def give(self, agent_id: str, agent: str, created: Record | None) -> str | None:
+        """Make another host that may run an agent its owner."""
+
     async def set_draining(self) -> None:
         """This host takes no agents any more."""
 
@@ -287,6 +300,10 @@ class DatabaseStore:
         self._feed = backend if isinstance(backend, FeedIndex) else None
         self._hosts = backend if isinstance(backend, SharesHosts) else None
         self._opener = WorkerThreads(1, name="understudy-opener")
+        self.shared: SharedStore | None = None
+        """What hosts that share the database have of it; None where it is for one host."""
+        if isinstance(backend, SharedBackend):
+            self.shared = SharedDatabase(backend, self.reader, self._change, self._claim)
 
     @property
     def host(self) -> str:
@@ -342,6 +359,13 @@ class DatabaseStore:
         if hosts is not None:
             await self._change(lambda _: hosts.register(definitions))
 
+    async def give(self, agent_id: str, agent: str, created: Record | None) -> str | None:
+        hosts = self._hosts
+        if hosts is None:
+            return None
+        first = None if created is None else encode(created, max_bytes=self._max_bytes)
+        return await self._change(lambda _: hosts.give(agent_id, agent, first))
+
     async def set_draining(self) -> None:
         hosts = self._hosts
         if hosts is not None:
@@ -352,12 +376,15 @@ class DatabaseStore:
         self._lease.dead_hosts.clear()
 
     async def claim(self, agent_id: str, agent: str | None) -> Owned | None:
+        return await self._claim(agent_id, lambda backend: backend.claim(agent_id, agent))
+
+    async def _claim(self, agent_id: str, claim: Callable[[Any], Owned | None]) -> Owned | None:
         # Race: this against the end of the lease. The term from before the claim: a lease that ends
         # while the claim is under way takes the claim with it
         # (test_a_lease_that_ends_while_a_claim_is_under_way_takes_the_claim_with_it).
         term = self._lease.term
         try:
-            owned = await self._change(lambda backend: backend.claim(agent_id, agent))
+            owned = await self._change(claim)
         except Fenced:
             # The lease was lost, of other agents. Before the heartbeat knows that and begins the
             # next one, every claim would be refused
@@ -365,7 +392,7 @@ class DatabaseStore:
             await self._lease.wait_for_next(term)
             if self._lease.term == term:
                 raise  # not in time, or the store is closed
-            return await self.claim(agent_id, agent)
+            return await self._claim(agent_id, claim)
         if owned is not None:
             self._terms[agent_id] = term
         # The lease holds in the database, but the heartbeat may not have its answer yet.
@@ -502,12 +529,21 @@ class DatabaseStore:
             at=snapshot.at,
             asks=entry.asks,
             run_version=entry.run_version,
+            takeable=entry.takeable,
         )
         await self._change(lambda backend: backend.compact(batch), batch)
         return replace(owned, last_seq=batch.first_seq)
 
     async def delete(self, agent_id: str) -> bool:
-        existed = await self._change(lambda backend: backend.delete(agent_id))
+        def delete(backend: Any) -> bool:
+            existed: bool = (
+                backend.delete(agent_id)
+                if self.shared is None
+                else backend.take_to_delete(agent_id)
+            )
+            return existed
+
+        existed = await self._change(delete)
         self.feed_hint.tell()
         return existed
 

@@ -209,8 +209,17 @@ class StoreReader:
 
 def _decoded(stored: StoredRecords, checkpoint: WokenState | None = None) -> Loaded:
     # In the reader's thread: thousands of records would block the loop.
-    records = tuple(decode(record) for record in stored.records)
-    return Loaded(stored.agent, stored.first_seq, records, checkpoint)
+    seq = stored.first_seq
+    records = []
+    try:
+        for record in stored.records:
+            records.append(decode(record))
+            seq += 1
+    except StoreDamaged as error:
+        raise StoreDamaged(
+            what=f"record {seq} of agent {stored.agent.agent_id!r}", cause=error.cause
+        ) from error
+    return Loaded(stored.agent, stored.first_seq, tuple(records), checkpoint)
 
 
 def _without_checkpoint(stored: StoredRecords | None) -> tuple[None, StoredRecords] | None:

@@ -33,7 +33,7 @@ from pydantic_ai.messages import (
 
 from understudy._base.json_values import check_text, read_json, reason, shown
 from understudy.errors import UsageError
-from understudy.models.plain_messages import is_plain, kind_of_thinking
+from understudy.models.plain_messages import TEXTLESS, is_plain, kind_of_thinking
 
 UserInput = str | Sequence[UserContent]
 """What a user may send: text, or a list of text, images, documents and the like."""
@@ -369,6 +369,8 @@ def as_read_back(content: Any) -> Any:
     Pydantic AI reads a picture back as a `BinaryImage`, and an item of a result that has the form
     of a stored file as that file.
     """
+    if type(content) in TEXTLESS:
+        return content
     items = content if isinstance(content, list) else (content,)
     if not any(
         type(item) is BinaryContent or (type(item) is dict and item.get("kind") == "binary")

@@ -21,6 +21,8 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models import Model
 
+TEXTLESS = frozenset({int, float, bool, type(None)})
+"""The types of content that holds neither text nor a file: a model is sent them as JSON."""
 _PLAIN_REPLIES = frozenset(
     {TextPart, ThinkingPart, ToolCallPart, NativeToolCallPart, NativeToolReturnPart, FilePart}
 )
@@ -50,6 +52,8 @@ def is_plain(message: ModelMessage, previous: ModelMessage | None) -> bool:
                 return False
             results += 1
             text = part.content
+            if type(text) in TEXTLESS:
+                continue
             if not isinstance(text, str):
                 if part.files:
                     return False
@@ -77,6 +81,8 @@ def kind_of_thinking(response: ModelResponse, part: ThinkingPart) -> Hashable:
 
 
 def _opens_no_tag(text: str) -> bool:
+    if text.isascii():  # the common case, in a fifth of the time
+        return "<" not in text and "&" not in text
     return not any(character in text for character in _BEGIN_TAGS)
 
 

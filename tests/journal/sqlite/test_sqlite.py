@@ -6,7 +6,6 @@ import fcntl
 import logging
 import math
 import os
-import random
 import resource
 import shutil
 import sqlite3
@@ -795,24 +794,6 @@ def test_a_damaged_row_is_told_as_damage_wherever_it_is_read(path: Path, damage:
     raised = _raised(path)
     assert raised
     assert [error for error in raised if not isinstance(error, StoreDamaged)] == []
-
-
-def test_whatever_bit_of_a_database_is_flipped_only_errors_of_a_store_are_raised(
-    path: Path, tmp_path: Path
-) -> None:
-    _decodable(path)
-    whole = path.read_bytes()
-    chance = random.Random(1)
-    used = [at for at, byte in enumerate(whole) if byte]
-    damaged = tmp_path / "damaged.db"
-    for at in chance.sample(used, 500):
-        for file in tmp_path.glob("damaged.db*"):
-            file.unlink()
-        flipped = bytearray(whole)
-        flipped[at] ^= chance.choice([0xFF, 1 << chance.randrange(8)])
-        damaged.write_bytes(flipped)
-        others = [error for error in _raised(damaged) if not isinstance(error, StoreError)]
-        assert others == [], f"byte {at} is {flipped[at]:#x}"
 
 
 @pytest.mark.parametrize("suffix", ["", "-wal"])

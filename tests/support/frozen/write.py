@@ -146,6 +146,7 @@ def _batch(owned: Owned, state: AgentState, *records: Record) -> Batch:
         at=records[-1].at,
         asks=entry.asks,
         run_version=entry.run_version,
+        takeable=entry.takeable,
         feed=tuple(
             row
             for seq, record in enumerate(records, owned.last_seq + 1)
@@ -197,7 +198,13 @@ def _write_postgres(path: Path) -> None:
                 connection.execute(
                     "UPDATE understudy.hosts SET opened_at = '2026-01-02 03:04:05.5+00',"
                     " lease_until = '2026-01-02 03:05:05.5+00', place = 'boot pid:[1] time:[1]',"
-                    " pid = 17, started = 4711"
+                    " pid = 17, started = 4711, ear = 'understudy_1'"
+                )
+                connection.execute(
+                    "INSERT INTO understudy.inbox (agent, incarnation, nonce, kind, body, asker,"
+                    " asked_at, begun, reply) SELECT key, incarnation, 'once', 'notify', '{}', 1,"
+                    " '2026-01-02 03:04:05.5+00', 'attempt', '{}' FROM understudy.agents"
+                    " ORDER BY key LIMIT 1"
                 )
             path.write_text(_dump(server.url), encoding="utf-8")
         finally:

@@ -17,14 +17,17 @@ Claims and leases are always at least `local`.
 from __future__ import annotations
 
 import logging
+import math
 import re
 from collections.abc import Collection, Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from understudy._base.clock import wall_seconds
 from understudy.errors import Fenced, StoreError, StoreUnavailable, UsageError
 from understudy.journal.backend_reads import ReadsByReader
 from understudy.journal.checkpoints import Checkpoint
+from understudy.journal.codec import EncodedRecord
 from understudy.journal.contracts import (
     LEASE,
     Batch,
@@ -38,10 +41,14 @@ from understudy.journal.contracts import (
     check_lease,
 )
 from understudy.journal.hosts import HostedDefinition
-from understudy.journal.postgres import sql
+from understudy.journal.postgres import inbox, sql
 from understudy.journal.postgres.hosting import Hosting
 from understudy.journal.postgres.reader import PostgresReader
 from understudy.journal.postgres.writer import PostgresWriter
+from understudy.journal.shared import Hint, Place, Post, Posted, PostState, Told
+
+if TYPE_CHECKING:
+    from understudy.journal.postgres.ear import Ear
 
 _log = logging.getLogger(__name__)
 
@@ -51,9 +58,9 @@ _PROMPT = 1.0
 
 
 class PostgresBackend(ReadsByReader):
-    """A `Backend` with three connections: the writer's, the reader's and the heartbeat's.
+    """A `Backend` with connections of its writer, its reader, its heartbeat and its ear.
 
-    The reader and the heartbeat reconnect by themselves; the writer does so in `reconnect`. A
+    Those but the writer reconnect by themselves; the writer does so in `reconnect`. A
     pooler in between must pool sessions. `lease` and `patience` are in seconds; see `__init__`.
     """
 
@@ -103,10 +110,11 @@ class PostgresBackend(ReadsByReader):
         self._schema = schema
         self._fenced = False
         self.time_offset: float = 0.0
-        self._connections = make_connections(
+        *self._connections, self._ears_connection = make_connections(
             url, host=host, schema=schema, durability=durability, lease=lease, patience=patience
         )
         writer, reader, self._heartbeat = self._connections
+        self._ear: Ear | None = None
         self._hosting = Hosting()
         self._writer = PostgresWriter(
             writer, name=host, keep_claims=not self._durable, hosting=self._hosting
@@ -117,6 +125,15 @@ class PostgresBackend(ReadsByReader):
     @property
     def host(self) -> str:
         return self._host
+
+    @property
+    def host_id(self) -> int | None:
+        return self._writer.host_id
+
+    def listen(self, told: Told | None) -> None:
+        from understudy.journal.postgres.ear import Ear
+
+        self._ear = None if told is None else Ear(self._ears_connection, told)
 
     # ------------------------------------------------------------ opening and closing
 
@@ -138,6 +155,8 @@ class PostgresBackend(ReadsByReader):
         try:
             for each in self._connections:
                 each.open()
+            if self._ear is not None:
+                self._ear.start()
             check_server(self._connections[0], durable=self._durable)
             prepare_schema(self._connections[0], self._schema)
             with self._heartbeat.use() as connection:
@@ -162,7 +181,8 @@ class PostgresBackend(ReadsByReader):
 
     def _become_host(self) -> float:
         """Insert a new host, the owner of later claims. Returns the seconds of its lease."""
-        values = [self._host, self._lease]
+        channel = self._ear.channel if self._ear is not None else None
+        values = [self._host, channel, self._lease]
         before = wall_seconds()
         ((host_id, seconds, there, self._writer.keeps_feed),) = self._heartbeat.run_repeatable(
             lambda connection: connection.execute(sql.INSERT_HOST, values).fetchall()
@@ -181,6 +201,8 @@ class PostgresBackend(ReadsByReader):
         If the server cannot be reached, other hosts get the agents when the lease ends.
         """
         self._writer.rollback()
+        if self._ear is not None:
+            self._ear.stop()
         host_id, self._writer.host_id = self._writer.host_id, None
         if host_id is not None:
             try:
@@ -242,6 +264,14 @@ class PostgresBackend(ReadsByReader):
             lambda connection: self._hosting.end_dead_hosts(connection, host_id)
         )
 
+    def ended_leases(self) -> tuple[int, float]:
+        host_id = self._writer.host_id
+        if host_id is None:
+            return 0, math.inf
+        return self._heartbeat.run_repeatable(
+            lambda connection: self._hosting.ended_leases(connection, host_id)
+        )
+
     def reconnect(self) -> None:
         """After `StoreUnavailable`: connect the writer again, as the same host.
 
@@ -268,8 +298,41 @@ class PostgresBackend(ReadsByReader):
     def register(self, definitions: Sequence[HostedDefinition]) -> None:
         self._writer.register(definitions)
 
+    def give(self, agent_id: str, agent: str, created: EncodedRecord | None) -> str | None:
+        return self._writer.give(agent_id, agent, created)
+
     def set_draining(self) -> None:
         self._writer.set_draining()
+
+    def take(self, agent_id: str, agent: str | None) -> Owned | None:
+        return self._writer.claim(agent_id, agent, take=True)
+
+    def take_to_delete(self, agent_id: str) -> bool:
+        return self._writer.delete(agent_id, take=True)
+
+    def post(self, agent_id: str, incarnation: int, posts: Sequence[Post]) -> list[int]:
+        return inbox.post(self._writer.fetch, self._writer.own_id, agent_id, incarnation, posts)
+
+    def begin_post(self, id: int, attempt: str) -> bool:
+        return inbox.begin_post(self._writer.fetch, id, attempt)
+
+    def reply(self, id: int, reply: bytes) -> None:
+        inbox.reply(self._writer.fetch, id, reply)
+
+    def remove_posts(self, ids: Sequence[int]) -> None:
+        inbox.remove_posts(self._writer.fetch, ids)
+
+    def withdraw(self, id: int) -> bool | None:
+        return inbox.withdraw(self._writer.fetch, id)
+
+    def retell(self, id: int) -> None:
+        self._writer.fetch(sql.RETELL, [id])
+
+    def delete_lost_replies(self) -> None:
+        self._writer.fetch(sql.DELETE_LOST_REPLIES)
+
+    def tell(self, host_id: int, hint: Hint) -> None:
+        inbox.tell(self._writer.fetch, host_id, hint)
 
     def append(self, batch: Batch) -> None:
         self._writer.append(batch)
@@ -309,6 +372,24 @@ class PostgresBackend(ReadsByReader):
         return self._writer.is_committed(batch)
 
     # ------------------------------------------------------------------- the reader
+
+    def posted(self, after: int, agent_id: str | None, limit: int) -> list[Posted]:
+        own_id = self.host_id
+        if own_id is None:
+            return []
+        return inbox.posted(self._reader.fetch, own_id, after, agent_id, limit)
+
+    def post_states(self, ids: Sequence[int]) -> dict[int, PostState]:
+        return inbox.post_states(self._reader.fetch, ids)
+
+    def place(self, agent_id: str) -> Place | None:
+        return inbox.place(self._reader.fetch, agent_id)
+
+    def epochs(self, agent_ids: Sequence[str]) -> dict[str, int]:
+        return inbox.epochs(self._reader.fetch, agent_ids)
+
+    def orphans(self, limit: int) -> list[tuple[str, str]]:
+        return inbox.orphans(self._reader.fetch, limit)
 
     def lost_attempts(self, agent_id: str, run_id: str) -> frozenset[int]:
         return self._reader.lost_attempts(agent_id, run_id)

@@ -1,11 +1,12 @@
 """The connections to PostgreSQL: made, kept from hanging, and made again.
 
-Three of them, each for one thread: the writer's, the reader's and the heartbeat's. Imported only
+Each is for one thread: the writer's, the reader's, the heartbeat's and the ear's. Imported only
 where psycopg is installed.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import socket
 import threading
@@ -82,8 +83,12 @@ class PostgresConnection:
             StoreUnavailable, StoreBroken: as `connect`.
 
         """
-        self._is_open = True
+        self.open_later()
         self.connect()
+
+    def open_later(self) -> None:
+        """From now on `connect` may be called."""
+        self._is_open = True
 
     def connect(self) -> None:
         """Connect again.
@@ -149,11 +154,15 @@ class PostgresConnection:
             return
         waited[0] += seconds
         if waited[0] > self._limit:
-            # Race: this against `close`. A socket of our own, closed under the same lock: the
-            # number of a closed one may belong to another file by now.
-            with self._lock, suppress(OSError):  # the other side may have closed it
-                if self._socket is not None:
-                    self._socket.shutdown(socket.SHUT_RDWR)
+            self.interrupt()
+
+    def interrupt(self) -> None:
+        """Let the present call fail as by a lost connection. In any thread."""
+        # Race: this against `close`. A socket of our own, closed under the same lock: the
+        # number of a closed one may belong to another file by now.
+        with self._lock, suppress(OSError):  # the other side may have closed it
+            if self._socket is not None:
+                self._socket.shutdown(socket.SHUT_RDWR)
 
     @property
     def lost(self) -> bool:
@@ -233,8 +242,8 @@ class Watchdog:
 
 def make_connections(
     url: str, *, host: str, schema: str, durability: str, lease: float, patience: float
-) -> tuple[PostgresConnection, PostgresConnection, PostgresConnection]:
-    """The writer's, the reader's and the heartbeat's, not connected yet.
+) -> tuple[PostgresConnection, PostgresConnection, PostgresConnection, PostgresConnection]:
+    """The writer's, the reader's, the heartbeat's and the ear's, not connected yet.
 
     The arguments are those of `PostgresBackend`.
 
@@ -268,6 +277,7 @@ def make_connections(
         PostgresConnection(parameters, writer, limit=1.5 * patience),
         PostgresConnection(parameters, reader, limit=6 * patience),
         PostgresConnection(parameters, heartbeat, limit=1.5 * beat),
+        PostgresConnection(parameters, shared, limit=math.inf),  # it waits for ever
     )
 
 

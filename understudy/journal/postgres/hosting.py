@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,8 @@ class Hosting:
         self._process: Process | None = None
         self._neighbours: dict[int, Process] = {}
         """The other living hosts of this machine, by their ids, as of the last heartbeat."""
+        self._ended: set[int] = set()
+        """The hosts whose leases had ended at the last heartbeat."""
         self._definitions: dict[str, tuple[HostedDefinition, int]] = {}
         """By the agent's name, with the number of its row."""
 
@@ -50,6 +53,13 @@ class Hosting:
         self._neighbours = there
         dead = [(id, *process) for id, process in there.items() if has_ended(process, here)]
         return sum(len(connection.execute(sql.END_HOST, row).fetchall()) for row in dead)
+
+    def ended_leases(self, connection: PsycopgConnection, host_id: int) -> tuple[int, float]:
+        """As `SharesHosts.ended_leases`."""
+        rows = connection.execute(sql.LEASE_ENDS, [host_id]).fetchall()
+        ended = {id for id, seconds in rows if seconds <= 0}
+        new, self._ended = ended - self._ended, ended
+        return len(new), min((seconds for _, seconds in rows if seconds > 0), default=math.inf)
 
     # ----------------------------------------------------------------- the writer's thread
 
@@ -96,6 +106,21 @@ class Hosting:
         """As `SharesHosts.set_draining`."""
         self.draining = True
         fetch(sql.SET_DRAINING, [host_id])
+
+    def fitting_host(
+        self, fetch: Callable[..., Rows], host_id: int, agent: str, run_version: str | None
+    ) -> tuple[int, str] | None:
+        """The id and the name of another living host that may run an agent; None if none lives.
+
+        Args:
+            fetch, agent, run_version: as of `why_unfit`.
+            host_id: of this host.
+
+        """
+        values = {"own_id": host_id, "agent": agent, "run_version": run_version}
+        for id, name in fetch(sql.FITTING_HOST, values):
+            return id, name
+        return None
 
     def why_unfit(
         self, fetch: Callable[..., Rows], agent_id: str, agent: str, run_version: str | None

@@ -13,6 +13,10 @@ WHERE place = %s AND id <> %s AND lease_until > clock_timestamp()
     AND pid IS NOT NULL AND started IS NOT NULL"""
 """The other living hosts of this boot of this machine, and of these pids."""
 
+LEASE_ENDS = """
+SELECT id, extract(epoch FROM lease_until - clock_timestamp())::float8 FROM hosts
+WHERE id <> %s AND lease_until > '-infinity'"""
+
 END_HOST = """
 UPDATE hosts SET lease_until = '-infinity'
 WHERE id = %s AND place = %s AND pid = %s AND started = %s AND lease_until > '-infinity'
@@ -33,6 +37,16 @@ SELECT no FROM definitions WHERE agent = %(agent)s AND fingerprint = %(fingerpri
     AND continues_older = %(continues_older)s"""
 SET_DEFINITIONS = "UPDATE hosts SET definitions = %s::bigint[] WHERE id = %s"
 SET_DRAINING = "UPDATE hosts SET draining = true WHERE id = %s"
+
+FITTING_HOST = """
+SELECT h.id, h.name FROM hosts h JOIN definitions d ON d.no = ANY(h.definitions)
+WHERE h.lease_until > clock_timestamp() AND h.ear IS NOT NULL AND NOT h.draining
+    AND h.id <> %(own_id)s AND d.agent = %(agent)s AND d.needs <@ h.labels
+    AND (%(run_version)s::text IS NULL OR d.fingerprint = %(run_version)s OR (d.continues_older
+        AND coalesce((d.version, d.no) > (SELECT r.version, r.no FROM definitions r
+            WHERE r.agent = d.agent AND r.fingerprint = %(run_version)s), true)))
+ORDER BY d.version DESC, d.no DESC, random() LIMIT 1"""
+"""Another living host that may run an agent, with the newest definition that there is."""
 
 IS_NEWER = """
 SELECT coalesce((SELECT (version, no) FROM definitions WHERE no = %(no)s) >

@@ -74,7 +74,7 @@ class PostgresReader:
     def has_text(self, agent_id: str, kinds: Sequence[str], text: str) -> bool:
         if not is_storable_id(agent_id):
             return False
-        ((found,),) = self._rows(sql.HAS_TEXT, [agent_id, list(kinds), text.encode()])
+        ((found,),) = self.fetch(sql.HAS_TEXT, [agent_id, list(kinds), text.encode()])
         return bool(found)
 
     def agents(
@@ -163,10 +163,10 @@ class PostgresReader:
         )
 
     def count_agents(self) -> dict[str, int]:
-        return dict(self._rows(sql.COUNTED_AGENTS, []))
+        return dict(self.fetch(sql.COUNTED_AGENTS, []))
 
     def _listed(self, query: str, values: Sequence[Any]) -> list[StoredAgent]:
-        return [listed_agent(row) for row in self._rows(query, values)]
+        return [listed_agent(row) for row in self.fetch(query, values)]
 
     def _in_order(self, query: str, values: Sequence[Any]) -> Rows:
         """The rows of a page, found along the index that has their order."""
@@ -181,7 +181,8 @@ class PostgresReader:
 
         return self._connection.run_repeatable(read)
 
-    def _rows(self, query: str, values: Sequence[Any]) -> Rows:
+    def fetch(self, query: str, values: Sequence[Any] | dict[str, Any]) -> Rows:
+        """The rows of a statement that may be repeated."""
         return self._connection.run_repeatable(
             lambda connection: connection.execute(query, values, binary=True).fetchall()
         )

@@ -126,6 +126,29 @@ UPGRADES: tuple[tuple[str, ...], ...] = (
             crc bigint NOT NULL,
             PRIMARY KEY (agent, number)
         )""",
+        # Whether nothing of the agent goes on: then another host may take it from a living owner.
+        # As `due`, it holds if `indexed_seq` is `last_seq`.
+        "ALTER TABLE agents ADD COLUMN takeable boolean NOT NULL DEFAULT false",
+        # The channel on which a host listens; null: it is never taken from, and nothing is posted
+        # to it, as to one of the version before.
+        "ALTER TABLE hosts ADD COLUMN ear text",
+        # Calls of one host to an agent that runs at another one. `id` is the order in which those
+        # of one agent are done. `nonce` tells a call that is posted again because the answer to the
+        # commit was lost. `reply` is null until it is done. `begun`: it is done once at most, and
+        # this attempt has begun it.
+        """CREATE TABLE inbox (
+            id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+            agent bigint NOT NULL,
+            incarnation bigint NOT NULL,
+            nonce text NOT NULL UNIQUE,
+            kind text NOT NULL,
+            body bytea NOT NULL,
+            asker bigint NOT NULL,
+            asked_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+            begun text,
+            reply bytea
+        )""",
+        "CREATE INDEX inbox_by_agent ON inbox (agent, id) WHERE reply IS NULL",
         # Which process a host is, where that is known (see `understudy._base.processes`), and what
         # it has.
         "ALTER TABLE hosts ADD COLUMN place text",
@@ -169,8 +192,8 @@ VERSION = "SELECT version FROM schema_version"
 SET_VERSION = "UPDATE schema_version SET version = %s"
 
 INSERT_HOST = """
-INSERT INTO hosts (name, lease_until)
-VALUES (%s, clock_timestamp() + make_interval(secs => %s))
+INSERT INTO hosts (name, ear, lease_until)
+VALUES (%s, %s, clock_timestamp() + make_interval(secs => %s))
 RETURNING id, extract(epoch FROM lease_until - clock_timestamp())::float8,
     extract(epoch FROM clock_timestamp())::float8, (SELECT is_on FROM feed_state)"""
 
@@ -223,11 +246,13 @@ SELECT a.incarnation, a.epoch, a.deleted, a.owner, h.name,
     CASE WHEN h.lease_until > '-infinity' THEN h.lease_until > clock_timestamp() END,
     (SELECT lease_until > clock_timestamp() FROM hosts
         WHERE id = %s AND lease_until > '-infinity'),
-    CASE a.indexed_seq WHEN a.last_seq THEN a.run_version END
+    CASE a.indexed_seq WHEN a.last_seq THEN a.run_version END,
+    a.takeable AND a.indexed_seq = a.last_seq AND h.ear IS NOT NULL
 FROM (VALUES (%s::text)) AS requested (agent_id)
 LEFT JOIN agents a USING (agent_id) LEFT JOIN hosts h ON h.id = a.owner"""
-"""Who owns an agent, and whether that lease and our own hold (null: it is lost). It locks
-nothing: a claim that is refused must block neither the owner's writes nor its heartbeat
+"""Who owns an agent, whether that lease and our own hold (null: it is lost), and whether it may be
+taken from a living owner. It locks nothing: a claim that is refused must block neither the owner's
+writes nor its heartbeat
 (test_a_refused_claim_holds_up_neither_the_owner_nor_its_heartbeat)."""
 
 EXPIRE_HOST = """
@@ -239,26 +264,41 @@ again. A later renewal finds the mark, even if the clock was set back
 
 INSERT_AGENT = """
 INSERT INTO agents (agent_id, agent, owner) VALUES (%s, %s, %s)
-ON CONFLICT (agent_id) DO NOTHING RETURNING incarnation, epoch, last_seq, agent, key"""
+ON CONFLICT (agent_id) DO NOTHING RETURNING incarnation, epoch, last_seq, agent, key, false"""
 
-CLAIM = """
+_TAKEABLE = """
+    AND (NOT %(take)s OR (takeable AND indexed_seq = last_seq))"""
+"""Judged in the statement that takes, which waits for an append under way and judges its row
+(test_a_take_that_waits_for_an_append_judges_what_that_has_written)."""
+
+CLAIM = f"""
 UPDATE agents SET owner = %(own_id)s, epoch = epoch + 1, deleted = false,
     agent = CASE WHEN deleted THEN %(agent)s ELSE agent END,
     incarnation = incarnation + deleted::integer
 WHERE agent_id = %(agent_id)s AND epoch = %(epoch)s AND incarnation = %(incarnation)s
-    AND owner IS NOT DISTINCT FROM %(owner)s AND deleted = %(deleted)s
-RETURNING incarnation, epoch, last_seq, agent, key"""
+    AND owner IS NOT DISTINCT FROM %(owner)s AND deleted = %(deleted)s{_TAKEABLE}
+RETURNING incarnation, epoch, last_seq, agent, key,
+    EXISTS (SELECT FROM inbox i WHERE i.agent = agents.key AND i.reply IS NULL)"""  # noqa: S608 - of a constant
 
-DELETE_AGENT = """
+TELL_OWNER = """
+SELECT pg_notify(ear, %s) FROM hosts WHERE id = %s AND ear IS NOT NULL"""
+"""A hint: whoever is told something looks into the tables."""
+
+DELETE_AGENT = f"""
 UPDATE agents SET owner = NULL, deleted = true, last_seq = 0, floor = 0, standing = 'rest',
-    due = NULL, indexed_seq = 0, status = 'idle', status_at = NULL, asking = 0, run_version = NULL
+    due = NULL, indexed_seq = 0, status = 'idle', status_at = NULL, asking = 0, run_version = NULL,
+    takeable = false
 WHERE agent_id = %(agent_id)s AND epoch = %(epoch)s AND incarnation = %(incarnation)s
-    AND owner IS NOT DISTINCT FROM %(owner)s AND NOT deleted
-RETURNING key"""
+    AND owner IS NOT DISTINCT FROM %(owner)s AND NOT deleted{_TAKEABLE}
+RETURNING key"""  # noqa: S608 - of a constant
 """The row stays as the tombstone. `DELETE_RECORDS` deletes the records: a statement of its own,
 which sees what was added while this one waited for the row
 (test_a_deletion_takes_what_was_committed_while_it_waited)."""
 
+REPLY_TO_DELETED = """
+UPDATE inbox SET reply = CASE kind WHEN 'delete' THEN %(deleted)s::bytea ELSE %(unknown)s END
+WHERE agent = %(key)s AND reply IS NULL"""
+"""What waits for an agent that is deleted is never done to the next one of its id."""
 DELETE_RECORDS = "DELETE FROM records WHERE agent = %s"
 DELETE_ASKS = "DELETE FROM asks WHERE agent = %s"
 DELETE_LOST_ATTEMPTS = "DELETE FROM lost_attempts WHERE agent = %s"
@@ -283,6 +323,7 @@ WITH held AS (
         standing = (%(standings)b::text[])[{_PLACE}],
         due = nullif((%(dues)b::int8[])[{_PLACE}], -1),
         indexed_seq = (%(last_seqs)b::int8[])[{_PLACE}],
+        takeable = (%(takeables)b::bool[])[{_PLACE}],
         status = (%(statuses)b::text[])[{_PLACE}],
         run_version = (%(run_versions)b::text[])[{_PLACE}],
         status_at = CASE
@@ -320,7 +361,8 @@ DELETE_RECORDS_BELOW = "DELETE FROM records WHERE agent = %s AND seq < %s"
 
 RELEASE = """
 UPDATE agents SET owner = NULL
-WHERE agent_id = %s AND incarnation = %s AND epoch = %s AND owner = %s"""
+WHERE agent_id = %s AND incarnation = %s AND epoch = %s AND owner = %s
+RETURNING EXISTS (SELECT FROM inbox i WHERE i.agent = agents.key AND i.reply IS NULL)"""
 
 NOTE_LOST_ATTEMPT = """
 INSERT INTO lost_attempts AS l (agent, run, numbers)
@@ -334,8 +376,87 @@ SELECT l.numbers FROM lost_attempts l JOIN agents a ON a.key = l.agent
 WHERE a.agent_id = %s AND l.run = %s"""
 
 SETTLED_AGENT = """
-SELECT incarnation, epoch, last_seq, standing FROM agents WHERE agent_id = %s FOR SHARE"""
+SELECT incarnation, epoch, last_seq, standing, takeable FROM agents WHERE agent_id = %s
+FOR SHARE"""
 """Waits until a transaction of ours, left behind by a lost connection, is settled."""
+
+# ------------------------------------------------------------------- calls of other hosts
+
+POST = """
+WITH place AS (
+    SELECT a.key, a.incarnation, h.ear FROM agents a JOIN hosts h ON h.id = a.owner
+    WHERE a.agent_id = %(agent_id)s AND a.incarnation = %(incarnation)s AND NOT a.deleted
+        AND h.lease_until > clock_timestamp() AND h.ear IS NOT NULL
+), rows AS (
+    INSERT INTO inbox (agent, incarnation, nonce, kind, body, asker)
+    SELECT place.key, place.incarnation, n.nonce, n.kind, n.body, %(own_id)s
+    FROM place, unnest(%(nonces)s::text[], %(kinds)s::text[], %(bodies)s::bytea[]) WITH ORDINALITY
+        AS n (nonce, kind, body, nth) ORDER BY n.nth
+    ON CONFLICT (nonce) DO UPDATE SET nonce = excluded.nonce
+    RETURNING id
+)
+SELECT id, (SELECT pg_notify(ear, %(told)s) IS NULL FROM place) FROM rows ORDER BY id"""
+"""No rows where no living host that listens owns the agent by now."""
+
+TELL_ASKERS = """
+SELECT pg_notify(h.ear, 'look') FROM hosts h
+WHERE h.ear IS NOT NULL AND h.id IN (
+    SELECT i.asker FROM inbox i JOIN agents a ON a.key = i.agent
+    WHERE a.agent_id = %s AND i.reply IS NULL)"""
+"""The agent is released: who waits for it looks at once, and does its calls itself."""
+
+POSTED = """
+SELECT i.id, a.agent_id, i.kind, i.body, i.asker, i.begun IS NOT NULL
+FROM inbox i JOIN agents a ON a.key = i.agent AND a.incarnation = i.incarnation
+WHERE i.reply IS NULL AND a.owner = %s AND NOT a.deleted AND i.id > %s
+    AND (%s::text IS NULL OR a.agent_id = %s)
+ORDER BY i.id LIMIT %s"""
+
+BEGIN_POST = """
+UPDATE inbox SET begun = %s WHERE id = %s AND reply IS NULL AND (begun IS NULL OR begun = %s)
+RETURNING id"""
+
+REPLY = """
+WITH replied AS (
+    UPDATE inbox SET reply = %(reply)s WHERE id = %(id)s AND reply IS NULL RETURNING asker
+)
+SELECT pg_notify(h.ear, 'look') FROM hosts h JOIN replied ON h.id = replied.asker
+WHERE h.ear IS NOT NULL"""
+
+POST_STATES = """
+SELECT i.id, i.reply, i.begun IS NOT NULL,
+    a.owner IS NULL OR h.lease_until IS NULL OR h.lease_until <= clock_timestamp(),
+    a.takeable AND a.indexed_seq = a.last_seq
+FROM inbox i JOIN agents a ON a.key = i.agent LEFT JOIN hosts h ON h.id = a.owner
+WHERE i.id = ANY(%s)"""
+
+RETELL = """
+SELECT pg_notify(h.ear, 'posted 0 ' || a.agent_id)
+FROM inbox i JOIN agents a ON a.key = i.agent JOIN hosts h ON h.id = a.owner
+WHERE i.id = %s AND h.ear IS NOT NULL"""
+REMOVE_POSTS = "DELETE FROM inbox WHERE id = ANY(%s) AND reply IS NOT NULL"
+WITHDRAW = "DELETE FROM inbox WHERE id = %s AND reply IS NULL RETURNING begun IS NOT NULL"
+"""Of this and `REPLY`, the one that comes first wins."""
+DELETE_LOST_REPLIES = """
+DELETE FROM inbox i WHERE i.reply IS NOT NULL
+    AND i.asked_at < clock_timestamp() - interval '1 hour' AND NOT EXISTS (
+        SELECT FROM hosts h WHERE h.id = i.asker AND h.lease_until > clock_timestamp())"""
+"""Nobody waits for them any more. A host that has lost its lease may."""
+ORPHANS = """
+SELECT DISTINCT a.agent_id, a.agent FROM inbox i
+JOIN agents a ON a.key = i.agent AND a.incarnation = i.incarnation
+LEFT JOIN hosts h ON h.id = a.owner
+WHERE i.reply IS NULL AND NOT a.deleted AND NOT coalesce(h.lease_until > clock_timestamp(), false)
+LIMIT %s"""
+"""Agents without an owner that somebody has posted to, who may be gone as well."""
+
+PLACE = """
+SELECT a.incarnation, a.epoch, a.last_seq, a.owner,
+    CASE WHEN h.lease_until > clock_timestamp() THEN h.name END,
+    h.ear IS NOT NULL, a.takeable AND a.indexed_seq = a.last_seq, a.agent
+FROM agents a LEFT JOIN hosts h ON h.id = a.owner WHERE a.agent_id = %s AND NOT a.deleted"""
+
+EPOCHS = "SELECT agent_id, epoch FROM agents WHERE agent_id = ANY(%s) AND NOT deleted"
 
 READ_BACK = """
 SELECT r.seq, r.incarnation, r.epoch, r.kind, r.version, r.payload

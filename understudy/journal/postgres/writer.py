@@ -19,10 +19,12 @@ from understudy.errors import (
     StoreUnavailable,
 )
 from understudy.journal.checkpoints import Checkpoint
+from understudy.journal.codec import EncodedRecord
 from understudy.journal.contracts import (
     AGENT_STATUS,
     Batch,
     IndexEntry,
+    IndexStatus,
     LostAttempt,
     Owned,
     Refusal,
@@ -33,6 +35,7 @@ from understudy.journal.hosts import HostedDefinition
 from understudy.journal.postgres import sql
 from understudy.journal.postgres.asks import Rows, put_asks
 from understudy.journal.postgres.hosting import Hosting
+from understudy.journal.shared import Hint, answers_of_deleted
 
 if TYPE_CHECKING:
     from understudy.journal.postgres.connection import PostgresConnection
@@ -91,7 +94,7 @@ class PostgresWriter:
         self._connection.connect()
         if self._waited_for_a_lock:
             with self._connection.use() as connection:
-                connection.execute(sql.END_SESSIONS, [self._own_id])
+                connection.execute(sql.END_SESSIONS, [self.own_id])
             self._waited_for_a_lock = False
 
     def close(self) -> None:
@@ -122,8 +125,13 @@ class PostgresWriter:
             except StoreError as error:
                 _log.debug("The connection was lost before a rollback: %s", error)
 
-    def claim(self, agent_id: str, agent: str | None) -> Owned | None:
+    def claim(self, agent_id: str, agent: str | None, *, take: bool = False) -> Owned | None:
         """Become the owner of an agent, in a new epoch.
+
+        Args:
+            agent_id: its id.
+            agent: as of `Backend.claim`.
+            take: also from a living owner, if nothing of the agent goes on.
 
         Raises:
             OwnedElsewhere: if another host with an unexpired lease owns it.
@@ -140,9 +148,9 @@ class PostgresWriter:
         if self._keep_claims:
             # An epoch must never be given twice, also after a crash of the server
             # (test_a_crash_of_the_server_loses_nothing_that_was_committed).
-            self._fetch("SET LOCAL synchronous_commit = local")
+            self.fetch("SET LOCAL synchronous_commit = local")
         for _ in range(_TRIES):
-            found = self._claimable(agent_id)
+            found = self._claimable(agent_id, take=take)
             if agent is None and (found is None or found["deleted"]):
                 return None
             if agent is not None:
@@ -151,25 +159,60 @@ class PostgresWriter:
             # loser waits for the winner's commit, gets no row, and looks again
             # (test_of_two_claims_at_once_one_wins).
             if found is None:
-                rows = self._fetch(sql.INSERT_AGENT, [agent_id, agent, self._own_id])
+                rows = self.fetch(sql.INSERT_AGENT, [agent_id, agent, self.own_id])
             else:
-                rows = self._fetch(sql.CLAIM, {**found, "agent": agent, "own_id": self._own_id})
-            for incarnation, epoch, last_seq, name, key in rows:
+                rows = self.fetch(sql.CLAIM, {**found, "agent": agent, "own_id": self.own_id})
+            for incarnation, epoch, last_seq, name, key, has_posts in rows:
                 self._keys[agent_id] = key
+                if found is not None and found["take"]:
+                    self._tell_taken(agent_id, epoch, found["owner"])
                 return Owned(
                     agent_id=agent_id,
                     agent=name,
                     incarnation=incarnation,
                     epoch=epoch,
                     last_seq=last_seq,
+                    has_posts=has_posts,
                 )
         raise _contended(agent_id)
 
     def register(self, definitions: Sequence[HostedDefinition]) -> None:
-        self._hosting.register(self._fetch, self._own_id, definitions)
+        self._hosting.register(self.fetch, self.own_id, definitions)
+
+    def give(self, agent_id: str, agent: str, created: EncodedRecord | None) -> str | None:
+        if not is_storable_id(agent_id):
+            return None
+        if self._keep_claims:
+            self.fetch("SET LOCAL synchronous_commit = local")  # as a claim
+        for _ in range(_TRIES):
+            found = self._claimable(agent_id, take=False)
+            version = found["run_version"] if found is not None else None
+            other = self._hosting.fitting_host(self.fetch, self.own_id, agent, version)
+            if other is None:
+                return None
+            other_id, name = other
+            if found is None:
+                rows = self.fetch(sql.INSERT_AGENT, [agent_id, agent, other_id])
+            else:
+                rows = self.fetch(sql.CLAIM, {**found, "agent": agent, "own_id": other_id})
+            for incarnation, epoch, last_seq, _, key, _ in rows:
+                self._keys.pop(agent_id, None)
+                if last_seq == 0 and created is not None:
+                    batch = Batch(
+                        agent_id=agent_id,
+                        incarnation=incarnation,
+                        epoch=epoch,
+                        first_seq=1,
+                        records=(created,),
+                        index_status=IndexStatus.REST,
+                    )
+                    self.fetch(sql.ADD, _columns([batch], [key], other_id))
+                self.fetch(sql.TELL_OWNER, [str(Hint("given", 0, agent_id)), other_id])
+                return name
+        raise _contended(agent_id)
 
     def set_draining(self) -> None:
-        self._hosting.set_draining(self._fetch, self._own_id)
+        self._hosting.set_draining(self.fetch, self.own_id)
 
     def append(self, batch: Batch) -> None:
         (refused,) = self.append_all([batch])
@@ -194,35 +237,39 @@ class PostgresWriter:
 
     def release(self, owned: Owned) -> None:
         self._keys.pop(owned.agent_id, None)
-        values = [owned.agent_id, owned.incarnation, owned.epoch, self._own_id]
-        self._fetch(sql.RELEASE, values)
+        values = [owned.agent_id, owned.incarnation, owned.epoch, self.own_id]
+        if self.fetch(sql.RELEASE, values) == [(True,)]:
+            self.fetch(sql.TELL_ASKERS, [owned.agent_id])
 
     def note_lost_attempt(self, agent_id: str, lost: LostAttempt) -> None:
         values = {"agent_id": agent_id, "run": lost.run_id, "number": lost.number}
-        self._fetch(sql.NOTE_LOST_ATTEMPT, values)
+        self.fetch(sql.NOTE_LOST_ATTEMPT, values)
 
     def compact(self, batch: Batch) -> None:
         if len(batch.records) != 1:
             raise ValueError(f"A snapshot must be one record, got {len(batch.records)}")
         self.append(batch)
-        ((key,),) = self._fetch(sql.SET_FLOOR, [batch.first_seq - 1, batch.agent_id])
-        self._fetch(sql.DELETE_RECORDS_BELOW, [key, batch.first_seq])
+        ((key,),) = self.fetch(sql.SET_FLOOR, [batch.first_seq - 1, batch.agent_id])
+        self.fetch(sql.DELETE_RECORDS_BELOW, [key, batch.first_seq])
         self._delete_checkpoint(key)
 
-    def delete(self, agent_id: str) -> bool:
+    def delete(self, agent_id: str, *, take: bool = False) -> bool:
         if not is_storable_id(agent_id):
             return False
         for _ in range(_TRIES):
-            found = self._claimable(agent_id)
+            found = self._claimable(agent_id, take=take)
             if found is None or found["deleted"]:
                 return False
-            for (key,) in self._fetch(sql.DELETE_AGENT, found):
+            for (key,) in self.fetch(sql.DELETE_AGENT, found):
                 self._keys.pop(agent_id, None)
-                self._fetch(sql.DELETE_RECORDS, [key])
-                self._fetch(sql.DELETE_LOST_ATTEMPTS, [key])
-                self._fetch(sql.DELETE_ASKS, [key])
+                if found["take"]:
+                    self._tell_taken(agent_id, found["epoch"] + 1, found["owner"])
+                self.fetch(sql.REPLY_TO_DELETED, self._replies_to_deleted(agent_id, key))
+                self.fetch(sql.DELETE_RECORDS, [key])
+                self.fetch(sql.DELETE_LOST_ATTEMPTS, [key])
+                self.fetch(sql.DELETE_ASKS, [key])
                 if self.keeps_feed:
-                    self._fetch(sql.ADD_DELETION_TO_FEED, [key])
+                    self.fetch(sql.ADD_DELETION_TO_FEED, [key])
                 self._delete_checkpoint(key)
                 return True
         raise _contended(agent_id)
@@ -232,34 +279,34 @@ class PostgresWriter:
         status = entry.agent_status or AGENT_STATUS[entry.status]
         agent_is = [agent.agent_id, agent.incarnation, agent.last_seq]
         told = [due, status, at, entry.run_version]
-        for (key,) in self._fetch(sql.NOTE_INDEX, [*told, *agent_is]):
-            put_asks(self._fetch, {key: entry.asks})
+        for (key,) in self.fetch(sql.NOTE_INDEX, [*told, *agent_is]):
+            put_asks(self.fetch, {key: entry.asks})
 
     def turn_feed(self, on: bool) -> None:
         if on:
-            self._fetch(sql.TURN_FEED_ON)
-            self._fetch(sql.DELETE_FOREIGN_FEED)
+            self.fetch(sql.TURN_FEED_ON)
+            self.fetch(sql.DELETE_FOREIGN_FEED)
         else:
-            self._fetch(sql.TURN_FEED_OFF)
-            self._fetch(sql.EMPTY_FEED)
+            self.fetch(sql.TURN_FEED_OFF)
+            self.fetch(sql.EMPTY_FEED)
         self.keeps_feed = on
 
     def trim_feed(self, before: datetime, keep: int) -> None:
-        self._fetch(sql.TRIM_FEED, [time_number(before), keep])
+        self.fetch(sql.TRIM_FEED, [time_number(before), keep])
 
     def write_checkpoint(self, owned: Owned, checkpoint: Checkpoint) -> None:
         values = {
             "agent_id": owned.agent_id,
             "incarnation": owned.incarnation,
             "epoch": owned.epoch,
-            "owner": self._own_id,
+            "owner": self.own_id,
             "seq": checkpoint.seq,
             "head": checkpoint.head,
             "crc": checkpoint.crc,
         }
         segments = checkpoint.segments
-        for (key,) in self._fetch(sql.WRITE_CHECKPOINT, values):
-            self._fetch(sql.DELETE_SEGMENTS, [key, checkpoint.first_segment])
+        for (key,) in self.fetch(sql.WRITE_CHECKPOINT, values):
+            self.fetch(sql.DELETE_SEGMENTS, [key, checkpoint.first_segment])
             columns = {
                 "agent": key,
                 "numbers": [segment.number for segment in segments],
@@ -267,11 +314,11 @@ class PostgresWriter:
                 "payloads": [segment.payload for segment in segments],
                 "crcs": [segment.crc for segment in segments],
             }
-            self._fetch(sql.WRITE_SEGMENTS, columns)
+            self.fetch(sql.WRITE_SEGMENTS, columns)
 
     def _delete_checkpoint(self, key: int) -> None:
-        self._fetch(sql.DELETE_CHECKPOINT, [key])
-        self._fetch(sql.DELETE_SEGMENTS, [key, 0])
+        self.fetch(sql.DELETE_CHECKPOINT, [key])
+        self.fetch(sql.DELETE_SEGMENTS, [key, 0])
 
     def is_committed(self, batch: Batch) -> bool:
         first, last = batch.first_seq, batch.first_seq + len(batch.records) - 1
@@ -282,13 +329,14 @@ class PostgresWriter:
             # Race: this against the server, which may still work on the commit whose answer was
             # lost. The first statement waits until that is settled
             # (test_reading_back_waits_for_a_transaction_that_is_not_settled).
-            agent = self._fetch(sql.SETTLED_AGENT, [batch.agent_id])
-            found = self._fetch(sql.READ_BACK, [batch.agent_id, first, last])
+            agent = self.fetch(sql.SETTLED_AGENT, [batch.agent_id])
+            found = self.fetch(sql.READ_BACK, [batch.agent_id, first, last])
         finally:
             if alone:
                 self.rollback()
         if not batch.records:
-            return agent == [(batch.incarnation, batch.epoch, last, batch.index_status.value)]
+            stands = batch.index_status.value, batch.takeable
+            return agent == [(batch.incarnation, batch.epoch, last, *stands)]
         return found == [
             (seq, batch.incarnation, batch.epoch, record.kind, record.version, record.payload)
             for seq, record in enumerate(batch.records, first)
@@ -297,12 +345,13 @@ class PostgresWriter:
     # ------------------------------------------------------------------- internals
 
     @property
-    def _own_id(self) -> int:
+    def own_id(self) -> int:
+        """As `host_id`, of a host that is open."""
         if self.host_id is None:
             raise StoreUnavailable(cause="the store is not open")
         return self.host_id
 
-    def _fetch(self, query: str, values: Sequence[Any] | dict[str, Any] | None = None) -> Rows:
+    def fetch(self, query: str, values: Sequence[Any] | dict[str, Any] | None = None) -> Rows:
         """The rows of a statement in the writer's transaction."""
         try:
             with self._connection.use() as connection:
@@ -311,7 +360,7 @@ class PostgresWriter:
                 else:
                     assert self._in_transaction, "a change is made between begin and commit"
                     if self._session_of != self.host_id:
-                        own_id = self._own_id
+                        own_id = self.own_id
                         connection.execute(sql.NAME_SESSION, [own_id])
                         self._session_of = own_id
                     self._sent_begin = True
@@ -327,11 +376,18 @@ class PostgresWriter:
     def _check_fits(self, agent_id: str, agent: str, found: Mapping[str, Any] | None) -> None:
         """Raise `UnfitHost` if this host must not run an agent."""
         version = found["run_version"] if found is not None else None
-        unfit = self._hosting.why_unfit(self._fetch, agent_id, agent, version)
+        unfit = self._hosting.why_unfit(self.fetch, agent_id, agent, version)
         if unfit is not None:
             raise unfit
 
-    def _claimable(self, agent_id: str) -> dict[str, Any] | None:
+    def _replies_to_deleted(self, agent_id: str, key: int) -> dict[str, Any]:
+        deleted, unknown = answers_of_deleted(agent_id)
+        return {"key": key, "deleted": deleted, "unknown": unknown}
+
+    def _tell_taken(self, agent_id: str, epoch: int, owner: int) -> None:
+        self.fetch(sql.TELL_OWNER, [str(Hint("taken", epoch, agent_id)), owner])
+
+    def _claimable(self, agent_id: str, *, take: bool) -> dict[str, Any] | None:
         """The agent's row, if this host may claim it; None if there is none.
 
         An owner whose lease has ended is marked as expired.
@@ -343,9 +399,11 @@ class PostgresWriter:
 
         """
         while True:
-            ((incarnation, epoch, deleted, owner, host, owner_holds, we_hold, version),) = (
-                self._fetch(sql.OWNERSHIP, [self._own_id, agent_id])
+            ((*is_, owner, host, owner_holds, we_hold, version, takeable),) = self.fetch(
+                sql.OWNERSHIP, [self.own_id, agent_id]
             )
+            incarnation, epoch, deleted = is_
+            is_taken = False
             if we_hold is False:
                 # It may have been away for longer than the lease. The heartbeat renews it, or
                 # learns that it is lost.
@@ -355,18 +413,21 @@ class PostgresWriter:
                 raise Fenced(agent_id=agent_id, why=why)
             if epoch is None:
                 return None
-            if host is None or owner == self._own_id:
+            if host is None or owner == self.own_id:
                 break
-            if owner_holds and self._hosting.end_if_dead(self._fetch, owner):
+            if owner_holds and self._hosting.end_if_dead(self.fetch, owner):
                 continue
             if owner_holds:
+                if take and takeable:
+                    is_taken = True
+                    break
                 raise OwnedElsewhere(agent_id=agent_id, host=host)
             if owner_holds is not None:  # this is the first one to take over from that owner
-                self._fetch(sql.END_SUSPENDED_SESSION, [owner])
+                self.fetch(sql.END_SUSPENDED_SESSION, [owner])
             # Race: this against a renewal by the owner. The statement waits for one under way; if
             # that was in time, no row changes, and we look again
             # (test_a_claim_waits_for_a_renewal_that_is_under_way_and_believes_it).
-            if self._fetch(sql.EXPIRE_HOST, [owner]):
+            if self.fetch(sql.EXPIRE_HOST, [owner]):
                 break
         return {
             "agent_id": agent_id,
@@ -374,43 +435,44 @@ class PostgresWriter:
             "epoch": epoch,
             "deleted": deleted,
             "owner": owner,
+            "take": is_taken,
             "run_version": version,
         }
 
     def _add(self, batches: Sequence[Batch]) -> list[Refusal | None]:
         """Add batches of different agents. Returns the errors of those that were refused."""
         keys = self._keys_of([batch.agent_id for batch in batches])
-        values = _columns(batches, keys, self._own_id)
-        accepted: dict[int, int] = dict(self._fetch(sql.ADD, values))
+        values = _columns(batches, keys, self.own_id)
+        accepted: dict[int, int] = dict(self.fetch(sql.ADD, values))
         asks = {
             keys[place - 1]: batches[place - 1].asks
             for place, asking in accepted.items()
             if asking or batches[place - 1].asks
         }
         if asks:
-            put_asks(self._fetch, asks)
+            put_asks(self.fetch, asks)
         told = [batches[place - 1] for place in sorted(accepted) if batches[place - 1].feed]
         if told:
-            self._fetch(sql.ADD_TO_FEED, _feed_columns(told))
+            self.fetch(sql.ADD_TO_FEED, _feed_columns(told))
         if len(accepted) == len(batches):
             return [None] * len(batches)
         rest = [n for n in range(len(batches)) if n + 1 in accepted]
         if rest:
-            values = _columns([batches[n] for n in rest], [keys[n] for n in rest], self._own_id)
-            self._fetch(sql.ADD_RECORDS, values)
-        rows = self._fetch(sql.REFUSED_AGENTS, [[batch.agent_id for batch in batches]])
+            values = _columns([batches[n] for n in rest], [keys[n] for n in rest], self.own_id)
+            self.fetch(sql.ADD_RECORDS, values)
+        rows = self.fetch(sql.REFUSED_AGENTS, [[batch.agent_id for batch in batches]])
         by_id = {row[0]: row for row in rows}
         return [
             None
             if place in accepted
-            else _refusal(batch, by_id.get(batch.agent_id), own_id=self._own_id)
+            else _refusal(batch, by_id.get(batch.agent_id), own_id=self.own_id)
             for place, batch in enumerate(batches, 1)
         ]
 
     def _keys_of(self, agent_ids: Sequence[str]) -> list[int]:
         """The keys of the agents' rows; -1 if there is none. Those of claimed agents are cached."""
         missing = [agent_id for agent_id in agent_ids if agent_id not in self._keys]
-        found: dict[str, int] = dict(self._fetch(sql.KEYS, [missing])) if missing else {}
+        found: dict[str, int] = dict(self.fetch(sql.KEYS, [missing])) if missing else {}
         return [self._keys.get(agent_id) or found.get(agent_id, -1) for agent_id in agent_ids]
 
 
@@ -475,6 +537,7 @@ def _columns(batches: Sequence[Batch], keys: Sequence[int], own_id: int) -> dict
         "statuses": [batch.status_word for batch in batches],
         "run_versions": [batch.run_version for batch in batches],
         "noted": [batch.status_noted for batch in batches],
+        "takeables": [batch.takeable for batch in batches],
         "ats": [-1 if batch.at_number is None else batch.at_number for batch in batches],
         "places": [place for place, _, _ in rows],
         "seqs": [seq for _, seq, _ in rows],

@@ -20,16 +20,16 @@ _REMEDIES = {
 }
 
 
-def store_error(error: sqlite3.Error, path: str) -> StoreError:
-    """The store's error for one of SQLite's, with a remedy."""
+def store_error(error: sqlite3.Error, path: str, what: str = "") -> StoreError:
+    """The store's error for one of SQLite's, with a remedy; `what` was read or written."""
     code = _primary(error)
     cause = f"SQLite file {path!r}: {text_of(error)}"
     if is_undecodable(error):
-        return StoreDamaged(what=f"the SQLite file {path!r}", cause=text_of(error))
+        return damaged(error, path, what)
     if code in _TRANSIENT:
         return StoreUnavailable(cause=cause)
     if code in _DAMAGE:
-        return StoreDamaged(what=f"the SQLite file {path!r}", cause=text_of(error))
+        return damaged(error, path, what)
     remedy = _REMEDIES.get(code, "Open the store again; if that fails too, restore a copy of it.")
     return StoreBroken(cause=cause, remedy=remedy, is_final=is_io_error(error))
 
@@ -39,11 +39,13 @@ UNREADABLE = (ValueError, TypeError, LookupError, ArithmeticError)
 too large, or a text that is not UTF-8, also in an error message of SQLite's own."""
 
 
-def damaged(error: Exception, path: str) -> StoreDamaged:
-    """The error for what `UNREADABLE` names."""
-    return StoreDamaged(
-        what=f"the SQLite file {path!r}", cause=f"{type(error).__name__}: {text_of(error)}"
-    )
+def damaged(error: Exception, path: str, what: str = "") -> StoreDamaged:
+    """The error for what `UNREADABLE` names, and for what SQLite says of a damaged file."""
+    file = f"the SQLite file {path!r}"
+    cause = text_of(error)
+    if not isinstance(error, sqlite3.Error):
+        cause = f"{type(error).__name__}: {cause}"
+    return StoreDamaged(what=f"{what} in {file}" if what else file, cause=cause)
 
 
 def read_only(path: str) -> StoreBroken:

@@ -96,7 +96,10 @@ class SqliteReader:
     def _load(
         self, agent_id: str, after: int | None
     ) -> tuple[Checkpoint | None, StoredRecords] | None:
-        return self._read(lambda connection: self._load_from(connection, agent_id, after))
+        return self._read(
+            lambda connection: self._load_from(connection, agent_id, after),
+            what=f"agent {agent_id!r}",
+        )
 
     def _load_from(
         self, connection: sqlite3.Connection, agent_id: str, after: int | None
@@ -250,7 +253,7 @@ class SqliteReader:
             with _Snapshot(connection):
                 return feed.read(connection, after, limit)
 
-        return self._read(read)
+        return self._listed(read)
 
     def count_agents(self) -> dict[str, int]:
         """See `ListIndex.count_agents`."""
@@ -265,10 +268,10 @@ class SqliteReader:
             ]
         )
 
-    def _listed(self, find: Callable[[sqlite3.Connection], list[T]]) -> list[T]:
+    def _listed(self, find: Callable[[sqlite3.Connection], T]) -> T:
         """What it finds, also where a text of some row is not UTF-8: that is told with the row."""
 
-        def found(connection: sqlite3.Connection) -> list[T]:
+        def found(connection: sqlite3.Connection) -> T:
             try:
                 return find(connection)
             except sqlite3.OperationalError as error:
@@ -282,14 +285,15 @@ class SqliteReader:
 
         return self._read(found)
 
-    def _read(self, read: Callable[[sqlite3.Connection], T]) -> T:
+    def _read(self, read: Callable[[sqlite3.Connection], T], *, what: str = "") -> T:
+        """Read, and say of what is damaged that it is of `what`, if that is given."""
         with self._busy:
             try:
                 return read(self._connected())
             except sqlite3.Error as error:
-                raise store_error(error, self._path) from error
+                raise store_error(error, self._path, what) from error
             except UNREADABLE as error:
-                raise damaged(error, self._path) from error
+                raise damaged(error, self._path, what) from error
 
     def _connected(self) -> sqlite3.Connection:
         self._lock.check_process()

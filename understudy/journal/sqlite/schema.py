@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from understudy.errors import SchemaVersionError, StoreBroken
+from understudy.errors import SchemaVersionError, StoreBroken, StoreDamaged
 
 SCHEMA_VERSION = 2
 SEQ_BITS = 32
@@ -185,6 +185,8 @@ def check_tables(connection: sqlite3.Connection, *, known: int = SCHEMA_VERSION)
     (version,) = connection.execute("SELECT version FROM meta").fetchone()
     if version > known:
         raise SchemaVersionError(version=version, known=known, what="database")
+    if version < 1:
+        raise StoreDamaged(what="the table `meta`", cause=f"its version is {version}")
     return int(version)
 
 

@@ -1,0 +1,333 @@
+"""Calls that are posted to the owner of an agent that runs are done once, whoever goes away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from tests.actors.test_agent_hosts import desk, opened
+from tests.support.agents import Held, completed, interrupted
+from tests.support.loops import soon, until
+from tests.support.postgres import Hosts
+from understudy import (
+    Agent,
+    AgentRef,
+    Runtime,
+    ScriptedModel,
+    Stopped,
+    approve,
+    call,
+    reject,
+    tool,
+)
+from understudy.errors import Fenced, NotInterrupted, RecordRefused, UnknownAgent, UsageError
+from understudy.journal.store import DatabaseStore
+from understudy.middleware import Middleware
+
+Point = Callable[..., Awaitable[Any]]
+
+
+class Stopping:
+    """A host that stops at one point of its work for others, as one that is suspended."""
+
+    def __init__(self, store: DatabaseStore, method: str, *, before: bool = True) -> None:
+        assert store.shared is not None
+        self.reached = asyncio.Event()
+        self.released = asyncio.Event()
+        self._before = before
+        self._method: Point = getattr(store.shared, method)
+        setattr(store.shared, method, self._stop)
+
+    async def _stop(self, *args: Any) -> Any:
+        done = None if self._before else await self._method(*args)
+        self.reached.set()
+        await self.released.wait()
+        return await self._method(*args) if self._before else done
+
+
+@pytest.fixture
+def ran() -> list[str]:
+    """What the tools have done."""
+    return []
+
+
+def stores(hosts: Hosts, *names: str) -> list[DatabaseStore]:
+    return [DatabaseStore(hosts.new(name)) for name in names]
+
+
+def left(hosts: Hosts) -> list[tuple[object, ...]]:
+    return hosts.sql("SELECT kind, reply FROM inbox")
+
+
+def started(hosts: Hosts) -> int:
+    ((count,),) = hosts.sql("SELECT count(*) FROM records WHERE kind = 'run_started'")
+    assert isinstance(count, int)
+    return count
+
+
+async def running(runtime: Runtime, held: Held, id: str = "t") -> Any:
+    """An agent in the middle of its first model call; the future of its run."""
+    run = runtime.spawn("desk", id).run("go")
+    await soon(held.entered.wait())
+    return run
+
+
+async def test_a_run_whose_owner_dies_between_record_and_reply_is_run_once(hosts: Hosts) -> None:
+    """J14: the asker takes the call back, and finds the run by the id that it gave."""
+    held = Held("first")
+    here, there = stores(hosts, "here", "there")
+    owner = Stopping(here, "reply")
+    agents = [Agent("desk", ScriptedModel([held, "second", "second"])) for _ in "ab"]
+    async with (
+        opened(here, agents[0], sweep=None) as first,
+        opened(there, Agent("desk", ScriptedModel(["second"] * 3)), sweep=None) as second,
+    ):
+        run = await running(first, held)
+        asked = second.get("t").run("again")
+        await until(lambda: bool(left(hosts)))
+        held.release.set()
+        await soon(run)
+        await soon(owner.reached.wait())
+        hosts.end_lease("here")
+        assert completed(await soon(asked)).text == "second"
+        owner.released.set()
+        await until(lambda: left(hosts) == [])
+    assert started(hosts) == 2
+
+
+async def test_a_message_whose_owner_dies_between_record_and_reply_is_queued_once(
+    hosts: Hosts,
+) -> None:
+    """J14."""
+    held = Held("first")
+    here, there = stores(hosts, "here", "there")
+    owner = Stopping(here, "reply")
+    async with (
+        opened(here, Agent("desk", ScriptedModel([held])), sweep=None) as first,
+        opened(there, Agent("desk", ScriptedModel(["second"] * 3)), sweep=None) as second,
+    ):
+        await running(first, held)
+        sent = second.get("t").send("more", message_id="m")
+        await soon(owner.reached.wait())
+        hosts.end_lease("here")
+        assert await soon(sent) == "m"
+        owner.released.set()
+    ((count,),) = hosts.sql("SELECT count(*) FROM records WHERE kind = 'message_queued'")
+    assert count == 1
+
+
+async def test_a_call_that_its_owner_never_reads_is_done_by_the_asker(hosts: Hosts) -> None:
+    held = Held("first")
+    here, there = stores(hosts, "here", "there")
+    owner = Stopping(here, "posted")
+    async with (
+        opened(here, Agent("desk", ScriptedModel([held])), sweep=None) as first,
+        opened(there, Agent("desk", ScriptedModel(["second"] * 3)), sweep=None) as second,
+    ):
+        await running(first, held)
+        asked = second.get("t").run("again")
+        await until(lambda: bool(left(hosts)))
+        hosts.end_lease("here")
+        assert completed(await soon(asked)).text == "second"
+        assert left(hosts) == []
+        owner.released.set()
+
+
+async def test_a_cancel_that_comes_late_does_not_cancel_the_next_run(hosts: Hosts) -> None:
+    """The call names the run of the time at which it was made."""
+    held, second_held = Held("first"), Held("second")
+    here, there = stores(hosts, "here", "there")
+    owner = Stopping(here, "posted")
+    async with (
+        opened(here, Agent("desk", ScriptedModel([held, second_held])), sweep=None) as first,
+        opened(there, desk("never"), sweep=None) as second,
+    ):
+        run = await running(first, held)
+        cancelled = second.get("t").cancel()
+        await until(lambda: bool(left(hosts)))
+        held.release.set()
+        done = completed(await soon(run))
+        again = first.get("t").run("again")
+        await soon(second_held.entered.wait())
+        owner.released.set()
+        outcome = await soon(cancelled)
+        assert outcome is not None
+        assert outcome.run_id == done.run_id
+        second_held.release.set()
+        assert completed(await soon(again)).text == "second"
+
+
+class Notes(Middleware):
+    """Holds each message until it is released."""
+
+    def __init__(self, seen: list[object], held: Held) -> None:
+        self._seen = seen
+        self._held = held
+
+    async def on_message(self, run: Any, message: object) -> dict[str, Any]:
+        self._seen.append(message)
+        self._held.entered.set()
+        await self._held.release.wait()
+        return {"noted": message}
+
+
+async def test_an_agent_whose_middleware_handles_a_message_is_not_taken(hosts: Hosts) -> None:
+    """J6: what a message merges would be lost, and it would be passed on twice."""
+    seen: list[object] = []
+    held = Held()
+
+    def agent() -> Agent:
+        return Agent("desk", ScriptedModel(["a", "b"]), middleware=[Notes(seen, held)])
+
+    here, there = stores(hosts, "here", "there")
+    async with opened(here, agent()) as first, opened(there, agent()) as second:
+        ref = first.spawn("desk", "t")
+        await soon(ref.run("go"))
+        told = ref.notify("Notes", {"n": 1})
+        await soon(held.entered.wait())
+        asked = second.get("t").run("again")
+        await until(lambda: bool(left(hosts)))
+        held.release.set()
+        await soon(told)
+        assert completed(await soon(asked)).text == "b"
+        assert (await soon(second.get("t").state())).values["noted"] == {"n": 1}
+    assert seen == [{"n": 1}]
+
+
+async def test_a_message_to_middleware_is_passed_on_once_at_most(hosts: Hosts) -> None:
+    """Nobody knows what came of one whose host went away: the caller is told that."""
+    seen: list[object] = []
+    held, message = Held("first"), Held()
+
+    def agent() -> Agent:
+        return Agent("desk", ScriptedModel([held, "b"]), middleware=[Notes(seen, message)])
+
+    here, there = stores(hosts, "here", "there")
+    async with (
+        opened(here, agent(), sweep=None) as first,
+        opened(there, agent(), sweep=None) as second,
+    ):
+        await running(first, held)
+        told = second.get("t").notify("Notes", "hello")
+        await soon(message.entered.wait())
+        hosts.end_lease("here")
+        with pytest.raises(Fenced, match="nobody knows"):
+            await soon(told)
+        message.release.set()
+    assert seen == ["hello"]
+
+
+async def test_what_cannot_go_to_another_host_is_refused_before_it_is_posted(hosts: Hosts) -> None:
+    held = Held("first")
+    here, there = stores(hosts, "here", "there")
+    async with (
+        opened(here, Agent("desk", ScriptedModel([held]))) as first,
+        opened(there, desk("never")) as second,
+    ):
+        run = await running(first, held)
+        with pytest.raises(UsageError, match="'here'"):
+            await soon(second.get("t").notify("Notes", object()))
+        with pytest.raises(RecordRefused):
+            await soon(second.get("t").send("x" * (17 * 1024 * 1024)))
+        assert left(hosts) == []
+        held.release.set()
+        await soon(run)
+
+
+async def test_an_agent_that_is_deleted_while_a_call_is_under_way_is_unknown_and_not_the_next_one(
+    hosts: Hosts,
+) -> None:
+    """J7."""
+    held = Held("first")
+    here, there = stores(hosts, "here", "there")
+    owner = Stopping(here, "posted")
+    async with (
+        opened(here, Agent("desk", ScriptedModel([held, "anew"])), sweep=None) as first,
+        opened(there, desk("never"), sweep=None) as second,
+    ):
+        await running(first, held)
+        sent = second.get("t").send("for the first one")
+        await until(lambda: bool(left(hosts)))
+        assert await soon(first.delete("t"))
+        held.release.set()
+        completed(await soon(first.spawn("desk", "t").run("go")))
+        owner.released.set()
+        with pytest.raises(UnknownAgent):
+            await soon(sent)
+        assert (await soon(first.get("t").state())).queue == {}
+
+
+async def test_an_agent_that_runs_elsewhere_is_deleted_there(hosts: Hosts) -> None:
+    held = Held("first")
+    here, there = stores(hosts, "here", "there")
+    async with (
+        opened(here, Agent("desk", ScriptedModel([held]))) as first,
+        opened(there, desk("never")) as second,
+    ):
+        run = await running(first, held)
+        assert await soon(second.delete("t")) is True
+        assert type(await soon(run)) is Stopped
+        assert await soon(second.delete("t")) is False
+        await until(lambda: left(hosts) == [])
+
+
+async def test_two_persons_who_answer_one_request_at_two_hosts_make_one_decision(
+    hosts: Hosts, ran: list[str]
+) -> None:
+    """J5."""
+
+    @tool
+    async def pay() -> str:
+        ran.append("pay")
+        return "paid"
+
+    def agent() -> Agent:
+        return desk(call("pay"), "done", tools=[pay], interrupt_on={"pay": True})
+
+    here, there = stores(hosts, "here", "there")
+    approved = 0
+    async with opened(here, agent()) as first, opened(there, agent()) as second:
+        for number in range(10):
+            id = f"t{number}"
+            asked = interrupted(await soon(first.spawn("desk", id).run("go")))
+            answers = await soon(
+                asyncio.gather(
+                    _result(first.get(id).resume(asked.decide(approve()))),
+                    _result(second.get(id).resume(asked.decide(reject()))),
+                )
+            )
+            refused = [answer for answer in answers if isinstance(answer, NotInterrupted)]
+            assert len(refused) == 1, answers
+            approved += not isinstance(answers[0], Exception)
+            both = await soon(
+                asyncio.gather(*(_result(at.get(id).outcome()) for at in (first, second)))
+            )
+            assert both[0].run_id == both[1].run_id == asked.run_id
+    assert ran == ["pay"] * approved
+
+
+async def _result(future: Any) -> Any:
+    try:
+        return await future
+    except Exception as error:
+        return error
+
+
+async def test_calls_of_one_caller_are_done_in_their_order(hosts: Hosts) -> None:
+    held = Held("first")
+    here, there = stores(hosts, "here", "there")
+    async with (
+        opened(here, Agent("desk", ScriptedModel([held, "next"]))) as first,
+        opened(there, desk("never")) as second,
+    ):
+        run = await running(first, held)
+        ref: AgentRef = second.get("t")
+        for future in [ref.send(str(number), message_id=str(number)) for number in range(50)]:
+            await soon(future)
+        state = await soon(first.get("t").state())
+        assert list(state.queue) == [str(number) for number in range(50)]
+        assert type(await soon(ref.cancel())) is Stopped
+        await soon(run)

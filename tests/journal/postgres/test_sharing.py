@@ -1,0 +1,364 @@
+"""Hosts that share a database take agents at rest from each other, and post calls to others."""
+
+from __future__ import annotations
+
+import queue
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.journal.postgres.test_postgres import (
+    append,
+    batch,
+    claim,
+    commit,
+    meanwhile,
+    refused,
+    texts,
+)
+from tests.support.batches import stored
+from tests.support.postgres import Hosts
+from understudy.errors import Fenced, OwnedElsewhere
+from understudy.journal.contracts import Batch, IndexStatus, Owned
+from understudy.journal.postgres.backend import PostgresBackend
+from understudy.journal.shared import Post, hint_of
+
+REST, WAITS = IndexStatus.REST, IndexStatus.WAITS
+
+
+class Ears(dict[str, "queue.Queue[str | None]"]):
+    """What each host has heard."""
+
+
+@pytest.fixture
+def ears() -> Ears:
+    return Ears()
+
+
+def open_host(hosts: Hosts, ears: Ears, name: str, *, lease: float = 60.0) -> PostgresBackend:
+    """A host that listens."""
+    heard = ears[name] = queue.Queue()
+    backend = hosts.new(name, lease=lease)
+    backend.listen(heard.put)
+    backend.open()
+    assert heard.get(timeout=10) is None, "it listens from now on"
+    return backend
+
+
+def at_rest(owned: Owned, *texts: str, seq: int | None = None) -> Batch:
+    added = batch(owned, *texts, seq=seq, index_status=REST)
+    return replace(added, takeable=True)
+
+
+def take(backend: PostgresBackend, agent_id: str = "x") -> Owned:
+    with commit(backend):
+        owned = backend.take(agent_id, "support")
+    assert owned is not None
+    return owned
+
+
+def next_of(ears: Ears, name: str) -> Any:
+    text = ears[name].get(timeout=10)
+    assert text is not None
+    return hint_of(text)
+
+
+# ------------------------------------------------------------------------------ taking
+
+
+def test_an_agent_at_rest_is_taken_from_its_living_owner_who_is_told(
+    hosts: Hosts, ears: Ears
+) -> None:
+    """J6."""
+    a, b = open_host(hosts, ears, "a"), open_host(hosts, ears, "b")
+    owned = claim(a)
+    append(a, at_rest(owned, "one"))
+    taken = take(b)
+    assert (taken.last_seq, taken.epoch) == (1, owned.epoch + 1)
+    assert next_of(ears, "a") == ("taken", taken.epoch, "x")
+    assert refused(a, lambda: a.append(batch(owned, "late", seq=2))) is Fenced
+    append(b, batch(taken, "two"))
+    assert texts(a) == ["one", "two"]
+    assert stored(a, "x").host == "b"
+
+
+def test_an_agent_of_which_something_goes_on_is_not_taken(hosts: Hosts, ears: Ears) -> None:
+    """J6: its row says so, whatever it waits for."""
+    a, b = open_host(hosts, ears, "a"), open_host(hosts, ears, "b")
+    owned = claim(a)
+    assert refused(b, lambda: b.take("x", "support")) is OwnedElsewhere
+    for seq, status in enumerate(IndexStatus, start=1):
+        append(a, batch(owned, "more", seq=seq, index_status=status))
+        assert refused(b, lambda: b.take("x", "support")) is OwnedElsewhere
+
+
+def test_an_agent_is_not_taken_from_a_host_that_does_not_listen(hosts: Hosts, ears: Ears) -> None:
+    """J6: it may be of a version that does not know that it can lose an agent."""
+    deaf, b = hosts.open("deaf"), open_host(hosts, ears, "b")
+    append(deaf, at_rest(claim(deaf), "one"))
+    assert refused(b, lambda: b.take("x", "support")) is OwnedElsewhere
+
+
+def test_what_an_older_version_has_written_last_is_not_taken(hosts: Hosts, ears: Ears) -> None:
+    a, b = open_host(hosts, ears, "a"), open_host(hosts, ears, "b")
+    append(a, at_rest(claim(a), "one"))
+    hosts.sql("UPDATE agents SET last_seq = 2")
+    assert refused(b, lambda: b.take("x", "support")) is OwnedElsewhere
+
+
+def test_a_claim_takes_nothing_from_a_living_owner(hosts: Hosts, ears: Ears) -> None:
+    """What a host looks for by itself, such as a due, does not move agents."""
+    a, b = open_host(hosts, ears, "a"), open_host(hosts, ears, "b")
+    append(a, at_rest(claim(a), "one"))
+    assert refused(b, lambda: b.claim("x", "support")) is OwnedElsewhere
+
+
+def test_a_take_that_waits_for_an_append_judges_what_that_has_written(
+    hosts: Hosts, ears: Ears
+) -> None:
+    """J6: in the statement that takes, and not before it."""
+    a, b = open_host(hosts, ears, "a"), open_host(hosts, ears, "b")
+    owned = claim(a)
+    append(a, at_rest(owned, "one"))
+    a.begin()
+    a.append(batch(owned, "goes on", seq=2))
+    b.begin()
+    with meanwhile(lambda: b.take("x", "support")) as taken:
+        hosts.wait_for_a_lock()
+        a.commit()
+    assert isinstance(taken.exception(), OwnedElsewhere)
+    b.rollback()
+    append(a, batch(owned, "two", seq=3))
+
+
+def test_a_take_that_waits_for_an_append_of_an_agent_that_rests_goes_on_behind_it(
+    hosts: Hosts, ears: Ears
+) -> None:
+    a, b = open_host(hosts, ears, "a"), open_host(hosts, ears, "b")
+    owned = claim(a)
+    append(a, at_rest(owned, "one"))
+    a.begin()
+    a.append(at_rest(owned, "two", seq=2))
+    b.begin()
+    with meanwhile(lambda: b.take("x", "support")) as taken:
+        hosts.wait_for_a_lock()
+        a.commit()
+    b.commit()
+    found = taken.result()
+    assert found is not None
+    assert found.last_seq == 2
+
+
+def test_an_append_that_waits_for_a_take_is_fenced(hosts: Hosts, ears: Ears) -> None:
+    """J7."""
+    a, b = open_host(hosts, ears, "a"), open_host(hosts, ears, "b")
+    owned = claim(a)
+    append(a, at_rest(owned, "one"))
+    b.begin()
+    b.take("x", "support")
+    a.begin()
+    with meanwhile(lambda: a.append(batch(owned, "late", seq=2))) as added:
+        hosts.wait_for_a_lock()
+        b.commit()
+    assert isinstance(added.exception(), Fenced)
+    a.commit()
+    assert texts(b) == ["one"]
+
+
+def test_of_two_hosts_that_take_at_once_one_after_the_other_has_the_agent(
+    hosts: Hosts, ears: Ears
+) -> None:
+    a, b, c = (open_host(hosts, ears, name) for name in "abc")
+    owned = claim(a)
+    append(a, at_rest(owned, "one"))
+    b.begin()
+    first = b.take("x", "support")
+    c.begin()
+    with meanwhile(lambda: c.take("x", "support")) as second:
+        hosts.wait_for_a_lock()
+        b.commit()
+    c.commit()
+    taken = second.result()
+    assert first is not None
+    assert taken is not None
+    assert (first.epoch, taken.epoch) == (owned.epoch + 1, owned.epoch + 2)
+
+
+def test_an_agent_at_rest_is_deleted_though_another_host_owns_it(hosts: Hosts, ears: Ears) -> None:
+    a, b = open_host(hosts, ears, "a"), open_host(hosts, ears, "b")
+    owned = claim(a)
+    append(a, batch(owned, "one"))
+    assert refused(b, lambda: b.take_to_delete("x")) is OwnedElsewhere
+    append(a, at_rest(owned, "two", seq=2))
+    with commit(b):
+        assert b.take_to_delete("x")
+    assert next_of(ears, "a").kind == "taken"
+    assert a.load("x", 0) is None
+
+
+# ----------------------------------------------------------------------------- posting
+
+
+def post(backend: PostgresBackend, *kinds: str, incarnation: int = 1) -> list[int]:
+    with commit(backend):
+        return backend.post(
+            "x", incarnation, [Post(kind, b"{}", f"{kind} {backend.host}") for kind in kinds]
+        )
+
+
+def test_a_call_is_posted_found_by_the_owner_and_answered(hosts: Hosts, ears: Ears) -> None:
+    a, b = open_host(hosts, ears, "a"), open_host(hosts, ears, "b")
+    append(a, batch(claim(a), "one"))
+    one, two = post(b, "run", "cancel")
+    assert one < two
+    assert next_of(ears, "a") == ("posted", 0, "x")
+    found = a.posted(0, None, 10)
+    assert [(each.id, each.kind, each.body) for each in found] == [
+        (one, "run", b"{}"),
+        (two, "cancel", b"{}"),
+    ]
+    assert b.posted(0, None, 10) == []
+    with commit(a):
+        a.reply(one, b"done")
+    assert ears["b"].get(timeout=10) == "look"
+    states = b.post_states([one, two])
+    assert [states[id].reply for id in (one, two)] == [b"done", None]
+    assert [each.id for each in a.posted(0, None, 10)] == [two]
+    with commit(b):
+        b.remove_posts([one, two])
+    assert set(b.post_states([one, two])) == {two}
+
+
+@pytest.mark.parametrize("first", ["reply", "withdraw"])
+def test_of_a_reply_and_a_call_that_is_taken_back_one_wins(
+    hosts: Hosts, ears: Ears, first: str
+) -> None:
+    a, b = open_host(hosts, ears, "a"), open_host(hosts, ears, "b")
+    append(a, batch(claim(a), "one"))
+    (id,) = post(b, "run")
+
+    def reply() -> None:
+        a.reply(id, b"done")
+
+    def withdraw() -> bool | None:
+        return b.withdraw(id)
+
+    one, other = (a, b) if first == "reply" else (b, a)
+    does, waits = (reply, withdraw) if first == "reply" else (withdraw, reply)
+    one.begin()
+    does()
+    other.begin()
+    with meanwhile(waits) as waited:
+        hosts.wait_for_a_lock()
+        one.commit()
+    waited.result()
+    other.commit()
+    assert [state.reply for state in b.post_states([id]).values()] == (
+        [b"done"] if first == "reply" else []
+    )
+
+
+def test_nothing_is_posted_to_whoever_does_not_own_it_any_more(hosts: Hosts, ears: Ears) -> None:
+    a, b = open_host(hosts, ears, "a"), open_host(hosts, ears, "b")
+    owned = claim(a)
+    append(a, batch(owned, "one"))
+    assert post(b, "run", incarnation=2) == []
+    with commit(a):
+        a.release(owned)
+    assert post(b, "run") == []
+    deaf = hosts.open("deaf")
+    claim(deaf)
+    assert post(b, "run") == []
+
+
+def test_a_call_whose_commit_was_not_answered_is_posted_once(hosts: Hosts, ears: Ears) -> None:
+    a, b = open_host(hosts, ears, "a"), open_host(hosts, ears, "b")
+    append(a, batch(claim(a), "one"))
+    assert post(b, "run") == post(b, "run")
+    assert len(a.posted(0, None, 10)) == 1
+
+
+def test_a_call_that_is_done_once_at_most_is_begun_by_one_attempt(hosts: Hosts, ears: Ears) -> None:
+    a, b = open_host(hosts, ears, "a"), open_host(hosts, ears, "b")
+    append(a, batch(claim(a), "one"))
+    (id,) = post(b, "notify")
+    with commit(a):
+        assert a.begin_post(id, "first")
+        assert a.begin_post(id, "first")
+        assert not a.begin_post(id, "second")
+    assert a.posted(0, None, 10)[0].begun
+    with commit(b):
+        assert b.withdraw(id) is True
+    with commit(a):
+        assert not a.begin_post(id, "first")
+
+
+def test_a_claim_says_that_calls_wait_for_the_agent(hosts: Hosts, ears: Ears) -> None:
+    a, b = open_host(hosts, ears, "a"), open_host(hosts, ears, "b")
+    append(a, batch(claim(a), "one"))
+    post(b, "run")
+    hosts.end_lease("a")
+    assert b.orphans(10) == [("x", "support")]
+    assert claim(b).has_posts
+    assert b.orphans(10) == []
+    assert [each.kind for each in b.posted(0, "x", 10)] == ["run"]
+    assert b.posted(0, "y", 10) == []
+
+
+def test_a_release_tells_those_who_wait_to_look(hosts: Hosts, ears: Ears) -> None:
+    a, b = open_host(hosts, ears, "a"), open_host(hosts, ears, "b")
+    owned = claim(a)
+    append(a, batch(owned, "one"))
+    (id,) = post(b, "run")
+    with commit(a):
+        a.release(owned)
+    assert ears["b"].get(timeout=10) == "look"
+    assert b.post_states([id])[id].is_free
+
+
+def test_what_waits_for_an_agent_that_is_deleted_is_answered_and_not_done_to_the_next_one(
+    hosts: Hosts, ears: Ears
+) -> None:
+    """J7."""
+    a, b = open_host(hosts, ears, "a"), open_host(hosts, ears, "b")
+    append(a, batch(claim(a), "one"))
+    run, delete = post(b, "run", "delete")
+    with commit(a):
+        a.delete("x")
+    again = claim(a)
+    assert (again.incarnation, again.has_posts) == (2, False)
+    states = b.post_states([run, delete])
+    assert b"UnknownAgent" in (states[run].reply or b"")
+    assert states[delete].reply == b'{"value":true}'
+    assert a.posted(0, None, 10) == []
+
+
+def test_an_ear_whose_connection_is_cut_listens_again_and_says_that_it_may_have_missed_something(
+    hosts: Hosts, ears: Ears
+) -> None:
+    a, b = open_host(hosts, ears, "a"), open_host(hosts, ears, "b")
+    append(a, batch(claim(a), "one"))
+    hosts.sql(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE query LIKE 'LISTEN%%' AND datname = current_database()"
+    )
+    assert ears["a"].get(timeout=10) is None
+    post(b, "run")
+    assert next_of(ears, "a").kind == "posted"
+
+
+def test_a_host_that_lost_its_lease_is_another_one_that_listens_as_well(
+    hosts: Hosts, ears: Ears
+) -> None:
+    a, b = open_host(hosts, ears, "a"), open_host(hosts, ears, "b")
+    claim(a)
+    hosts.end_lease("a")
+    claim(b)
+    with pytest.raises(Fenced):
+        a.renew()
+    a.renew()
+    owned = claim(a, "y")
+    append(a, replace(batch(owned, "one"), takeable=True))
+    take(b, "y")
+    assert next_of(ears, "a").kind == "taken"

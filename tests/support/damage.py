@@ -1,0 +1,46 @@
+"""A store in which each table has rows, to be damaged."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.agents import by_turn
+from understudy import Agent, Runtime, ToolContext, call
+from understudy.journal import DatabaseStore, checkpoint_writer
+from understudy.journal.contracts import Backend
+
+__all__ = ["IDS", "fill"]
+
+IDS = ("asks", "rests", "waits")
+"""One that asks a person, one that is idle and has a schedule, one whose tool waits."""
+
+
+def _agents() -> list[Agent]:
+    def pay(amount: int) -> str:
+        return f"paid {amount}"
+
+    async def ship(ctx: ToolContext) -> str:
+        return str(await ctx.wait_for("shipped", timeout=9 * 86_400.0))
+
+    def turns() -> list[object]:
+        return [call("pay", {"amount": 5}), "done"]
+
+    return [
+        Agent("desk", by_turn(*turns()), tools=[pay]),
+        Agent("gate", by_turn(*turns()), tools=[pay], interrupt_on={"pay": True}),
+        Agent("depot", by_turn(call("ship"), "done"), tools=[ship]),
+    ]
+
+
+def fill(backend: Backend) -> None:
+    """Run the agents of `IDS` in it, and one that is deleted."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoint_writer, "BYTES_PER_RECORD", 10**9)
+        store = DatabaseStore(backend, checkpoint_every=1)
+        with Runtime(_agents(), store=store, feed=True) as runtime:
+            runtime.spawn("gate", "asks").run("pay").get(timeout=20)
+            runtime.spawn("desk", "rests").run("pay").get(timeout=20)
+            runtime.spawn("depot", "waits").run("ship").get(timeout=20)
+            runtime.schedule("rests", "daily", cron="0 9 * * *", input="go").get(timeout=20)
+            runtime.spawn("desk", "gone").run("pay").get(timeout=20)
+            runtime.delete("gone").get(timeout=20)

@@ -1,0 +1,69 @@
+"""What nobody uses is not imported: a plain import loads what an `Agent` needs, and no more."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+LATER = (
+    "understudy.actors",
+    "understudy.loop_actors.future",
+    "understudy.loop_actors.supervisor",
+    "understudy.journal.store",
+    "understudy.journal.memory",
+    "understudy.journal.committer",
+    "understudy.journal.feed",
+    "understudy.journal.lists",
+    "understudy.journal.sqlite",
+    "understudy.journal.postgres",
+    "understudy.history",
+    "understudy._base.cron",
+    *("pykka", "sqlite3", "psycopg", "cronsim", "zoneinfo", "multiprocessing"),
+)
+RUN = (
+    "import understudy\n"
+    "agent = understudy.Agent('a', understudy.ScriptedModel(['hello']))\n"
+    "assert agent.execute_sync('Hello.').text == 'hello'\n"
+)
+HOST = "from understudy import Runtime\nwith Runtime([]): pass\n"
+
+
+def loaded(code: str) -> set[str]:
+    """Which of these modules are loaded after the code, beyond those of Pydantic AI."""
+    script = (
+        "import sys\nimport pydantic_ai\nbefore = set(sys.modules)\n"
+        f"{code}\nprint(*(set(sys.modules) - before))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    return {name for name in LATER if name in done.stdout.split()}
+
+
+@pytest.mark.slow
+def test_a_plain_import_loads_no_actors_and_stores() -> None:
+    assert loaded("import understudy") == set()
+
+
+@pytest.mark.slow
+def test_an_agent_that_runs_without_a_runtime_loads_none_of_them_either() -> None:
+    assert loaded(RUN) == set()
+
+
+@pytest.mark.slow
+def test_a_runtime_loads_no_database_and_no_calendar() -> None:
+    found = loaded(HOST)
+    assert "understudy.actors" in found
+    assert found & {"understudy.journal.sqlite", "sqlite3", "psycopg", "cronsim"} == set()
+
+
+def test_a_name_that_there_is_not_is_an_error_as_of_any_module() -> None:
+    import understudy
+    import understudy.journal
+
+    for package in (understudy, understudy.journal):
+        with pytest.raises(AttributeError, match=rf"module '{package.__name__}' has no attribute"):
+            _ = package.Nothing
+        assert set(package.__all__) <= set(dir(package))

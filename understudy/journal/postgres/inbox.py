@@ -1,0 +1,73 @@
+"""Calls of one host to agents of another one, in PostgreSQL: `SharedBackend` on its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from understudy.journal.postgres import sql
+from understudy.journal.postgres.asks import Rows
+from understudy.journal.shared import Hint, Place, Post, Posted, PostState
+
+Fetch = Callable[[str, Sequence[Any] | dict[str, Any]], Rows]
+"""The rows of a statement, in the writer's transaction or on the reader's connection."""
+
+
+def post(
+    fetch: Fetch, own_id: int, agent_id: str, incarnation: int, posts: Sequence[Post]
+) -> list[int]:
+    values = {
+        "agent_id": agent_id,
+        "incarnation": incarnation,
+        "own_id": own_id,
+        "kinds": [each.kind for each in posts],
+        "bodies": [each.body for each in posts],
+        "nonces": [each.nonce for each in posts],
+        "told": str(Hint("posted", 0, agent_id)),
+    }
+    return [id for id, _ in fetch(sql.POST, values)]
+
+
+def begin_post(fetch: Fetch, id: int, attempt: str) -> bool:
+    return bool(fetch(sql.BEGIN_POST, [attempt, id, attempt]))
+
+
+def reply(fetch: Fetch, id: int, reply: bytes) -> None:
+    fetch(sql.REPLY, {"id": id, "reply": reply})
+
+
+def remove_posts(fetch: Fetch, ids: Sequence[int]) -> None:
+    fetch(sql.REMOVE_POSTS, [list(ids)])
+
+
+def withdraw(fetch: Fetch, id: int) -> bool | None:
+    for (begun,) in fetch(sql.WITHDRAW, [id]):
+        return bool(begun)
+    return None
+
+
+def tell(fetch: Fetch, host_id: int, hint: Hint) -> None:
+    fetch(sql.TELL_OWNER, [str(hint), host_id])
+
+
+def posted(fetch: Fetch, own_id: int, after: int, agent_id: str | None, limit: int) -> list[Posted]:
+    rows = fetch(sql.POSTED, [own_id, after, agent_id, agent_id, limit])
+    return [Posted(*row) for row in rows]
+
+
+def post_states(fetch: Fetch, ids: Sequence[int]) -> dict[int, PostState]:
+    return {id: PostState(*row) for id, *row in fetch(sql.POST_STATES, [list(ids)])}
+
+
+def place(fetch: Fetch, agent_id: str) -> Place | None:
+    for row in fetch(sql.PLACE, [agent_id]):
+        return Place(*row)
+    return None
+
+
+def epochs(fetch: Fetch, agent_ids: Sequence[str]) -> dict[str, int]:
+    return dict(fetch(sql.EPOCHS, [list(agent_ids)]))
+
+
+def orphans(fetch: Fetch, limit: int) -> list[tuple[str, str]]:
+    return [(agent_id, agent) for agent_id, agent in fetch(sql.ORPHANS, [limit])]

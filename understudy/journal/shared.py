@@ -1,0 +1,246 @@
+"""What a store is to hosts that share it: they take agents from each other, and post calls.
+
+An optional part of a store and of a backend. A store for one host has none of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from pydantic_core import to_json
+
+from understudy.errors import UnderstudyError, UnknownAgent
+from understudy.journal.contracts import Owned
+
+Told = Callable[[str | None], None]
+"""Gets what other hosts tell this one: see `Hint`. None: something may have been missed."""
+
+
+class Hint(NamedTuple):
+    """What one host tells another one. It may be lost, or come twice: the tables are the truth.
+
+    As text: its words, the agent's id last.
+    """
+
+    kind: str
+    """`taken`: an agent of the host has another owner. `posted`: there is a call for one of its
+    agents. `look`: a call of the host has its reply, or can be taken back. `ended`: a run that the
+    host follows has an outcome. `given`: the host owns one more agent, which it did not claim.
+    `follow`: a host follows a run of an agent of this one."""
+    number: int = 0
+    """Of `taken` the new epoch; of `follow` the host that follows."""
+    agent_id: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.number} {self.agent_id}"
+
+
+def hint_of(text: str) -> Hint | None:
+    """The hint; None for one that a later version has sent."""
+    kind, _, rest = text.partition(" ")
+    number, _, agent_id = rest.partition(" ")
+    return Hint(kind, int(number), agent_id) if number.isdigit() else None
+
+
+class Post(NamedTuple):
+    """A call for an agent that runs at another host."""
+
+    kind: str
+    body: bytes
+    """JSON."""
+    nonce: str
+    """Unlike that of any other: one that is posted twice is kept once."""
+
+
+class Posted(NamedTuple):
+    """A call for an agent of this host, which is not done yet."""
+
+    id: int
+    """Those of one agent are done in the order of their ids."""
+    agent_id: str
+    kind: str
+    body: bytes
+    asker: int
+    """The host that has posted it."""
+    begun: bool
+    """It is done once at most, and was begun."""
+
+
+class PostState(NamedTuple):
+    """What became of a call that this host has posted."""
+
+    reply: bytes | None
+    begun: bool
+    is_free: bool
+    """No living host owns the agent."""
+    is_takeable: bool
+
+
+class Place(NamedTuple):
+    """Where an agent is now."""
+
+    incarnation: int
+    epoch: int
+    last_seq: int
+    host_id: int | None
+    host: str | None
+    """The living host that owns it."""
+    listens: bool
+    """Whether that host can be posted to, and taken from."""
+    takeable: bool
+    """Nothing of the agent goes on."""
+    agent: str
+    """The name of its definition."""
+
+
+@runtime_checkable
+class SharedBackend(Protocol):
+    """An optional part of a backend: hosts that share it answer for each other's agents.
+
+    Whoever calls each method is as of `Backend`: the writer's are changes in its transaction.
+    """
+
+    def listen(self, told: Told | None) -> None:
+        """Listen from the next `open` on, so that other hosts may take and post; None: do not.
+
+        `told` is called in a thread.
+        """
+
+    @property
+    def host_id(self) -> int | None:
+        """The number of this host; another one after a lost lease. None while it is not open."""
+
+    # ------------------------------------------------------------------- the writer
+
+    def take(self, agent_id: str, agent: str | None) -> Owned | None:
+        """As `claim`, but also of an agent that a living host owns, if nothing of it goes on.
+
+        That is judged in the statement that takes it. The host that loses it must listen, and is
+        told.
+        """
+
+    def take_to_delete(self, agent_id: str) -> bool:
+        """As `delete`, in the same way."""
+
+    def post(self, agent_id: str, incarnation: int, posts: Sequence[Post]) -> list[int]:
+        """Keep calls for an agent that a living host owns, and tell that host; their ids in order.
+
+        None is kept, and the list is empty, if there is no such owner by now, or it does not
+        listen.
+        """
+
+    def begin_post(self, id: int, attempt: str) -> bool:
+        """Mark a call that is to be done once at most; False if another attempt has, or it is gone.
+
+        A second mark by the same attempt is none.
+        """
+
+    def reply(self, id: int, reply: bytes) -> None:
+        """Keep what came of a call, unless it was taken back, and tell its asker."""
+
+    def remove_posts(self, ids: Sequence[int]) -> None:
+        """Remove calls whose replies have been read."""
+
+    def withdraw(self, id: int) -> bool | None:
+        """Take back a call without a reply; whether it was begun. None: it has one, or is gone."""
+
+    def retell(self, id: int) -> None:
+        """Tell the owner of an agent once more that a call is posted for it."""
+
+    def delete_lost_replies(self) -> None:
+        """Remove the replies for hosts that are gone."""
+
+    def tell(self, host_id: int, hint: Hint) -> None:
+        """Tell another host something, at the commit."""
+
+    # ------------------------------------------------------------------- the reader
+
+    def posted(self, after: int, agent_id: str | None, limit: int) -> list[Posted]:
+        """The calls for agents of this host, or for this one, above a number, in their order."""
+
+    def post_states(self, ids: Sequence[int]) -> dict[int, PostState]:
+        """What became of these calls; one that is gone is left out."""
+
+    def place(self, agent_id: str) -> Place | None:
+        """Where an agent is now; None if there is none."""
+
+    def epochs(self, agent_ids: Sequence[str]) -> dict[str, int]:
+        """The epochs of those of these agents that there are."""
+
+    def orphans(self, limit: int) -> list[tuple[str, str]]:
+        """The agents that nobody owns, and for which there are calls; with their definitions."""
+
+
+class SharedStore(Protocol):
+    """The part of a store for hosts that share it. Used on the runtime's loop, as `Store`."""
+
+    @property
+    def host_id(self) -> int | None:
+        """As of `SharedBackend`."""
+
+    def listen(self, told: Told | None) -> None:
+        """Listen from the next `Store.open` on. `told` is called on the loop."""
+
+    async def take(self, agent_id: str, agent: str | None) -> Owned | None:
+        """As of `SharedBackend`."""
+
+    async def post(self, agent_id: str, incarnation: int, posts: Sequence[Post]) -> list[int]:
+        """As of `SharedBackend`."""
+
+    async def begin_post(self, id: int, attempt: str) -> bool:
+        """As of `SharedBackend`."""
+
+    async def reply(self, id: int, reply: bytes) -> None:
+        """As of `SharedBackend`."""
+
+    async def remove_posts(self, ids: Sequence[int]) -> None:
+        """As of `SharedBackend`."""
+
+    async def withdraw(self, id: int) -> bool | None:
+        """As of `SharedBackend`."""
+
+    async def retell(self, id: int) -> None:
+        """As of `SharedBackend`."""
+
+    async def delete_lost_replies(self) -> None:
+        """As of `SharedBackend`."""
+
+    async def tell(self, host_id: int, hint: Hint) -> None:
+        """As of `SharedBackend`."""
+
+    async def posted(self, after: int, agent_id: str | None, limit: int) -> Sequence[Posted]:
+        """As of `SharedBackend`."""
+
+    async def post_states(self, ids: Sequence[int]) -> Mapping[int, PostState]:
+        """As of `SharedBackend`."""
+
+    async def place(self, agent_id: str) -> Place | None:
+        """As of `SharedBackend`."""
+
+    async def epochs(self, agent_ids: Sequence[str]) -> Mapping[str, int]:
+        """As of `SharedBackend`."""
+
+    async def orphans(self, limit: int) -> Sequence[tuple[str, str]]:
+        """As of `SharedBackend`."""
+
+
+def shared_part(store: object) -> SharedStore | None:
+    """What hosts that share the store have of it; None where it is for one host."""
+    part: SharedStore | None = getattr(store, "shared", None)
+    return part
+
+
+def answers_of_deleted(agent_id: str) -> tuple[bytes, bytes]:
+    """The replies to the calls for an agent that is deleted: to a deletion, and to any other."""
+    return to_reply({"value": True}), error_reply(UnknownAgent(agent_id=agent_id))
+
+
+def to_reply(data: object) -> bytes:
+    """A reply as it is kept."""
+    return to_json(data)
+
+
+def error_reply(error: UnderstudyError) -> bytes:
+    """The reply to a call that was refused."""
+    return to_json({"error": error.to_dict()})

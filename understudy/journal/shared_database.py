@@ -1,0 +1,111 @@
+"""`SharedDatabase`: the part of a `DatabaseStore` whose backend many hosts share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from understudy.journal.contracts import Owned
+from understudy.journal.shared import (
+    Hint,
+    Place,
+    Post,
+    Posted,
+    PostState,
+    SharedBackend,
+    Told,
+)
+from understudy.journal.store_reader import StoreReader
+
+T = TypeVar("T")
+
+
+class Changes(Protocol):
+    """Has the writer's thread do something."""
+
+    async def __call__(self, function: Callable[[Any], T]) -> T: ...
+
+
+class SharedDatabase:
+    """A `SharedStore` over the threads of a store.
+
+    Args:
+        backend: the database.
+        reader: of the store.
+        change: has the writer's thread do something in the next transaction.
+        claim: claims an agent by a function of the backend, under the lease of the store.
+
+    """
+
+    def __init__(
+        self,
+        backend: SharedBackend,
+        reader: StoreReader,
+        change: Changes,
+        claim: Callable[[str, Callable[[Any], Owned | None]], Awaitable[Owned | None]],
+    ) -> None:
+        self._backend = backend
+        self._reader = reader
+        self._change = change
+        self._claim = claim
+
+    @property
+    def host_id(self) -> int | None:
+        return self._backend.host_id
+
+    def listen(self, told: Told | None) -> None:
+        if told is None:
+            self._backend.listen(None)
+            return
+        loop = asyncio.get_running_loop()
+
+        def tell(text: str | None) -> None:
+            with suppress(RuntimeError):  # the loop is closed, and its runtime with it
+                loop.call_soon_threadsafe(told, text)
+
+        self._backend.listen(tell)
+
+    async def take(self, agent_id: str, agent: str | None) -> Owned | None:
+        return await self._claim(agent_id, lambda backend: backend.take(agent_id, agent))
+
+    async def post(self, agent_id: str, incarnation: int, posts: Sequence[Post]) -> list[int]:
+        return await self._change(lambda backend: backend.post(agent_id, incarnation, posts))
+
+    async def begin_post(self, id: int, attempt: str) -> bool:
+        return await self._change(lambda backend: backend.begin_post(id, attempt))
+
+    async def reply(self, id: int, reply: bytes) -> None:
+        await self._change(lambda backend: backend.reply(id, reply))
+
+    async def remove_posts(self, ids: Sequence[int]) -> None:
+        await self._change(lambda backend: backend.remove_posts(ids))
+
+    async def withdraw(self, id: int) -> bool | None:
+        return await self._change(lambda backend: backend.withdraw(id))
+
+    async def retell(self, id: int) -> None:
+        await self._change(lambda backend: backend.retell(id))
+
+    async def delete_lost_replies(self) -> None:
+        await self._change(lambda backend: backend.delete_lost_replies())
+
+    async def tell(self, host_id: int, hint: Hint) -> None:
+        await self._change(lambda backend: backend.tell(host_id, hint))
+
+    async def posted(self, after: int, agent_id: str | None, limit: int) -> Sequence[Posted]:
+        return await self._reader.read(partial(self._backend.posted, after, agent_id, limit))
+
+    async def post_states(self, ids: Sequence[int]) -> Mapping[int, PostState]:
+        return await self._reader.read(partial(self._backend.post_states, ids))
+
+    async def place(self, agent_id: str) -> Place | None:
+        return await self._reader.read(partial(self._backend.place, agent_id))
+
+    async def epochs(self, agent_ids: Sequence[str]) -> Mapping[str, int]:
+        return await self._reader.read(partial(self._backend.epochs, agent_ids))
+
+    async def orphans(self, limit: int) -> Sequence[tuple[str, str]]:
+        return await self._reader.read(partial(self._backend.orphans, limit))
