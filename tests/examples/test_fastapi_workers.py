@@ -115,6 +115,13 @@ def refunded(server: Server, agent: str) -> dict[str, Any]:
     assert [one["id"] for one in found["requests"]] == [request["id"]]
     path = f"/approvals/{agent}/{urllib.parse.quote(request['id'], safe='')}?wait=true"
     done: dict[str, Any] = server.ask_until_answered("POST", path, {"type": "approve"})
+    if done["outcome"] == "interrupted":
+        # Its worker was killed in the middle of the refund: a person looks whether it was made.
+        (doubt,) = done["requests"]
+        assert doubt["kind"] == "doubt", doubt
+        path = f"/approvals/{agent}/{urllib.parse.quote(doubt['id'], safe='')}?wait=true"
+        answer = {"type": "respond", "value": "refunded 49.90 for order 17"}
+        done = server.ask_until_answered("POST", path, answer)
     return done
 
 
@@ -123,7 +130,7 @@ def assert_refunded_once(server: Server, agent: str) -> None:
     parts = [part for message in found["messages"] for part in message["parts"]]
     counts = Counter(part["part_kind"] for part in parts)
     assert (counts["user-prompt"], counts["tool-return"]) == (1, 1), counts
-    assert [decision["type"] for decision in found["decisions"]] == ["approve"]
+    assert found["decisions"][0]["type"] == "approve"
 
 
 def test_any_worker_answers_for_any_agent(server: Server) -> None:

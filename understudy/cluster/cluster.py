@@ -179,6 +179,7 @@ class Cluster(_RuntimeCalls):
         self._calls: Calls
         self._watch: asyncio.Task[None] | None = None
         self._process = os.getpid()
+        self._is_draining = False
 
     # -------------------------------------------------------------------- life cycle
 
@@ -300,6 +301,8 @@ class Cluster(_RuntimeCalls):
     def _host_changed(self, host: HostEnd) -> None:
         self._changed.set()
         if host.phase is HostPhase.RUNNING:
+            if self._is_draining:
+                self._calls.on_loop(lambda: _drained(host, None))
             self._calls.host_changed()
         elif host.phase is HostPhase.ENDED:
             self._hosts.remove(host)
@@ -371,8 +374,9 @@ class Cluster(_RuntimeCalls):
         self._refuse_unusable()
 
         async def drained() -> bool:
-            asked = (_drained(host, timeout) for host in self._hosts)
-            return all(await asyncio.gather(*asked))
+            self._is_draining = True  # a host that comes up later drains too
+            running = [host for host in self._hosts if host.phase is HostPhase.RUNNING]
+            return all(await asyncio.gather(*(_drained(host, timeout) for host in running)))
 
         return self._calls.on_loop(drained)
 
@@ -607,9 +611,9 @@ def _forget(asking: dict[HostEnd, Any], host: HostEnd, _task: object) -> None:
 
 
 async def _drained(host: HostEnd, timeout: float | None) -> bool:
-    with suppress(HostLost):  # who takes its place drains nothing, and has nothing
+    with suppress(HostLost):
         return bool(await host.ask("drain", timeout))
-    return False
+    return True  # it has no agents any more
 
 
 async def _look(host: HostEnd, method: str) -> Any:
