@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pykka
 import pytest
 
 from tests.actors.test_agent_hosts import desk, opened
 from tests.support.agents import Held, completed, interrupted
+from tests.support.held_commits import turns
 from tests.support.loops import soon, until
 from tests.support.postgres import Hosts
 from understudy import (
@@ -23,7 +26,9 @@ from understudy import (
     reject,
     tool,
 )
+from understudy.actors import post_office
 from understudy.errors import Fenced, NotInterrupted, RecordRefused, UnknownAgent, UsageError
+from understudy.journal.postgres import sql
 from understudy.journal.store import DatabaseStore
 from understudy.middleware import Middleware
 
@@ -330,4 +335,111 @@ async def test_calls_of_one_caller_are_done_in_their_order(hosts: Hosts) -> None
         state = await soon(first.get("t").state())
         assert list(state.queue) == [str(number) for number in range(50)]
         assert type(await soon(ref.cancel())) is Stopped
+        await soon(run)
+
+
+def unheard(statement: str) -> str:
+    """The statement, which tells nobody."""
+    silent = statement.replace("pg_notify(", "concat(").replace("%(told)s", "%(told)s::text")
+    return silent.replace("ear, %s", "ear, %s::text")
+
+
+async def test_calls_are_done_though_no_hint_arrives(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A NOTIFY that is lost costs time: owner and asker look by themselves."""
+    for name in ("POST", "REPLY", "RETELL", "TELL_OWNER", "TELL_ASKERS"):
+        monkeypatch.setattr(sql, name, unheard(getattr(sql, name)))
+    monkeypatch.setattr(post_office, "BEAT", 0.1)
+    held = Held("first")
+    here, there = stores(hosts, "here", "there")
+    async with (
+        opened(here, Agent("desk", ScriptedModel([held]))) as first,
+        opened(there, desk("never")) as second,
+    ):
+        run = await running(first, held)
+        assert await soon(second.get("t").send("more", message_id="m")) == "m"
+        held.release.set()
+        await soon(run)
+
+
+async def test_what_was_posted_while_nobody_listened_is_done_when_somebody_does(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not wait for the next look."""
+    monkeypatch.setattr(sql, "POST", unheard(sql.POST))
+    monkeypatch.setattr(post_office, "BEAT", 1000.0)
+    monkeypatch.setattr(post_office, "PATIENCE", 1000.0)
+    held = Held("first")
+    here, there = stores(hosts, "here", "there")
+    async with (
+        opened(here, Agent("desk", ScriptedModel([held]))) as first,
+        opened(there, desk("never")) as second,
+    ):
+        run = await running(first, held)
+        sent = second.get("t").send("more", message_id="m")
+        await until(lambda: bool(left(hosts)))
+        hosts.sql(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE query LIKE 'LISTEN%%' AND datname = current_database()"
+        )
+        assert await soon(sent) == "m"
+        held.release.set()
+        await soon(run)
+
+
+async def test_what_was_posted_goes_before_what_is_asked_for_by_whoever_takes_over(
+    hosts: Hosts,
+) -> None:
+    """It is done by the next owner, though its asker is gone as well."""
+    held = Held("first")
+    here, there, third = stores(hosts, "here", "there", "third")
+    owner = Stopping(here, "posted")
+    async with opened(here, Agent("desk", ScriptedModel([held])), sweep=None) as first:
+        await running(first, held)
+        async with opened(there, desk("never"), sweep=None) as second:
+            sent = second.get("t").send("posted", message_id="posted")
+            await until(lambda: bool(left(hosts)))
+        hosts.end_lease("here")
+        async with opened(third, Agent("desk", ScriptedModel([held])), sweep=None) as last:
+            assert await soon(last.get("t").send("asked", message_id="asked")) == "asked"
+            kept = (await soon(last.export("t")))["records"]
+            queued = [each["message_id"] for each in kept if each["kind"] == "message_queued"]
+            assert queued == ["posted", "asked"]
+            held.release.set()
+        owner.released.set()
+        with pytest.raises(pykka.ActorDeadError):
+            await soon(sent)
+
+
+async def test_no_reply_precedes_the_commit_of_what_it_tells_of(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """J16."""
+    held, backend = Held("first"), hosts.new("here")
+    commit, reached, may_commit = backend.commit, threading.Event(), threading.Event()
+
+    def held_commit() -> None:
+        reached.set()
+        assert may_commit.wait(30)
+        commit()
+
+    (there,) = stores(hosts, "there")
+    async with (
+        opened(DatabaseStore(backend), Agent("desk", ScriptedModel([held]))) as first,
+        opened(there, desk("never")) as second,
+    ):
+        run = await running(first, held)
+        monkeypatch.setattr(backend, "commit", held_commit)
+        sent = second.get("t").send("more", message_id="m")
+        try:
+            assert await soon(asyncio.to_thread(reached.wait, 30))
+            await until(lambda: bool(left(hosts)))
+            await turns()
+            assert [reply for _, reply in left(hosts)] == [None]
+            assert not sent.done()
+        finally:
+            may_commit.set()
+        assert await soon(sent) == "m"
+        held.release.set()
         await soon(run)

@@ -18,12 +18,15 @@ from tests.support.frozen.samples import (
     returned,
     tool_call,
 )
-from understudy.journal import IndexStatus, index_status_of
+from understudy.journal import IndexStatus, index_entry_of, index_status_of
 from understudy.state import records as r
 from understudy.state.fold import replay
 from understudy.stopping import StopSignal, StopSignals
 
-TURN = [bare_run("desk"), r.Reply(turn=0, response=reply(tool_call(0), tool_call(1)))]
+TURN: list[r.Record] = [
+    bare_run("desk"),
+    r.Reply(turn=0, response=reply(tool_call(0), tool_call(1))),
+]
 ASKED = [*TURN, r.InterruptsChecked(turn=0, requests=(bare_request("q", "run-1.0.0"),))]
 STARTED = r.Started(
     call_key="run-1.0.1", tool_name="pay", tool_call_id="call_1", attempt=1, idempotent=False
@@ -77,3 +80,41 @@ def halted(source: str) -> r.Result:
 )
 def test_the_index_says_what_an_agent_waits_for(records: list[r.Record], expected: str) -> None:
     assert index_status_of(replay(records)) is IndexStatus(expected)
+
+
+def test_an_agent_that_is_halted_while_a_call_goes_on_is_not_taken() -> None:
+    """J6: it waits for a person, and a tool of it runs."""
+    rest = r.StatusNoted(status="interrupted")
+    records: list[r.Record] = [*TURN, STARTED, halted("cook"), rest]
+    assert index_entry_of(replay(records)).status is IndexStatus.WAITS
+    assert not index_entry_of(replay(records)).takeable
+    records.append(r.Result(call_key="run-1.0.1", part=returned(1)))
+    assert index_entry_of(replay(records)).takeable
+
+
+@pytest.mark.parametrize(
+    ("records", "takeable"),
+    [
+        ([], True),
+        ([QUEUED], False),
+        ([bare_run("desk")], False),
+        ([*ASKED, RUNNING], False),
+        ([*ASKED, r.StatusNoted(status="interrupted")], True),
+        ([bare_run("desk"), RUNNING, ended(outcome="completed")], False),
+        (
+            [
+                bare_run("desk"),
+                RUNNING,
+                ended(outcome="completed"),
+                r.StatusNoted(status="idle"),
+            ],
+            True,
+        ),
+        ([bare_run("desk"), QUARANTINED, r.StatusNoted(status="failed")], True),
+    ],
+)
+def test_an_agent_may_be_taken_once_its_rest_is_recorded(
+    records: list[r.Record], takeable: bool
+) -> None:
+    """J6: not while a run task may be about to go on."""
+    assert index_entry_of(replay(records)).takeable is takeable

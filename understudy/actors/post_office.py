@@ -269,6 +269,7 @@ class PostOffice:
             self._answer(call, None)
 
     def _again(self, call: _Call) -> None:
+        call.here = None
         line = self._lines.get(call.slot.id)
         if line is not None:
             line.append(call)
@@ -396,6 +397,8 @@ class PostOffice:
         for id, call in zip(ids, posted, strict=True):
             call.posted_at = self._services.loop.time()
             self._posted[id] = call
+        # Race: the owner may have replied by now, and its hint is spent.
+        self.look()
         if self._looking is None:
             self._looking = self._services.start_task(self._look_again_and_again(), "post")
 

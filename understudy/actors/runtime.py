@@ -200,6 +200,7 @@ class Runtime(Looking):
         if not isinstance(any_host, bool):
             raise UsageError(f"`any_host` must be True or False, got {shown(any_host)}")
         opened = open_store(store, durability=durability, lease=lease, host=host)
+        self._store_name = store if isinstance(store, str) else None
         self._agent_host = AgentHost(
             agents,
             store=opened,
@@ -628,6 +629,11 @@ class Runtime(Looking):
         """The supervisor and the actors as they are now, with the nested runs; `print` it."""
         self._running_loop()
         return self._agent_host.tree()
+
+    @property
+    def store_name(self) -> str | None:
+        """The name of the store that was given, with its login; None for a `Store` of your own."""
+        return self._store_name
 
     def status(self) -> RuntimeStatus:
         """How many agents are in memory, and how many of them run, now."""

@@ -70,6 +70,13 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         view=conversation.conversation,
         query={"after": "Only rows that are new or changed since this number.", **LIMIT},
     ),
+    Endpoint(
+        method="GET",
+        path=f"{AGENT}/conversation/events",
+        view=streams.conversation_events,
+        query={"after": "Only rows that have changed since; else the `Last-Event-ID`."},
+        is_stream=True,
+    ),
     Endpoint(method="GET", path=f"{AGENT}/messages", view=agents.messages),
     Endpoint(
         method="GET",
@@ -93,7 +100,10 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         method="GET",
         path=f"{AGENT}/events",
         view=streams.agent_events,
-        query={"after": "Only events after this number; else the `Last-Event-ID`."},
+        query={
+            "after": "Only events after this number; else the `Last-Event-ID`.",
+            "follow": "`0`: only what is recorded now.",
+        },
         is_stream=True,
     ),
     Endpoint(
@@ -144,14 +154,14 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         path=f"{AGENT}/unpause",
         view=actions.unpause,
         right="act",
-        body=actions.NothingBody,
+        body=actions.RunBody,
     ),
     Endpoint(
         method="POST",
         path=f"{AGENT}/retry",
         view=actions.retry,
         right="act",
-        body=actions.NothingBody,
+        body=actions.RunBody,
     ),
     Endpoint(
         method="POST",

@@ -38,15 +38,41 @@ def stream(events: AsyncIterator[ServerSentEvent]) -> EventSourceResponse:
     return EventSourceResponse(limited(), ping=PING, headers=headers)
 
 
+def _after(visit: Visit) -> int:
+    last = visit.request.headers.get("last-event-id", "")
+    return int(last) if last.isdecimal() and len(last) < 16 else visit.number("after", 0)
+
+
+async def conversation_events(visit: Visit) -> Any:
+    """The rows of the conversation that change, as they do."""
+    after = _after(visit)
+    await visit.wait(visit.ref.display(after=after))  # whether there is such an agent
+    ref = visit.ref
+
+    async def events() -> AsyncIterator[ServerSentEvent]:
+        subscription = ref.display_events(after)
+        try:
+            async for update in subscription:
+                data = to_jsonable_python(update.to_dict(), fallback=repr, inf_nan_mode="strings")
+                number = None if update.seq is None else str(update.seq)
+                yield ServerSentEvent(json.dumps(data), event="rows", id=number)
+        finally:
+            subscription.close()
+
+    return stream(events())
+
+
 async def agent_events(visit: Visit) -> Any:
     """The events of one agent: those that are recorded, then live ones."""
-    last = visit.request.headers.get("last-event-id", "")
-    after = int(last) if last.isdecimal() and len(last) < 16 else visit.number("after", 0)
+    after = _after(visit)
+    follow = visit.asked("follow") != "0"
     await visit.state()  # whether there is such an agent
     ref = visit.ref
 
     async def events() -> AsyncIterator[ServerSentEvent]:
         subscription = ref.events(after)
+        if not follow:
+            subscription.close()  # what is stored can still be read
         try:
             async for found in subscription:
                 what = found.event

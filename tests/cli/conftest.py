@@ -1,0 +1,131 @@
+"""A server in this process, and the command line that asks it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+from typer.testing import CliRunner, Result
+
+from tests.support.agents import by_turn, completed
+from understudy import Agent, Runtime, ScriptedModel, ToolContext, call, tool
+from understudy.cli.app import app
+from understudy.cli.servers import Server, announced, store_name
+from understudy.web import TokenAuth, ui
+
+TOKEN = "a token that is long enough"
+
+
+@dataclass
+class Desk:
+    """The agents that are served, and what their tools did."""
+
+    store: str
+    url: str
+    runtime: Runtime
+    paid: list[tuple[str, int]]
+
+    def json(self, *arguments: str, code: int = 0) -> Any:
+        """The document that a command prints: nothing else is on standard output."""
+        result = run(*arguments, "--json", code=code)
+        return json.loads(result.stdout)
+
+
+def agents(paid: list[tuple[str, int]]) -> list[Agent[Any, str]]:
+    @tool(display_text="Looking it up…")
+    async def look(order: str) -> str:
+        return f"order {order}: a kettle"
+
+    @tool
+    async def pay(order: str, amount: int) -> str:
+        paid.append((order, amount))
+        return f"paid {amount}"
+
+    inner = Agent(
+        "cashier",
+        by_turn(call("pay", {"order": "9", "amount": 7}), "The cashier has paid."),
+        tools=[pay],
+        interrupt_on={"pay": True},
+    )
+
+    async def consult(ctx: ToolContext) -> str:
+        return completed(await ctx.run_agent(inner, "pay 7")).text
+
+    payment = call("pay", {"order": "17", "amount": 20})
+    desk = Agent(
+        "desk",
+        by_turn(["Let me see.", call("look", {"order": "17"})], payment, "It is paid."),
+        tools=[look, pay],
+        interrupt_on={"pay": True},
+    )
+    boss = Agent("boss", by_turn(call("consult"), "Done."), tools=[consult])
+
+    def broken(_: Any) -> Any:
+        raise RuntimeError("no model today")
+
+    return [desk, boss, Agent("broken", ScriptedModel(broken)), Agent("echo", by_turn("Hello."))]
+
+
+class _Server(uvicorn.Server):
+    """Serves in a thread; signals are for the tests."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@contextlib.contextmanager
+def served(application: Any) -> Iterator[str]:
+    """The URL of the application, on a port of this machine."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        config = uvicorn.Config(
+            application, log_level="critical", lifespan="off", timeout_graceful_shutdown=1
+        )
+        server = _Server(config)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+@pytest.fixture(autouse=True)
+def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No file of a server that runs beside the tests is seen."""
+    folder = tmp_path / "run"
+    folder.mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
+    for name in ("UNDERSTUDY_STORE", "UNDERSTUDY_URL", "UNDERSTUDY_TOKEN", "UNDERSTUDY_APP"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def run(*arguments: str, code: int = 0, input: str | None = None, **env: str) -> Result:
+    """Run a command; it ends with this code."""
+    result = CliRunner().invoke(app, list(arguments), input=input, env=env, prog_name="understudy")
+    assert result.exit_code == code, (result.exit_code, result.output, result.exception)
+    return result
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    """A runtime with its pages, and the file by which commands find them."""
+    store = f"sqlite:///{tmp_path / 'desk.db'}"
+    paid: list[tuple[str, int]] = []
+    with Runtime(agents(paid), store=store, feed=True) as runtime:
+        site = ui(runtime, auth=TokenAuth(TOKEN, name="ann"))
+        with served(site) as url:
+            server = Server(url=url, token=TOKEN, pid=os.getpid(), store=store_name(store))
+            with announced(server):
+                yield Desk(store, url, runtime, paid)

@@ -1,0 +1,339 @@
+"""Each command, by its public entry: what it prints, what it does, and its exit code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Desk, run
+from tests.support.agents import interrupted
+from understudy import Agent, Runtime, ScriptedModel, approve
+from understudy.cli.demo_desk import new_runtime, set_up
+from understudy.cli.servers import running
+
+
+def ask(desk: Desk, id: str = "t-1", agent: str = "desk") -> str:
+    """An agent that waits for a person; the id of its request."""
+    outcome = interrupted(desk.runtime.spawn(agent, id).run("Pay 17.").get())
+    return str(outcome.requests[0].id)
+
+
+# ------------------------------------------------------------------------------ look
+
+
+@pytest.mark.parametrize("where", ["store", "server"])
+def test_what_looks_says_the_same_of_a_store_and_of_a_server(desk: Desk, where: str) -> None:
+    request = ask(desk)
+    ask(desk, "t-2", "boss")
+    desk.runtime.spawn("echo", "t-3").run("hi").get()
+    at = ["--store", desk.store] if where == "store" else []
+
+    rows = desk.json("ls", *at)["agents"]
+    assert [(row["id"], row["agent"], row["status"]) for row in rows] == [
+        ("t-1", "desk", "interrupted"),
+        ("t-2", "boss", "interrupted"),
+        ("t-3", "echo", "idle"),
+    ]
+    assert [row["id"] for row in desk.json("ls", "--status", "idle", *at)["agents"]] == ["t-3"]
+    assert len(desk.json("ls", "--limit", "2", *at)["agents"]) == 2
+    lines = run("ls", "--jsonl", *at).stdout.splitlines()
+    assert [json.loads(line)["id"] for line in lines] == ["t-1", "t-2", "t-3"]
+
+    pending = desk.json("pending", *at)["requests"]
+    assert [(row["agent_id"], row["tool_name"]) for row in pending] == [
+        ("t-1", "pay"),
+        ("t-2", "pay"),
+    ]
+    assert pending[0]["id"] == request
+    assert pending[1]["agent_path"] == ["boss", "cashier"]
+
+    shown = desk.json("show", "t-1", *at)
+    assert [row["kind"] for row in shown["rows"]] == ["user", "text", "call", "call", "request"]
+    assert shown["requests"][0]["id"] == request
+    assert "waits for a person" in shown["why"]
+    tree = desk.json("tree", "t-2", *at)["tree"]
+    assert [(row["depth"], row["name"]) for row in tree] == [
+        (0, "boss"),
+        (1, "consult"),
+        (2, "cashier"),
+        (3, "pay"),
+    ]
+    history = desk.json("history", "t-1", "--limit", "3", *at)
+    assert len(history["entries"]) == 3
+    assert history["next"] is not None
+    events = desk.json("events", "t-1", *at)["events"]
+    assert events[0]["agent_id"] == "t-1"
+    assert "request_made" in [event["event"]["kind"] for event in events]
+    assert desk.json("schedules", "t-1", *at)["schedules"] == []
+    for command in (["show"], ["tree"], ["history"], ["events"], ["schedules"], ["export"]):
+        assert run(*command, "nobody", *at, code=3).stdout == ""
+
+
+def test_people_read_a_conversation_and_what_waits(desk: Desk) -> None:
+    request = ask(desk)
+    shown = run("show", "t-1").stdout
+    assert "» Pay 17." in shown
+    assert "✓ Looking it up…: order 17: a kettle" in shown
+    assert "? pay" in shown
+    fields = run("pending").stdout.split("\t")
+    assert request.startswith(fields[0])
+    assert fields[1] == "t-1"
+    assert '{"order": "17", "amount": 20}' in fields[-1]
+    assert "pay (asked)" in run("tree").stdout
+    assert run("ls", "--status", "failed").stdout == ""
+
+
+def test_the_feed_of_a_store_is_shown(desk: Desk) -> None:
+    ask(desk)
+    lines = run("events", "--jsonl", "--store", desk.store).stdout.splitlines()
+    kinds = [json.loads(line)["event"]["kind"] for line in lines]
+    assert kinds == ["status_changed", "request_made", "status_changed"]
+
+
+def test_times_are_iso_in_utc(desk: Desk) -> None:
+    ask(desk)
+    for at in (["--store", desk.store], []):
+        assert desk.json("ls", *at)["agents"][0]["status_at"].endswith("+00:00")
+
+
+# ---------------------------------------------------------------------------- decide
+
+
+def test_a_decision_is_shown_before_it_is_taken_and_is_of_who_is_logged_in(desk: Desk) -> None:
+    request = ask(desk)
+    refused = run("approve", request[:8], code=2)
+    assert '"amount": 20' in refused.stderr
+    assert "--yes" in refused.stderr
+    assert desk.paid == []
+
+    done = desk.json("approve", request[:8], "--yes", "--note", "it is due")
+    assert (done["agent_id"], done["request_id"]) == ("t-1", request)
+    ref = desk.runtime.get("t-1")
+    ref.outcome().get()
+    assert desk.paid == [("17", 20)]
+    (record,) = ref.decisions().get()
+    assert (record.decision.by, record.decision.note) == ("ann", "it is due")
+
+    assert run("approve", request, "-y", code=3).stdout == ""
+    stale = run("reject", f"t-1/{request[:8]}", "-y", code=4)
+    assert "approve by ann" in stale.stderr
+    assert desk.paid == [("17", 20)]
+
+
+def test_other_arguments_come_from_the_line_a_file_or_standard_input(
+    desk: Desk, tmp_path: Path
+) -> None:
+    file = tmp_path / "arguments.json"
+    file.write_text('{"order": "17", "amount": 2}')
+    given = ['{"order": "17", "amount": 1}', f"@{file}", "-"]
+    for number, args in enumerate(given):
+        request = ask(desk, f"t-{number}")
+        run("edit", request, "--args", args, "-y", input='{"order": "17", "amount": 3}')
+        desk.runtime.get(f"t-{number}").outcome().get()
+    assert desk.paid == [("17", 1), ("17", 2), ("17", 3)]
+
+    request = ask(desk, "t-9")
+    for args, code in (("{", 2), ("[1]", 2), ("@/nowhere", 2), ('{"amount": "much"}', 4)):
+        assert run("edit", request, "--args", args, "-y", code=code).stdout == ""
+    assert len(desk.json("pending")["requests"]) == 1
+
+
+def test_a_call_is_rejected_or_answered_instead(desk: Desk) -> None:
+    run("reject", ask(desk, "t-1"), "-m", "Too much.", "-y")
+    run("respond", ask(desk, "t-2"), "--value", '{"paid": "by hand"}', "-y")
+    run("respond", ask(desk, "t-3"), "--value", "by hand", "-y")
+    for id in ("t-1", "t-2", "t-3"):
+        desk.runtime.get(id).outcome().get()
+    told = {id: desk.json("show", id)["rows"][-3]["detail"] for id in ("t-1", "t-2", "t-3")}
+    assert "Too much." in told["t-1"]["result"]
+    assert json.loads(told["t-2"]["result"]) == {"paid": "by hand"}
+    assert told["t-3"]["result"] == "by hand"
+    assert desk.paid == []
+    assert run("dismiss", ask(desk, "t-4"), "-y", code=4).stdout == ""
+
+
+def test_many_requests_about_a_tool_are_decided_at_once(desk: Desk) -> None:
+    for number in range(3):
+        ask(desk, f"t-{number}")
+    ask(desk, "inner", "boss")
+    refused = run("approve", "--all", "--tool", "pay", code=2)
+    assert refused.stderr.count('"amount": 20') == 3
+    done = desk.json("approve", "--all", "--tool", "pay", "-y")
+    assert (done["recorded"], done["refused"]) == (4, 0)
+    for id in ("t-0", "t-1", "t-2", "inner"):
+        desk.runtime.get(id).outcome().get()
+    assert sorted(desk.paid) == [("17", 20)] * 3 + [("9", 7)]
+    run("approve", "--all", "--tool", "pay", "-y", code=3)
+    run("approve", "--all", "-y", code=2)
+    run("approve", "-y", code=2)
+
+
+def test_a_beginning_of_several_ids_is_refused(desk: Desk) -> None:
+    ids = [ask(desk, f"t-{number}") for number in range(20)]
+    first = next(c for c in "0123456789abcdef" if sum(id.startswith(c) for id in ids) > 1)
+    assert "is the beginning of" in run("approve", first, "-y", code=2).stderr
+    assert desk.paid == []
+
+
+# ------------------------------------------------------------------------------- act
+
+
+def test_a_run_is_followed_to_its_outcome_which_is_the_exit_code(desk: Desk) -> None:
+    done = run("run", "t-1", "hi", "--agent", "echo", "--wait")
+    assert "Hello." in done.stdout
+    asked = run("run", "t-2", "Pay 17.", "--agent", "desk", "--wait", code=10)
+    assert "✓ Looking it up…" in asked.stdout
+    assert '"amount": 20' in asked.stderr
+    failed = run("run", "t-3", "hi", "--agent", "broken", "--wait", code=13)
+    assert "no model today" in failed.stderr
+    outcome = desk.json("run", "t-4", "hi", "--agent", "echo", "--wait")
+    assert (outcome["outcome"], outcome["text"]) == ("completed", "Hello.")
+    lines = run("run", "t-5", "hi", "--agent", "echo", "--wait", "--jsonl").stdout.splitlines()
+    rows = [json.loads(line) for line in lines]
+    assert [row.get("text") for row in rows] == ["hi", "Hello.", "Hello."]
+    assert rows[-1]["outcome"] == "completed"
+
+
+def test_a_paused_and_a_stopped_run_have_exit_codes_of_their_own(desk: Desk) -> None:
+    run("run", "t-1", "hi", "--agent", "echo", "--wait")
+    run("pause", "t-2", code=3)
+    desk.runtime.spawn("desk", "t-2").pause("for lunch").get()
+    assert "for lunch" in run("run", "t-2", "Pay 17.", "--wait", code=11).stderr
+    run("unpause", "t-2")
+    assert desk.json("cancel", "t-2", "-m", "not today")["done"] is True
+    assert "not today" in run("show", "t-2").stdout
+
+
+def test_messages_are_sent(desk: Desk) -> None:
+    sent = desk.json("send", "t-1", "hi", "--agent", "echo", "--message-id", "m1")
+    assert sent["message_id"] == "m1"
+    run("send", "t-1", "-", input="from a file\n")
+    later = desk.json("send", "t-1", "later", "--at", "2100-01-01T00:00:00+00:00")
+    assert later["message_id"]
+    run("send", "nobody", "hi", code=3)
+    for wrong in (["  "], ["hi", "--at", "tomorrow"], ["hi", "--at", "2100-01-01T00:00:00"]):
+        assert run("send", "t-1", *wrong, code=2).stdout == ""
+
+
+def test_an_agent_is_exported_deleted_and_imported(desk: Desk, tmp_path: Path) -> None:
+    ask(desk)
+    file = tmp_path / "t-1.json"
+    run("export", "t-1", "-o", str(file))
+    assert json.loads(run("export", "t-1", "--store", desk.store).stdout) == json.loads(
+        file.read_text()
+    )
+    run("delete", "t-1", code=2)
+    assert desk.json("delete", "t-1", "-y")["deleted"] is True
+    run("delete", "t-1", "-y", code=3)
+    assert desk.json("import", str(file), "--id", "t-7")["id"] == "t-7"
+    run("import", str(file), "--id", "t-7", code=2)
+    run("import", "-", input="[]", code=2)
+    run("import", "/nowhere", code=2)
+    assert [row["id"] for row in desk.json("ls")["agents"]] == ["t-7"]
+
+
+def test_the_rest_of_the_actions(desk: Desk) -> None:
+    run("run", "t-1", "hi", "--agent", "echo", "--wait")
+    run("compact", "t-1")
+    assert "Hello." in run("show", "t-1").stdout
+    run("retry", "t-1", code=4)
+    assert run("settle", "t-1", "no.such.call", "--how", "it came", code=2).stdout == ""
+    assert desk.json("recover") == {"continued": []}
+
+
+# --------------------------------------------------------------------------- targets
+
+
+def test_without_a_store_or_a_server_it_says_what_to_give() -> None:
+    assert "--store" in run("ls", code=2).stderr
+    assert "--store" in run("doctor", code=2).stderr
+
+
+def test_a_server_of_another_store_is_not_asked(desk: Desk, tmp_path: Path) -> None:
+    other = f"sqlite:///{tmp_path / 'other.db'}"
+    refused = run("send", "t-1", "hi", "--store", other, code=5)
+    assert "understudy serve" in refused.stderr
+    run("send", "t-1", "hi", "--agent", "echo", "--store", desk.store)
+
+
+def test_a_wrong_token_is_refused(desk: Desk) -> None:
+    refused = run("ls", "--url", desk.url, "--token", "wrong", code=1)
+    assert refused.stdout == ""
+
+
+def test_a_store_that_cannot_be_read_is_said(tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged.db"
+    damaged.write_bytes(b"this is no database" * 100)
+    for command in ("ls", "pending", "doctor"):
+        run(command, "--store", f"sqlite:///{damaged}", code=5)
+    run("ls", "--store", f"sqlite:///{tmp_path / 'none.db'}", code=5)
+    run("ls", "--store", "mysql://x/y", code=2)
+
+
+def test_wrong_arguments_are_usage(desk: Desk) -> None:
+    for wrong in (
+        ["ls", "--limit", "0"],
+        ["ls", "--json", "--jsonl"],
+        ["ls", "--status", "busy"],
+        ["pending", "--order", "youngest"],
+        ["events", "t-1", "--follow", "--json"],
+        ["events", "t-1", "--after", "x"],
+        ["history", "t-1", "--after", "-1"],
+        ["run", "t-1", "hi", "--jsonl"],
+        ["nonsense"],
+    ):
+        assert run(*wrong, code=2).stdout == ""
+
+
+def test_doctor_tells_what_needs_somebody(desk: Desk) -> None:
+    ask(desk)
+    found = desk.json("doctor", "--store", desk.store)
+    checks = {check["check"]: check for check in found["checks"]}
+    assert found["ok"] is True
+    assert checks["database"]["detail"] == "whole"
+    assert checks["agents"]["detail"] == "1 interrupted"
+    assert checks["requests"]["state"] == "note"
+
+
+def test_the_demo_has_approvals_a_nested_agent_a_question_and_a_doubt(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path / 'demo.db'}"
+    set_up(store)
+    with new_runtime(store) as runtime:
+        recovery = runtime.recover().get()
+        for ref in recovery:
+            ref.outcome().get()
+        pending = runtime.pending().get()
+        found = [(p.request.kind, p.request.tool_name, len(p.request.agent_path)) for p in pending]
+        assert sorted(found) == [
+            ("approval", "refund", 1),
+            ("approval", "refund", 1),
+            ("approval", "refund", 1),
+            ("approval", "refund", 1),
+            ("approval", "reship", 2),
+            ("doubt", "book_courier", 1),
+            ("interrupt", "ask_address", 1),
+        ]
+        one = next(p for p in pending if p.request.tool_name == "reship")
+        done = runtime.get(one.agent_id).resume({one.request.id: approve()}).get()
+        assert "by express" in done.explain() or "express" in getattr(done, "text", "")
+
+
+def test_a_server_that_is_gone_is_forgotten(desk: Desk, tmp_path: Path) -> None:
+    (server,) = running()
+    folder = tmp_path / "run" / "understudy"
+    gone = folder / "server-999999999.json"
+    gone.write_text(json.dumps({"url": "x", "token": "x", "pid": 999999999, "store": None}))
+    gone.chmod(0o600)
+    open_to_all = folder / "server-1.json"
+    open_to_all.write_text(json.dumps({"url": "x", "token": "x", "pid": 1, "store": None}))
+    open_to_all.chmod(0o644)
+    assert running() == [server]
+    assert not gone.exists()
+    assert (folder / f"server-{server.pid}.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_runtime_says_the_name_of_its_store() -> None:
+    agent = Agent("echo", ScriptedModel(["hi"]))
+    assert Runtime([agent], store="memory:").store_name == "memory:"

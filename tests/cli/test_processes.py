@@ -1,0 +1,221 @@
+"""The command as a process: a server that holds its store, signals, a missing library."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+
+from understudy import Observer, Runtime
+
+pytestmark = pytest.mark.slow
+COMMAND = [sys.executable, "-m", "understudy"]
+PROGRAM = """
+from understudy import Agent, Runtime, ScriptedModel, call, tool
+
+@tool
+async def pay(amount: int) -> str:
+    return f"paid {amount}"
+
+def reply(request):
+    steps = [call("pay", {"amount": 5}), "It is paid."]
+    return steps[(len(request.messages) - 1) // 2 % 2]
+
+desk = Agent("desk", ScriptedModel(reply), tools=[pay], interrupt_on={"pay": True})
+agents = [desk]
+
+def runtime():
+    return Runtime([desk], store="sqlite:///desk.db", feed=True)
+
+def broken():
+    raise RuntimeError("no configuration")
+
+nothing = 5
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "desk_program.py").write_text(PROGRAM)
+    return tmp_path
+
+
+def environment(folder: Path) -> dict[str, str]:
+    path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+    return {**os.environ, "PYTHONPATH": path, "COLUMNS": "100"}
+
+
+def command(folder: Path, *arguments: str, code: int = 0, input: str | None = None) -> str:
+    done = subprocess.run(
+        [*COMMAND, *arguments],
+        cwd=folder,
+        env=environment(folder),
+        input=input,
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
+    return done.stdout
+
+
+@contextmanager
+def serving(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], Any]]:
+    """A server, and what it says of itself."""
+    process = subprocess.Popen(
+        [*COMMAND, "serve", *arguments, "--port", "0", "--json"],
+        cwd=folder,
+        env=environment(folder),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        stdout: IO[str] | None = process.stdout
+        assert stdout is not None
+        first = stdout.readline()
+        if not first:
+            yield process, None
+        else:
+            yield process, json.loads(first)
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+        assert "Traceback" not in errors, errors
+
+
+def test_a_server_holds_its_store_and_commands_go_beside_it_and_through_it(folder: Path) -> None:
+    store = "sqlite:///desk.db"
+    with serving(folder, "desk_program:runtime") as (process, said):
+        assert said["page"] == f"{said['url']}/?token={said['token']}"
+        found = command(folder, "run", "t-1", "pay", "--agent", "desk", "--wait", code=10)
+        assert "pay" in found
+        assert (
+            json.loads(command(folder, "ls", "--store", store, "--json"))["agents"][0]["id"]
+            == "t-1"
+        )
+        (request,) = json.loads(command(folder, "pending", "--json"))["requests"]
+
+        follower = subprocess.Popen(
+            [*COMMAND, "events", "t-1", "--follow", "--jsonl"],
+            cwd=folder,
+            env=environment(folder),
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert follower.stdout is not None
+        kinds: list[str] = []
+        while "request_made" not in kinds:
+            kinds.append(json.loads(follower.stdout.readline())["event"]["kind"])
+        command(folder, "approve", request["id"][:6], "--yes", "--store", store)
+        while "run_finished" not in kinds:
+            kinds.append(json.loads(follower.stdout.readline())["event"]["kind"])
+        follower.send_signal(signal.SIGINT)
+        assert follower.wait(timeout=30) == 130
+        follower.stdout.close()
+
+        # A second server cannot have the store.
+        with serving(folder, "desk_program:runtime") as (second, nothing):
+            assert nothing is None
+            assert second.wait(timeout=30) == 5
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) == 0
+    with Observer(f"sqlite:///{folder / 'desk.db'}") as observer:
+        (info,) = observer.agents().get()
+        assert info.status.value == "idle"
+    command(folder, "send", "t-1", "hi", "--store", store, code=5)
+
+
+def test_a_server_with_an_open_stream_ends_when_it_is_told_to(folder: Path) -> None:
+    with serving(folder, "desk_program:agents", "--store", "sqlite:///a.db") as (process, said):
+        command(folder, "run", "t-1", "pay", "--agent", "desk", "--wait", code=10)
+        follower = subprocess.Popen(
+            [*COMMAND, "events", "t-1", "--follow", "--jsonl", "--url", said["url"]],
+            cwd=folder,
+            env=environment(folder),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert follower.stdout is not None
+        follower.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=30) == 0
+        follower.communicate(timeout=30)
+        assert follower.returncode == 5
+
+
+@pytest.mark.parametrize(
+    ("target", "told"),
+    [
+        ("desk_program", "module:attr"),
+        ("no_such_module:x", "no module"),
+        ("desk_program:no_such", "has no"),
+        ("desk_program:broken", "no configuration"),
+        ("desk_program:nothing", "must be a Runtime"),
+        ("desk_program:agents", "--store"),
+    ],
+)
+def test_what_cannot_be_served_is_said(folder: Path, target: str, told: str) -> None:
+    done = subprocess.run(
+        [*COMMAND, "serve", target],
+        cwd=folder,
+        env=environment(folder),
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert told in done.stderr
+
+
+def test_without_the_libraries_it_says_how_to_get_them(folder: Path) -> None:
+    (folder / "typer.py").write_text("raise ImportError('not here', name='typer')")
+    done = subprocess.run(
+        [sys.executable, "-c", "from understudy.cli import main; main()"],
+        cwd=folder,
+        env=environment(folder),
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "pip install 'understudy[cli]'" in done.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_printed(folder: Path, shell: str) -> None:
+    done = subprocess.run(
+        COMMAND,
+        cwd=folder,
+        env={**environment(folder), "_UNDERSTUDY_COMPLETE": f"source_{shell}"},
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert "understudy" in done.stdout.lower(), (done.returncode, done.stdout, done.stderr)
+
+
+def test_the_package_imports_nothing_of_the_command_line() -> None:
+    code = (
+        "import sys, understudy, understudy.actors; "
+        "print(sorted(n for n in sys.modules if n in ('typer', 'starlette', 'understudy.cli')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=True
+    )
+    assert done.stdout.strip() == "[]"
+    assert Runtime is not None

@@ -1,0 +1,268 @@
+"""The commands that act on agents: `send`, `run`, `cancel`, `settle`, `delete` and others."""
+
+from __future__ import annotations
+
+import json as json_module
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from understudy.cli.api import Api, agent_path
+from understudy.cli.exits import FAILED, USAGE, refuse
+from understudy.cli.looking import IdArgument
+from understudy.cli.output import JsonOption, Output
+from understudy.cli.progress import follow_run
+from understudy.cli.targets import StoreOption, TokenOption, UrlOption, changing, looking
+from understudy.cli.text import as_json
+
+TextArgument = Annotated[
+    str, typer.Argument(metavar="TEXT", help="The message; `-` for standard input.")
+]
+NewOption = Annotated[
+    str | None,
+    typer.Option("--agent", help="The definition of a new agent, if there is none of this id."),
+]
+MessageIdOption = Annotated[
+    str | None,
+    typer.Option("--message-id", help="Your id of the message: the same one is taken once."),
+]
+
+
+def send(
+    id: IdArgument,
+    text: TextArgument,
+    agent: NewOption = None,
+    steer: Annotated[bool, typer.Option("--steer", help="Into the run under way.")] = False,
+    at: Annotated[
+        str | None, typer.Option("--at", metavar="TIME", help="When, in ISO 8601 with a zone.")
+    ] = None,
+    message_id: MessageIdOption = None,
+    store: StoreOption = None,
+    url: UrlOption = None,
+    token: TokenOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Send an agent a message, without waiting for what comes of it."""
+    if at is not None:
+        try:
+            if datetime.fromisoformat(at).tzinfo is None:
+                refuse(USAGE, f"--at {at}: it has no time zone, such as +00:00")
+        except ValueError as error:
+            refuse(USAGE, f"--at: {error}")
+    body = {
+        "text": _text(text),
+        "agent": agent,
+        "at": at,
+        "message_id": message_id,
+        "steer": True if steer else None,
+    }
+    _post(id, "/messages", body, store, url, token, json, "the message is recorded")
+
+
+def run(
+    id: IdArgument,
+    text: TextArgument,
+    agent: NewOption = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Until the run is at rest.")] = False,
+    timeout: Annotated[
+        float | None, typer.Option("--timeout", min=0, help="Seconds to wait; the run goes on.")
+    ] = None,
+    message_id: MessageIdOption = None,
+    store: StoreOption = None,
+    url: UrlOption = None,
+    token: TokenOption = None,
+    json: JsonOption = False,
+    jsonl: Annotated[
+        bool, typer.Option("--jsonl", help="Each change of a row, and last the outcome.")
+    ] = False,
+) -> None:
+    """Run an agent on a message; with --wait, show what it does, and end with its outcome."""
+    api, out = changing(store, url, token), Output(json=json, jsonl=jsonl)
+    if jsonl and not wait:
+        raise typer.BadParameter("--jsonl goes with --wait")
+    body = {"text": _text(text), "agent": agent, "message_id": message_id}
+    if not wait:
+        _tell(out, api.post(agent_path(id, "/messages"), body), "the message is recorded")
+        return
+    raise typer.Exit(follow_run(api, id, body, out, timeout=timeout))
+
+
+def cancel(
+    id: IdArgument,
+    message: Annotated[str, typer.Option("--message", "-m", help="Why.")] = "cancelled",
+    store: StoreOption = None,
+    url: UrlOption = None,
+    token: TokenOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Stop the current run at once."""
+    body = {"message": message}
+    _post(id, "/cancel", body, store, url, token, json, "the run is stopped")
+
+
+def pause(
+    id: IdArgument,
+    reason: Annotated[str, typer.Option("--reason", help="Why.")] = "pause",
+    store: StoreOption = None,
+    url: UrlOption = None,
+    token: TokenOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Pause the run after the model's next reply; without one, the next run."""
+    said = "it pauses after the model's next reply"
+    _post(id, "/pause", {"reason": reason}, store, url, token, json, said)
+
+
+def unpause(
+    id: IdArgument,
+    store: StoreOption = None,
+    url: UrlOption = None,
+    token: TokenOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Continue a paused run."""
+    _post(id, "/unpause", {}, store, url, token, json, "the run continues")
+
+
+def retry(
+    id: IdArgument,
+    store: StoreOption = None,
+    url: UrlOption = None,
+    token: TokenOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Release a run in quarantine, and continue it."""
+    _post(id, "/retry", {}, store, url, token, json, "the run is released")
+
+
+def settle(
+    id: IdArgument,
+    call_key: Annotated[str, typer.Argument(metavar="CALL", help="`show` lists calls in doubt.")],
+    how: Annotated[str, typer.Option("--how", help="What was found out, for the record.")],
+    store: StoreOption = None,
+    url: UrlOption = None,
+    token: TokenOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Say what a call in doubt did: it is known now."""
+    body = {"call_key": call_key, "how": how}
+    _post(id, "/settle", body, store, url, token, json, "the doubt is settled")
+
+
+def compact(
+    id: IdArgument,
+    store: StoreOption = None,
+    url: UrlOption = None,
+    token: TokenOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Replace the records of an agent by a snapshot of its state."""
+    _post(id, "/compact", {}, store, url, token, json, "the records are compacted")
+
+
+def delete(
+    id: IdArgument,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask once more.")] = False,
+    store: StoreOption = None,
+    url: UrlOption = None,
+    token: TokenOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Delete an agent and all its records."""
+    api, out = changing(store, url, token), Output(json=json)
+    if not yes:
+        if not sys.stdin.isatty():
+            refuse(USAGE, "nobody is here to confirm that the agent is deleted: give --yes")
+        if not typer.confirm(f"Delete {id!r} and all its records?", err=True):
+            refuse(FAILED, "nothing was deleted")
+    _tell(out, api.delete(agent_path(id), {"confirm": id}), "it is deleted")
+
+
+def export(
+    id: IdArgument,
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="FILE", help="`-` is standard output.")
+    ] = "-",
+    store: StoreOption = None,
+    url: UrlOption = None,
+    token: TokenOption = None,
+) -> None:
+    """Write all records of an agent as JSON. The agent is not changed."""
+    with looking(store, url, token) as source:
+        data = source.export(id)
+    if output == "-":
+        Output(json=True).write(as_json(data))
+        return
+    try:
+        Path(output).write_text(as_json(data), encoding="utf-8")
+    except OSError as error:
+        refuse(FAILED, f"{output} cannot be written: {error}")
+
+
+def import_(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="`-` is standard input.")],
+    id: Annotated[str | None, typer.Option("--id", help="Another id than that.")] = None,
+    store: StoreOption = None,
+    url: UrlOption = None,
+    token: TokenOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Put an exported agent into a store: people are asked their requests anew."""
+    try:
+        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+        data = json_module.loads(text)
+    except (OSError, ValueError) as error:
+        refuse(USAGE, f"{file} is no export: {error}")
+    if not isinstance(data, dict):
+        refuse(USAGE, f"{file} is no export: it is no JSON object")
+    api, out = changing(store, url, token), Output(json=json)
+    _tell(out, api.post("/import", {"data": data, "id": id}), "it is imported")
+
+
+def recover(
+    store: StoreOption = None,
+    url: UrlOption = None,
+    token: TokenOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Continue every run that was cut off."""
+    api, out = changing(store, url, token), Output(json=json)
+    found = api.post("/recover", {})
+    if out.is_data:
+        out.document(found)
+    else:
+        for each in found["continued"]:
+            out.say(each)
+        out.say(f"{len(found['continued'])} continued", "dim")
+
+
+def _post(
+    id: str,
+    below: str,
+    body: dict[str, Any],
+    store: str | None,
+    url: str | None,
+    token: str | None,
+    json: bool,
+    said: str,
+) -> None:
+    api: Api = changing(store, url, token)
+    _tell(Output(json=json), api.post(agent_path(id, below), body), said)
+
+
+def _tell(out: Output, done: Any, said: str) -> None:
+    if out.is_data:
+        out.document(done)
+    else:
+        begun = isinstance(done, dict) and done.get("done") is False
+        out.say("it has begun" if begun else said, "green")
+
+
+def _text(given: str) -> str:
+    text = sys.stdin.read() if given == "-" else given
+    if not text.strip():
+        refuse(USAGE, "the message is empty")
+    return text

@@ -1,0 +1,117 @@
+"""The JSON API of a running server, as `understudy.web` serves it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import quote
+
+import httpx2
+
+from understudy.cli.exits import ApiProblem
+
+SECONDS = 30.0
+
+
+def new_client(url: str, token: str | None) -> httpx2.Client:
+    """The connections to a server. Tests put one to an application in its place."""
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    return httpx2.Client(
+        base_url=url.rstrip("/"), headers=headers, timeout=SECONDS, follow_redirects=False
+    )
+
+
+def agent_path(id: str, below: str = "") -> str:
+    """The path of an agent. A server takes `..` for the folder above, so such ids are marked."""
+    return f"/agents/{quote(f'~{id}' if id[:1] in ('~', '.') else id, safe='')}{below}"
+
+
+class Api:
+    """Calls to one server.
+
+    Args:
+        url: of the pages, which the API is below.
+        token: for `Authorization: Bearer`.
+
+    """
+
+    def __init__(self, url: str, token: str | None) -> None:
+        self.url = url
+        self._token = token
+        self._client = new_client(url, token)
+
+    def twin(self) -> Api:
+        """The same server, by connections of its own."""
+        return Api(self.url, self._token)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def get(self, path: str, **query: Any) -> Any:
+        """What is at a path below `/api`."""
+        given = {key: value for key, value in query.items() if value is not None}
+        return self._answer(self._client.get(f"/api{path}", params=given))
+
+    def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Do something."""
+        given = {key: value for key, value in body.items() if value is not None}
+        return self._answer(self._client.post(f"/api{path}", json=given))
+
+    def delete(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Delete something."""
+        return self._answer(self._client.request("DELETE", f"/api{path}", json=dict(body)))
+
+    def stream(self, path: str, after: str | int | None) -> Iterator[tuple[str | None, str]]:
+        """The data of a stream with the ids, until it ends: it may be asked for again from there.
+
+        Raises:
+            ApiProblem: if there is none.
+
+        """
+        headers = {"Accept": "text/event-stream"}
+        if after is not None:
+            headers["Last-Event-ID"] = str(after)
+        limits = httpx2.Timeout(SECONDS, read=60.0)  # a ping comes each 15 seconds
+        with self._client.stream("GET", f"/api{path}", headers=headers, timeout=limits) as response:
+            if response.status_code != 200:
+                response.read()
+                self._answer(response)
+            yield from _events(response.iter_lines())
+
+    def _answer(self, response: httpx2.Response) -> Any:
+        try:
+            data = response.json()
+        except ValueError:
+            data = None
+        if response.is_success and data is not None:
+            return data
+        if not isinstance(data, dict):
+            detail = {
+                401: "the server does not know you: give --token, or UNDERSTUDY_TOKEN",
+                404: f"there is no API of understudy at {self.url}",
+            }.get(response.status_code, f"the server answered {response.status_code}")
+            raise ApiProblem(response.status_code, {"error": "NoApi", "detail": detail})
+        raise ApiProblem(response.status_code, data)
+
+
+def _events(lines: Iterator[str]) -> Iterator[tuple[str | None, str]]:
+    """The events of a stream of lines: id and data."""
+    id: str | None = None
+    data: list[str] = []
+    for line in lines:
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if name == "data":
+            data.append(value)
+        elif name == "id":
+            id = value
+        elif not line and data:
+            yield id, "\n".join(data)
+            id, data = None, []
+
+
+def loaded(text: str) -> Any:
+    """The data of an event."""
+    return json.loads(text)

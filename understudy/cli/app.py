@@ -1,0 +1,77 @@
+"""The command `understudy`, with all that it can do."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from typing import Annotated
+
+import typer
+
+from understudy.cli import acting, deciding, demo, doctor, looking, serve
+from understudy.cli.exits import told
+
+HELP: str = """Look at agents, decide what they ask, and steer them.
+
+What changes nothing looks into a store (--store) or asks a running server. What changes
+something goes through a running server: `understudy serve`, or --url.
+
+Exit codes: 0 done; 1 failed; 2 usage; 3 no such agent or request; 4 stale, or a decision that
+does not fit; 5 the store or the server cannot be used; of `run --wait`: 10 interrupted, 11
+paused, 12 stopped, 13 failed; 130 by Ctrl-C.
+"""
+
+app: typer.Typer = typer.Typer(
+    name="understudy",
+    help=HELP,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"understudy {importlib.metadata.version('understudy')}")
+        raise typer.Exit
+
+
+@app.callback()
+def understudy(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which it is.")
+    ] = False,
+) -> None:
+    """See the help of the application."""
+
+
+for function in (
+    serve.serve,
+    demo.demo,
+    looking.ls,
+    looking.show,
+    looking.tree,
+    looking.pending,
+    deciding.approve,
+    deciding.edit,
+    deciding.reject,
+    deciding.respond,
+    deciding.dismiss,
+    looking.events,
+    looking.history,
+    acting.send,
+    acting.run,
+    acting.cancel,
+    acting.pause,
+    acting.unpause,
+    acting.retry,
+    acting.settle,
+    looking.schedules,
+    acting.export,
+    acting.import_,
+    acting.compact,
+    acting.delete,
+    acting.recover,
+    doctor.doctor,
+):
+    app.command(function.__name__.strip("_"))(told(function))

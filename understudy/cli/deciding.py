@@ -1,0 +1,296 @@
+"""The commands that decide: `approve`, `edit`, `reject`, `respond`, `dismiss`."""
+
+from __future__ import annotations
+
+import json as json_module
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from understudy.cli.api import Api, agent_path
+from understudy.cli.exits import FAILED, NOT_FOUND, STALE, USAGE, refuse
+from understudy.cli.looking import ToolOption, short_id
+from understudy.cli.output import JsonOption, Output, note
+from understudy.cli.show import request_text
+from understudy.cli.sources import ApiSource, every_row
+from understudy.cli.targets import StoreOption, TokenOption, UrlOption, changing
+from understudy.cli.text import as_json, clean, line
+
+RequestArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="REQUEST",
+        help="The id of the request, or the beginning of it; with `AGENT/` before it if you like.",
+    ),
+]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask once more.")]
+NoteOption = Annotated[str | None, typer.Option("--note", help="Why, for the audit.")]
+AlwaysOption = Annotated[
+    bool, typer.Option("--always", help="And so for later calls of this tool, until revoked.")
+]
+
+
+def approve(
+    request: Annotated[str | None, typer.Argument(metavar="[REQUEST]")] = None,
+    all: Annotated[bool, typer.Option("--all", help="All that wait; with --tool.")] = False,
+    tool: ToolOption = None,
+    always: AlwaysOption = False,
+    note: NoteOption = None,
+    yes: YesOption = False,
+    store: StoreOption = None,
+    url: UrlOption = None,
+    token: TokenOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Let a call run exactly as it is shown."""
+    decision = {"type": "approve", "always": always, "note": note}
+    _decide(request, all, tool, decision, yes, changing(store, url, token), Output(json=json))
+
+
+def reject(
+    request: Annotated[str | None, typer.Argument(metavar="[REQUEST]")] = None,
+    message: Annotated[str | None, typer.Option("--message", "-m", help="For the model.")] = None,
+    all: Annotated[bool, typer.Option("--all", help="All that wait; with --tool.")] = False,
+    tool: ToolOption = None,
+    always: AlwaysOption = False,
+    note: NoteOption = None,
+    yes: YesOption = False,
+    store: StoreOption = None,
+    url: UrlOption = None,
+    token: TokenOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Do not let a call run; the model is told why."""
+    decision = {"type": "reject", "message": message, "always": always, "note": note}
+    _decide(request, all, tool, decision, yes, changing(store, url, token), Output(json=json))
+
+
+def edit(
+    request: RequestArgument,
+    args: Annotated[
+        str | None,
+        typer.Option(
+            "--args", metavar="JSON|@FILE|-", help="All arguments, as JSON. Else your editor opens."
+        ),
+    ] = None,
+    note: NoteOption = None,
+    yes: YesOption = False,
+    store: StoreOption = None,
+    url: UrlOption = None,
+    token: TokenOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Let a call run with other arguments; they replace all of the shown ones."""
+    api, out = changing(store, url, token), Output(json=json)
+    found = find(api, request)
+    given = _edited(found) if args is None else _read(args)
+    try:
+        arguments = json_module.loads(given)
+    except ValueError as error:
+        refuse(USAGE, f"the arguments are no JSON: {error}")
+    if not isinstance(arguments, dict):
+        refuse(USAGE, "the arguments must be a JSON object, by the names of the parameters")
+    _decide_one(found, {"type": "edit", "arguments": arguments, "note": note}, yes, api, out)
+
+
+def respond(
+    request: RequestArgument,
+    value: Annotated[
+        str, typer.Option("--value", metavar="JSON|@FILE|-", help="JSON, or else a text.")
+    ],
+    note: NoteOption = None,
+    yes: YesOption = False,
+    store: StoreOption = None,
+    url: UrlOption = None,
+    token: TokenOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Answer a tool's question, or give the result of a call yourself; it does not run."""
+    api, out = changing(store, url, token), Output(json=json)
+    found = find(api, request)
+    text = _read(value)
+    try:
+        answer = json_module.loads(text)
+    except ValueError:
+        answer = text
+    _decide_one(found, {"type": "respond", "value": answer, "note": note}, yes, api, out)
+
+
+def dismiss(
+    request: RequestArgument,
+    note: NoteOption = None,
+    yes: YesOption = False,
+    store: StoreOption = None,
+    url: UrlOption = None,
+    token: TokenOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Acknowledge a halt: the run ends."""
+    api, out = changing(store, url, token), Output(json=json)
+    _decide_one(find(api, request), {"type": "dismiss", "note": note}, yes, api, out)
+
+
+# ------------------------------------------------------------------------------ one
+
+
+def find(api: Api, given: str) -> dict[str, Any]:  # noqa: RET503  # refused otherwise
+    """The request of this id, or of the only one that begins so."""
+    agent, _, prefix = given.rpartition("/")
+    if not prefix:
+        refuse(USAGE, "give the id of a request; `understudy pending` lists them")
+    fitting = [
+        row
+        for row in every_row(ApiSource(api).pending, None)
+        if row["id"].startswith(prefix) and (not agent or row["agent_id"] == agent)
+    ]
+    exact = [row for row in fitting if row["id"] == prefix]
+    if len(exact or fitting) == 1:
+        return (exact or fitting)[0]
+    if not fitting:
+        _refuse_unknown(api, agent, prefix)
+    ids = [row["id"] for row in fitting]
+    some = ", ".join(short_id(id, ids) for id in ids[:5])
+    refuse(USAGE, f"{clean(given)} is the beginning of {len(fitting)} requests: {some}")
+
+
+def _refuse_unknown(api: Api, agent: str, id: str) -> NoReturn:
+    """What became of a request that does not wait: where its agent is known, that can be told."""
+    if agent:
+        for found in api.get(agent_path(agent, "/decisions"))["decisions"]:
+            if found["request_id"].startswith(id):
+                kind, by = found["decision"].get("type"), found["by"] or "nobody by name"
+                refuse(STALE, f"request {id} was decided: {kind} by {by}, at {found['at']}")
+    refuse(NOT_FOUND, f"no request that waits begins with {id!r}: see `understudy pending`")
+
+
+def _decide(
+    request: str | None,
+    all: bool,
+    tool: str | None,
+    decision: dict[str, Any],
+    yes: bool,
+    api: Api,
+    out: Output,
+) -> None:
+    if all:
+        if request is not None or tool is None:
+            refuse(USAGE, "--all goes with --tool, and without a request")
+        _decide_all(tool, decision, yes, api, out)
+    elif request is None or tool is not None:
+        refuse(USAGE, "give the id of a request; or --all --tool TOOL")
+    else:
+        _decide_one(find(api, request), decision, yes, api, out)
+
+
+def _decide_one(
+    found: dict[str, Any], decision: dict[str, Any], yes: bool, api: Api, out: Output
+) -> None:
+    decision = {
+        name: value for name, value in decision.items() if value is not None and value is not False
+    }
+    if found["allowed"] and decision["type"] not in found["allowed"]:
+        refuse(STALE, f"this request allows {', '.join(found['allowed'])}, not {decision['type']}")
+    note(request_text(found))
+    note(f"decision  {_decision_text(decision)}")
+    _confirm(yes)
+    body = {"decisions": {found["id"]: decision}, "expect": {found["id"]: found["digest"]}}
+    done = api.post(agent_path(found["agent_id"], "/decisions"), body)
+    if out.is_data:
+        out.document({"agent_id": found["agent_id"], "request_id": found["id"], **done})
+    else:
+        again = " (it was so already)" if done.get("repeated") else ""
+        out.say(f"recorded: {decision['type']}{again}", "green")
+
+
+def _given(decision: dict[str, Any]) -> dict[str, Any]:
+    """The decision without what is its default."""
+    return {name: value for name, value in decision.items() if value not in (None, False)}
+
+
+def _decision_text(decision: dict[str, Any]) -> str:
+    rest = {name: value for name, value in decision.items() if name != "type"}
+    return f"{decision['type']} {clean(as_json(rest)) if rest else ''}".rstrip()
+
+
+def _decide_all(tool: str, decision: dict[str, Any], yes: bool, api: Api, out: Output) -> None:
+    kind = decision["type"]
+    waiting = list(every_row(ApiSource(api).pending, None, tool=tool))
+    fitting = [row for row in waiting if kind in row["allowed"]]
+    if not fitting:
+        refuse(NOT_FOUND, f"no request about {tool!r} waits that allows {kind}")
+    for row in fitting:
+        note(f"{row['id']}  {line(row['agent_id'])}\n{request_text(row)}\n")
+    note(f"{kind} all {len(fitting)} requests about {line(tool)}")
+    _confirm(yes)
+    given = {
+        name: value for name, value in decision.items() if value is not None and value is not False
+    }
+    results: list[dict[str, Any]] = []
+    for start in range(0, len(fitting), 500):
+        requests = [
+            {"agent_id": row["agent_id"], "request_id": row["id"], "digest": row["digest"]}
+            for row in fitting[start : start + 500]
+        ]
+        results += api.post("/bulk", {"decision": given, "requests": requests})["results"]
+    refused = [result for result in results if not result["ok"]]
+    if out.is_data:
+        out.document(
+            {"results": results, "recorded": len(results) - len(refused), "refused": len(refused)}
+        )
+    else:
+        for result in results:
+            mark = "recorded" if result["ok"] else "refused"
+            agent, detail = line(result["agent_id"]), line(result["detail"])
+            out.say(f"{mark}  {result['request_id']}  {agent}  {detail}")
+    if refused:
+        raise typer.Exit(STALE if all_stale(refused) else FAILED)
+
+
+def all_stale(refused: list[dict[str, Any]]) -> bool:
+    """Whether each of them was refused because it does not stand any more."""
+    return all(result.get("status") in (404, 409, 422) for result in refused)
+
+
+def _confirm(yes: bool) -> None:
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        refuse(USAGE, "nobody is here to confirm what is shown above: give --yes")
+    if not typer.confirm("Do it?", err=True):
+        refuse(FAILED, "nothing was decided")
+
+
+def _read(given: str) -> str:
+    """An argument; the content of a file, after `@`; or of standard input, for `-`."""
+    if given == "-":
+        return sys.stdin.read()
+    if given.startswith("@"):
+        try:
+            return Path(given[1:]).read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            refuse(USAGE, f"{given[1:]} cannot be read: {error}")
+    return given
+
+
+def _edited(found: dict[str, Any]) -> str:
+    if not sys.stdin.isatty():
+        refuse(USAGE, "give the arguments: --args JSON, @file, or - for standard input")
+    before = json_module.dumps(found["arguments"], indent=2, ensure_ascii=False) + "\n"
+    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    with tempfile.TemporaryDirectory(prefix="understudy-") as folder:
+        path = Path(folder, "arguments.json")
+        path.write_text(before, encoding="utf-8")
+        try:
+            subprocess.run([*shlex.split(editor), str(path)], check=True)  # noqa: S603  # the user's
+        except (OSError, subprocess.CalledProcessError) as error:
+            refuse(FAILED, f"the editor {editor!r} failed: {error}")
+        after = path.read_text(encoding="utf-8")
+    if after == before:
+        refuse(FAILED, "nothing was changed, so nothing was decided")
+    return after

@@ -1,0 +1,142 @@
+"""The exit codes: they are part of what scripts rely on. And which error has which."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from contextlib import ExitStack
+from contextvars import ContextVar
+from typing import Any, NoReturn, Protocol, TypeVar
+
+import httpx2
+import typer
+
+from understudy._base.json_values import text_of
+from understudy.cli.output import complain
+from understudy.errors import (
+    DecisionError,
+    JournalFailed,
+    NotInterrupted,
+    OwnedElsewhere,
+    SchemaVersionError,
+    StoreDamaged,
+    StoreError,
+    UnderstudyError,
+    UnknownAgent,
+    UsageError,
+)
+
+DONE = 0
+FAILED = 1
+USAGE = 2
+NOT_FOUND = 3
+STALE = 4
+STORE = 5
+INTERRUPTED, PAUSED, STOPPED, RUN_FAILED = 10, 11, 12, 13
+BY_SIGNAL = 130
+
+OUTCOMES = {
+    "completed": DONE,
+    "interrupted": INTERRUPTED,
+    "paused": PAUSED,
+    "stopped": STOPPED,
+    "withdrawn": STOPPED,
+    "failed": RUN_FAILED,
+}
+"""Of `run --wait`."""
+_OF_STATUS = {400: USAGE, 404: NOT_FOUND, 409: STALE, 422: STALE, 503: STORE, 504: STORE}
+_OF_ERRORS: tuple[tuple[type[Exception], int], ...] = (
+    (UnknownAgent, NOT_FOUND),
+    (OwnedElsewhere, STORE),
+    (StoreError, STORE),
+    (JournalFailed, STORE),
+    (StoreDamaged, STORE),
+    (SchemaVersionError, STORE),
+    (NotInterrupted, STALE),
+    (DecisionError, STALE),
+    (UsageError, USAGE),
+)
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+_to_close: ContextVar[ExitStack] = ContextVar("_to_close")
+
+
+class Closes(Protocol):
+    """A connection, a file ..."""
+
+    def close(self) -> None:
+        """Close it."""
+
+
+C = TypeVar("C", bound=Closes)
+
+
+def closed_at_end(opened: C) -> C:
+    """What is closed when the command ends, however it does."""
+    _to_close.get().callback(opened.close)
+    return opened
+
+
+class Refusal(Exception):
+    """Why a command cannot do what it is asked to."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def refuse(code: int, message: str) -> NoReturn:
+    """End the command with this code, and a message on standard error."""
+    raise Refusal(code, message)
+
+
+class ApiProblem(Exception):
+    """The server has refused a request."""
+
+    def __init__(self, status: int, data: dict[str, Any]) -> None:
+        super().__init__(str(data.get("detail") or f"the server answered {status}"))
+        self.status = status
+        self.error = str(data.get("error") or "")
+        self.data = data
+
+    @property
+    def code(self) -> int:
+        """The exit code of it."""
+        if self.error == "NoApi":
+            return FAILED
+        if self.error in ("OwnedElsewhere", "StoreUnavailable"):
+            return STORE
+        if self.error in ("AgentDeleted", "UnknownAgent"):
+            return NOT_FOUND
+        return _OF_STATUS.get(self.status, FAILED)
+
+
+def code_of(error: Exception) -> int:
+    """The exit code of an error."""
+    if isinstance(error, (Refusal, ApiProblem)):
+        return error.code
+    if isinstance(error, httpx2.TransportError):
+        return STORE
+    return next((code for kind, code in _OF_ERRORS if isinstance(error, kind)), FAILED)
+
+
+def told(command: F) -> F:
+    """The command, whose errors are a line on standard error and an exit code, and no traceback."""
+
+    @functools.wraps(command)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        try:
+            with ExitStack() as stack:
+                _to_close.set(stack)
+                return command(*args, **kwargs)
+        except KeyboardInterrupt:
+            raise typer.Exit(BY_SIGNAL) from None
+        except httpx2.TransportError as error:
+            complain(f"the server does not answer: {text_of(error)}")
+            raise typer.Exit(STORE) from None
+        except (Refusal, ApiProblem, UnderstudyError) as error:
+            complain(text_of(error))
+            raise typer.Exit(code_of(error)) from None
+
+    return run  # type: ignore[return-value]  # it has the signature of the command

@@ -1,0 +1,304 @@
+"""The commands that look: `ls`, `show`, `tree`, `pending`, `events`, `history`, `schedules`."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import Annotated, Any
+
+import typer
+
+from understudy.cli.output import Column, JsonlOption, JsonOption, Output
+from understudy.cli.show import indented, row_lines, tree_rows, why
+from understudy.cli.sources import every_row, jsonable
+from understudy.cli.targets import StoreOption, TokenOption, UrlOption, looking
+from understudy.cli.text import ago, clean, line, shown_json, utc
+
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The id of the agent.")]
+LimitOption = Annotated[int, typer.Option("--limit", min=1, help="How many rows.")]
+AgentOption = Annotated[
+    str | None, typer.Option("--agent", help="Only agents with this definition.")
+]
+ToolOption = Annotated[str | None, typer.Option("--tool", help="Only requests about this tool.")]
+
+
+def now() -> datetime:
+    """The time of this machine."""
+    return datetime.now(timezone.utc)
+
+
+def ls(
+    status: Annotated[str | None, typer.Option("--status", help="Only those with it.")] = None,
+    agent: AgentOption = None,
+    prefix: Annotated[str, typer.Option("--prefix", help="Only ids that begin so.")] = "",
+    limit: LimitOption = 100,
+    store: StoreOption = None,
+    url: UrlOption = None,
+    token: TokenOption = None,
+    json: JsonOption = False,
+    jsonl: JsonlOption = False,
+) -> None:
+    """List the agents: what each of them does, and what it waits for."""
+    out = Output(json=json, jsonl=jsonl)
+    with looking(store, url, token) as source:
+        filters = {"status": status, "agent": agent, "prefix": prefix or None}
+        given = {key: value for key, value in filters.items() if value is not None}
+        rows = list(every_row(source.agents, limit, **given))
+    columns = [
+        Column("ID", "id", "bold"),
+        Column("AGENT", "agent"),
+        Column("STATUS", "status"),
+        Column("SINCE", "since"),
+        Column("HOST", "host"),
+    ]
+    at = now()
+    people = [{**row, "since": ago(row["status_at"], at)} for row in rows]
+    out.rows("agents", rows, columns, shown=people, empty="no agents")
+
+
+def show(
+    id: IdArgument,
+    thinking: Annotated[bool, typer.Option("--thinking", help="The model's thinking too.")] = False,
+    store: StoreOption = None,
+    url: UrlOption = None,
+    token: TokenOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show one agent: what it does now, and its conversation."""
+    out = Output(json=json)
+    with looking(store, url, token) as source:
+        row, state, display = source.agent(id), source.state(id), source.display(id)
+    usage = state.usage
+    run = state.run
+    data: dict[str, Any] = {
+        **row,
+        "why": why(state),
+        "run_id": None if run is None else run.run_id,
+        "model_calls": 0 if run is None else run.model_calls,
+        "usage": {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens},
+        "requests": [request.to_dict() for request in state.requests],
+        "waits": jsonable(list(state.waits)),
+        "doubts": jsonable(list(state.doubts_in_tree.values())),
+        "queue": list(state.queue),
+        "next_due": utc(state.next_due),
+        "rows": display["rows"],
+    }
+    if out.is_data:
+        out.document(data)
+        return
+    out.say(f"{id}  ({row['agent']})", "bold")
+    out.say(f"{row['status']}: {data['why']}", "dim")
+    for row in display["rows"]:
+        if row["kind"] != "thinking" or thinking:
+            for text, style in row_lines(row, out.console.width if out.is_terminal else None):
+                out.say(text, style)
+    for request in state.requests:
+        out.say(
+            f"? {line(request.id)}  {line(request.tool_name)}: understudy approve ...", "yellow"
+        )
+    for doubt in state.doubts_in_tree.values():
+        out.say(f"in doubt: {line(doubt.call_key)}  {line(doubt.tool_name)}", "red")
+
+
+def tree(
+    id: Annotated[str | None, typer.Argument(metavar="[ID]", help="Of one agent.")] = None,
+    store: StoreOption = None,
+    url: UrlOption = None,
+    token: TokenOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show which agents run inside an agent, or inside each of those that are not idle."""
+    out = Output(json=json)
+    rows: list[dict[str, Any]] = []
+    with looking(store, url, token) as source:
+        if id is not None:
+            found = [source.agent(id)]
+        else:
+            found = [row for row in every_row(source.agents, None) if row["status"] != "idle"]
+        for row in found:
+            for each in tree_rows(source.state(row["id"]), row["agent"]):
+                rows.append({"agent_id": row["id"], **each})
+    if out.is_data:
+        out.document({"tree": rows})
+        return
+    last = None
+    for row, text in zip(rows, indented(rows), strict=True):
+        if row["agent_id"] != last:
+            last = row["agent_id"]
+            out.say(line(last), "bold")
+        out.say(f"  {text}")
+
+
+def pending(
+    tool: ToolOption = None,
+    agent: AgentOption = None,
+    order: Annotated[str, typer.Option("--order", help="`oldest` or `expiring` first.")] = "oldest",
+    limit: LimitOption = 100,
+    store: StoreOption = None,
+    url: UrlOption = None,
+    token: TokenOption = None,
+    json: JsonOption = False,
+    jsonl: JsonlOption = False,
+) -> None:
+    """List what waits for a person, over all agents."""
+    out = Output(json=json, jsonl=jsonl)
+    with looking(store, url, token) as source:
+        filters = {"tool": tool, "agent": agent, "order": order}
+        given = {key: value for key, value in filters.items() if value is not None}
+        rows = list(every_row(source.pending, limit, **given))
+    at = now()
+    people = [
+        {
+            **row,
+            "short": short_id(row["id"], [each["id"] for each in rows]),
+            "age": ago(row["created_at"], at),
+            "what": _what(row),
+            "expires": ago(row["expires_at"], at) if row["expires_at"] else "",
+            "path": " / ".join(line(name) for name in row["agent_path"][1:]),
+        }
+        for row in rows
+    ]
+    columns = [
+        Column("REQUEST", "short", "bold"),
+        Column("AGENT", "agent_id"),
+        *([Column("INSIDE", "path")] if any(row["path"] for row in people) else []),
+        Column("KIND", "kind"),
+        Column("TOOL", "tool_name"),
+        Column("AGE", "age"),
+        *([Column("EXPIRES", "expires")] if any(row["expires"] for row in people) else []),
+        Column("WHAT", "what", wide=True),
+    ]
+    out.rows("requests", rows, columns, shown=people, empty="nothing waits for a person")
+
+
+def _what(row: dict[str, Any]) -> str:
+    if isinstance(row["display"], str):
+        return line(row["display"])
+    if row["payload"] is not None:
+        payload = row["payload"]
+        return line(payload if isinstance(payload, str) else shown_json(payload))
+    return line(shown_json(row["arguments"]))
+
+
+def short_id(id: str, others: list[str], least: int = 6) -> str:
+    """The shortest beginning that is of no other one."""
+    for length in range(min(least, len(id)), len(id)):
+        if sum(other.startswith(id[:length]) for other in others) == 1:
+            return id[:length]
+    return id
+
+
+def events(
+    id: Annotated[str | None, typer.Argument(metavar="[ID]", help="Of one agent.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="And those to come.")] = False,
+    after: Annotated[
+        str | None, typer.Option("--after", help="Behind this number or cursor.")
+    ] = None,
+    store: StoreOption = None,
+    url: UrlOption = None,
+    token: TokenOption = None,
+    json: JsonOption = False,
+    jsonl: JsonlOption = False,
+) -> None:
+    """Show the events of an agent; without an id, the feed of the store."""
+    out = Output(json=json, jsonl=jsonl)
+    if out.is_json and follow:
+        raise typer.BadParameter("--follow never ends: use --jsonl")
+    if id is not None and after is not None and not after.isdecimal():
+        raise typer.BadParameter("--after takes the number of an event", param_hint="--after")
+    with looking(store, url, token) as source:
+        found = (
+            source.feed(after=after, follow=follow)
+            if id is None
+            else source.events(id, after=int(after or 0), follow=follow)
+        )
+        if out.is_json:
+            out.document({"events": list(found)})
+            return
+        for event in found:
+            if out.is_jsonl:
+                out.document(event)
+            else:
+                out.say(_event_line(event))
+
+
+def _event_line(event: dict[str, Any]) -> str:
+    what = event["event"]
+    rest = {k: v for k, v in what.items() if k != "kind" and v not in (None, "", [], {})}
+    number = "-" if event["seq"] is None else event["seq"]
+    return (
+        f"{event['at'] or '-'}  {number:>5}  {line(event['agent_id'])}  {line(what['kind'])}  "
+        f"{line(shown_json(rest), 200)}"
+    )
+
+
+def history(
+    id: IdArgument,
+    after: Annotated[int, typer.Option("--after", min=0, help="Behind this number.")] = 0,
+    limit: LimitOption = 100,
+    store: StoreOption = None,
+    url: UrlOption = None,
+    token: TokenOption = None,
+    json: JsonOption = False,
+    jsonl: JsonlOption = False,
+) -> None:
+    """Show what happened to an agent, with times and durations."""
+    out = Output(json=json, jsonl=jsonl)
+    with looking(store, url, token) as source:
+        page = source.history(id, after=after, limit=limit)
+    people = [
+        {
+            "seq": entry["seq"],
+            "at": (entry["at"] or "-")[:19],
+            "what": "  " * (len(entry["agent_path"]) - 1) + entry["what"],
+            "who": entry["who"] or entry["tool_name"],
+            "took": "" if entry["seconds"] is None else f"{entry['seconds']:.2f} s",
+            "detail": clean(shown_json(entry["detail"]), lines=False),
+        }
+        for entry in page["entries"]
+    ]
+    columns = [
+        Column("SEQ", "seq"),
+        Column("AT", "at"),
+        Column("WHAT", "what", "bold"),
+        Column("WHO", "who"),
+        Column("TOOK", "took"),
+        Column("DETAIL", "detail", "dim", wide=True),
+    ]
+    more = {"id": id, "next": page["next"]}
+    out.rows("entries", page["entries"], columns, shown=people, more=more)
+
+
+def schedules(
+    id: IdArgument,
+    store: StoreOption = None,
+    url: UrlOption = None,
+    token: TokenOption = None,
+    json: JsonOption = False,
+    jsonl: JsonlOption = False,
+) -> None:
+    """Show at which times an agent runs by itself."""
+    out = Output(json=json, jsonl=jsonl)
+    with looking(store, url, token) as source:
+        plans = source.state(id).plans
+    rows = [
+        {
+            "id": schedule.id,
+            "name": schedule.name,
+            "cron": schedule.cron,
+            "timezone": schedule.timezone,
+            "paused": schedule.paused,
+            "next_due": utc(schedule.next_due),
+            "missed": schedule.missed,
+            "overlap": schedule.overlap,
+        }
+        for schedule in (plans.schedules.values() if plans is not None else ())
+    ]
+    columns = [
+        Column("ID", "id", "bold"),
+        Column("CRON", "cron"),
+        Column("ZONE", "timezone"),
+        Column("NEXT", "next_due"),
+        Column("PAUSED", "paused"),
+        Column("NAME", "name"),
+    ]
+    out.rows("schedules", rows, columns, more={"id": id}, empty="no schedules")

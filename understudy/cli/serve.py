@@ -1,0 +1,301 @@
+"""`serve`: one runtime and its pages, in one process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import json as json_module
+import logging
+import os
+import secrets
+import signal
+import socket
+import sys
+import webbrowser
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from understudy._base.json_values import shown, text_of
+from understudy.actors import Runtime
+from understudy.agent.agent import Agent
+from understudy.cli.exits import FAILED, USAGE, refuse
+from understudy.cli.output import JsonOption, Output, note
+from understudy.cli.servers import Server, announced, store_name
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+PORT = 8420
+_SETTINGS = "UNDERSTUDY_SERVE"
+"""The environment variable by which a process that is reloaded gets its settings."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What `serve` was asked for."""
+
+    target: str
+    store: str | None = None
+    host: str = "127.0.0.1"
+    port: int = PORT
+    token: str | None = None
+    auth: str | None = None
+    read_only: bool = False
+    allowed_hosts: tuple[str, ...] = ()
+
+
+def serve(
+    target: Annotated[
+        str,
+        typer.Argument(
+            envvar="UNDERSTUDY_APP",
+            metavar="MODULE:ATTR",
+            help="A Runtime that is not entered, a function of it, or agents with --store.",
+        ),
+    ],
+    store: Annotated[
+        str | None,
+        typer.Option("--store", envvar="UNDERSTUDY_STORE", metavar="URL", help="Of the agents."),
+    ] = None,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 for any.")] = PORT,
+    host: Annotated[
+        str, typer.Option("--host", help="The address to listen on; this machine alone by default.")
+    ] = "127.0.0.1",
+    allow_host: Annotated[
+        list[str] | None, typer.Option("--allow-host", help="A name under which it is reached.")
+    ] = None,
+    open: Annotated[bool, typer.Option("--open", help="Open a browser.")] = False,
+    reload: Annotated[bool, typer.Option("--reload", help="Restart when code changes.")] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Nothing can be changed.")] = False,
+    auth: Annotated[
+        str | None,
+        typer.Option("--auth", metavar="MODULE:ATTR", help="Who may do what, in place of a token."),
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option("--token", envvar="UNDERSTUDY_TOKEN", help="Instead of a new one."),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Run the agents of your program, with an inbox and an inspector in the browser."""
+    settings = Settings(
+        target=target,
+        store=store,
+        host=host,
+        port=port,
+        token=None if auth is not None else token or secrets.token_urlsafe(32),
+        auth=auth,
+        read_only=read_only,
+        allowed_hosts=tuple(allow_host or ()),
+    )
+    run_settings(settings, Output(json=json), browser=open, reload=reload)
+
+
+def run_settings(settings: Settings, out: Output, *, browser: bool, reload: bool) -> None:
+    """Serve until the process is asked to end."""
+    check_web()
+    if reload and settings.port == 0:
+        refuse(USAGE, "--reload needs a port: it is the same after each restart")
+    if settings.host not in ("127.0.0.1", "::1", "localhost"):
+        note(
+            f"others reach {settings.host}, and nothing is encrypted here: put a proxy with TLS "
+            "in front of it"
+        )
+    if reload:
+        _serve_reloading(settings, out, browser=browser)
+        return
+    sys.path.insert(0, os.getcwd())  # noqa: PTH109  # as `python -m` does
+    runtime, name = load_runtime(settings)
+    with listening(settings.host, settings.port) as listener:
+        asyncio.run(serve_runtime(settings, runtime, name, listener, out, browser=browser))
+
+
+def check_web() -> None:
+    """Refuse where the extra `web` is not installed."""
+    try:
+        import uvicorn  # noqa: F401  # only whether they are there
+
+        import understudy.web  # noqa: F401
+    except ImportError:
+        refuse(USAGE, "this needs the extra `web`: pip install 'understudy[cli,web]'")
+
+
+@contextlib.contextmanager
+def listening(host: str, port: int) -> Any:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, port))
+        except OSError as error:
+            refuse(FAILED, f"{host}:{port} cannot be listened on: {error.strerror}")
+        listener.set_inheritable(True)
+        yield listener
+
+
+async def serve_runtime(
+    settings: Settings,
+    runtime: Runtime,
+    name: str | None,
+    listener: socket.socket,
+    out: Output,
+    *,
+    browser: bool,
+) -> None:
+    """Serve a runtime on a socket, until the process is asked to end.
+
+    Args:
+        settings: who may do what.
+        runtime: not entered yet.
+        name: of its store, for the file by which commands find this process.
+        listener: the socket, bound to its port.
+        out: where the URL is told.
+        browser: open one.
+
+    """
+    import uvicorn
+
+    class UvicornServer(uvicorn.Server):
+        """Ends when it is told to. Signals are handled here, so that the runtime ends in peace."""
+
+        @contextlib.contextmanager
+        def capture_signals(self) -> Any:
+            yield
+
+    app = new_app(settings, lambda: runtime)
+    config = uvicorn.Config(
+        app, log_level="warning", access_log=False, timeout_graceful_shutdown=5, lifespan="off"
+    )
+    server = UvicornServer(config)
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with contextlib.suppress(NotImplementedError):  # Windows
+            # By this method sse-starlette learns that its streams are to end
+            # (test_a_server_with_an_open_stream_ends_when_it_is_told_to).
+            loop.add_signal_handler(number, server.handle_exit, number, None)
+    async with runtime:
+        await runtime.recover()
+        with _announced(settings, name, listener.getsockname()[1]) as url:
+            tell(settings, url, out, browser=browser)
+            await server.serve(sockets=[listener])
+
+
+@contextlib.contextmanager
+def _announced(settings: Settings, name: str | None, port: int) -> Any:
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    host = "127.0.0.1" if host in ("0.0.0.0", "[::]") else host  # noqa: S104  # to connect to
+    url = f"http://{host}:{port}"
+    server = Server(url=url, token=settings.token, pid=os.getpid(), store=name)
+    with announced(server):
+        yield url
+
+
+def tell(settings: Settings, url: str, out: Output, *, browser: bool) -> None:
+    """Say where the pages are."""
+    page = f"{url}/" + (f"?token={settings.token}" if settings.token is not None else "")
+    if out.is_data:
+        out.document({"url": url, "token": settings.token, "page": page, "pid": os.getpid()})
+    else:
+        note(f"agents are served at\n\n    {page}\n\nCtrl-C ends it.")
+    if browser:
+        webbrowser.open(page)
+
+
+# ----------------------------------------------------------------------------- what
+
+
+def load_runtime(settings: Settings) -> tuple[Runtime, str | None]:
+    """The runtime of the target, and the name of its store."""
+    found = load(settings.target)
+    if callable(found) and not isinstance(found, (Agent, Runtime)):
+        try:
+            found = found()
+        except Exception as error:  # of the application
+            refuse(USAGE, f"{settings.target}() raised {type(error).__name__}: {text_of(error)}")
+    if isinstance(found, Runtime):
+        if settings.store is not None:
+            refuse(USAGE, f"{settings.target} has its own store: leave --store out")
+        return found, None if found.store_name is None else store_name(found.store_name)
+    agents = [found] if isinstance(found, Agent) else found
+    if not isinstance(agents, Iterable) or not (agents := list(agents)):
+        refuse(USAGE, f"{settings.target} must be a Runtime or agents, got {shown(found)}")
+    if not all(isinstance(agent, Agent) for agent in agents):
+        refuse(USAGE, f"{settings.target} must be a Runtime or agents, got {shown(found)}")
+    if settings.store is None:
+        refuse(USAGE, f"{settings.target} are agents: say where they are kept, by --store URL")
+    return Runtime(agents, store=settings.store), store_name(settings.store)
+
+
+def load(target: str) -> Any:
+    """The object that `module:attr` names."""
+    module_name, separator, path = target.partition(":")
+    if not separator or not module_name or not path:
+        refuse(USAGE, f"{target!r} names nothing: write module:attr, such as my_app.agents:runtime")
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        refuse(USAGE, f"{target}: there is no module {error.name}")
+    except Exception as error:  # of the application
+        refuse(USAGE, f"{target}: the module raised {type(error).__name__}: {text_of(error)}")
+    for part in path.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            refuse(USAGE, f"{target}: {module_name} has no {path}")
+    return found
+
+
+def new_app(settings: Settings, runtime: Callable[[], Runtime]) -> ASGIApp:
+    """The pages."""
+    from understudy.web import HideToken, TokenAuth, ui
+
+    logging.getLogger("uvicorn.access").addFilter(HideToken())
+    auth = load(settings.auth) if settings.auth is not None else TokenAuth(settings.token)
+    app: ASGIApp = ui(
+        runtime, auth=auth, read_only=settings.read_only, allowed_hosts=settings.allowed_hosts
+    )
+    return app
+
+
+# --------------------------------------------------------------------------- reload
+
+
+def _serve_reloading(settings: Settings, out: Output, *, browser: bool) -> None:
+    import uvicorn
+
+    os.environ[_SETTINGS] = json_module.dumps(asdict(settings))
+    tell(settings, f"http://{settings.host}:{settings.port}", out, browser=browser)
+    uvicorn.run(
+        "understudy.cli.serve:reloaded",
+        factory=True,
+        reload=True,
+        host=settings.host,
+        port=settings.port,
+        log_level="warning",
+        access_log=False,
+        timeout_graceful_shutdown=5,
+    )
+
+
+def reloaded() -> ASGIApp:
+    """The application of a process that `--reload` starts."""
+    from starlette.applications import Starlette
+    from starlette.routing import Mount
+
+    data = json_module.loads(os.environ[_SETTINGS])
+    settings = Settings(**{**data, "allowed_hosts": tuple(data["allowed_hosts"])})
+    runtime, name = load_runtime(settings)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Any) -> AsyncIterator[None]:
+        async with runtime:
+            await runtime.recover()
+            with _announced(settings, name, settings.port):
+                yield
+
+    return Starlette(routes=[Mount("/", new_app(settings, lambda: runtime))], lifespan=lifespan)

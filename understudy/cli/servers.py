@@ -1,0 +1,116 @@
+"""The running servers of this user, found by files in the user's runtime directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """A process that serves a store: `understudy serve`."""
+
+    url: str
+    token: str | None
+    pid: int
+    store: str | None
+    """The name of its store, as `store_name` says it; None where it has no name."""
+
+
+def store_name(store: str) -> str:
+    """One name for a store, however it is written; without a password."""
+    scheme, separator, rest = store.partition("://")
+    if separator and scheme == "sqlite" and rest.startswith("/"):
+        path = rest[1:]
+        return f"sqlite:///{Path(path).resolve()}" if path else store
+    if separator:
+        parts = urlsplit(store)
+        host = parts.hostname or ""
+        port = f":{parts.port}" if parts.port else ""
+        return urlunsplit(("postgresql", f"{host}{port}", parts.path, parts.query, ""))
+    return store
+
+
+def directory() -> Path:
+    """Where the files are: only this user can read it."""
+    base = os.environ.get("XDG_RUNTIME_DIR")
+    if base and Path(base).is_dir():
+        return Path(base) / "understudy"
+    who = os.getuid() if hasattr(os, "getuid") else os.environ.get("USERNAME", "user")
+    return Path(tempfile.gettempdir()) / f"understudy-{who}"
+
+
+@contextmanager
+def announced(server: Server) -> Iterator[Path]:
+    """Meanwhile, the commands of this user find the server."""
+    folder = directory()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not _is_own(folder):
+        raise PermissionError(f"{folder} is not a directory of this user alone")
+    path = folder / f"server-{server.pid}.json"
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        json.dump(asdict(server), file)
+    try:
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def running() -> list[Server]:
+    """The servers that run. Files that others could have written are not believed."""
+    folder = directory()
+    if not folder.is_dir() or not _is_own(folder):
+        return []
+    found = []
+    for path in sorted(folder.glob("server-*.json")):
+        server = _read(path)
+        if server is None:
+            continue
+        if is_alive(server.pid):
+            found.append(server)
+        else:
+            path.unlink(missing_ok=True)
+    return found
+
+
+def _read(path: Path) -> Server | None:
+    with suppress(OSError, ValueError, TypeError):
+        if _is_own(path):
+            data = json.loads(path.read_text(encoding="utf-8"))
+            server = Server(**data)
+            if isinstance(server.url, str) and type(server.pid) is int:
+                return server
+    return None
+
+
+def _is_own(path: Path) -> bool:
+    """Whether it is this user's, and nobody else can read or write it."""
+    found = path.lstat()
+    if stat.S_ISLNK(found.st_mode):
+        return False
+    if hasattr(os, "getuid"):
+        return found.st_uid == os.getuid() and not stat.S_IMODE(found.st_mode) & 0o077
+    return True
+
+
+def is_alive(pid: int) -> bool:
+    """Whether there is a process of this number."""
+    if sys.platform == "win32":
+        return True  # to ask there, by a signal, would end it
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,195 @@
+"""What people see in a terminal: rows of a conversation, requests, trees."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from understudy.cli.text import clean, line, shown_json
+from understudy.state.agent_state import AgentState, is_child_of
+
+MARKS = {
+    "user": "»",
+    "text": " ",
+    "thinking": "…",
+    "file": "□",
+    "request": "?",
+    "notice": "·",
+    "cancelled": "■",
+    "error": "!",
+}
+CALL_MARKS = {
+    "success": "✓",
+    "failed": "✗",
+    "denied": "✗",
+    "interrupted": "■",
+    "asked": "?",
+    "running": "→",
+    "waiting": "⧖",
+    "announced": "→",
+    "ready": "→",
+}
+STYLES = {
+    "user": "bold",
+    "thinking": "dim",
+    "request": "yellow",
+    "notice": "dim",
+    "cancelled": "yellow",
+    "error": "red",
+}
+CALL_STYLES = {"success": "green", "failed": "red", "denied": "yellow", "interrupted": "yellow"}
+RESULT = 160
+"""Characters of a result in one line; `--json` has all of it."""
+
+
+def row_lines(row: Mapping[str, Any], width: int | None = None) -> list[tuple[str, str]]:
+    """The lines of a row, each with its style."""
+    indent = "  " * int(row.get("depth") or 0)
+    kind, state, detail = row["kind"], row["state"], row.get("detail") or {}
+    style = STYLES.get(kind, "")
+    text = clean(row["text"])
+    mark = MARKS.get(kind, " ")
+    if kind in ("call", "native_call"):
+        mark, style = CALL_MARKS.get(state, "→"), CALL_STYLES.get(state, "cyan")
+        text = line(_call_text(row))
+        text += _call_end(state, detail)
+    elif kind == "request":
+        text = line(f"{row['text']} ({_decision(state, detail)})")
+    elif kind == "user" and state != "done":
+        text += f" ({state})"
+    room = None if width is None else max(width - len(indent) - 2, 20)
+    found: list[tuple[str, str]] = []
+    for number, each in enumerate(text.split("\n")):
+        pieces = (
+            [each] if room is None else textwrap.wrap(each, room, drop_whitespace=False) or [""]
+        )
+        for piece in pieces:
+            first = number == 0 and not found
+            found.append((f"{indent}{mark if first else ' '} {piece}", style))
+    return found
+
+
+def _call_text(row: Mapping[str, Any]) -> str:
+    name = row.get("detail", {}).get("tool_name")
+    if name and row["text"] == name:
+        arguments = row["detail"].get("arguments")
+        return f"{name} {line(shown_json(arguments), RESULT)}" if arguments else str(name)
+    return str(row["text"])
+
+
+def _call_end(state: str, detail: Mapping[str, Any]) -> str:
+    if state == "asked":
+        return " (a person decides)"
+    if state == "waiting":
+        waits = detail.get("waits_for") or {}
+        until = f" until {waits['until']}" if waits.get("until") else ""
+        return f" (waits{': ' + line(waits['name']) if waits else ''}{until})"
+    if state in ("announced", "ready", "running"):
+        progress = detail.get("progress")
+        return f" {line(progress, RESULT)}" if progress else ""
+    result = detail.get("result_display") or detail.get("result")
+    doubt = " (its effect is not known)" if detail.get("in_doubt") else ""
+    return f"{': ' + line(result, RESULT) if result else ''}{doubt}"
+
+
+def _decision(state: str, detail: Mapping[str, Any]) -> str:
+    if state != "decided":
+        return state
+    decision = detail.get("decision") or {}
+    by = f" by {line(detail['by'])}" if detail.get("by") else ""
+    return f"{decision.get('type', 'decided')}{by}"
+
+
+def request_text(request: Mapping[str, Any]) -> str:
+    """All that a person approves: nothing is cut."""
+    path = " / ".join(clean(name, lines=False) for name in request["agent_path"])
+    lines = [
+        f"request   {clean(request['id'], lines=False)}",
+        f"agent     {clean(request['agent_id'], lines=False)}  ({path})",
+        f"kind      {clean(request['kind'], lines=False)}",
+        f"tool      {clean(request['tool_name'], lines=False)}",
+        f"allowed   {', '.join(request['allowed'])}",
+    ]
+    if request.get("expires_at"):
+        lines.append(f"expires   {request['expires_at']}")
+    lines += _block("arguments", request["arguments"])
+    for name in ("payload", "display"):
+        if request.get(name) is not None:
+            lines += _block(name, request[name])
+    for doubt in request.get("doubts") or ():
+        lines += _block(f"in doubt: {line(doubt['reason'])}", doubt["arguments"])
+    return "\n".join(lines)
+
+
+def _block(title: str, data: Any) -> list[str]:
+    text = clean(data) if isinstance(data, str) else shown_json(data, indent=2)
+    return [title, textwrap.indent(text, "  ")]
+
+
+def tree_rows(state: AgentState, name: str) -> Iterator[dict[str, Any]]:
+    """The agents that run inside an agent, and their open calls, as they are indented."""
+    yield from _tree(state, name, 0)
+
+
+def _tree(state: AgentState, name: str, depth: int) -> Iterator[dict[str, Any]]:
+    run = state.run
+    status = "idle" if run is None else "over" if run.over else "open"
+    yield {"depth": depth, "what": "agent", "name": name, "state": status, "call_key": None}
+    turn = run.turn if run is not None and not run.over else None
+    told: set[str] = set()
+    for call in turn.calls.values() if turn is not None else ():
+        yield {
+            "depth": depth + 1,
+            "what": "call",
+            "name": call.part.tool_name,
+            "state": _state_of(call),
+            "call_key": call.key,
+        }
+        for key, child in state.children.items():
+            if is_child_of(key, call.key) and child.run is not None:
+                told.add(key)
+                yield from _tree(child, child.run.agent, depth + 2)
+    for key, child in state.children.items():
+        if key not in told and child.run is not None:
+            yield from _tree(child, child.run.agent, depth + 1)
+
+
+def _state_of(call: Any) -> str:
+    if call.result is not None:
+        return str(call.result.part.outcome)
+    if call.pending_requests:
+        return "asked"
+    if call.running:
+        return "running"
+    return "waiting" if call.attempts else "ready"
+
+
+def why(state: AgentState) -> str:
+    """What the agent does, in a sentence."""
+    run = state.run
+    if run is None:
+        return "It has not run yet."
+    if run.end is not None:
+        error = run.end.error
+        if error is not None:
+            return f"Its last run failed: {error.get('type')}: {error.get('message')}"
+        return f"Its last run is {run.end.outcome}, after {run.model_calls} model calls."
+    if run.quarantined is not None:
+        return f"Its run is in quarantine: {run.quarantined}"
+    if state.requests:
+        count = len(state.requests)
+        return f"It waits for a person: {count} request{'' if count == 1 else 's'}."
+    if state.pause is not None:
+        return f"It is paused: {state.pause}"
+    if state.waits:
+        return f"It waits for the outside: {', '.join(wait.name for wait in state.waits)}"
+    return f"A run is under way, after {run.model_calls} model calls."
+
+
+def indented(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """The lines of a tree."""
+    for row in rows:
+        mark = CALL_MARKS.get(row["state"], " ") if row["what"] == "call" else ""
+        name = line(row["name"])
+        yield f"{'  ' * row['depth']}{mark + ' ' if mark else ''}{name} ({row['state']})"

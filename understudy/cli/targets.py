@@ -1,0 +1,74 @@
+"""Which store or server a command is about."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from understudy.cli import servers
+from understudy.cli.api import Api
+from understudy.cli.exits import STORE, USAGE, closed_at_end, refuse
+from understudy.cli.sources import ApiSource, Looking, StoreSource
+
+StoreOption = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        envvar="UNDERSTUDY_STORE",
+        metavar="URL",
+        help="Look into this store, beside the runtime that has it open: sqlite:///path, "
+        "postgresql://host/database.",
+    ),
+]
+UrlOption = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        envvar="UNDERSTUDY_URL",
+        metavar="URL",
+        help="Ask this server: `understudy serve`, or the pages that an application has mounted. "
+        "By default the one of yours that runs.",
+    ),
+]
+TokenOption = Annotated[
+    str | None,
+    typer.Option(
+        "--token", envvar="UNDERSTUDY_TOKEN", metavar="TOKEN", help="For --url.", show_default=False
+    ),
+]
+
+
+def looking(store: str | None, url: str | None, token: str | None) -> Looking:
+    """What a command that changes nothing looks into."""
+    if url is None and store is not None:
+        return Looking(StoreSource(store))
+    return Looking(ApiSource(changing(store, url, token)))
+
+
+def changing(store: str | None, url: str | None, token: str | None) -> Api:
+    """The server through which a command changes something."""
+    found = servers.running()
+    if url is not None:
+        known = next(
+            (server for server in found if server.url.rstrip("/") == url.rstrip("/")), None
+        )
+        return closed_at_end(Api(url, token if token is not None or known is None else known.token))
+    if store is not None:
+        name = servers.store_name(store)
+        found = [server for server in found if server.store == name]
+        if not found:
+            refuse(
+                STORE,
+                f"no server of yours has {name} open: start `understudy serve`, or give --url",
+            )
+    if not found:
+        refuse(
+            USAGE, "say which agents: --store URL to look, --url URL, or start `understudy serve`"
+        )
+    if len(found) > 1:
+        urls = ", ".join(
+            f"{server.url} ({server.store or 'a store without a name'})" for server in found
+        )
+        refuse(USAGE, f"several servers run: choose one by --url or --store: {urls}")
+    return closed_at_end(Api(found[0].url, found[0].token if token is None else token))

@@ -1,0 +1,66 @@
+"""Text for a terminal: what agents and users wrote cannot move its cursor, or hide itself."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timezone
+from typing import Any
+
+_KEPT = "\n\t"
+
+
+def clean(text: object, *, lines: bool = True) -> str:
+    """The text, with control and format characters as escapes: ESC, and those that turn text.
+
+    Args:
+        text: anything; its `str`.
+        lines: keep line ends and tabs.
+
+    """
+    given = text if isinstance(text, str) else str(text)
+    if given.isprintable():
+        return given
+    kept = _KEPT if lines else ""
+    return "".join(
+        char
+        if char.isprintable() or char in kept
+        else char.encode("unicode_escape", "backslashreplace").decode("ascii")
+        for char in given
+    )
+
+
+def line(text: object, width: int | None = None) -> str:
+    """The text as one line, cut to a width."""
+    found = " ".join(clean(text).split())
+    return found if width is None or len(found) <= width else found[: max(width - 1, 0)] + "…"
+
+
+def as_json(data: Any, *, indent: int | None = None) -> str:
+    """JSON in ASCII, so no character of it means anything to a terminal."""
+    return json.dumps(data, indent=indent, default=str)
+
+
+def shown_json(data: Any, *, indent: int | None = None) -> str:
+    """JSON for people: letters as they are, everything else as escapes."""
+    return clean(json.dumps(data, indent=indent, ensure_ascii=False, default=str))
+
+
+def utc(text: str | datetime | None) -> str | None:
+    """A time as ISO 8601 in UTC."""
+    if text is None:
+        return None
+    time = datetime.fromisoformat(text) if isinstance(text, str) else text
+    return time.astimezone(timezone.utc).isoformat() if time.tzinfo is not None else str(text)
+
+
+def ago(text: str | None, now: datetime) -> str:
+    """How long ago a time is, in short; of one to come, in how long."""
+    if text is None:
+        return "-"
+    seconds = (now - datetime.fromisoformat(text)).total_seconds()
+    before = abs(seconds)
+    for size, name in ((86400, "d"), (3600, "h"), (60, "min"), (1, "s")):
+        if before >= size:
+            length = f"{int(before // size)} {name}"
+            return length if seconds >= 0 else f"in {length}"
+    return "now"
