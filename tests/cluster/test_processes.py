@@ -149,9 +149,11 @@ def test_the_hosts_of_a_cluster_end_with_it_and_a_runtime_goes_on(
     program = (
         f"import sys; sys.path[:] = {sys.path!r}\n"
         "from understudy.cluster import Cluster\n"
-        f"cluster = Cluster({APP + ':desks'!r}, 2, store={database!r})\n"
+        f"cluster = Cluster({APP + ':desks'!r}, 1, store={database!r}, drain_timeout=1)\n"
         "cluster.__enter__()\n"
         "cluster.spawn('desk', 'ann').run('refund 17').get()\n"
+        f"cluster.spawn('desk', 'bob').run('wait {tmp_path}/bob')\n"
+        "cluster.get('bob').state().get()\n"
         "print(*[h.pid for h in cluster.status().get().hosts if h.pid], flush=True)\n"
         "input()\n"
     )

@@ -292,7 +292,13 @@ class Cluster(_RuntimeCalls):
             name=name,
             factory=pool.hosts.factory,
             store=self._store_url,
-            options={**self._options, **pool.hosts.options},
+            # Also where the cluster is gone, and nobody kills a host that does not end: a step
+            # that hangs is cut off (test_the_hosts_of_a_cluster_end_with_it_and_a_runtime_goes_on).
+            options={
+                "stop_timeout": self._drain_timeout,
+                **self._options,
+                **pool.hosts.options,
+            },
         )
         host = HostEnd(spec, pool.hosts, self._host_changed)
         self._hosts.append(host)
@@ -412,6 +418,11 @@ class Cluster(_RuntimeCalls):
             return ClusterStatus(hosts=statuses, nodes=self._engine.nodes())
 
         return self._calls.on_loop(looked)
+
+    @property
+    def store_name(self) -> str | None:
+        """As `Runtime.store_name`."""
+        return self._store_url
 
     def tree(self) -> Future[SupervisorTree]:  # type: ignore[override]
         """The supervisors and actors of all hosts as they are now; `print` it."""
