@@ -4,14 +4,16 @@ Needs the extra `web`: `pip install 'understudy[web]'`.
 """
 
 try:
-    import jinja2 as _jinja2  # noqa: F401
-    import sse_starlette as _sse_starlette  # noqa: F401
+    import jinja2 as _jinja2
+    import sse_starlette as _sse_starlette
 except ImportError as error:
     raise ImportError("understudy.web needs more: pip install 'understudy[web]'") from error
 
-from understudy.web.app import ui
-from understudy.web.tokens import HideToken, TokenAuth
-from understudy.web.users import Auth, Right, User, loopback_only
+del _jinja2, _sse_starlette
+
+from understudy.web.app import ui  # noqa: E402
+from understudy.web.tokens import HideToken, TokenAuth  # noqa: E402
+from understudy.web.users import Auth, Right, User, loopback_only  # noqa: E402
 
 token_auth = TokenAuth
 
