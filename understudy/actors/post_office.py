@@ -397,6 +397,8 @@ class PostOffice:
         for id, call in zip(ids, posted, strict=True):
             call.posted_at = self._services.loop.time()
             self._posted[id] = call
+        # Race: the owner may have replied by now, and its hint is spent.
+        self.look()
         if self._looking is None:
             self._looking = self._services.start_task(self._look_again_and_again(), "post")
 
