@@ -39,6 +39,7 @@ from understudy.actors.posted_calls import PostedCalls
 from understudy.journal import DatabaseStore
 from understudy.journal.postgres.backend import PostgresBackend
 from understudy.journal.postgres.writer import PostgresWriter
+from understudy.journal.shared import Hint
 from understudy.journal.shared_database import SharedDatabase
 
 __all__ = ["ASKER_POINTS", "OWNER_POINTS", "TAKER_POINTS", "Setting", "play"]
@@ -145,10 +146,10 @@ class _Stops:
         inner = PostOffice.told
 
         @functools.wraps(inner)
-        def told(office: PostOffice, text: str | None) -> None:
-            if text is not None and text.startswith("posted"):
+        def told(office: PostOffice, hint: Hint | None) -> None:
+            if hint is not None and hint.kind == "posted":
                 self("before hearing")
-            inner(office, text)
+            inner(office, hint)
 
         PostOffice.told = told  # type: ignore[method-assign]
 
