@@ -11,7 +11,7 @@ at. An agent that wakes has its conversation so.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Any, ClassVar, cast, overload
@@ -23,6 +23,7 @@ from pydantic_ai.messages import (
     ModelMessagesTypeAdapter,
     ModelRequest,
     ModelResponse,
+    SystemPromptPart,
     ThinkingPart,
     ToolCallPart,
     ToolReturnPart,
@@ -62,59 +63,65 @@ class _Packed:
         self.later: list[ModelMessage] = []
 
 
+class Plain:
+    """What is known of the plain messages at the beginning of a list.
+
+    Views share it, so some of it may be of messages behind the end of a view.
+    """
+
+    __slots__ = ("begins_with_system_prompt", "count", "kinds_of_thinking")
+
+    def __init__(self) -> None:
+        self.count: int = 0
+        """So many messages, from the first one on, are known to be plain."""
+        self.begins_with_system_prompt: bool = False
+        self.kinds_of_thinking: dict[Hashable, tuple[ModelResponse, ThinkingPart]] = {}
+        """Of each kind of thinking in them, one part and its message."""
+
+
 class _Log:
     """What views share: the messages, and what is known of them."""
 
-    __slots__ = (
-        "_call_ids",
-        "_items",
-        "_packed",
-        "borrows",
-        "kinds_of_thinking",
-        "lineage",
-        "plain",
-    )
+    __slots__ = ("_packed", "borrows", "call_ids", "items", "length", "lineage", "plain")
+
+    items: list[ModelMessage]
+    call_ids: set[str] | None
+    """Of their tool calls; None for none, as an empty set takes 0.2 KB."""
 
     def __init__(self, items: list[ModelMessage], packed: _Packed | None = None) -> None:
-        self._items: list[ModelMessage] = items  # empty while the beginning is packed
-        self._call_ids: set[str] | None = None  # an empty set takes 0.2 KB
         self._packed = packed
+        self.length: int = len(items) if packed is None else packed.count
         self.lineage: object = object()
         """The same in copies, which begin with the same messages."""
         self.borrows: int = 0
         """The number of model calls that read the list now: meanwhile nothing is appended to it."""
-        self.plain: int = 0
-        """So many messages, from the first one on, are known to be plain."""
-        self.kinds_of_thinking: dict[Hashable, tuple[ModelResponse, ThinkingPart]] = {}
-        """Of each kind of thinking in the plain messages, one part and its message."""
-        for message in items:
-            self._note_call_ids(message)
+        self.plain: Plain = Plain()
+        if packed is None:
+            self._set_items(items)
 
-    @property
-    def items(self) -> list[ModelMessage]:
-        if self._packed is not None:
-            self._decode()
-        return self._items
-
-    @property
-    def call_ids(self) -> Collection[str]:
-        if self._packed is not None:
-            self._decode()
-        return self._call_ids or ()
-
-    @property
-    def length(self) -> int:
-        packed = self._packed
-        return len(self._items) if packed is None else packed.count + len(packed.later)
+    def __getattr__(self, name: str) -> Any:
+        # Called for an attribute that is not set: `items` and `call_ids` are not, while the
+        # beginning is packed. So a look at them costs nothing where it is not.
+        if name not in ("items", "call_ids"):
+            raise AttributeError(name)
+        self._decode()
+        return getattr(self, name)
 
     def append(self, message: ModelMessage) -> None:
         if self._packed is not None:
             with _DECODING:
                 if self._packed is not None:
                     self._packed.later.append(message)
+                    self.length += 1
                     return
-        self._items.append(message)
-        self._note_call_ids(message)
+        self.items.append(message)
+        self.length += 1
+        if isinstance(message, ModelResponse):
+            for part in message.parts:
+                if isinstance(part, ToolCallPart):
+                    if self.call_ids is None:
+                        self.call_ids = set()
+                    self.call_ids.add(part.tool_call_id)
 
     def copied(self, length: int) -> _Log:
         """Another list that begins with so many of these messages."""
@@ -136,34 +143,41 @@ class _Log:
             packed = self._packed
             if packed is None:
                 return
+            items: list[ModelMessage] = []
             for segment in packed.segments:
-                self._items += ModelMessagesTypeAdapter.validate_json(segment)
-            self._items += packed.later
-            for message in self._items:
-                self._note_call_ids(message)
+                items += ModelMessagesTypeAdapter.validate_json(segment)
+            self._set_items(items + packed.later)
             self._packed = None
 
-    def _note_call_ids(self, message: ModelMessage) -> None:
-        if isinstance(message, ModelResponse):
-            for part in message.parts:
-                if isinstance(part, ToolCallPart):
-                    if self._call_ids is None:
-                        self._call_ids = set()
-                    self._call_ids.add(part.tool_call_id)
+    def _set_items(self, items: list[ModelMessage]) -> None:
+        self.call_ids = {
+            part.tool_call_id
+            for message in items
+            if isinstance(message, ModelResponse)
+            for part in message.parts
+            if isinstance(part, ToolCallPart)
+        } or None
+        self.items = items
 
-    def is_plain(self, length: int) -> bool:
-        """Whether the messages up to this number are plain. Looks at each of them once."""
-        items = self.items
-        for index in range(self.plain, length):
-            message = items[index]
-            if not is_plain(message, items[index - 1] if index else None):
-                return False
-            self.plain = index + 1
+    def plain_until(self, length: int) -> Plain | None:
+        """What is known of the messages up to this number; None unless all of them are plain.
+
+        It looks at each of them once.
+        """
+        plain = self.plain
+        while (index := plain.count) < length:
+            message = self.items[index]
+            if not is_plain(message, self.items[index - 1] if index else None):
+                return None
             if isinstance(message, ModelResponse):
                 for part in message.parts:
                     if isinstance(part, ThinkingPart) and part.content:
-                        self.kinds_of_thinking[kind_of_thinking(message, part)] = message, part
-        return True
+                        plain.kinds_of_thinking[kind_of_thinking(message, part)] = message, part
+            elif not index:
+                first = next(iter(message.parts), None)
+                plain.begins_with_system_prompt = isinstance(first, SystemPromptPart)
+            plain.count = index + 1
+        return plain
 
 
 class Messages(Sequence[ModelMessage]):
@@ -198,14 +212,12 @@ class Messages(Sequence[ModelMessage]):
         return self._log.since(start, self._length)
 
     @property
-    def plain(self) -> bool:
-        """Whether each of these messages is sent as it is: see `plain_messages.is_plain`."""
-        return self._log.is_plain(self._length)
+    def plain(self) -> Plain | None:
+        """What is known of these messages if each is sent as it is; None if one may not be.
 
-    @property
-    def kinds_of_thinking(self) -> Collection[tuple[ModelResponse, ThinkingPart]]:
-        """Of each kind of thinking in plain messages, one part with its message."""
-        return self._log.kinds_of_thinking.values()
+        See `plain_messages.is_plain`.
+        """
+        return self._log.plain_until(self._length)
 
     def __len__(self) -> int:
         return self._length
@@ -252,7 +264,7 @@ class Messages(Sequence[ModelMessage]):
 
     def has_call_id(self, tool_call_id: str) -> bool:
         """Whether a tool call has this id, in this view or in a longer one of the same list."""
-        return tool_call_id in self._log.call_ids
+        return tool_call_id in (self._log.call_ids or ())
 
     def borrowed(self) -> _Borrowed:
         """The messages as a list for a model call: `with view.borrowed() as messages`.

@@ -43,14 +43,13 @@ def with_valid_text(response: ModelResponse) -> ModelResponse:
 
 def _is_valid(part: ToolCallPart) -> bool:
     args, name, identity = part.args, part.tool_name, part.tool_call_id
-    if name.isascii() and identity.isascii():  # the common case, in a fifth of the time
-        if isinstance(args, str):
-            return is_storable_text(args)
-        for key, value in (args or {}).items():
-            if type(value) is not str or not value.isascii() or not str(key).isascii():
-                break
-        else:
-            return True
+    if isinstance(args, str):
+        return is_storable_text(f"{args}{name}{identity}")
+    for key, value in (args or {}).items():  # the common case, in a fifth of the time
+        if type(value) is not str or not value.isascii() or not str(key).isascii():
+            break
+    else:
+        return is_storable_text(f"{name}{identity}")
     return not holds_invalid_text((args, name, identity))
 
 

@@ -166,7 +166,8 @@ class Ledger:
 
     def check_owner(self) -> None:
         """Raise `Fenced` where another host, or a later ledger, may own the agent by now."""
-        self.check_fence()
+        if self._failure is not None:
+            raise self._failure
         if self._owner_check is not None:
             try:
                 self._owner_check.check_owner()

@@ -43,17 +43,10 @@ class Answer:
 
     response: ModelResponse
     model: Model
-    broken: StreamBroken | None = None
+    error: StreamBroken | ModelFailed | None = None
     """It is kept, but it is no answer: the run ends by this error."""
-    failed: ModelFailed | None = None
-    """The same, for the last of those that were rejected."""
     seconds: float = 0.0
     """How long a rejected one took."""
-
-    @property
-    def error(self) -> StreamBroken | ModelFailed | None:
-        """By which the run ends."""
-        return self.broken or self.failed
 
 
 async def ask_model(run: Run, request: ModelInput) -> Answer | ModelFailed:
@@ -134,18 +127,11 @@ class _ModelCall:
             Exception: what the model raised, or what is wrong with its reply.
 
         """
+        run, deltas = self._run, self._deltas
         if self.ended is not None:
             raise self.ended
         if self._asking:
             raise UsageError("next was called while another call of it runs: await that one first")
-        self._asking = True
-        try:
-            return await self._asked(request)
-        finally:
-            self._asking = False
-
-    async def _asked(self, request: ModelInput) -> ModelResponse:
-        run, deltas = self._run, self._deltas
         model = run.models[0] if request.model is None else request.model
         if deltas is not None and deltas.said_text:  # after an answer, which a hook did not like
             raise UsageError("next was called again after text of a reply was emitted")
@@ -159,6 +145,7 @@ class _ModelCall:
                     run_id=run.run_id,
                 )
             )
+        self._asking = True
         try:
             since = run.clock.monotonic()
             answer = await _ask(run, model, request, parameters, deltas)
@@ -177,10 +164,12 @@ class _ModelCall:
             if raised is error:
                 raise
             raise raised from error
-        if answer.broken is not None:
-            self._broken, self.ended = answer, answer.broken
-            self._raised.append(answer.broken)
-            raise answer.broken
+        finally:
+            self._asking = False
+        if answer.error is not None:  # its stream broke
+            self._broken, self.ended = answer, answer.error
+            self._raised.append(answer.error)
+            raise answer.error
         self._answers.append(answer)
         return answer.response
 
@@ -201,7 +190,7 @@ class _ModelCall:
     def _fault(self, answer: Answer) -> RefusedReply | EmptyReply | None:
         """Why the reply, whose text is valid from now on, is no answer."""
         answer.response = with_valid_text(answer.response)
-        if answer.broken is not None:
+        if answer.error is not None:
             return None
         fault = fault_of(answer.response)
         if isinstance(fault, EmptyReply) and self._run.current.early_stop is not None:
@@ -221,18 +210,21 @@ class _ModelCall:
 
     def answer(self, response: ModelResponse) -> Answer:
         """The answer, as the middleware returned its reply."""
-        answers = self._answers
-        chosen = next((each for each in answers if each.response is response), None)
+        chosen: Answer | None = None
+        rejected = self._rejected
+        for each in self._answers:
+            if chosen is None and each.response is response:
+                chosen = each
+            else:
+                rejected.append(each)
         if chosen is None:  # a hook changed the last one, or made one of its own
-            model = answers[-1].model if answers else self._run.models[0]
+            model = rejected.pop().model if self._answers else self._run.models[0]
             chosen = Answer(with_valid_text(response), model)
-            answers = answers[:-1]
-        rejected = [*self._rejected, *(each for each in answers if each is not chosen)]
         return _with_attempts(chosen, rejected) if rejected else chosen
 
     def failed(self, error: Exception) -> Answer | ModelFailed:
         """What is left where no model gave an answer: the reply that broke, or a rejected one."""
-        if self._broken is not None and error is self._broken.broken:
+        if self._broken is not None and error is self._broken.error:
             return _with_attempts(self._broken, self._rejected) if self._rejected else self._broken
         refused = all(each["type"] == RefusedReply.__name__ for each in self._failures)
         failed = (ModelRefused if refused else ModelFailed)(failures=self._failures)
@@ -240,7 +232,7 @@ class _ModelCall:
         if not self._rejected:
             return failed
         last = self._rejected.pop()
-        last.failed = failed
+        last.error = failed
         if self._deltas is None or not self._deltas.said_text:
             last.response = replace(last.response, parts=[])
         return _with_attempts(last, self._rejected)
