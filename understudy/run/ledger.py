@@ -206,12 +206,13 @@ class Ledger:
             raise self._failure
         journal = self._journal
         if journal is not None or self._on_fact is not None:  # else nothing keeps a record
-            now = self._now()
+            now: datetime | None = None
             for record in records:
-                stamp(record, now)
+                if record.at is None:
+                    now = now or self._now()
+                    stamp(record, now)
         if not self._journal_checks:
-            for record in records:
-                check_storable(record)
+            check_storable(records)
         if journal is not None:
             self._append(records)
         for record in records:

@@ -38,7 +38,7 @@ async def check_until_tool(run: Run) -> Outcome | None:
     if turn is None or not turn.propagated:
         return None
     if current.until_tool is None:
-        return None if run.definition.output_tool is None else _end_by_output_tool(run, turn)
+        return _end_by_output_tool(run, turn) if run.definition.output_tool is not None else None
     counting = ("success",) if current.require_tool_success else ("success", "failed")
     for call in turn.calls.values():
         if call.part.tool_name not in current.until_tool or call.result is None:
@@ -57,7 +57,8 @@ async def check_until_tool(run: Run) -> Outcome | None:
 def _end_by_output_tool(run: Run, turn: Turn) -> Outcome | None:
     """End the run by the first valid answer that the model gave with the output tool."""
     output, output_tool = run.definition.output, run.definition.output_tool
-    assert output is not None and output_tool is not None, "an output tool is of an output"
+    if output is None or output_tool is None:
+        return None
     for call in turn.calls.values():
         result = call.result
         if call.part.tool_name != output_tool.name or result is None:
