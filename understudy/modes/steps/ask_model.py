@@ -127,13 +127,14 @@ class _ModelCall:
             Exception: what the model raised, or what is wrong with its reply.
 
         """
-        run, deltas = self._run, self._deltas
+        run = self._run
         if self.ended is not None:
             raise self.ended
         if self._asking:
             raise UsageError("next was called while another call of it runs: await that one first")
         model = run.models[0] if request.model is None else request.model
-        if deltas is not None and deltas.said_text:  # after an answer, which a hook did not like
+        if self._deltas is not None and self._deltas.said_text:
+            # After an answer, which a hook did not like.
             raise UsageError("next was called again after text of a reply was emitted")
         parameters = parameters_of(run, request)
         if run.observed:
@@ -148,12 +149,10 @@ class _ModelCall:
         self._asking = True
         try:
             since = run.clock.monotonic()
-            answer = await _ask(run, model, request, parameters, deltas)
-            fault = self._fault(answer)
+            answer, fault = await self._answered(model, request, parameters)
             if isinstance(fault, EmptyReply):
                 since = self._reject(answer, since)
-                answer = await _ask(run, model, request, parameters, deltas)
-                fault = self._fault(answer)
+                answer, fault = await self._answered(model, request, parameters)
             if fault is not None:
                 self._reject(answer, since)
                 raise fault
@@ -187,15 +186,26 @@ class _ModelCall:
             self.ended = raised  # a person has read it: no other model says something else now
         return raised
 
-    def _fault(self, answer: Answer) -> RefusedReply | EmptyReply | None:
-        """Why the reply, whose text is valid from now on, is no answer."""
+    async def _answered(
+        self, model: Model, request: ModelInput, parameters: ModelRequestParameters
+    ) -> tuple[Answer, RefusedReply | EmptyReply | None]:
+        """The reply of the model, with valid text, and why it is no answer, if it is none."""
+        kept = self._run.state.messages
+        if request.messages is not kept:  # those of a hook: they were never prepared
+            shown = prepared(model, list(request.messages), parameters, request.settings)
+            answer = await _request(model, shown, request, parameters, self._deltas)
+        else:
+            with kept.borrowed() as messages:
+                if needs_preparation(model, kept, request.settings):
+                    messages = prepared(model, messages, parameters, request.settings)
+                answer = await _request(model, messages, request, parameters, self._deltas)
         answer.response = with_valid_text(answer.response)
         if answer.error is not None:
-            return None
+            return answer, None
         fault = fault_of(answer.response)
         if isinstance(fault, EmptyReply) and self._run.current.early_stop is not None:
-            return None  # it becomes a sentence that says so
-        return fault
+            return answer, None  # it becomes a sentence that says so
+        return answer, fault
 
     def _reject(self, answer: Answer, since: float) -> float:
         """Note the reply as one that is no answer. Returns the time by the clock."""
@@ -259,23 +269,6 @@ def _with_attempts(answer: Answer, rejected: Sequence[Answer]) -> Answer:
 
 
 # ------------------------------------------------------------------------------ the request
-
-
-async def _ask(
-    run: Run,
-    model: Model,
-    request: ModelInput,
-    parameters: ModelRequestParameters,
-    deltas: DeltaEmitter | None,
-) -> Answer:
-    kept = run.state.messages
-    if request.messages is not kept:  # those of a hook: they were never prepared
-        shown = prepared(model, list(request.messages), parameters, request.settings)
-        return await _request(model, shown, request, parameters, deltas)
-    with kept.borrowed() as messages:
-        if needs_preparation(model, kept, request.settings):
-            messages = prepared(model, messages, parameters, request.settings)
-        return await _request(model, messages, request, parameters, deltas)
 
 
 async def _request(
