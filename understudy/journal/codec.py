@@ -90,8 +90,8 @@ def encode_again(record: Record) -> EncodedRecord:
 
 def check_storable(records: Iterable[Record]) -> None:
     """Raise `RecordRefused` if no store could keep them, of whatever size, or read them."""
-    for record in records:
-        if not is_surely_readable(record):
+    if not all(map(is_surely_readable, records)):
+        for record in records:
             encode(record, max_bytes=sys.maxsize)
 
 

@@ -11,7 +11,7 @@ at. An agent that wakes has its conversation so.
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Any, ClassVar, cast, overload
@@ -82,14 +82,12 @@ class Plain:
 class _Log:
     """What views share: the messages, and what is known of them."""
 
-    __slots__ = ("_packed", "borrows", "call_ids", "items", "length", "lineage", "plain")
-
-    items: list[ModelMessage]
-    call_ids: set[str] | None
-    """Of their tool calls; None for none, as an empty set takes 0.2 KB."""
+    __slots__ = ("_call_ids", "_items", "_packed", "borrows", "length", "lineage", "plain")
 
     def __init__(self, items: list[ModelMessage], packed: _Packed | None = None) -> None:
         self._packed = packed
+        self._items: list[ModelMessage]  # both are not set while the beginning is packed
+        self._call_ids: set[str] | None  # None for none, as an empty set takes 0.2 KB
         self.length: int = len(items) if packed is None else packed.count
         self.lineage: object = object()
         """The same in copies, which begin with the same messages."""
@@ -99,13 +97,17 @@ class _Log:
         if packed is None:
             self._set_items(items)
 
-    def __getattr__(self, name: str) -> Any:
-        # Called for an attribute that is not set: `items` and `call_ids` are not, while the
-        # beginning is packed. So a look at them costs nothing where it is not.
-        if name not in ("items", "call_ids"):
-            raise AttributeError(name)
-        self._decode()
-        return getattr(self, name)
+    @property
+    def items(self) -> list[ModelMessage]:
+        if self._packed is not None:
+            self._decode()
+        return self._items
+
+    @property
+    def call_ids(self) -> Collection[str]:
+        if self._packed is not None:
+            self._decode()
+        return self._call_ids or ()
 
     def append(self, message: ModelMessage) -> None:
         if self._packed is not None:
@@ -114,14 +116,14 @@ class _Log:
                     self._packed.later.append(message)
                     self.length += 1
                     return
-        self.items.append(message)
+        self._items.append(message)
         self.length += 1
         if isinstance(message, ModelResponse):
             for part in message.parts:
                 if isinstance(part, ToolCallPart):
-                    if self.call_ids is None:
-                        self.call_ids = set()
-                    self.call_ids.add(part.tool_call_id)
+                    if self._call_ids is None:
+                        self._call_ids = set()
+                    self._call_ids.add(part.tool_call_id)
 
     def copied(self, length: int) -> _Log:
         """Another list that begins with so many of these messages."""
@@ -150,24 +152,24 @@ class _Log:
             self._packed = None
 
     def _set_items(self, items: list[ModelMessage]) -> None:
-        self.call_ids = {
+        self._call_ids = {
             part.tool_call_id
             for message in items
             if isinstance(message, ModelResponse)
             for part in message.parts
             if isinstance(part, ToolCallPart)
         } or None
-        self.items = items
+        self._items = items
 
     def plain_until(self, length: int) -> Plain | None:
         """What is known of the messages up to this number; None unless all of them are plain.
 
         It looks at each of them once.
         """
-        plain = self.plain
-        while (index := plain.count) < length:
-            message = self.items[index]
-            if not is_plain(message, self.items[index - 1] if index else None):
+        plain, items = self.plain, self.items
+        for index in range(plain.count, length):
+            message = items[index]
+            if not is_plain(message, items[index - 1] if index else None):
                 return None
             if isinstance(message, ModelResponse):
                 for part in message.parts:
@@ -264,7 +266,7 @@ class Messages(Sequence[ModelMessage]):
 
     def has_call_id(self, tool_call_id: str) -> bool:
         """Whether a tool call has this id, in this view or in a longer one of the same list."""
-        return tool_call_id in (self._log.call_ids or ())
+        return tool_call_id in self._log.call_ids
 
     def borrowed(self) -> _Borrowed:
         """The messages as a list for a model call: `with view.borrowed() as messages`.
@@ -283,25 +285,26 @@ class Messages(Sequence[ModelMessage]):
 class _Borrowed:
     """The context manager of `Messages.borrowed`; one by `contextmanager` takes 3 times as long."""
 
-    __slots__ = ("_is_newest", "_length", "_log")
+    __slots__ = ("_is_newest", "_items", "_length", "_log")
 
     def __init__(self, log: _Log, length: int) -> None:
         self._log = log
         self._length = length
-        self._is_newest = len(log.items) == length
+        self._items = log.items
+        self._is_newest = len(self._items) == length
 
     def __enter__(self) -> list[ModelMessage]:
         if not self._is_newest:
-            return self._log.items[: self._length]
+            return self._items[: self._length]
         self._log.borrows += 1
-        return self._log.items
+        return self._items
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: object
     ) -> None:
         if not self._is_newest:
             return
-        items = self._log.items
+        items = self._items
         self._log.borrows -= 1
         changed = len(items) != self._length
         del items[self._length :]

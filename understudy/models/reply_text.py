@@ -35,10 +35,11 @@ def with_valid_text(response: ModelResponse) -> ModelResponse:
         if valid is not part:
             parts = list(response.parts) if parts is None else parts
             parts[index] = valid
-    changes: dict[str, Any] = {} if parts is None else {"parts": parts}
+    if parts is not None:
+        response = replace(response, parts=parts)
     if response.provider_details and holds_invalid_text(response.provider_details):
-        changes["provider_details"] = _valid(response.provider_details)
-    return replace(response, **changes) if changes else response
+        response = replace(response, provider_details=_valid(response.provider_details))
+    return response
 
 
 def _is_valid(part: ToolCallPart) -> bool:

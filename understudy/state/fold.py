@@ -525,10 +525,13 @@ def _propagated(state: AgentState, record: r.Propagated) -> None:
     run = open_run(state)
     turn = run.turn if run.turn is not None else open_turn(state)
     parts: list[ModelRequestPart] = []
+    prompts: list[ModelRequestPart] = []
     for call in turn.calls.values():
         result = call.result
         assert result is not None, f"propagated without a result of {call.key}"
         parts.append(result.part)
+        if result.user_prompt is not None:
+            prompts.append(result.user_prompt)
         if result.part.outcome == "success":
             run.tool_errors = 0
         elif result.part.outcome == "failed":
@@ -538,7 +541,7 @@ def _propagated(state: AgentState, record: r.Propagated) -> None:
         if result.escalate:
             run.escalated = True
     turn.propagated = True
-    parts += _prompts(turn)
+    parts += prompts
     state.messages = state.messages.appending(ModelRequest(parts=parts, timestamp=record.at))
 
 

@@ -107,18 +107,20 @@ def _link(run: Run, hook: Hook, inner: _Ask, call: _ModelCall) -> _Ask:
 class _ModelCall:
     """One model call of a turn: every request that is made for it, and what came of each."""
 
+    # As long as nothing goes wrong: most calls are made once, and keep nothing but an answer.
+    _asking: bool = False
+    _answers: tuple[Answer, ...] = ()
+    _rejected: tuple[Answer, ...] = ()
+    _failures: tuple[dict[str, str], ...] = ()
+    _last_failed: Model | None = None
+    _raised: tuple[BaseException, ...] = ()
+    _broken: Answer | None = None
+    ended: Exception | None = None
+    """No model is asked any more: whoever asks gets this error."""
+
     def __init__(self, run: Run) -> None:
         self._run = run
         self._deltas = DeltaEmitter(run) if run.streaming else None
-        self._asking = False
-        self._answers: list[Answer] = []
-        self._rejected: list[Answer] = []
-        self._failures: list[dict[str, str]] = []
-        self._last_failed: Model | None = None
-        self._raised: list[BaseException] = []
-        self._broken: Answer | None = None
-        self.ended: Exception | None = None
-        """No model is asked any more: whoever asks gets this error."""
 
     async def ask(self, request: ModelInput) -> ModelResponse:
         """The answer of the request's model.
@@ -150,12 +152,14 @@ class _ModelCall:
         try:
             since = run.clock.monotonic()
             answer, fault = await self._answered(model, request, parameters)
-            if isinstance(fault, EmptyReply):
-                since = self._reject(answer, since)
-                answer, fault = await self._answered(model, request, parameters)
             if fault is not None:
-                self._reject(answer, since)
-                raise fault
+                since = self._reject(answer, since)
+                if not isinstance(fault, EmptyReply):
+                    raise fault
+                answer, fault = await self._answered(model, request, parameters)
+                if fault is not None:
+                    self._reject(answer, since)
+                    raise fault
         except (Exception, asyncio.CancelledError) as error:
             if isinstance(error, asyncio.CancelledError) and is_cancelled():
                 raise
@@ -167,21 +171,21 @@ class _ModelCall:
             self._asking = False
         if answer.error is not None:  # its stream broke
             self._broken, self.ended = answer, answer.error
-            self._raised.append(answer.error)
+            self._raised += (answer.error,)
             raise answer.error
-        self._answers.append(answer)
+        self._answers += (answer,)
         return answer.response
 
     def _note(self, model: Model, error: BaseException) -> Exception:
         """Note what a model raised. Returns what is raised in its place."""
         named = {"model": model.model_name, "type": type(error).__name__}
         if model is self._last_failed:
-            self._failures.pop()  # one for each model: the last
+            self._failures = self._failures[:-1]  # one for each model: the last
         self._last_failed = model
-        self._failures.append({**named, "message": message_of(error)})
+        self._failures += ({**named, "message": message_of(error)},)
         # Middleware must not take it for a cancellation of the run.
         raised = error if isinstance(error, Exception) else CancelledByModel(cause_of(error))
-        self._raised.append(raised)
+        self._raised += (raised,)
         if self._deltas is not None and self._deltas.said_text:
             self.ended = raised  # a person has read it: no other model says something else now
         return raised
@@ -191,14 +195,17 @@ class _ModelCall:
     ) -> tuple[Answer, RefusedReply | EmptyReply | None]:
         """The reply of the model, with valid text, and why it is no answer, if it is none."""
         kept = self._run.state.messages
-        if request.messages is not kept:  # those of a hook: they were never prepared
-            shown = prepared(model, list(request.messages), parameters, request.settings)
-            answer = await _request(model, shown, request, parameters, self._deltas)
-        else:
-            with kept.borrowed() as messages:
-                if needs_preparation(model, kept, request.settings):
-                    messages = prepared(model, messages, parameters, request.settings)
-                answer = await _request(model, messages, request, parameters, self._deltas)
+        with kept.borrowed() as messages:
+            if request.messages is not kept:  # those of a hook: they were never prepared
+                messages = list(request.messages)
+            if request.messages is not kept or needs_preparation(model, kept, request.settings):
+                messages = prepared(model, messages, parameters, request.settings)
+            if self._deltas is not None:
+                answer = await _stream(model, messages, request, parameters, self._deltas)
+            else:
+                response = await model.request(messages, request.settings, parameters)
+                check_finished(response, model, streamed=False)
+                answer = Answer(response, model)
         answer.response = with_valid_text(answer.response)
         if answer.error is not None:
             return answer, None
@@ -211,7 +218,7 @@ class _ModelCall:
         """Note the reply as one that is no answer. Returns the time by the clock."""
         now = self._run.clock.monotonic()
         answer.seconds = now - since
-        self._rejected.append(answer)
+        self._rejected += (answer,)
         return now
 
     def raised_by_model(self, error: BaseException) -> bool:
@@ -226,9 +233,11 @@ class _ModelCall:
             if chosen is None and each.response is response:
                 chosen = each
             else:
-                rejected.append(each)
+                rejected += (each,)
         if chosen is None:  # a hook changed the last one, or made one of its own
-            model = rejected.pop().model if self._answers else self._run.models[0]
+            model = self._run.models[0]
+            if self._answers:
+                model, rejected = rejected[-1].model, rejected[:-1]
             chosen = Answer(with_valid_text(response), model)
         return _with_attempts(chosen, rejected) if rejected else chosen
 
@@ -241,11 +250,11 @@ class _ModelCall:
         failed.__cause__ = error.__cause__ if isinstance(error, CancelledByModel) else error
         if not self._rejected:
             return failed
-        last = self._rejected.pop()
+        *rejected, last = self._rejected
         last.error = failed
         if self._deltas is None or not self._deltas.said_text:
             last.response = replace(last.response, parts=[])
-        return _with_attempts(last, self._rejected)
+        return _with_attempts(last, rejected)
 
 
 def _with_attempts(answer: Answer, rejected: Sequence[Answer]) -> Answer:
@@ -269,20 +278,6 @@ def _with_attempts(answer: Answer, rejected: Sequence[Answer]) -> Answer:
 
 
 # ------------------------------------------------------------------------------ the request
-
-
-async def _request(
-    model: Model,
-    messages: list[ModelMessage],
-    request: ModelInput,
-    parameters: ModelRequestParameters,
-    deltas: DeltaEmitter | None,
-) -> Answer:
-    if deltas is not None:
-        return await _stream(model, messages, request, parameters, deltas)
-    response = await model.request(messages, request.settings, parameters)
-    check_finished(response, model, streamed=False)
-    return Answer(response, model)
 
 
 async def _stream(
