@@ -172,7 +172,7 @@ class _Log:
             if not is_plain(message, items[index - 1] if index else None):
                 return None
             if isinstance(message, ModelResponse):
-                for part in message.parts:
+                for part in message.parts if ThinkingPart in map(type, message.parts) else ():
                     if isinstance(part, ThinkingPart) and part.content:
                         plain.kinds_of_thinking[kind_of_thinking(message, part)] = message, part
             elif not index:
