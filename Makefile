@@ -7,7 +7,7 @@ TESTS := $(BIN)/python -m pytest -n 2 --dist worksteal
 # What takes minutes is cut off by itself, later than a test is.
 LONG := --timeout 3600 -o faulthandler_timeout=3700
 
-.PHONY: demo demo-web test test-faults test-ray test-fast check bench bench-durable bench-actors chaos soak suspensions mutate local clean
+.PHONY: demo demo-web test test-faults test-ray test-fast test-browser pictures check bench bench-durable bench-actors chaos soak suspensions mutate local clean
 
 demo: $(VENV)/.ready  ## the support desk in the terminal
 	@if [ "$$MODEL" = "local" ]; then $(MAKE) --no-print-directory local 2>/dev/null || true; fi
@@ -17,7 +17,7 @@ demo-web: $(VENV)/.ready  ## the support desk in the browser
 	@$(BIN)/python -m understudy demo
 
 test: check  ## lint, types, layers and all tests but those of faults: two at a time
-	$(TESTS) -m 'not faults and not ray'
+	$(TESTS) -m 'not faults and not ray and not browser'
 
 test-faults: $(VENV)/.ready  ## the tests marked faults: processes are killed, hosts fight, servers go away
 	$(TESTS) -m 'faults and not ray'
@@ -25,8 +25,14 @@ test-faults: $(VENV)/.ready  ## the tests marked faults: processes are killed, h
 test-ray: $(VENV)/.ray  ## the tests marked ray: clusters of several nodes, nodes and heads that are killed
 	$(BIN)/python -m pytest -m ray
 
+test-browser: $(VENV)/.browser  ## the tests marked browser: the pages in a real Chromium
+	$(BIN)/python -m pytest -m browser tests/web/browser
+
+pictures: $(VENV)/.browser  ## the pictures of the pages, for the docs
+	$(BIN)/python -m tests.support.web_pictures docs/pictures
+
 test-fast: $(VENV)/.ready  ## the tests that are not marked slow or postgres: under half a minute
-	$(TESTS) -m 'not slow and not postgres and not ray'
+	$(TESTS) -m 'not slow and not postgres and not ray and not browser'
 
 check: $(VENV)/.ready
 	$(BIN)/ruff check .
@@ -68,6 +74,14 @@ $(VENV)/.ready: pyproject.toml
 $(VENV)/.ray: $(VENV)/.ready
 	@echo "Installing Ray (80 MB)."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[ray]'
+	@touch $@
+
+# The browser is Debian's; Playwright's own would come from a place of its own.
+$(VENV)/.browser: $(VENV)/.ready
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[browser]'
+	@command -v chromium >/dev/null || { echo "Installing Chromium."; \
+	  apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } \
+	  || { echo "NO BROWSER: the tests of the pages cannot run. Install chromium, or name one in CHROMIUM=..."; exit 1; }
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.ready

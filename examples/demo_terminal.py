@@ -15,7 +15,15 @@ from rich.table import Table
 from rich.text import Text
 
 from understudy import Decision, Outcome, Request, approve, dismiss, edit, reject, respond
-from understudy.events import Event, ReplyEnded, ReplyStarted, TextDelta, ToolEnded
+from understudy.events import (
+    Event,
+    ReplyEnded,
+    ReplyStarted,
+    TextDelta,
+    ToolCallAnnounced,
+    ToolEnded,
+    ToolStarted,
+)
 
 __all__ = ["Terminal", "ctrl_c_interrupts"]
 
@@ -43,7 +51,11 @@ class Terminal:
         for stream in (sys.stdout, sys.stderr):
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # text streams have it
         self.console = Console(highlight=False)
-        self._waiting = self.console.status("[dim]the model is asked[/dim]")
+        self._waiting = self.console.status("")
+        self._running: dict[str, str] = {}
+        """What the tools that run do, by call key."""
+        self._said: dict[str, str] = {}
+        """What the tools say that they do, by their names."""
         self._in_text = False
 
     # ------------------------------------------------------------------------ out
@@ -68,11 +80,17 @@ class Terminal:
         return last
 
     def _show(self, event: Event | Outcome) -> None:
-        if isinstance(event, ReplyStarted):
-            self._waiting.start()
-            return
         self._waiting.stop()
         match event:
+            case ReplyStarted():
+                self._go_on("the model is asked")
+            case ToolCallAnnounced(tool_name=name, display_text=said):
+                self._said[name] = said or name
+                self._end_text()
+                self._go_on(f"the model calls {name}")
+            case ToolStarted(call_key=key, tool_name=name):
+                self._running[key] = self._said.get(name, name)
+                self._go_on(", ".join(self._running.values()))
             case TextDelta(text=text):
                 if not self._in_text:
                     self.console.print("[bold cyan]desk:[/] ", end="")
@@ -83,7 +101,8 @@ class Terminal:
                 for part in response.tool_calls:
                     arguments = printable(part.args_as_json_str())
                     self.say(f"  → {part.tool_name} {arguments}", "magenta")
-            case ToolEnded(tool_name=name, outcome=outcome, content=content):
+            case ToolEnded(call_key=key, tool_name=name, outcome=outcome, content=content):
+                self._running.pop(key, None)
                 mark, style = _MARKS.get(outcome, ("!", "red"))
                 if (
                     isinstance(content, dict)
@@ -92,6 +111,11 @@ class Terminal:
                     content = content["result"]
                 shown = content if isinstance(content, str) else _json(content)
                 self.say(f"  {mark} {name}: {shown}", style)
+
+    def _go_on(self, what: str) -> None:
+        """Show what goes on, in a terminal, until something else comes."""
+        self._waiting.update(Text(printable(what), style="dim"))
+        self._waiting.start()
 
     def _end_text(self) -> None:
         if self._in_text:

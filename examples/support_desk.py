@@ -74,7 +74,7 @@ class Shop:
         return round(sum(float(entry["amount"]) for entry in made), 2)
 
 
-@tool
+@tool(display_text="Looking up the order…")
 async def lookup_order(ctx: ToolContext, order_id: OrderId) -> dict[str, Any]:
     """Look up an order: its item, what was paid and what was refunded already.
 
@@ -88,7 +88,8 @@ async def lookup_order(ctx: ToolContext, order_id: OrderId) -> dict[str, Any]:
     return {"order_id": order_id, **shop.orders[order_id], "refunded": shop.refunded(order_id)}
 
 
-@tool(idempotent=True)  # its effect is kept under the call's key
+# Its effect is kept under the call's key.
+@tool(idempotent=True, display_text="Paying the money back…")
 async def refund(ctx: ToolContext, order_id: OrderId, amount: Annotated[float, Field(gt=0)]) -> str:
     """Pay money back for an order.
 

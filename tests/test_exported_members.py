@@ -19,6 +19,7 @@ PACKAGES = [
     "understudy.models",
     "understudy.modes",
     "understudy.tools",
+    "understudy.web",
 ]
 MODULES = [
     "understudy.errors",

@@ -333,7 +333,8 @@ def _simple(record: r.Record) -> Iterator[tuple[What, dict[str, Any]]]:
                 },
             )
         case r.Attempt():
-            yield "attempt_started", {"detail": {"number": record.number}}
+            attempt = {"number": record.number, "reply_lost": record.reply_lost}
+            yield "attempt_started", {"detail": attempt}
         case r.Reminded():
             reminder = {"request_id": record.request_id, "number": record.number}
             yield "reminded", {"detail": reminder}

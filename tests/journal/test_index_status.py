@@ -23,7 +23,10 @@ from understudy.state import records as r
 from understudy.state.fold import replay
 from understudy.stopping import StopSignal, StopSignals
 
-TURN = [bare_run("desk"), r.Reply(turn=0, response=reply(tool_call(0), tool_call(1)))]
+TURN: list[r.Record] = [
+    bare_run("desk"),
+    r.Reply(turn=0, response=reply(tool_call(0), tool_call(1))),
+]
 ASKED = [*TURN, r.InterruptsChecked(turn=0, requests=(bare_request("q", "run-1.0.0"),))]
 STARTED = r.Started(
     call_key="run-1.0.1", tool_name="pay", tool_call_id="call_1", attempt=1, idempotent=False
@@ -81,16 +84,12 @@ def test_the_index_says_what_an_agent_waits_for(records: list[r.Record], expecte
 
 def test_an_agent_that_is_halted_while_a_call_goes_on_is_not_taken() -> None:
     """J6: it waits for a person, and a tool of it runs."""
-    halt_with_call: list[r.Record] = [
-        *TURN,
-        STARTED,
-        halted("cook"),
-        r.StatusNoted(status="interrupted"),
-    ]
-    assert index_entry_of(replay(halt_with_call)).status is IndexStatus.WAITS
-    assert not index_entry_of(replay(halt_with_call)).takeable
-    ended_call = r.Result(call_key="run-1.0.1", part=returned(1))
-    assert index_entry_of(replay([*halt_with_call, ended_call])).takeable
+    rest = r.StatusNoted(status="interrupted")
+    records: list[r.Record] = [*TURN, STARTED, halted("cook"), rest]
+    assert index_entry_of(replay(records)).status is IndexStatus.WAITS
+    assert not index_entry_of(replay(records)).takeable
+    records.append(r.Result(call_key="run-1.0.1", part=returned(1)))
+    assert index_entry_of(replay(records)).takeable
 
 
 @pytest.mark.parametrize(

@@ -341,3 +341,48 @@ async def test_every_page_of_a_full_desk_opens() -> None:
             only = (await client.get("/api/pending?kind=interrupt")).json()["requests"]
             assert [row["kind"] for row in only] == ["interrupt"]
             assert json.dumps(rows)
+
+
+async def test_a_run_that_was_cut_off_has_a_mark_and_what_was_under_way_is_told(
+    place: Place,
+) -> None:
+    entered, goes_on = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def pay() -> str:
+        entered.set()
+        await goes_on.wait()
+        return "paid"
+
+    def agent() -> Agent:
+        return Agent("payer", by_turn(call("pay"), "ok"), tools=[pay], interrupt_on={"pay": True})
+
+    async with Runtime([agent()], store=place.store()) as runtime:
+        ref = await asked(runtime, "payer", "p1")
+        await soon(ref.decide({(await ref.state()).requests[0].id: {"type": "approve"}}))
+        await soon(entered.wait())
+        async with Runtime([agent()], store=place.after_crash()) as next_one:
+            await soon(next_one.recover())
+            await rest(next_one.get("p1"), Status.INTERRUPTED)
+            async with site_of(next_one) as client:
+                found = (await client.get("/api/agents/p1/timeline")).json()
+                assert [mark["kind"] for mark in found["marks"]] == ["crash"]
+                calls = [bar for bar in found["bars"] if bar["kind"] == "call"]
+                assert [bar["in_doubt"] for bar in calls] == [True]
+                row = (await client.get("/api/pending")).json()["requests"][0]
+                assert row["kind"] == "doubt"
+                text = (await client.get(f"/agents/p1/requests/{row['id']}")).text
+                assert "It is not known what this call did" in text
+        goes_on.set()
+
+
+async def test_an_action_is_for_the_run_that_was_shown() -> None:
+    async with Runtime([desk(Done(), refund("1"), refund("2"), "ok")]) as runtime:
+        ref = await asked(runtime)
+        async with site_of(runtime) as client:
+            shown = (await client.get("/api/agents/a1")).json()["run_id"]
+            await soon(ref.run("another"))
+            form = {"message": "no", "run_id": shown}
+            late = await client.post("/agents/a1/do/cancel", data=form)
+            assert late.status_code == 409
+        assert ref.status() is Status.INTERRUPTED

@@ -6,15 +6,27 @@ import hashlib
 import re
 from pathlib import Path
 
+import pytest
+
 import understudy.web
 
 STATIC = Path(understudy.web.__file__).parent / "static"
 ROW = re.compile(r"^\| `([^`]+)` \| .* \| `([0-9a-f]{64})` \|$", re.MULTILINE)
 
 
-def test_vendored_files_are_those_that_are_listed_byte_for_byte() -> None:
-    listed = dict(ROW.findall((STATIC / "VENDORED.md").read_text()))
-    there = {path.name: path for path in (STATIC / "vendor").glob("*.js")}
+AXE = Path(__file__).parent / "browser" / "vendor"
+
+
+@pytest.mark.parametrize(
+    ("list_of", "folder"),
+    [(STATIC / "VENDORED.md", STATIC / "vendor"), (AXE / "VENDORED.md", AXE)],
+    ids=["pages", "tests"],
+)
+def test_vendored_files_are_those_that_are_listed_byte_for_byte(
+    list_of: Path, folder: Path
+) -> None:
+    listed = dict(ROW.findall(list_of.read_text()))
+    there = {path.name: path for path in folder.glob("*.js")}
     assert set(listed) == set(there)
     for name, path in there.items():
         assert hashlib.sha256(path.read_bytes()).hexdigest() == listed[name], name

@@ -69,6 +69,7 @@ class _Call:
     """A call of a ref, until its caller has the answer."""
 
     __slots__ = (
+        "epoch",
         "expectation",
         "fences",
         "for_owner",
@@ -105,6 +106,8 @@ class _Call:
         self.run_id: str | None = None
         """Of the run that it has begun, or is for."""
         self.posted_at = 0.0
+        self.epoch = 0
+        """That the agent had when its owner was told of this call."""
         self.nonce = ""
 
     def on_run(self, run_id: str) -> None:
@@ -395,8 +398,12 @@ class PostOffice:
                 self._again(call)
             return
         for id, call in zip(ids, posted, strict=True):
-            call.posted_at = self._services.loop.time()
+            call.posted_at, call.epoch = self._services.loop.time(), place.epoch
             self._posted[id] = call
+        # Race: the owner may have replied by now, and its hint is spent. Or the agent has another
+        # owner, whose claim did not see the call yet, nor was it told of it
+        # (test_a_call_that_crosses_a_change_of_owner_is_told_to_the_new_one).
+        self.look()
         if self._looking is None:
             self._looking = self._services.start_task(self._look_again_and_again(), "post")
 
@@ -477,8 +484,8 @@ class PostOffice:
                 self._take_up(call, begun=begun)
             else:
                 self.look()  # it has its reply
-        elif is_late:
-            call.posted_at = self._services.loop.time()
+        elif is_late or state.epoch != call.epoch:
+            call.posted_at, call.epoch = self._services.loop.time(), state.epoch
             await self._shared.retell(id)
 
     def _take_up(self, call: _Call, *, begun: bool) -> None:

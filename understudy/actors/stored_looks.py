@@ -204,6 +204,7 @@ class StoredLooks:
 
         """
         message_id, run_id = look.message_id, look.run_id
+        hints = self._watch.hints if self._watch is not None else 0
         loaded = await self._load(slot, expectation)
         if loaded is None:
             if message_id is not None:
@@ -231,7 +232,8 @@ class StoredLooks:
             elif row.host is not None and (lacking := lacking_outcome(state)) is not None:
                 return lacking
             else:
-                await self._watch.changed(row)
+                await self._watch.changed(row, hints)
+            hints = self._watch.hints
             loaded, state = await self._newer(loaded, state)
 
     async def _newer(self, loaded: Loaded, state: AgentState) -> tuple[Loaded, AgentState]:

@@ -75,6 +75,8 @@ class PostState(NamedTuple):
     is_free: bool
     """No living host owns the agent."""
     is_takeable: bool
+    epoch: int
+    """Of the agent now: another one if it has changed hands since."""
 
 
 class Place(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -21,7 +21,7 @@ ANSWER_SECONDS = 1.0
 class Body(BaseModel):
     """What the API takes."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
 
 class MessageBody(Body):
@@ -39,12 +39,15 @@ class CancelBody(Body):
     """Why."""
 
     message: str = "cancelled"
+    run_id: str | None = None
+    """Only this run: it is refused if another one is open."""
 
 
 class PauseBody(Body):
     """Why."""
 
     reason: str = "pause"
+    run_id: str | None = None
 
 
 class SettleBody(Body):
@@ -71,6 +74,12 @@ class ImportBody(Body):
 
     data: dict[str, Any]
     id: str | None = None
+
+
+class RunBody(Body):
+    """The run that is meant; without it the open one."""
+
+    run_id: str | None = None
 
 
 class NothingBody(Body):
@@ -105,7 +114,8 @@ async def cancel(visit: Visit) -> dict[str, Any]:
 
 
 async def _cancel(visit: Visit, body: CancelBody) -> dict[str, Any]:
-    future = visit.ref.cancel(body.message, context={"by": visit.user.name})
+    context = {"by": visit.user.name}
+    future = visit.ref.cancel(body.message, context=context, run_id=body.run_id)
     return {"id": visit.agent_id, "done": await begun(future)}
 
 
@@ -116,23 +126,23 @@ async def pause(visit: Visit) -> dict[str, Any]:
 
 
 async def _pause(visit: Visit, body: PauseBody) -> dict[str, Any]:
-    await visit.wait(visit.ref.pause(body.reason))
+    await visit.wait(visit.ref.pause(body.reason, run_id=body.run_id))
     return {"id": visit.agent_id}
 
 
 async def unpause(visit: Visit) -> dict[str, Any]:
     """Continue a paused run."""
     visit.need("act")
-    await read_body(visit, NothingBody)
-    await visit.wait(visit.ref.unpause())
+    body = await read_body(visit, RunBody)
+    await visit.wait(visit.ref.unpause(run_id=body.run_id))
     return {"id": visit.agent_id}
 
 
 async def retry(visit: Visit) -> dict[str, Any]:
     """Release a quarantined run."""
     visit.need("act")
-    await read_body(visit, NothingBody)
-    return {"id": visit.agent_id, "done": await begun(visit.ref.retry())}
+    body = await read_body(visit, RunBody)
+    return {"id": visit.agent_id, "done": await begun(visit.ref.retry(run_id=body.run_id))}
 
 
 async def settle(visit: Visit) -> dict[str, Any]:
@@ -220,16 +230,16 @@ async def by_form(visit: Visit, name: str, form: Form) -> str:
             await _send(visit, _checked(MessageBody, form, "text", "steer"))
             return "The message is recorded."
         case "cancel":
-            result = await _cancel(visit, _checked(CancelBody, form, "message"))
+            result = await _cancel(visit, _checked(CancelBody, form, "message", "run_id"))
             return "The run is stopped." if result["done"] else "The run is being stopped."
         case "pause":
-            await _pause(visit, _checked(PauseBody, form, "reason"))
+            await _pause(visit, _checked(PauseBody, form, "reason", "run_id"))
             return "The run pauses after its next model reply."
         case "unpause":
-            await visit.wait(visit.ref.unpause())
+            await visit.wait(visit.ref.unpause(run_id=form.get("run_id") or None))
             return "The run continues."
         case "retry":
-            await begun(visit.ref.retry())
+            await begun(visit.ref.retry(run_id=form.get("run_id") or None))
             return "The run is released."
         case "settle":
             await _settle(visit, _checked(SettleBody, form, "call_key", "how"))

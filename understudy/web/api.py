@@ -154,14 +154,14 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         path=f"{AGENT}/unpause",
         view=actions.unpause,
         right="act",
-        body=actions.NothingBody,
+        body=actions.RunBody,
     ),
     Endpoint(
         method="POST",
         path=f"{AGENT}/retry",
         view=actions.retry,
         right="act",
-        body=actions.NothingBody,
+        body=actions.RunBody,
     ),
     Endpoint(
         method="POST",

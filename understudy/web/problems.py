@@ -19,6 +19,7 @@ from understudy.errors import (
     DecisionError,
     JournalFailed,
     NotInterrupted,
+    OtherRun,
     OwnedElsewhere,
     UnderstudyError,
     UnknownAgent,
@@ -74,6 +75,8 @@ def problem_of(error: Exception) -> Problem:
             return Problem(404, "UnknownAgent", f"There is no agent {error.agent_id!r}.")
         case OwnedElsewhere():
             return Problem(409, "OwnedElsewhere", "Another host has this agent in its memory now.")
+        case OtherRun():
+            return Problem(409, "OtherRun", "Another run is open now: look at the agent again.")
         case NotInterrupted():
             return Problem(409, "NotInterrupted", str(error))
         case DecisionError():

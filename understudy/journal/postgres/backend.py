@@ -326,7 +326,7 @@ class PostgresBackend(ReadsByReader):
         return inbox.withdraw(self._writer.fetch, id)
 
     def retell(self, id: int) -> None:
-        self._writer.fetch(sql.RETELL, [id])
+        inbox.retell(self._writer.fetch, id)
 
     def delete_lost_replies(self) -> None:
         self._writer.fetch(sql.DELETE_LOST_REPLIES)

@@ -33,7 +33,7 @@ def begin_post(fetch: Fetch, id: int, attempt: str) -> bool:
 
 
 def reply(fetch: Fetch, id: int, reply: bytes) -> None:
-    fetch(sql.REPLY, {"id": id, "reply": reply})
+    fetch(sql.REPLY, {"id": id, "reply": reply, "told": str(Hint("look"))})
 
 
 def remove_posts(fetch: Fetch, ids: Sequence[int]) -> None:
@@ -44,6 +44,14 @@ def withdraw(fetch: Fetch, id: int) -> bool | None:
     for (begun,) in fetch(sql.WITHDRAW, [id]):
         return bool(begun)
     return None
+
+
+def retell(fetch: Fetch, id: int) -> None:
+    fetch(sql.RETELL, [str(Hint("posted")), id])
+
+
+def tell_askers(fetch: Fetch, agent_id: str) -> None:
+    fetch(sql.TELL_ASKERS, [str(Hint("look")), agent_id])
 
 
 def tell(fetch: Fetch, host_id: int, hint: Hint) -> None:

@@ -399,11 +399,11 @@ SELECT id, (SELECT pg_notify(ear, %(told)s) IS NULL FROM place) FROM rows ORDER 
 """No rows where no living host that listens owns the agent by now."""
 
 TELL_ASKERS = """
-SELECT pg_notify(h.ear, 'look') FROM hosts h
+SELECT pg_notify(h.ear, %s) FROM hosts h
 WHERE h.ear IS NOT NULL AND h.id IN (
     SELECT i.asker FROM inbox i JOIN agents a ON a.key = i.agent
     WHERE a.agent_id = %s AND i.reply IS NULL)"""
-"""The agent is released: who waits for it looks at once, and does its calls itself."""
+"""The agent is released, or deleted: who has posted to it looks at once."""
 
 POSTED = """
 SELECT i.id, a.agent_id, i.kind, i.body, i.asker, i.begun IS NOT NULL
@@ -420,18 +420,18 @@ REPLY = """
 WITH replied AS (
     UPDATE inbox SET reply = %(reply)s WHERE id = %(id)s AND reply IS NULL RETURNING asker
 )
-SELECT pg_notify(h.ear, 'look') FROM hosts h JOIN replied ON h.id = replied.asker
+SELECT pg_notify(h.ear, %(told)s) FROM hosts h JOIN replied ON h.id = replied.asker
 WHERE h.ear IS NOT NULL"""
 
 POST_STATES = """
 SELECT i.id, i.reply, i.begun IS NOT NULL,
     a.owner IS NULL OR h.lease_until IS NULL OR h.lease_until <= clock_timestamp(),
-    a.takeable AND a.indexed_seq = a.last_seq
+    a.takeable AND a.indexed_seq = a.last_seq, a.epoch
 FROM inbox i JOIN agents a ON a.key = i.agent LEFT JOIN hosts h ON h.id = a.owner
 WHERE i.id = ANY(%s)"""
 
 RETELL = """
-SELECT pg_notify(h.ear, 'posted 0 ' || a.agent_id)
+SELECT pg_notify(h.ear, %s || a.agent_id)
 FROM inbox i JOIN agents a ON a.key = i.agent JOIN hosts h ON h.id = a.owner
 WHERE i.id = %s AND h.ear IS NOT NULL"""
 REMOVE_POSTS = "DELETE FROM inbox WHERE id = ANY(%s) AND reply IS NOT NULL"

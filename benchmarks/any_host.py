@@ -1,0 +1,106 @@
+"""What a call at another host costs, beside one at the owner: two hosts on one PostgreSQL store.
+
+`python -m benchmarks.any_host [url]`; without a URL it starts a server of its own, as the tests do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import statistics
+import sys
+import time
+from typing import Any
+
+from tests.support.postgres import Server
+from understudy import (
+    Agent,
+    Interrupted,
+    Runtime,
+    ScriptedModel,
+    approve,
+    call,
+    tool,
+)
+from understudy.journal.postgres.backend import PostgresBackend
+from understudy.journal.store import DatabaseStore
+
+DECISIONS = 100
+AGENTS = 50
+CALLERS = 8
+RUNS = 400
+
+
+def desk() -> Agent:
+    """Each run asks for one approval, or makes one call, and ends."""
+
+    @tool
+    async def pay() -> str:
+        return "paid"
+
+    @tool
+    async def look() -> str:
+        return "seen"
+
+    def reply(request: Any) -> Any:
+        if request.messages[-1].parts[-1].part_kind == "user-prompt":
+            return call("pay" if request.prompt == "ask" else "look")
+        return "done"
+
+    return Agent("desk", ScriptedModel(reply), tools=[pay, look], interrupt_on={"pay": True})
+
+
+async def decisions(asked_at: Runtime, answered_at: Runtime) -> list[float]:
+    """Seconds from each decision to the outcome of its run."""
+    seconds = []
+    for number in range(DECISIONS):
+        outcome = await asked_at.spawn("desk", f"d{number % 10}").run("ask")
+        assert isinstance(outcome, Interrupted)
+        decided = outcome.decide(approve())
+        await asyncio.sleep(0.02)  # a person is slower: the agent has come to rest
+        before = time.perf_counter()
+        await answered_at.get(f"d{number % 10}").resume(decided)
+        seconds.append(time.perf_counter() - before)
+    return seconds
+
+
+async def throughput(hosts: list[Runtime], *, at_random: bool) -> float:
+    """Runs a second of callers who call their agents at random hosts, or always at one."""
+    rng, left = random.Random(1), iter(range(RUNS))
+
+    async def caller() -> None:
+        for number in left:
+            agent = number % AGENTS
+            host = rng.choice(hosts) if at_random else hosts[agent % len(hosts)]
+            await host.spawn("desk", f"r{at_random}{agent}").run("look")
+
+    before = time.perf_counter()
+    await asyncio.gather(*(caller() for _ in range(CALLERS)))
+    return RUNS / (time.perf_counter() - before)
+
+
+async def main(url: str) -> None:
+    schema = f"understudy_bench_{time.time_ns()}"
+    stores = [DatabaseStore(PostgresBackend(url, host=name, schema=schema)) for name in "ab"]
+    async with (
+        Runtime([desk()], store=stores[0]) as first,
+        Runtime([desk()], store=stores[1]) as second,
+    ):
+        for name, answered_at in (("owner", first), ("other host", second)) * 2:
+            taken = sorted(await decisions(first, answered_at))
+            median, late = statistics.median(taken), taken[int(len(taken) * 0.99)]
+            print(f"decision at the {name}: p50 {1000 * median:.1f} ms, p99 {1000 * late:.1f} ms")
+        own = await throughput([first, second], at_random=False)
+        other = await throughput([first, second], at_random=True)
+        print(f"own agents {own:.0f} runs/s, random hosts {other:.0f} runs/s: {other / own:.2f}")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        asyncio.run(main(sys.argv[1]))
+    else:
+        server = Server()
+        try:
+            asyncio.run(main(server.url))
+        finally:
+            server.remove()

@@ -1,0 +1,303 @@
+"""The pages in a real browser: two windows, live arrival, a keyboard alone, a phone, no script."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.places import SqlitePlace
+from tests.support.web_demo import agents as demo_agents
+from tests.support.web_demo import filled
+from tests.support.web_server import free_port, served
+from tests.support.web_site import ORDER, Done, desk, logged_in, refund
+from understudy import Runtime, call, reject
+from understudy.web import ui
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+AXE = Path(__file__).parent / "vendor" / "axe.min.js"
+SECONDS = 60_000
+
+
+@contextmanager
+def desk_site(*turns: Any, **options: Any) -> Iterator[tuple[str, Runtime, Done]]:
+    """A desk that has asked, and its address."""
+    done = Done()
+    turns = turns or (refund(), "ok")
+    with Runtime([desk(done, *turns)], feed=True) as runtime:
+        runtime.spawn("desk", id="a1").run("go").get(timeout=20)
+        app = ui(runtime, **{"auth": logged_in("ann"), **options})
+        with served(app, free_port()) as url:
+            yield url, runtime, done
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A window. What it says is wrong in its console fails the test."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    context.set_default_timeout(SECONDS)
+    opened = context.new_page()
+    wrong: list[str] = []
+    opened.on("pageerror", lambda error: wrong.append(str(error)))
+    opened.on(
+        "console",
+        lambda said: wrong.append(said.text) if "Content Security" in said.text else None,
+    )
+    yield opened
+    context.close()
+    assert wrong == []
+
+
+def test_an_approval_with_an_edit(page: Page) -> None:
+    with desk_site(call("order", ORDER), "ok") as (url, runtime, done):
+        page.goto(url)
+        page.get_by_role("link", name="order", exact=True).click()
+        page.get_by_text("Edit, then run").click()
+        page.get_by_label("count", exact=True).last.fill("7")
+        page.get_by_role("button", name="Add to tags").click()
+        page.get_by_role("textbox", name="tags 2").fill("blue")
+        page.get_by_role("button", name="Run with these arguments").last.click()
+        page.get_by_text("ann approved it with other arguments.").wait_for()
+        runtime.get("a1").outcome().get(timeout=20)
+        ((_, got),) = done.calls
+        assert (got["count"], got["tags"]) == (7, ["red", "blue"])
+
+
+def test_a_stale_answer_in_a_second_window(page: Page, browser: Browser) -> None:
+    with desk_site() as (url, _, done):
+        first, second = page, browser.new_page()
+        second.set_default_timeout(SECONDS)
+        for window in (first, second):
+            window.goto(url)
+            window.get_by_role("link", name="refund").click()
+            window.get_by_role("button", name="Approve").wait_for()
+        first.get_by_role("button", name="Reject").click()
+        first.get_by_text("ann rejected it.").wait_for()
+        second.get_by_text("ann rejected it.").wait_for()  # live
+        second.get_by_role("button", name="Approve").click()
+        second.get_by_text("Your answer changed nothing").wait_for()
+        assert done.calls == []
+        second.close()
+
+
+def test_many_at_once(page: Page) -> None:
+    with desk_site() as (url, runtime, done):
+        for number in range(2, 6):
+            runtime.spawn("desk", id=f"a{number}").run("go").get(timeout=20)
+        page.goto(url)
+        for box in page.get_by_role("checkbox").all()[:4]:
+            box.check()
+        page.get_by_role("button", name="Decide on the chosen ones").click()
+        page.get_by_role("button", name="Approve all of these").click()
+        page.get_by_text("4 recorded, 0 refused").wait_for()
+        for number in range(1, 5):
+            runtime.get(f"a{number}").outcome().get(timeout=20)
+        assert len(done.calls) == 4
+
+
+def test_a_request_arrives_while_the_page_is_open_and_what_is_chosen_stays(page: Page) -> None:
+    with desk_site() as (url, runtime, _):
+        page.goto(url)
+        box = page.get_by_role("checkbox").first
+        box.check()
+        runtime.spawn("desk", id="a2").run("go").get(timeout=20)
+        page.get_by_role("link", name="a2").wait_for()
+        assert box.is_checked()
+        (one, _) = runtime.pending().get(timeout=20)
+        runtime.get("a1").resume({one.request.id: reject()}).get(timeout=20)
+        page.get_by_role("link", name="a1").wait_for(state="detached")
+
+
+def test_a_page_goes_on_after_its_server_was_started_again(page: Page, tmp_path: Path) -> None:
+    place, port, done = SqlitePlace(tmp_path), free_port(), Done()
+    with Runtime([desk(done, refund(), "ok")], store=place.store(), feed=True) as runtime:
+        runtime.spawn("desk", id="a1").run("go").get(timeout=20)
+        with served(ui(runtime, auth=logged_in()), port) as url:
+            page.goto(url)
+            page.get_by_role("link", name="a1").wait_for()
+    page.get_by_text("1 request waits").wait_for()
+    with Runtime([desk(done, refund(), "ok")], store=place.store(), feed=True) as runtime:
+        runtime.spawn("desk", id="a2").run("go").get(timeout=20)
+        with served(ui(runtime, auth=logged_in()), port):
+            page.get_by_role("link", name="a2").wait_for()
+
+
+def test_what_is_typed_into_an_agents_page_stays_while_it_changes(page: Page) -> None:
+    with desk_site() as (url, runtime, _):
+        page.goto(f"{url}/agents/a1")
+        page.get_by_label("Message").fill("half a sent")
+        page.get_by_text("Cancel the run…").click()
+        (one,) = runtime.pending().get(timeout=20)
+        runtime.get("a1").resume({one.request.id: reject()}).get(timeout=20)
+        page.locator(".status-idle").wait_for()
+        assert page.get_by_label("Message").input_value() == "half a sent"
+        assert page.locator("#details-cancel").get_attribute("open") is not None
+
+
+def test_a_keyboard_is_enough(page: Page) -> None:
+    with desk_site() as (url, runtime, done):
+        page.goto(url)
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.className") == "skip"
+
+        def until(found: str) -> None:
+            for _ in range(60):
+                page.keyboard.press("Tab")
+                if page.evaluate(f"!!document.activeElement.closest({found!r})"):
+                    outline = "getComputedStyle(document.activeElement).outlineStyle"
+                    assert page.evaluate(outline) != "none", "the focus is not seen"
+                    return
+            raise AssertionError(f"{found} is not reached by the keyboard")
+
+        until("article.ask h2 a")
+        page.keyboard.press("Enter")
+        page.get_by_role("button", name="Approve").wait_for()
+        until("button.good")
+        page.keyboard.press("Enter")
+        page.get_by_text("ann approved it.").wait_for()
+        runtime.get("a1").outcome().get(timeout=20)
+        assert len(done.calls) == 1
+
+
+def test_without_scripts_everything_can_be_done(browser: Browser) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    with desk_site(call("order", ORDER), "ok") as (url, runtime, done):
+        page.goto(url)
+        page.get_by_role("link", name="order", exact=True).click()
+        page.get_by_text("Edit, then run").click()
+        page.locator('[name="v:/count"]').fill("99")
+        page.get_by_role("button", name="Run with these arguments").last.click()
+        assert page.locator(":invalid").count() > 0 or page.get_by_text("less than").count()
+        page.locator('[name="v:/count"]').fill("4")
+        page.get_by_role("button", name="Run with these arguments").last.click()
+        page.get_by_text("ann approved it with other arguments.").wait_for()
+        runtime.get("a1").outcome().get(timeout=20)
+        assert done.calls[0][1]["count"] == 4
+        page.goto(f"{url}/agents/a1")
+        page.get_by_label("Message").fill("and more")
+        page.get_by_role("button", name="Send").click()
+        page.get_by_text("The message is recorded.").wait_for()
+    context.close()
+
+
+# ------------------------------------------------------- how each page looks, by rules
+
+
+def pages_of(runtime: Runtime) -> dict[str, str]:
+    """Every kind of page of the full desk."""
+    found = {"inbox": "/", "agents": "/agents", "runtime": "/runtime", "problem": "/agents/none"}
+    for pending in runtime.pending().get(timeout=20):
+        name = f"{pending.request.kind} {pending.agent} {pending.request.tool_name}"
+        found[name] = f"/agents/{pending.agent_id}/requests/{pending.request.id}"
+    for tab in ("", "/timeline", "/decisions", "/usage", "/state", "/history"):
+        found[f"agent{tab}"] = f"/agents/ticket-2041{tab}"
+    found["doubt"] = "/agents/ticket-2049"
+    found["waiting"] = "/agents/ticket-2048"
+    found["decided"] = "/agents/ticket-1900/decisions"
+    return found
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_page_is_accessible_and_fits(browser: Browser, scheme: Any, width: int) -> None:
+    """The rules of axe-core (contrast among them), and nothing that is wider than the window."""
+    wrong: list[str] = []
+    with Runtime(demo_agents(Done()), feed=True) as runtime:
+        with ThreadPoolExecutor() as pool:  # Playwright has a loop of its own in this thread
+            pool.submit(asyncio.run, filled(runtime, 2)).result(60)
+        with served(ui(runtime, auth=logged_in("ann")), free_port()) as url:
+            context = browser.new_context(
+                viewport={"width": width, "height": 900},
+                color_scheme=scheme,
+                bypass_csp=True,
+                reduced_motion="reduce",
+            )
+            context.set_default_timeout(SECONDS)
+            page = context.new_page()
+            for name, path in pages_of(runtime).items():
+                page.goto(url + path)
+                page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+                if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
+                    wrong.append(f"{name}: wider than the window")
+                page.add_script_tag(path=AXE)
+                for broken in page.evaluate("axe.run()")["violations"]:
+                    node = broken["nodes"][0]
+                    wrong.append(f"{name}: {broken['help']}: {node['html'][:160]}")
+            context.close()
+    assert not wrong, "\n".join(wrong)
+
+
+# ----------------------------------------------------------------- servers that stop
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_open_pages_do_not_keep_a_server_from_stopping(
+    browser: Browser, tmp_path: Path, ending: signal.Signals
+) -> None:
+    port = free_port()
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM.format(port=port))
+    root = Path(__file__).parents[3]
+    server = subprocess.Popen(
+        [sys.executable, str(program)], cwd=root, env={"PYTHONPATH": str(root)}
+    )
+    try:
+        page = browser.new_page()
+        end = time.monotonic() + 30
+        while True:
+            try:
+                page.goto(f"http://127.0.0.1:{port}/ops/")
+                break
+            except Exception:
+                assert time.monotonic() < end, "the server does not start"
+                time.sleep(0.1)
+        page.locator("html[data-live=on]").wait_for(state="attached")
+        others = [browser.new_page() for _ in range(2)]
+        for other in others:
+            other.goto(f"http://127.0.0.1:{port}/ops/agents")
+            other.locator("html[data-live=on]").wait_for(state="attached")
+        server.send_signal(ending)
+        server.wait(10)
+        page.get_by_text(re.compile("Inbox")).first.wait_for()
+        for opened in (page, *others):
+            opened.close()
+    finally:
+        server.kill()
+        server.wait()
+
+
+PROGRAM = """
+from contextlib import asynccontextmanager
+import uvicorn
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from understudy import Runtime
+from understudy.web import loopback_only, ui
+
+state = {{}}
+
+@asynccontextmanager
+async def lifespan(app):
+    async with Runtime(feed=True) as runtime:
+        state["runtime"] = runtime
+        yield
+
+app = Starlette(
+    routes=[Mount("/ops", ui(lambda: state["runtime"], auth=loopback_only()))], lifespan=lifespan
+)
+uvicorn.run(app, host="127.0.0.1", port={port}, log_level="error")
+"""
