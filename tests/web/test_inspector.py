@@ -59,6 +59,10 @@ async def test_the_timeline_has_what_ran_side_by_side_what_failed_and_who_was_wa
             assert abs(bars["call", "short"]["seconds"] - 0.05) < 0.05
             assert abs(bars["call", "long"]["seconds"] - 0.2) < 0.05
             assert bars["call", "long"]["outcome"] == "failed"
+            assert bars["call", "long"]["look"] == "failed"
+            assert bars["call", "short"]["look"] == ""
+            shown = (await client.get("/agents/a1/timeline")).text
+            assert shown.count('class="bar-call look-failed"') == 2  # its bar, and the legend
             assert bars["call", "long"]["from"] < bars["call", "short"]["to"]  # side by side
             assert bars["run", "clerk"]["depth"] == bars["run", "front"]["depth"] + 2
             assert bars["person", "approval: refund"]["outcome"] == "approve by ann"
