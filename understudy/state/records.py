@@ -386,6 +386,8 @@ class Requested(Timed):
     request: Request
     replaces: tuple[str, ...] = ()
     """The requests that it replaces, because what they showed has changed."""
+    reply_size: int = 1
+    """In the index of a store: how many requests the reply of the model had. Else it is 1."""
     kind: Literal["requested"] = "requested"
 
 
