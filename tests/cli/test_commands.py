@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -337,3 +338,20 @@ def test_a_server_that_is_gone_is_forgotten(desk: Desk, tmp_path: Path) -> None:
 def test_a_runtime_says_the_name_of_its_store() -> None:
     agent = Agent("echo", ScriptedModel(["hi"]))
     assert Runtime([agent], store="memory:").store_name == "memory:"
+
+
+def test_a_schedule_is_paused_and_continued_triggered_and_removed(desk: Desk) -> None:
+    ref = desk.runtime.spawn("echo", "t-9")
+    desk.runtime.schedules(ref).set("daily", cron="0 6 * * *", input="go").get(timeout=20)
+
+    def changed(*change: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = desk.json("schedules", "t-9", *change)["schedules"]
+        return found
+
+    assert changed("--pause", "daily")[0]["paused"] is True
+    assert changed("--unpause", "daily")[0]["paused"] is False
+    assert [row["id"] for row in changed("--trigger", "daily")] == ["daily"]
+    assert desk.runtime.schedules(ref).list().get(timeout=20)[0].latest is not None
+    run("schedules", "t-9", "--pause", "nightly", code=2)
+    run("schedules", "t-9", "--pause", "daily", "--remove", "daily", code=2)
+    assert changed("--remove", "daily") == []

@@ -179,6 +179,13 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     ),
     Endpoint(
         method="POST",
+        path=f"{AGENT}/schedules",
+        view=actions.change_schedule,
+        right="act",
+        body=actions.ScheduleBody,
+    ),
+    Endpoint(
+        method="POST",
         path=f"{AGENT}/compact",
         view=actions.compact,
         right="admin",

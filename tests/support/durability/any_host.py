@@ -42,6 +42,7 @@ from understudy.actors.posted_calls import PostedCalls
 from understudy.journal import DatabaseStore
 from understudy.journal.postgres.backend import PostgresBackend
 from understudy.journal.postgres.writer import PostgresWriter
+from understudy.journal.shared import Hint
 from understudy.journal.shared_database import SharedDatabase
 from understudy.middleware import Haltable
 
@@ -149,10 +150,10 @@ class _Stops:
         inner = PostOffice.told
 
         @functools.wraps(inner)
-        def told(office: PostOffice, text: str | None) -> None:
-            if text is not None and text.startswith("posted"):
+        def told(office: PostOffice, hint: Hint | None) -> None:
+            if hint is not None and hint.kind == "posted":
                 self("before hearing")
-            inner(office, text)
+            inner(office, hint)
 
         replaced(PostOffice, "told", told)
 
