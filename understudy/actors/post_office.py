@@ -27,13 +27,16 @@ from understudy.actors.known_calls import Found, run_of_call, what_became_of
 from understudy.actors.messages import (
     AgentMessage,
     Cancel,
+    ChangePlans,
     Expectation,
     Expecting,
     Notify,
     Passivate,
     Pause,
+    Resume,
     Retry,
     RunRequest,
+    Send,
     Unpause,
     WaitOutcome,
 )
@@ -72,16 +75,15 @@ class _Call:
         "epoch",
         "expectation",
         "fences",
-        "for_owner",
         "here",
         "message",
         "nonce",
+        "not_here",
         "number",
         "outer",
         "posted_at",
         "run_id",
         "slot",
-        "unfit",
         "was_handled",
     )
 
@@ -97,10 +99,8 @@ class _Call:
         self.here: Future[Any] | None = None
         """What comes of it in this runtime's memory."""
         self.fences = 0
-        self.unfit: UnfitHost | None = None
-        """Why this host must not run the agent."""
-        self.for_owner = False
-        """This host must not run the agent: only its owner does the call."""
+        self.not_here: OwnedElsewhere | UnfitHost | None = None
+        """Why this host must not run the agent: only its owner does the call, if it has one."""
         self.was_handled = False
         """It was begun by an owner who then lost the agent."""
         self.run_id: str | None = None
@@ -122,7 +122,7 @@ class _Call:
         message = replace(asked, future=future)
         if isinstance(message, RunRequest | Cancel | Pause | Unpause | Retry):
             message = replace(message, on_run=self.on_run)
-        if self.is_once_at_most:
+        if isinstance(message, Notify):
             message = replace(message, on_begun=self.on_begun)
         if isinstance(message, Cancel | Pause | Unpause | Retry) and self.run_id is not None:
             message = replace(message, run_id=self.run_id)
@@ -133,12 +133,7 @@ class _Call:
 
     @property
     def is_once_at_most(self) -> bool:
-        return isinstance(self.message, Notify) or self._is_trigger
-
-    @property
-    def _is_trigger(self) -> bool:
-        change = getattr(self.message, "change", None)
-        return change is not None and change.action == "trigger"
+        return isinstance(self.message, Notify)
 
 
 class PostOffice:
@@ -249,10 +244,10 @@ class PostOffice:
             if isinstance(error, Fenced):
                 call.fences += 1
             elif error.must_post:
-                call.for_owner = True
+                call.not_here = error
             self._again(call)
         except UnfitHost as error:
-            call.unfit = error
+            call.not_here = error
             self._again(call)
         except OtherRun as error:
             await self._of_other_run(call, error)
@@ -312,22 +307,25 @@ class PostOffice:
             return
         place = await self._shared.place(slot.id)
         if place is None or self._is_free(place):
-            self._refuse_unfit(calls)  # nobody has it who could be asked
-            calls = [call for call in calls if call.unfit is None]
+            # Nobody has it who could be asked.
+            calls = [call for call in calls if not self._is_refused(call)]
         if place is None or self._is_free(place) or self._may_take(place, calls):
             self._all_here(calls)
         elif not place.listens:
-            self._refuse_unfit(calls)
+            calls = [call for call in calls if not self._is_refused(call)]
             elsewhere = OwnedElsewhere(agent_id=slot.id, host=place.host or "")
             for call in calls:
                 self._refuse(call, elsewhere)
         else:
             await self._post(slot, place, calls)
 
-    def _refuse_unfit(self, calls: list[_Call]) -> None:
-        for call in calls:
-            if call.unfit is not None:
-                self._refuse(call, call.unfit)
+    def _is_refused(self, call: _Call) -> bool:
+        """Refuse a call for which no living host fits; the owner of any other may be gone."""
+        if isinstance(call.not_here, UnfitHost):
+            self._refuse(call, call.not_here)
+            return True
+        call.not_here = None
+        return False
 
     def _is_free(self, place: Place) -> bool:
         return place.host is None or place.host_id == self._shared.host_id
@@ -335,12 +333,10 @@ class PostOffice:
     def _may_take(self, place: Place, calls: list[_Call]) -> bool:
         if not (place.takeable and place.listens and self._directory.may_run(place.agent)):
             return False
-        if any(call.for_owner for call in calls):
+        if any(call.not_here is not None for call in calls):
             return False
         if any(isinstance(call.message, Passivate) for call in calls):
             return False  # taken in order to be passivated, it would be read for nothing
-        if any(call.unfit is not None for call in calls):
-            return False
         return all(call.fences <= MOST_TAKES for call in calls) or random.random() < 0.2  # noqa: S311
 
     def _all_here(self, calls: list[_Call]) -> None:
@@ -385,10 +381,14 @@ class PostOffice:
         posted: list[_Call] = []
         for call in calls:
             try:
-                posts.append(await self._post_of(call, place.host))
+                post = await self._post_of(call, place.host)
             except Exception as error:  # told to its caller, before anything is kept
                 self._refuse(call, error)
+                continue
+            if post is None:
+                self._answer(call, None)
             else:
+                posts.append(post)
                 posted.append(call)
         if not posts:
             return
@@ -407,7 +407,17 @@ class PostOffice:
         if self._looking is None:
             self._looking = self._services.start_task(self._look_again_and_again(), "post")
 
-    async def _post_of(self, call: _Call, owner: str) -> Post:
+    def _begins_none(self, call: _Call) -> bool:
+        """Whether no call that may begin a run was made here before this one, and is under way."""
+        return not any(
+            other.slot is call.slot
+            and other.number < call.number
+            and isinstance(other.message, RunRequest | Resume | Send | Retry | ChangePlans)
+            for other in self._calls
+        )
+
+    async def _post_of(self, call: _Call, owner: str) -> Post | None:
+        """Its row; None for a cancellation where there is nothing to cancel."""
         message = call.message
         if isinstance(message, RunRequest) and message.message_id is None:
             # So that whoever does it again knows it
@@ -418,6 +428,9 @@ class PostOffice:
             # (test_a_cancel_that_comes_late_does_not_cancel_the_next_run).
             if call.run_id is None:
                 call.run_id = await run_of_call(self._services.store, call.slot.id, message)
+            if call.run_id is None and isinstance(message, Cancel) and self._begins_none(call):
+                # (test_a_cancel_of_nothing_that_comes_late_does_not_cancel_the_next_run)
+                return None
             message = replace(message, run_id=call.run_id)
         expects = None
         if call.expectation is not None and not call.expectation.is_met:
