@@ -26,7 +26,7 @@ from understudy import (
     reject,
     tool,
 )
-from understudy.actors import post_office, watch
+from understudy.actors import calls_elsewhere, post_office, watch
 from understudy.errors import Fenced, NotInterrupted, RecordRefused, UnknownAgent, UsageError
 from understudy.journal.postgres import sql
 from understudy.journal.shared import Hint
@@ -441,7 +441,7 @@ async def test_calls_are_done_though_no_hint_arrives(
 @pytest.fixture
 def hints_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """No host looks by itself: a hint that is lost, or not understood, is waited for in vain."""
-    for module in post_office, watch:
+    for module in calls_elsewhere, post_office, watch:
         for name in {"BEAT", "PATIENCE", "POLL"} & set(vars(module)):
             monkeypatch.setattr(module, name, 1000.0)
 
@@ -560,7 +560,7 @@ async def test_what_was_posted_while_nobody_listened_is_done_when_somebody_does(
     """It does not wait for the next look."""
     monkeypatch.setattr(sql, "POST", unheard(sql.POST))
     monkeypatch.setattr(post_office, "BEAT", 1000.0)
-    monkeypatch.setattr(post_office, "PATIENCE", 1000.0)
+    monkeypatch.setattr(calls_elsewhere, "PATIENCE", 1000.0)
     held = Held("first")
     here, there = stores(hosts, "here", "there")
     async with (
