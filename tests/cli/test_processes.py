@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import pytest
 
 from understudy import Observer, Runtime
 
+T = TypeVar("T")
 pytestmark = pytest.mark.slow
 COMMAND = [sys.executable, "-m", "understudy"]
 PROGRAM = """
@@ -153,6 +156,48 @@ def test_a_server_with_an_open_stream_ends_when_it_is_told_to(folder: Path) -> N
         assert process.wait(timeout=30) == 0
         follower.communicate(timeout=30)
         assert follower.returncode == 5
+
+
+def servers_of(folder: Path) -> list[str]:
+    return [path.name for path in (folder / "run" / "understudy").glob("server-*.json")]
+
+
+def wait_for(condition: Callable[[], T]) -> T:
+    """What another process brings about."""
+    end = time.monotonic() + 40
+    while not (found := condition()):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    return found
+
+
+def test_a_server_restarts_when_the_code_changes(folder: Path) -> None:
+    program = folder / "desk_program.py"
+    who = "\nfrom understudy.web import loopback_only\nwho = loopback_only('eve')\n"
+    program.write_text(program.read_text() + who)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    arguments = ["desk_program:runtime", "--reload", "--auth", "desk_program:who", "--port", port]
+    process = subprocess.Popen(
+        [*COMMAND, "serve", *arguments],
+        cwd=folder,
+        env=environment(folder),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        before = wait_for(lambda: servers_of(folder))
+        command(folder, "run", "t-1", "pay", "--agent", "desk", "--wait", code=10)
+        program.write_text(program.read_text() + "# changed\n")
+        wait_for(lambda: servers_of(folder) not in ([], before))
+        (agent,) = json.loads(command(folder, "ls", "--json"))["agents"]
+        assert agent["status"] == "interrupted"
+    finally:
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    assert "Traceback" not in errors, errors
+    assert servers_of(folder) == []
 
 
 @pytest.mark.parametrize(

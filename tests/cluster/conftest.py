@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import count
+from pathlib import Path
 from typing import Literal
 
 import psycopg
@@ -14,6 +15,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from tests.support import cluster_app
+from tests.support.inline_engine import Inline
 from understudy import Runtime
 from understudy.cluster import Cluster
 
@@ -70,13 +72,29 @@ def clusters(postgres_url: str) -> Iterator[Clusters]:
         yield Clusters(stack.enter_context(new_database(postgres_url)), stack)
 
 
-@pytest.fixture(params=["runtime", "processes", pytest.param("ray", marks=pytest.mark.ray)])
-def runtime(request: pytest.FixtureRequest, clusters: Clusters) -> Iterator[Runtime]:
-    """What has the calls of a runtime: a runtime, or a cluster of two hosts."""
+@pytest.fixture(
+    params=[
+        "runtime",
+        "inline",
+        pytest.param("processes", marks=[pytest.mark.slow, pytest.mark.postgres]),
+        pytest.param("ray", marks=[pytest.mark.slow, pytest.mark.postgres, pytest.mark.ray]),
+    ]
+)
+def runtime(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Runtime]:
+    """What has the calls of a runtime: a runtime, or a cluster of two hosts; in one task, of one.
+
+    Those of processes and of Ray are one for all tests of a module: they take seconds to start.
+    """
+    store = f"sqlite:///{tmp_path}/store.db"
     if request.param == "runtime":
-        with Runtime(cluster_app.desks(), store=clusters.url, feed=True) as plain:
+        with Runtime(cluster_app.desks(), store=store, feed=True) as plain:
             yield plain
+    elif request.param == "inline":
+        inline = Inline()
+        with Cluster(f"{APP}:desks", 1, store=store, engine=inline, feed=True) as cluster:
+            yield cluster
     else:
         if request.param == "ray":
             needs_ray()
+        clusters: Clusters = request.getfixturevalue("clusters")
         yield clusters.of(request.param)

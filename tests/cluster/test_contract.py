@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import time
 from collections.abc import Callable
@@ -15,7 +16,7 @@ import pytest
 from tests.support.agents import completed, interrupted
 from tests.support.cluster_app import measure
 from understudy import AgentRef, Runtime, Status, approve, reject
-from understudy.actors import FeedEvent, Schedules
+from understudy.actors import FeedEvent, Future, Schedules
 from understudy.cluster import Cluster, ClusterRef, ClusterSchedules
 from understudy.errors import (
     DecisionError,
@@ -27,7 +28,6 @@ from understudy.errors import (
 from understudy.models.messages import UserInput
 from understudy.state.agent_state import AgentState
 
-pytestmark = pytest.mark.slow
 SECONDS = 60.0
 _numbers = count(1)
 
@@ -141,6 +141,26 @@ def test_a_cancel_does_not_wait_behind_runs(runtime: Runtime, tmp_path: Path) ->
         assert type(outcome.get(timeout=SECONDS)).__name__ == "Stopped"
         assert type(run.get(timeout=SECONDS)).__name__ == "Stopped"
     assert {status_of(ref) for ref in busy} == {Status.CANCELLED}
+
+
+def test_calls_are_answered_while_more_runs_are_waited_for_than_ray_has_slots(
+    runtime: Runtime, tmp_path: Path
+) -> None:
+    """Ray calls at most 1,000 functions of an actor at a time; each waiting run would be one."""
+    ref = desk(runtime)
+    ref.run(f"wait {tmp_path}/held")
+    until_exists(tmp_path / "held.entered")
+    waiting = [ref.run(f"number {n}") for n in range(1100)]
+    assert len(ref.state().get(timeout=SECONDS).queue) <= 1100
+    ref.pause("hold the next one").get(timeout=SECONDS)
+    assert not any(run.done() for run in waiting)
+    assert runtime.delete(ref.id).get(timeout=SECONDS) is True
+    for run in waiting:
+        assert raised(functools.partial(_itself, run)) is not None
+
+
+def _itself(future: Future[Any]) -> Future[Any]:
+    return future
 
 
 def test_events_come_recorded_and_live_and_go_on_after_a_number(runtime: Runtime) -> None:

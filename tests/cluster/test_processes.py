@@ -29,7 +29,7 @@ SECONDS = 60.0
 
 @pytest.fixture
 def cluster(database: str) -> Iterator[Cluster]:
-    with Cluster(f"{APP}:desks", 2, store=database, sweep=0.5) as started:
+    with Cluster(f"{APP}:desks", 2, store=database, sweep=0.5, drain_timeout=10) as started:
         yield started
 
 
@@ -69,18 +69,20 @@ def test_a_host_is_killed_and_its_run_goes_on_at_another_one(
     assert len(texts) == 1, "the repeated call is known by the id of its message"
 
 
-def test_what_must_not_be_done_twice_is_not_repeated(cluster: Cluster, tmp_path: Path) -> None:
-    ref = cluster.spawn("desk", "ann")
-    run = ref.run(f"wait {tmp_path}/ann")
-    (owner,) = until(lambda: entered(tmp_path / "ann.entered"))
-    os.kill(owner, signal.SIGSTOP)  # it gets the call, and answers nothing
-    lost = ref.notify("Notes", "once")
-    os.kill(owner, signal.SIGKILL)
-    with pytest.raises(CallLost, match="notify") as error:
-        lost.get(timeout=SECONDS)
-    assert error.value.call == "notify"
-    (tmp_path / "ann.released").touch()
-    run.get(timeout=SECONDS)
+def test_what_must_not_be_done_twice_is_not_repeated(database: str, tmp_path: Path) -> None:
+    # One host, so that no other one passes the call on to the owner.
+    with Cluster(f"{APP}:desks", 1, store=database, drain_timeout=10) as cluster:
+        ref = cluster.spawn("desk", "ann")
+        run = ref.run(f"wait {tmp_path}/ann")
+        (owner,) = until(lambda: entered(tmp_path / "ann.entered"))
+        os.kill(owner, signal.SIGSTOP)  # it gets the call, and answers nothing
+        lost = ref.notify("Notes", "once")
+        os.kill(owner, signal.SIGKILL)
+        with pytest.raises(CallLost, match="notify") as error:
+            lost.get(timeout=SECONDS)
+        assert error.value.call == "notify"
+        (tmp_path / "ann.released").touch()
+        assert completed(run.get(timeout=SECONDS)).text == "done"
 
 
 def test_events_go_on_without_a_gap_where_their_host_ends(cluster: Cluster, tmp_path: Path) -> None:
@@ -132,15 +134,26 @@ def test_hosts_come_and_go_and_runs_go_on(cluster: Cluster, tmp_path: Path) -> N
     assert left.restarts == 0
 
 
+def test_a_cluster_that_drains_has_no_agents(cluster: Cluster) -> None:
+    for n in range(4):
+        cluster.spawn("desk", f"a{n}").run("Hello!").get(timeout=SECONDS)
+    assert cluster.drain(30.0).get(timeout=SECONDS) is True
+    counts = [host.runtime for host in hosts_of(cluster) if host.runtime is not None]
+    assert counts
+    assert all(count.draining and not count.agents for count in counts)
+
+
 def test_the_hosts_of_a_cluster_end_with_it_and_a_runtime_goes_on(
     database: str, tmp_path: Path
 ) -> None:
     program = (
         f"import sys; sys.path[:] = {sys.path!r}\n"
         "from understudy.cluster import Cluster\n"
-        f"cluster = Cluster({APP + ':desks'!r}, 2, store={database!r})\n"
+        f"cluster = Cluster({APP + ':desks'!r}, 1, store={database!r}, drain_timeout=1)\n"
         "cluster.__enter__()\n"
         "cluster.spawn('desk', 'ann').run('refund 17').get()\n"
+        f"cluster.spawn('desk', 'bob').run('wait {tmp_path}/bob')\n"
+        "cluster.get('bob').state().get()\n"
         "print(*[h.pid for h in cluster.status().get().hosts if h.pid], flush=True)\n"
         "input()\n"
     )

@@ -178,11 +178,11 @@ def test_the_head_of_ray_is_killed_and_a_plain_runtime_goes_on(database: str) ->
         assert completed(until(decided)).text == "done"
 
 
-def test_a_ray_that_is_not_there_is_told(database: str) -> None:
+def test_an_address_that_is_none_of_ray_is_told(database: str) -> None:
     needs_ray()
-    engine = RayEngine("auto")  # no test before this one leaves one running
+    engine = RayEngine("nowhere")  # of an address where nobody answers Ray itself tells late
     with (
-        pytest.raises(UsageError, match="Ray cannot be reached at 'auto'"),
+        pytest.raises(UsageError, match="Ray cannot be reached at 'nowhere'"),
         Cluster(f"{APP}:desks", 1, store=database, engine=engine),
     ):
         pass

@@ -63,7 +63,9 @@ class Server:
             data = None if body is None else json.dumps(body)
             connection.request(method, path, data, {"content-type": "application/json"})
             answer = connection.getresponse()
-            return answer.status, json.load(answer)
+            text = answer.read().decode()
+            is_json = answer.headers.get_content_type() == "application/json"
+            return answer.status, json.loads(text) if is_json else text
 
     def ask_until_answered(self, method: str, path: str, body: object = None) -> Any:
         """As a client that got no answer asks again: what it asks has an id of its own."""
@@ -113,6 +115,13 @@ def refunded(server: Server, agent: str) -> dict[str, Any]:
     assert [one["id"] for one in found["requests"]] == [request["id"]]
     path = f"/approvals/{agent}/{urllib.parse.quote(request['id'], safe='')}?wait=true"
     done: dict[str, Any] = server.ask_until_answered("POST", path, {"type": "approve"})
+    if done["outcome"] == "interrupted":
+        # Its worker was killed in the middle of the refund: a person looks whether it was made.
+        (doubt,) = done["requests"]
+        assert doubt["kind"] == "doubt", doubt
+        path = f"/approvals/{agent}/{urllib.parse.quote(doubt['id'], safe='')}?wait=true"
+        answer = {"type": "respond", "value": "refunded 49.90 for order 17"}
+        done = server.ask_until_answered("POST", path, answer)
     return done
 
 
@@ -121,7 +130,7 @@ def assert_refunded_once(server: Server, agent: str) -> None:
     parts = [part for message in found["messages"] for part in message["parts"]]
     counts = Counter(part["part_kind"] for part in parts)
     assert (counts["user-prompt"], counts["tool-return"]) == (1, 1), counts
-    assert [decision["type"] for decision in found["decisions"]] == ["approve"]
+    assert found["decisions"][0]["type"] == "approve"
 
 
 def test_any_worker_answers_for_any_agent(server: Server) -> None:

@@ -39,7 +39,7 @@ from understudy.errors import (
     OwnedElsewhere,
     UnfitHost,
 )
-from understudy.journal.shared import Place, SharedStore, hint_of
+from understudy.journal.shared import Hint, Place, SharedStore
 from understudy.loop_actors.future import Future, refuse
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -300,17 +300,14 @@ class PostOffice:
                 [slot for slot in self._directory.slots() if _has_waiters(slot)]
             )
 
-    def told(self, text: str | None) -> None:
+    def told(self, hint: Hint | None) -> None:
         """Another host has told something; None: it may have, and was not heard."""
         if self._services.closing:
             return
-        hint = hint_of(text) if text is not None else None
-        if text is None:
+        if hint is None:
             self._posted_here.collect()
             self._elsewhere.look()
             self._start(self._look_for_taken(self._directory.slots()))
-        elif hint is None:
-            return
         elif hint.kind == "taken":
             slot = self._directory.find(hint.agent_id)
             if slot is not None:

@@ -92,9 +92,8 @@ def show(
             for text, style in row_lines(row, out.console.width if out.is_terminal else None):
                 out.say(text, style)
     for request in state.requests:
-        out.say(
-            f"? {line(request.id)}  {line(request.tool_name)}: understudy approve ...", "yellow"
-        )
+        asked = f"{line(request.tool_name)} waits for a person"
+        out.say(f"? {asked}: understudy approve {line(request.id)}", "yellow")
     for doubt in state.doubts_in_tree.values():
         out.say(f"in doubt: {line(doubt.call_key)}  {line(doubt.tool_name)}", "red")
 

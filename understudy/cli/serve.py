@@ -15,6 +15,7 @@ import sys
 import webbrowser
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -22,8 +23,8 @@ import typer
 from understudy._base.json_values import shown, text_of
 from understudy.actors import Runtime
 from understudy.agent.agent import Agent
-from understudy.cli.exits import FAILED, USAGE, refuse
-from understudy.cli.output import JsonOption, Output, note
+from understudy.cli.exits import FAILED, USAGE, Refusal, refuse
+from understudy.cli.output import JsonOption, Output, complain, note
 from understudy.cli.servers import Server, announced, store_name
 
 if TYPE_CHECKING:
@@ -108,7 +109,6 @@ def run_settings(settings: Settings, out: Output, *, browser: bool, reload: bool
     if reload:
         _serve_reloading(settings, out, browser=browser)
         return
-    sys.path.insert(0, os.getcwd())  # noqa: PTH109  # as `python -m` does
     runtime, name = load_runtime(settings)
     with listening(settings.host, settings.port) as listener:
         asyncio.run(serve_runtime(settings, runtime, name, listener, out, browser=browser))
@@ -236,6 +236,9 @@ def load(target: str) -> Any:
     module_name, separator, path = target.partition(":")
     if not separator or not module_name or not path:
         refuse(USAGE, f"{target!r} names nothing: write module:attr, such as my_app.agents:runtime")
+    here = str(Path.cwd())  # as `python -m` does
+    if here not in sys.path:
+        sys.path.insert(0, here)
     try:
         found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -289,7 +292,12 @@ def reloaded() -> ASGIApp:
 
     data = json_module.loads(os.environ[_SETTINGS])
     settings = Settings(**{**data, "allowed_hosts": tuple(data["allowed_hosts"])})
-    runtime, name = load_runtime(settings)
+    try:
+        runtime, name = load_runtime(settings)
+        app = new_app(settings, lambda: runtime)
+    except Refusal as error:  # the next change of the code may mend it
+        complain(str(error))
+        raise SystemExit(error.code) from None
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Any) -> AsyncIterator[None]:
@@ -298,4 +306,4 @@ def reloaded() -> ASGIApp:
             with _announced(settings, name, settings.port):
                 yield
 
-    return Starlette(routes=[Mount("/", new_app(settings, lambda: runtime))], lifespan=lifespan)
+    return Starlette(routes=[Mount("/", app)], lifespan=lifespan)

@@ -179,6 +179,7 @@ class Cluster(_RuntimeCalls):
         self._calls: Calls
         self._watch: asyncio.Task[None] | None = None
         self._process = os.getpid()
+        self._is_draining = False
 
     # -------------------------------------------------------------------- life cycle
 
@@ -291,7 +292,13 @@ class Cluster(_RuntimeCalls):
             name=name,
             factory=pool.hosts.factory,
             store=self._store_url,
-            options={**self._options, **pool.hosts.options},
+            # Also where the cluster is gone, and nobody kills a host that does not end: a step
+            # that hangs is cut off (test_the_hosts_of_a_cluster_end_with_it_and_a_runtime_goes_on).
+            options={
+                "stop_timeout": self._drain_timeout,
+                **self._options,
+                **pool.hosts.options,
+            },
         )
         host = HostEnd(spec, pool.hosts, self._host_changed)
         self._hosts.append(host)
@@ -300,6 +307,8 @@ class Cluster(_RuntimeCalls):
     def _host_changed(self, host: HostEnd) -> None:
         self._changed.set()
         if host.phase is HostPhase.RUNNING:
+            if self._is_draining:
+                self._calls.on_loop(lambda: _drained(host, None))
             self._calls.host_changed()
         elif host.phase is HostPhase.ENDED:
             self._hosts.remove(host)
@@ -371,8 +380,9 @@ class Cluster(_RuntimeCalls):
         self._refuse_unusable()
 
         async def drained() -> bool:
-            asked = (_drained(host, timeout) for host in self._hosts)
-            return all(await asyncio.gather(*asked))
+            self._is_draining = True  # a host that comes up later drains too
+            running = [host for host in self._hosts if host.phase is HostPhase.RUNNING]
+            return all(await asyncio.gather(*(_drained(host, timeout) for host in running)))
 
         return self._calls.on_loop(drained)
 
@@ -408,6 +418,11 @@ class Cluster(_RuntimeCalls):
             return ClusterStatus(hosts=statuses, nodes=self._engine.nodes())
 
         return self._calls.on_loop(looked)
+
+    @property
+    def store_name(self) -> str | None:
+        """As `Runtime.store_name`."""
+        return self._store_url
 
     def tree(self) -> Future[SupervisorTree]:  # type: ignore[override]
         """The supervisors and actors of all hosts as they are now; `print` it."""
@@ -478,9 +493,10 @@ class Cluster(_RuntimeCalls):
             raise UsageError(f"`agent` must be a ref or the id of an agent, got {shown(agent)}")
         return ClusterSchedules(self.get(agent))
 
-    schedule = Runtime.schedule
-    compact = Runtime.compact
-    outcome = Runtime.outcome
+    if not TYPE_CHECKING:  # a type checker has them from the base, with their types
+        schedule = Runtime.schedule
+        compact = Runtime.compact
+        outcome = Runtime.outcome
 
     def tool_of(self, request: Request) -> None:
         """None: only the hosts have definitions. `pending()` brings what is shown of a tool."""
@@ -607,9 +623,9 @@ def _forget(asking: dict[HostEnd, Any], host: HostEnd, _task: object) -> None:
 
 
 async def _drained(host: HostEnd, timeout: float | None) -> bool:
-    with suppress(HostLost):  # who takes its place drains nothing, and has nothing
+    with suppress(HostLost):
         return bool(await host.ask("drain", timeout))
-    return False
+    return True  # it has no agents any more
 
 
 async def _look(host: HostEnd, method: str) -> Any:

@@ -31,7 +31,7 @@ def new_templates() -> Environment:
     )
     environment.filters.update(
         text=as_text, plainly=plainly, json=as_json, ago=ago, until=until, when=when,
-        duration=duration, told=told, pairs=pairs, hexed=hexed,
+        duration=duration, told=told, pairs=pairs, hexed=hexed, took=took,
     )  # fmt: skip
     environment.globals.update(groups=groups, query_with=query_with, query_without=query_without)
     return environment
@@ -121,6 +121,12 @@ def duration(seconds: Any) -> str:
     if seconds < 99.5:
         return f"{seconds:.1f} s"
     return _coarse(seconds)
+
+
+def took(detail: Mapping[str, Any]) -> float | None:
+    """How many seconds a call took, of the details of its row."""
+    start, end = _time(detail.get("started_at")), _time(detail.get("ended_at"))
+    return None if start is None or end is None else (end - start).total_seconds()
 
 
 def hexed(text: str) -> str:

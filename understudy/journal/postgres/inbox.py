@@ -7,7 +7,7 @@ from typing import Any
 
 from understudy.journal.postgres import sql
 from understudy.journal.postgres.asks import Rows
-from understudy.journal.shared import Hint, Place, Post, Posted, PostState
+from understudy.journal.shared import Hint, Place, Post, Posted, PostState, Sent
 
 Fetch = Callable[[str, Sequence[Any] | dict[str, Any]], Rows]
 """The rows of a statement, in the writer's transaction or on the reader's connection."""
@@ -79,3 +79,8 @@ def epochs(fetch: Fetch, agent_ids: Sequence[str]) -> dict[str, int]:
 
 def orphans(fetch: Fetch, limit: int) -> list[tuple[str, str]]:
     return [(agent_id, agent) for agent_id, agent in fetch(sql.ORPHANS, [limit])]
+
+
+def send(fetch: Fetch, own_id: int | None, sent: Sequence[Sent]) -> None:
+    ids, texts = [each.host_id for each in sent], [each.text for each in sent]
+    fetch(sql.SEND, {"own_id": own_id, "ids": ids, "texts": texts})

@@ -284,6 +284,16 @@ TELL_OWNER = """
 SELECT pg_notify(ear, %s) FROM hosts WHERE id = %s AND ear IS NOT NULL"""
 """A hint: whoever is told something looks into the tables."""
 
+SEND = """
+SELECT pg_notify(ear, text) FROM (
+    SELECT h.ear, s.text
+    FROM unnest(%(ids)s::bigint[], %(texts)s::text[]) WITH ORDINALITY AS s (host, text, place)
+    JOIN hosts h ON h.id = s.host OR (s.host IS NULL AND h.id IS DISTINCT FROM %(own_id)s)
+    WHERE h.ear IS NOT NULL AND h.lease_until > clock_timestamp()
+    ORDER BY s.place
+) listeners"""
+"""To hosts, or to all but this one."""
+
 DELETE_AGENT = f"""
 UPDATE agents SET owner = NULL, deleted = true, last_seq = 0, floor = 0, standing = 'rest',
     due = NULL, indexed_seq = 0, status = 'idle', status_at = NULL, asking = 0, run_version = NULL,

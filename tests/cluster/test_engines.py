@@ -1,0 +1,102 @@
+"""What a cluster does where its engine loses a host, with an engine that needs no processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.conftest import APP
+from tests.support.agents import completed
+from tests.support.inline_engine import Inline
+from understudy.cluster import Cluster, ClusterStatus, HostPhase
+from understudy.errors import CallLost, UsageError
+
+SECONDS = 30.0
+
+
+@pytest.fixture
+def engine() -> Inline:
+    return Inline()
+
+
+@pytest.fixture
+def cluster(engine: Inline, tmp_path: Path) -> Iterator[Cluster]:
+    store = f"sqlite:///{tmp_path}/store.db"
+    with Cluster(
+        f"{APP}:desks", 1, store=store, engine=engine, stop_timeout=0.1, drain_timeout=5
+    ) as started:
+        yield started
+
+
+def lose(cluster: Cluster, engine: Inline) -> None:
+    """End the task of the host, and start another one."""
+    (host,) = engine.hosts.values()
+    cluster._calls.loop.call_soon_threadsafe(host.restart, "lost")
+
+
+def test_an_engine_is_opened_and_closed_with_its_cluster(tmp_path: Path) -> None:
+    engine = Inline()
+    store = f"sqlite:///{tmp_path}/store.db"
+    with Cluster(f"{APP}:desks", 1, store=store, engine=engine) as cluster:
+        assert engine.is_open
+        status: ClusterStatus = cluster.status().get(timeout=SECONDS)
+        assert [(h.name, h.phase, h.node) for h in status.hosts] == [
+            (f"{APP}-1", HostPhase.RUNNING, "here")
+        ]
+        assert [node.id for node in status.nodes] == ["here"]
+    assert not engine.is_open
+    with pytest.raises(UsageError, match="has stopped"):
+        cluster.get("ann")
+
+
+def test_calls_wait_for_a_host_and_keep_their_order(cluster: Cluster, engine: Inline) -> None:
+    ref = cluster.spawn("desk", "ann")
+    ref.run("Hello!").get(timeout=SECONDS)
+    lose(cluster, engine)
+    sent = [ref.send(f"number {n}") for n in range(50)]
+    for future in sent:
+        future.get(timeout=SECONDS)
+    ref.outcome().get(timeout=SECONDS)
+    while (state := ref.state().get(timeout=SECONDS)).queue:
+        ref.outcome().get(timeout=SECONDS)
+    texts = [p.content for m in state.messages for p in m.parts if p.part_kind == "user-prompt"]
+    assert texts == ["Hello!", *(f"number {n}" for n in range(50))]
+    status: ClusterStatus = cluster.status().get(timeout=SECONDS)
+    assert status.restarts == 1
+
+
+def test_a_call_that_names_its_run_is_repeated_and_others_are_lost(
+    cluster: Cluster, engine: Inline, tmp_path: Path
+) -> None:
+    ref = cluster.spawn("desk", "ann")
+    run = ref.run(f"wait {tmp_path}/ann")
+    events = ref.events()
+    next(iter(e for e in events if e.event.kind == "tool_started"))
+    events.close()
+    run_id = _run_of(ref)
+    lose(cluster, engine)
+    lost, repeated = ref.pause("stop"), ref.cancel("enough", run_id=run_id)
+    outcomes: list[Any] = []
+    for future in (lost, repeated, run):
+        try:
+            outcomes.append(future.get(timeout=SECONDS))
+        except CallLost as error:
+            outcomes.append(error)
+    assert type(outcomes[1]).__name__ == type(outcomes[2]).__name__ == "Stopped"
+    assert outcomes[0] is None or outcomes[0].call == "pause"
+
+
+def _run_of(ref: Any) -> str:
+    run = ref.state().get(timeout=SECONDS).run
+    assert run is not None
+    return str(run.run_id)
+
+
+def test_an_answer_that_cannot_be_sent_is_an_error_of_that_call(cluster: Cluster) -> None:
+    ref = cluster.spawn("desk", "ann")
+    with pytest.raises(UsageError, match="an argument cannot be sent"):
+        ref.notify("Notes", lambda: None)
+    assert completed(ref.run("Hello!").get(timeout=SECONDS)).text == "heard Hello!"
