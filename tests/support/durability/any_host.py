@@ -33,12 +33,13 @@ from understudy import (
     respond,
     tool,
 )
-from understudy.actors import post_office
+from understudy.actors import calls_elsewhere, post_office
 from understudy.actors.post_office import PostOffice
 from understudy.actors.posted_calls import PostedCalls
 from understudy.journal import DatabaseStore
 from understudy.journal.postgres.backend import PostgresBackend
 from understudy.journal.postgres.writer import PostgresWriter
+from understudy.journal.shared import Hint
 from understudy.journal.shared_database import SharedDatabase
 
 __all__ = ["ASKER_POINTS", "OWNER_POINTS", "TAKER_POINTS", "Setting", "play"]
@@ -145,10 +146,10 @@ class _Stops:
         inner = PostOffice.told
 
         @functools.wraps(inner)
-        def told(office: PostOffice, text: str | None) -> None:
-            if text is not None and text.startswith("posted"):
+        def told(office: PostOffice, hint: Hint | None) -> None:
+            if hint is not None and hint.kind == "posted":
                 self("before hearing")
-            inner(office, text)
+            inner(office, hint)
 
         PostOffice.told = told  # type: ignore[method-assign]
 
@@ -273,8 +274,8 @@ def _agent() -> Agent:
 def play(setting: Setting, host: str, log: SideLog, commands: int) -> None:
     """Do what the commands say, until they end."""
     post_office.BEAT = setting.beat
-    post_office.PATIENCE = setting.patience
-    post_office.POLL = setting.poll
+    calls_elsewhere.PATIENCE = setting.patience
+    calls_elsewhere.POLL = setting.poll
     stops = _Stops(log, host)
     stops.install()
     asyncio.run(_Host(setting, host, log, stops).follow(commands))
