@@ -108,13 +108,6 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     ),
     Endpoint(
         method="GET",
-        path=f"{AGENT}/conversation/events",
-        view=streams.display_events,
-        query={"after": "The `seq` of the last update; else the `Last-Event-ID`."},
-        is_stream=True,
-    ),
-    Endpoint(
-        method="GET",
         path="/events",
         view=streams.feed,
         query={"after": "The cursor of the last event; else the `Last-Event-ID`."},
