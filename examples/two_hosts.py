@@ -1,4 +1,4 @@
-"""Two runtimes and one PostgreSQL database: an agent has one owner, and the other one takes over.
+"""Two runtimes and one PostgreSQL database: either answers for an agent, and one takes over.
 
     pip install 'understudy[postgres]'
     python -m examples.two_hosts postgresql://user:password@server/database
@@ -21,7 +21,7 @@ from understudy import (
     call,
     tool,
 )
-from understudy.errors import JournalFailed, OwnedElsewhere, UsageError
+from understudy.errors import JournalFailed, UsageError
 from understudy.models import ScriptedRequest
 
 SECONDS = 60
@@ -54,22 +54,23 @@ def main(store: str) -> None:
         outcome = ref.run("Release 2.1.").get(timeout=SECONDS)
         assert isinstance(outcome, Interrupted)
 
-        # 2. The other one sees it in the store, with its owner. It cannot activate it.
-        (found,) = [agent for agent in second.agents().get(timeout=SECONDS) if agent.id == ref.id]
+        # 2. The other one sees it in the store, with its owner, and takes the answer: while an
+        #    agent waits for a person, nothing of it goes on, and any runtime may go on with it.
+        found = second.get(ref.id).info().get(timeout=SECONDS)
         print(f"the second runtime sees: {found.id!r} is owned by {found.host!r}, and waits")
-        decisions = outcome.decide(approve(by="ann"))
-        try:
-            second.get(ref.id).resume(decisions).get(timeout=SECONDS)
-        except OwnedElsewhere as error:
-            print(f"the second runtime may not answer for it: {error}")
+        outcome = second.get(ref.id).resume(outcome.decide(approve(by="ann"))).get(timeout=SECONDS)
+        assert isinstance(outcome, Completed), outcome
+        print(f"it takes the answer: {outcome.text}")
 
         # 3. A runtime that stops releases its agents at once. The lease of one that is killed
         #    expires after some seconds, and then its agents are free as well.
-        first.stop()
-        outcome = second.get(ref.id).resume(decisions).get(timeout=SECONDS)
+        second.stop()
+        outcome = ref.run("Release 2.1 once more.").get(timeout=SECONDS)
+        assert isinstance(outcome, Interrupted), outcome
+        outcome = ref.resume(outcome.decide(approve(by="ann"))).get(timeout=SECONDS)
         assert isinstance(outcome, Completed), outcome
-        print(f"the first one has stopped, and the second answers: {outcome.text}")
-        second.delete(ref.id).get(timeout=SECONDS)
+        print(f"the second one has stopped, and the first goes on: {outcome.text}")
+        first.delete(ref.id).get(timeout=SECONDS)
 
 
 if __name__ == "__main__":

@@ -243,7 +243,7 @@ async def test_a_server_that_stays_away_is_told_and_the_agent_goes_on_when_it_is
         await held.wait()
         return "slow"
 
-    store = DatabaseStore(server_hosts.new("first", patience=0.1), patience=0.1)
+    store = DatabaseStore(server_hosts.new("first", patience=1.0), patience=0.1)
     async with opened(store, desk(call("slow"), "done", tools=[slow])) as runtime:
         ref = runtime.spawn("desk", "t")
         run = ref.run("go")
@@ -298,7 +298,7 @@ async def test_a_recovery_in_whose_middle_the_server_stops_goes_on_when_it_is_ba
             first.spawn("desk", f"t{number}").run("go")
         await soon(waiting.wait())
     cut_off.set()
-    store = DatabaseStore(server_hosts.new("second", patience=0.1), patience=0.1)
+    store = DatabaseStore(server_hosts.new("second", patience=1.0), patience=0.1)
     async with opened(store, desk(*turns, tools=[note])) as second:
         recovery = await soon(second.recover(at_once=4))
         assert len(recovery) == CUT_OFF

@@ -26,9 +26,10 @@ from understudy import (
     reject,
     tool,
 )
-from understudy.actors import post_office
+from understudy.actors import post_office, watch
 from understudy.errors import Fenced, NotInterrupted, RecordRefused, UnknownAgent, UsageError
 from understudy.journal.postgres import sql
+from understudy.journal.shared import Hint
 from understudy.journal.store import DatabaseStore
 from understudy.middleware import Middleware
 
@@ -360,6 +361,122 @@ async def test_calls_are_done_though_no_hint_arrives(
         run = await running(first, held)
         assert await soon(second.get("t").send("more", message_id="m")) == "m"
         held.release.set()
+        await soon(run)
+
+
+@pytest.fixture
+def hints_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No host looks by itself: a hint that is lost, or not understood, is waited for in vain."""
+    for module in post_office, watch:
+        for name in {"BEAT", "PATIENCE", "POLL"} & set(vars(module)):
+            monkeypatch.setattr(module, name, 1000.0)
+
+
+async def test_calls_at_another_host_are_answered_by_hints_and_not_by_a_poll(
+    hosts: Hosts, hints_alone: None
+) -> None:
+    held = Held("first")
+    here, there = stores(hosts, "here", "there")
+    async with (
+        opened(here, Agent("desk", ScriptedModel([held, "second"]))) as first,
+        opened(there, desk("never")) as second,
+    ):
+        run = await running(first, held)
+        far = second.get("t")
+        assert await soon(far.send("more", message_id="m")) == "m"
+        assert await soon(far.cancel_message("m")) is True
+        behind = far.run("behind")
+        await until(lambda: any(kind == "run" for kind, _ in left(hosts)))
+        held.release.set()
+        completed(await soon(run))
+        assert completed(await soon(behind)).text == "second"
+
+
+async def test_who_posts_to_an_agent_that_is_deleted_is_told_at_once(
+    hosts: Hosts, hints_alone: None
+) -> None:
+    held = Held("first")
+    here, there = stores(hosts, "here", "there")
+    Stopping(here, "posted")
+    async with (
+        opened(here, Agent("desk", ScriptedModel([held])), sweep=None) as first,
+        opened(there, desk("never"), sweep=None) as second,
+    ):
+        await running(first, held)
+        sent = second.get("t").send("for the first one")
+        await until(lambda: bool(left(hosts)))
+        assert await soon(first.delete("t"))
+        with pytest.raises(UnknownAgent):
+            await soon(sent)
+
+
+async def test_a_hint_that_comes_while_the_store_is_read_is_not_lost(
+    hosts: Hosts, hints_alone: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody watches the agent yet: what was read is too old, and nothing would tell of it."""
+    held = Held("first")
+    here, there = stores(hosts, "here", "there")
+    told = asyncio.Event()
+    async with (
+        opened(here, Agent("desk", ScriptedModel([held]))) as first,
+        opened(there, desk("never")) as second,
+    ):
+        run = await running(first, held)
+        await until(lambda: started(hosts) == 1)
+        loads, read, released = there.load_latest, asyncio.Event(), asyncio.Event()
+
+        async def load_latest(agent_id: str) -> Any:
+            found = await loads(agent_id)
+            read.set()
+            await released.wait()
+            return found
+
+        monkeypatch.setattr(there, "load_latest", load_latest)
+        outcome = second.get("t").outcome()
+        await soon(read.wait())
+        look_now = watch.Watch.look_now
+
+        def heard(self: watch.Watch) -> None:
+            look_now(self)
+            told.set()
+
+        monkeypatch.setattr(watch.Watch, "look_now", heard)
+        held.release.set()
+        completed(await soon(run))
+        assert here.shared is not None
+        assert there.shared is not None
+        there_id = there.shared.host_id
+        assert there_id is not None
+        await here.shared.tell(there_id, Hint("ended", 0, "t"))
+        await soon(told.wait())
+        released.set()
+        found = await soon(outcome)
+        assert found is not None
+        assert completed(found).text == "first"
+
+
+async def test_a_call_that_crosses_a_change_of_owner_is_told_to_the_new_one(
+    hosts: Hosts, hints_alone: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one who was told is not the owner any more; the claim of the next one did not see it."""
+    monkeypatch.setattr(sql, "POST", unheard(sql.POST))
+    held, again = Held("first"), Held("second")
+    here, there, third = stores(hosts, "here", "there", "third")
+    asker = Stopping(there, "post")
+    async with (
+        opened(here, Agent("desk", ScriptedModel([held]))) as first,
+        opened(there, desk("never")) as second,
+        opened(third, Agent("desk", ScriptedModel([again]))) as next_owner,
+    ):
+        run = await running(first, held)
+        sent = second.get("t").send("more", message_id="m")
+        await soon(asker.reached.wait())
+        held.release.set()
+        completed(await soon(run))
+        run = await running(next_owner, again)
+        asker.released.set()
+        assert await soon(sent) == "m"
+        again.release.set()
         await soon(run)
 
 

@@ -410,6 +410,22 @@ def test_a_delta_of_a_reply_that_is_recorded_changes_nothing() -> None:
     assert display.event(late) is None
 
 
+def test_a_delta_of_an_attempt_that_is_over_changes_nothing() -> None:
+    from understudy.events import TextDelta
+
+    display = Display("desk")
+    records = journal_of_a_run()[:2]
+    for seq, record in enumerate([*records, r.Attempt(number=2, reply_lost=True)], 1):
+        display.record(seq, record)
+    run_id = display.rows[0].run_id or ""
+    deltas = [
+        TextDelta(agent_path=("desk",), turn=0, attempt=attempt, n=0, text="x", run_id=run_id)
+        for attempt in (1, 2)
+    ]
+    assert display.event(deltas[0]) is None
+    assert display.event(deltas[1]) is not None
+
+
 # ------------------------------------------------------------------- any increments
 
 

@@ -25,14 +25,14 @@ def run_example(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_one_runtime_owns_the_agent_and_the_other_takes_over(postgres_url: str) -> None:
+def test_either_runtime_answers_for_the_agent_and_one_takes_over(postgres_url: str) -> None:
     """J6."""
     done = run_example(postgres_url)
     assert done.returncode == 0, done.stderr
-    owned, refused, goes_on = done.stdout.splitlines()
-    host = owned.partition("is owned by '")[2].partition("'")[0]
-    assert f"is owned by {host!r}" in refused
-    assert goes_on.endswith("2.1 was put into service by the second runtime")
+    owned, taken, goes_on = done.stdout.splitlines()
+    assert "is owned by '" in owned
+    assert taken.endswith("2.1 was put into service by the second runtime")
+    assert goes_on.endswith("2.1 was put into service by the first runtime")
 
 
 @pytest.mark.parametrize("arguments", [(), ("nonsense",)])

@@ -9,6 +9,7 @@ from typing import cast
 
 import pytest
 
+from tests.support.held_commits import turns
 from understudy.errors import Fenced, StoreBroken
 from understudy.journal import (
     DatabaseStore,
@@ -99,6 +100,48 @@ async def test_a_claim_that_finds_the_lease_lost_is_made_under_the_next_one() ->
             owned, index_entry=lambda: IndexEntry(IndexStatus.REST), on_durable=lambda _: None
         ).check_owner()
     finally:
+        await store.close()
+
+
+class LostAndNotBegunAgain(ClaimsWhileTheLeaseEnds):
+    """A database that this host is told to have lost, while its next lease has not begun."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_begin = threading.Event()
+        self._holds = True
+
+    def renew(self) -> float:
+        self._renewals += 1
+        if self._renewals == 2:
+            self._holds = False
+            raise Fenced(agent_id="*", why="the test says so")
+        if self._renewals == 3:
+            assert self.may_begin.wait(30)
+            self._holds = True
+        return 0.04
+
+    def claim(self, agent_id: str, agent: str | None) -> Owned:
+        if not self._holds:
+            raise Fenced(agent_id=agent_id, why="the test says so")
+        return Owned(agent_id=agent_id, agent="desk", incarnation=1, epoch=1, last_seq=0)
+
+
+async def test_a_claim_between_two_leases_is_made_under_the_next_one() -> None:
+    """J6: who is told of the loss claims at once, and does not wait for one more."""
+    backend, lost = LostAndNotBegunAgain(), asyncio.Event()
+    store = DatabaseStore(cast("Backend", backend))
+    await store.open(lost.set)
+    try:
+        async with asyncio.timeout(10):
+            await lost.wait()
+            claim = asyncio.ensure_future(store.claim("t", "desk"))
+            await turns()
+            backend.may_begin.set()
+            owned = await claim
+        assert owned is not None
+    finally:
+        backend.may_begin.set()
         await store.close()
 
 

@@ -9,13 +9,18 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 from understudy._base import forks
 from understudy._base.json_values import text_of
 from understudy.errors import ForkedRuntime, StoreDamaged
 from understudy.events import (
+    AgentEnded,
+    AttemptDiscarded,
     Event,
+    ReplyEnded,
+    ReplyStarted,
+    RunFinished,
     TextDelta,
     ThinkingDelta,
     ToolCallAnnounced,
@@ -52,7 +57,7 @@ class StatusChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventsDropped:
-    """This subscriber was too slow: `count` deltas were dropped."""
+    """This subscriber lacks `count` deltas: it was too slow, or they were lost between hosts."""
 
     count: int
     kind: Literal["events_dropped"] = "events_dropped"
@@ -85,6 +90,8 @@ class LoopBlocked:
 
 
 _DELTAS = (TextDelta, ThinkingDelta, ToolCallAnnounced, ToolEmitted)
+_OF_A_REPLY = (ReplyStarted, TextDelta, ThinkingDelta, ToolCallAnnounced)
+_ENDS_A_REPLY = (ReplyEnded, AttemptDiscarded, RunFinished, AgentEnded)
 AgentOnlyEvent = StatusChanged | EventsDropped | SelfRunsBounded | Gap | LoopBlocked
 
 
@@ -138,13 +145,35 @@ class StoredEvents(NamedTuple):
     """The number of the newest record; not every record has events."""
 
 
-_Emitted = tuple[int | None, tuple[AgentEvent, ...]]
-"""The events of one record, with its number; or one event without a record."""
+class _Emitted(NamedTuple):
+    """The events of one record, with its number; or one event without a record."""
+
+    seq: int | None
+    events: tuple[AgentEvent, ...]
+    behind: int | None = None
+    """Of an event of another host: the number of the last record before it there."""
+
+
 RecordView = Callable[[int, Record, str, tuple[str, ...]], Iterator[AgentEvent]]
 """What a subscription gets of a record: `agent_events_of`, or another view."""
 OnEventsRead = Callable[[StoredEvents | BaseException], None]
 ReadEvents = Callable[[int, OnEventsRead], None]
 """Reads the events after a number from the store, and calls back with them or with an error."""
+
+
+class Tap(Protocol):
+    """Gets what happens here of an agent, beside its subscriptions."""
+
+    @property
+    def _view(self) -> RecordView: ...
+
+    def _put(self, seq: int | None, events: tuple[AgentEvent, ...]) -> None: ...
+
+    def _put_of_other_host(self, behind: int, event: AgentEvent) -> None: ...
+
+    def _catch_up(self, seq: int) -> None: ...
+
+    def _end(self) -> None: ...
 
 
 class EventLog:
@@ -155,7 +184,7 @@ class EventLog:
     def __init__(self, agent_id: str, lock: threading.Lock) -> None:
         self._agent_id = agent_id
         self._lock = lock
-        self._subscriptions: tuple[Subscription, ...] = ()
+        self._subscriptions: tuple[Tap, ...] = ()
         self._closed = False
 
     def emit(self, event: Event | AgentOnlyEvent) -> None:
@@ -179,9 +208,28 @@ class EventLog:
         for subscription in self._subscriptions:
             subscription._catch_up(seq)
 
+    def emit_of_other_host(self, behind: int, event: Event | EventsDropped) -> None:
+        """Emit an event that has no record, and came behind this record at another host."""
+        emitted = AgentEvent(agent_id=self._agent_id, seq=None, event=event)
+        for subscription in self._subscriptions:
+            subscription._put_of_other_host(behind, emitted)
+
     def has_subscribers(self) -> bool:
-        """Whether there is a subscription now: only then is a model's reply streamed."""
+        """Whether anybody follows, here or elsewhere: only then is a model's reply streamed."""
         return bool(self._subscriptions)
+
+    def has_own_subscribers(self) -> bool:
+        """Whether there is a subscription of this runtime."""
+        return any(isinstance(each, Subscription) for each in self._subscriptions)
+
+    def add(self, tap: Tap) -> None:
+        """Pass everything to it, until `remove` or its `_end`."""
+        with self._lock:
+            closed = self._closed
+            if not closed:
+                self._subscriptions += (tap,)
+        if closed:
+            tap._end()
 
     def subscribe(
         self,
@@ -202,12 +250,8 @@ class EventLog:
             view: what it gets of a record; `read` brings the same of the earlier ones.
 
         """
-        with self._lock:
-            subscription = Subscription(self, after, read, loop, keeps, view)
-            if self._closed:
-                subscription._end()
-            else:
-                self._subscriptions += (subscription,)
+        subscription = Subscription(self, after, read, loop, keeps, view)
+        self.add(subscription)
         # Closes the gap between the store and the live events: the store is read only now, when
         # everything that is emitted meanwhile is in the subscription already.
         read(after, subscription._stored_events_read)
@@ -221,9 +265,10 @@ class EventLog:
         for subscription in ended:
             subscription._end()
 
-    def _remove(self, subscription: Subscription) -> None:
+    def remove(self, tap: Tap) -> None:
+        """Pass it nothing more."""
         with self._lock:
-            others = tuple(s for s in self._subscriptions if s is not subscription)
+            others = tuple(each for each in self._subscriptions if each is not tap)
             self._subscriptions = others
 
 
@@ -254,6 +299,8 @@ class Subscription:
         self._buffer: deque[AgentEvent] = deque()
         self._held: deque[_Emitted] | None = deque()
         """What is emitted while records before it are read from the store; None: none are read."""
+        self._reply_ends: dict[tuple[str, ...], int] = {}
+        """By agent, the last record read from the store that ends a reply of it."""
         self._failure: BaseException | None = None
         self._deltas = 0
         self._dropped = 0
@@ -276,7 +323,7 @@ class Subscription:
 
     def close(self) -> None:
         """End the subscription. Events that were emitted until now can still be read."""
-        self._log._remove(self)
+        self._log.remove(self)
         self._end()
 
     @property
@@ -310,20 +357,28 @@ class Subscription:
         """Put the stored events before what is held; of an event that is both, one is kept."""
         with self._lock:
             held, self._held = self._held or deque(), None
+            elsewhere = [each for each in held if each.behind is not None]
             is_behind = False
             if isinstance(read, BaseException):
                 self._failure = read
             else:
                 # What was emitted is taken as it was, for the events without records between.
                 before = self._after
-                emitted = (seq for seq, _ in held if seq is not None and seq > before)
+                emitted = (e.seq for e in held if e.seq is not None and e.seq > before)
                 last = min(read.last, next(emitted, read.last + 1) - 1)
-                self._buffer.extend(e for e in read.events if e.seq and before < e.seq <= last)
+                stored = [e for e in read.events if e.seq and before < e.seq <= last]
+                if elsewhere:
+                    held = deque(each for each in held if each.behind is None)
+                    elsewhere = self._add_between(stored, elsewhere, last)
+                self._add_stored(stored)
                 self._after = max(before, last)
+                if elsewhere and self._after != before:  # they came while it was read
+                    held.extendleft(reversed(elsewhere))
+                    is_behind = True
                 while held and not is_behind:
                     # Another host may have had the agent since the read. A store that has nothing
                     # between two numbers is believed.
-                    is_behind = self._after != before and self._leaves_gap(held[0][0])
+                    is_behind = self._after != before and self._leaves_gap(held[0].seq)
                     if not is_behind:
                         self._add(held.popleft())
                 if is_behind:
@@ -338,7 +393,7 @@ class Subscription:
             is_behind = self._held is None and self._leaves_gap(seq)
             if is_behind:  # another host has written these records
                 self._held = deque()
-            emitted = (seq, events)
+            emitted = _Emitted(seq, events)
             if self._held is not None:
                 self._held.append(emitted)
                 self._count_deltas(events)
@@ -349,6 +404,72 @@ class Subscription:
         if is_behind:
             self._read(after, self._stored_events_read)
         self._notify()
+
+    def _put_of_other_host(self, behind: int, event: AgentEvent) -> None:
+        with self._lock:
+            if self._ended:
+                return
+            is_behind = self._held is None and behind > self._after
+            if is_behind:
+                self._held = deque()
+            emitted = _Emitted(None, (event,), behind)
+            if self._held is not None:
+                self._held.append(emitted)
+                self._count_deltas(emitted.events)
+            elif not self._is_void(emitted):
+                self._count_deltas(emitted.events)
+                self._add(emitted)
+            after = self._after
+        if is_behind:
+            self._read(after, self._stored_events_read)
+        self._notify()
+
+    def _is_void(self, emitted: _Emitted) -> bool:
+        """Whether the reply that it is a part of has ended, by a record that came first."""
+        ((found,), behind) = emitted.events, emitted.behind
+        event = found.event
+        if behind is None or not isinstance(event, _OF_A_REPLY):
+            return False
+        path = event.agent_path  # what ends the reply of an agent ends those of agents inside it
+        paths = (path[: depth + 1] for depth in range(len(path)))
+        return any(self._reply_ends.get(each, 0) > behind for each in paths)
+
+    def _add_between(
+        self, stored: list[AgentEvent], elsewhere: list[_Emitted], last: int
+    ) -> list[_Emitted]:
+        """Add what other hosts emitted, and the stored events before it. Returns what is not yet.
+
+        Args:
+            stored: events of the store, in order. Those that are added are removed.
+            elsewhere: in order.
+            last: the number of the last record that was read.
+
+        """
+        left: list[_Emitted] = []
+        begin = 0
+        for each in elsewhere:
+            assert each.behind is not None, "it is another host's"
+            if left or each.behind > last > self._after:
+                left.append(each)
+                continue
+            until = begin
+            while until < len(stored) and (stored[until].seq or 0) <= each.behind:
+                until += 1
+            self._add_stored(stored[begin:until])
+            begin = until
+            if self._is_void(each):
+                self._deltas -= isinstance(each.events[0].event, _DELTAS)
+            else:
+                self._buffer.extend(each.events)
+        del stored[:begin]
+        return left
+
+    def _add_stored(self, events: list[AgentEvent]) -> None:
+        for each in events:
+            event = each.event
+            if isinstance(event, _ENDS_A_REPLY) and each.seq is not None:
+                self._reply_ends[event.agent_path] = each.seq
+        self._buffer.extend(events)
 
     def _catch_up(self, seq: int) -> None:
         with self._lock:
@@ -361,7 +482,7 @@ class Subscription:
         return seq is not None and seq > self._after + 1
 
     def _add(self, emitted: _Emitted) -> None:
-        seq, events = emitted
+        seq, events, _ = emitted
         if seq is not None:
             if seq <= self._after:
                 return
@@ -379,8 +500,8 @@ class Subscription:
             if isinstance(event.event, _DELTAS):
                 del self._buffer[at]
                 return
-        for at, (_, held) in enumerate(self._held or ()):
-            if any(isinstance(event.event, _DELTAS) for event in held):
+        for at, held in enumerate(self._held or ()):
+            if any(isinstance(event.event, _DELTAS) for event in held.events):
                 assert self._held is not None, "it has this one"
                 del self._held[at]
                 return

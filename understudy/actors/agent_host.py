@@ -20,6 +20,7 @@ from understudy.actors.agent_events import LoopBlocked
 from understudy.actors.agent_slot import AgentSlot
 from understudy.actors.dues import DueClock
 from understudy.actors.export import mark_restored
+from understudy.actors.live_events import LiveEvents
 from understudy.actors.loop_monitor import LoopMonitor
 from understudy.actors.messages import AnswerWait, Passivate
 from understudy.actors.phase import Phase
@@ -32,7 +33,8 @@ from understudy.actors.tree import agent_tree
 from understudy.agent.agent import Agent
 from understudy.errors import Expired, Fenced, UnfitHost, UnknownAgent, UnknownToken, UsageError
 from understudy.journal import AgentFinder, IndexStatus, Store
-from understudy.journal.shared import shared_part
+from understudy.journal.parcels import PARCELS
+from understudy.journal.shared import hint_of, shared_part
 from understudy.journal.store import TextStore
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.monitor import Lifetime
@@ -76,6 +78,7 @@ class AgentHost:
         self.abandoned = abandoned
         self._loop_monitor: LoopMonitor | None = None
         self._office: PostOffice | None = None
+        self._live: LiveEvents | None = None
         self._make_services: Callable[
             [asyncio.AbstractEventLoop], RuntimeServices[AgentSlot, Activation]
         ]
@@ -109,7 +112,8 @@ class AgentHost:
         shared = shared_part(services.store)
         if shared is not None and self.placement.any_host:
             self._office = services.calls = PostOffice(services, self.directory, shared)
-            shared.listen(self._office.told)
+            self._live = services.live = LiveEvents(services, self.directory, shared)
+            shared.listen(self._told)
         await services.store.open(self._lost_lease)
         try:
             await self.placement.register(self.directory.definitions())
@@ -126,6 +130,16 @@ class AgentHost:
         self._loop_monitor = LoopMonitor(loop, services.clock, self._loop_blocked)
         self._loop_monitor.start()
 
+    def _told(self, text: str | None) -> None:
+        """Another host has told something; None: it may have, and was not heard."""
+        assert self._office is not None, "it listens"
+        assert self._live is not None, "it listens"
+        hint = hint_of(text) if text is not None else None
+        if hint is not None and hint.kind in PARCELS:
+            self._live.told(hint)
+        elif text is None or hint is not None:
+            self._office.told(hint)
+
     def _tell_due(self, agent_id: str, due: datetime | None, *, is_released: bool = False) -> None:
         self.dues.tell(agent_id, due, is_released=is_released)
 
@@ -141,6 +155,8 @@ class AgentHost:
         self.dues.close()
         if self._office is not None:
             self._office.close()
+        if self._live is not None:
+            self._live.close()
         try:
             await self._passivate_all(timeout)
         finally:

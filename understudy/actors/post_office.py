@@ -48,7 +48,7 @@ from understudy.errors import (
     UnfitHost,
     error_from_dict,
 )
-from understudy.journal.shared import Place, Post, PostState, SharedStore, hint_of
+from understudy.journal.shared import Hint, Place, Post, PostState, SharedStore
 from understudy.loop_actors.future import Future, refuse
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -69,6 +69,7 @@ class _Call:
     """A call of a ref, until its caller has the answer."""
 
     __slots__ = (
+        "epoch",
         "expectation",
         "fences",
         "for_owner",
@@ -105,6 +106,8 @@ class _Call:
         self.run_id: str | None = None
         """Of the run that it has begun, or is for."""
         self.posted_at = 0.0
+        self.epoch = 0
+        """That the agent had when its owner was told of this call."""
         self.nonce = ""
 
     def on_run(self, run_id: str) -> None:
@@ -395,9 +398,11 @@ class PostOffice:
                 self._again(call)
             return
         for id, call in zip(ids, posted, strict=True):
-            call.posted_at = self._services.loop.time()
+            call.posted_at, call.epoch = self._services.loop.time(), place.epoch
             self._posted[id] = call
-        # Race: the owner may have replied by now, and its hint is spent.
+        # Race: the owner may have replied by now, and its hint is spent. Or the agent has another
+        # owner, whose claim did not see the call yet, nor was it told of it
+        # (test_a_call_that_crosses_a_change_of_owner_is_told_to_the_new_one).
         self.look()
         if self._looking is None:
             self._looking = self._services.start_task(self._look_again_and_again(), "post")
@@ -479,8 +484,8 @@ class PostOffice:
                 self._take_up(call, begun=begun)
             else:
                 self.look()  # it has its reply
-        elif is_late:
-            call.posted_at = self._services.loop.time()
+        elif is_late or state.epoch != call.epoch:
+            call.posted_at, call.epoch = self._services.loop.time(), state.epoch
             await self._shared.retell(id)
 
     def _take_up(self, call: _Call, *, begun: bool) -> None:
@@ -518,17 +523,14 @@ class PostOffice:
                 [slot for slot in self._directory.slots() if _has_waiters(slot)]
             )
 
-    def told(self, text: str | None) -> None:
+    def told(self, hint: Hint | None) -> None:
         """Another host has told something; None: it may have, and was not heard."""
         if self._services.closing:
             return
-        hint = hint_of(text) if text is not None else None
-        if text is None:
+        if hint is None:
             self._posted_here.collect()
             self.look()
             self._start(self._look_for_taken(self._directory.slots()))
-        elif hint is None:
-            return
         elif hint.kind == "taken":
             slot = self._directory.find(hint.agent_id)
             if slot is not None:

@@ -71,6 +71,14 @@ class Calls(Protocol[S_contra]):
     def call_elsewhere(self, slot: S_contra, message: Any) -> None: ...
 
 
+class Live(Protocol):
+    """As of `LiveEvents`."""
+
+    def follow(self, agent_id: str, epoch: int | None = None) -> None: ...
+
+    def incarnation_of(self, agent_id: str) -> int | None: ...
+
+
 @dataclass(slots=True, eq=False)
 class RuntimeServices(Generic[S, A]):
     """What all agents of a runtime share, and what they ask of the runtime.
@@ -112,6 +120,8 @@ class RuntimeServices(Generic[S, A]):
     """Answers looks at agents that are not in memory. Set when the runtime opens."""
     calls: Calls[S] | None = None
     """Has calls done by whichever host can do them. None where the store is for one host."""
+    live: Live | None = None
+    """Brings what happens at other hosts and is not recorded. None as for `calls`."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     """Guards the lists of subscriptions."""
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)

@@ -138,6 +138,8 @@ class StoredLooks:
         if self._watch is not None and slot not in self._followed:
             self._followed.add(slot)
             self._watch.add(slot.id, _Follower(slot, self._unfollow))
+            if slot.activation is None and self._services.live is not None:
+                self._services.live.follow(slot.id)  # do not wait for the first look
 
     def _unfollow(self, agent_id: str, follower: OnRow, slot: AgentSlot | None) -> None:
         assert self._watch is not None, "it has called the follower"
@@ -204,6 +206,7 @@ class StoredLooks:
 
         """
         message_id, run_id = look.message_id, look.run_id
+        hints = self._watch.hints if self._watch is not None else 0
         loaded = await self._load(slot, expectation)
         if loaded is None:
             if message_id is not None:
@@ -231,7 +234,8 @@ class StoredLooks:
             elif row.host is not None and (lacking := lacking_outcome(state)) is not None:
                 return lacking
             else:
-                await self._watch.changed(row)
+                await self._watch.changed(row, hints)
+            hints = self._watch.hints
             loaded, state = await self._newer(loaded, state)
 
     async def _newer(self, loaded: Loaded, state: AgentState) -> tuple[Loaded, AgentState]:
@@ -276,21 +280,32 @@ class _Follower:
         self._slot = weakref.ref(slot)
         self._end = end
         self._incarnation: int | None = None
+        self._heard: int | None = None
+        """The incarnation of which its host had told something before the look."""
 
     def __call__(self, row: StoredAgent | None) -> None:
         slot = self._slot()
-        if slot is None or not slot.log.has_subscribers():
+        if slot is None or not slot.log.has_own_subscribers():
             self._end(self._agent_id, self, slot)
             return
         incarnation = None if row is None else row.incarnation
+        live = slot.services.live
+        if self._incarnation is None and live is not None:
+            # Race: it may be created, be heard of, and be deleted between two looks
+            # (test_events_end_where_an_agent_that_was_only_heard_of_is_deleted).
+            self._incarnation, self._heard = self._heard, live.incarnation_of(slot.id)
         if self._incarnation is not None and incarnation != self._incarnation:
             if slot.phase is Phase.PASSIVE:  # deleted elsewhere; a copy here learns that first
                 self._incarnation = incarnation
                 slot.forget()
             return
         self._incarnation = incarnation
-        if row is None:
+        if row is None:  # nobody has created it yet
+            if live is not None:
+                live.follow(slot.id)
             return
         activation = slot.activation
         if activation is None or activation.journal.owned.epoch != row.epoch:
             slot.log.catch_up(row.last_seq)
+            if live is not None:
+                live.follow(slot.id, row.epoch)

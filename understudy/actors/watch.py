@@ -40,6 +40,8 @@ class Watch:
         self._watched: dict[str, list[OnRow]] = {}
         self._task: asyncio.Task[None] | None = None
         self._now = asyncio.Event()
+        self.hints = 0
+        """How often it was told to look now."""
 
     def add(self, agent_id: str, on_row: OnRow) -> None:
         """Call it at each look from now on, until `remove`."""
@@ -57,10 +59,17 @@ class Watch:
 
     def look_now(self) -> None:
         """Do not wait for the next look."""
+        self.hints += 1
         self._now.set()
 
-    async def changed(self, agent: StoredAgent) -> None:
-        """Return when the row of the agent says something else than this."""
+    async def changed(self, agent: StoredAgent, hints: int) -> None:
+        """Return when the row of the agent says something else than this.
+
+        Args:
+            agent: as it was read.
+            hints: `hints`, from before it was read.
+
+        """
         changed = asyncio.get_running_loop().create_future()
 
         def on_row(row: StoredAgent | None) -> None:
@@ -68,6 +77,10 @@ class Watch:
                 changed.set_result(None)
 
         self.add(agent.agent_id, on_row)
+        if hints != self.hints:
+            # Race: this against a hint that came while the row was read: nobody watched it then
+            # (test_a_hint_that_comes_while_the_store_is_read_is_not_lost).
+            self._now.set()
         try:
             await changed
         finally:

@@ -45,7 +45,7 @@ def understudy(
     """See the help of the application."""
 
 
-for function in (
+for _function in (
     serve.serve,
     demo.demo,
     looking.ls,
@@ -74,4 +74,4 @@ for function in (
     acting.recover,
     doctor.doctor,
 ):
-    app.command(function.__name__.strip("_"))(told(function))
+    app.command(_function.__name__.strip("_"))(told(_function))

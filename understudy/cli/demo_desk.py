@@ -39,7 +39,7 @@ class Courier:
 
     def __init__(self) -> None:
         self.answers = True
-        self.asked = threading.Event()
+        self.asked: threading.Event = threading.Event()
 
 
 @tool(

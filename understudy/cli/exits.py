@@ -97,7 +97,7 @@ class ApiProblem(Exception):
     def __init__(self, status: int, data: dict[str, Any]) -> None:
         super().__init__(str(data.get("detail") or f"the server answered {status}"))
         self.status = status
-        self.error = str(data.get("error") or "")
+        self.error: str = str(data.get("error") or "")
         self.data = data
 
     @property

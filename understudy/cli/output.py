@@ -55,7 +55,7 @@ class Output:
             raise typer.BadParameter("use --json or --jsonl, not both")
         self.is_json = json
         self.is_jsonl = jsonl
-        self.console = Console(highlight=False, soft_wrap=False, emoji=False, markup=False)
+        self.console: Console = Console(highlight=False, soft_wrap=False, emoji=False, markup=False)
 
     @property
     def is_data(self) -> bool:

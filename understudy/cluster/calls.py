@@ -241,12 +241,12 @@ class Wanted:
     ) -> None:
         self._calls = calls
         self._met = met
-        self.target = target
-        self.method = method
-        self.payload = dump_arguments(method, arguments)
+        self.target: Target = target
+        self.method: str = method
+        self.payload: bytes = dump_arguments(method, arguments)
         # Where it names the run that it is about, it does nothing to a later one.
-        self.is_repeatable = method in REPEATABLE or arguments[1].get("run_id") is not None
-        self.route = route
+        self.is_repeatable: bool = method in REPEATABLE or arguments[1].get("run_id") is not None
+        self.route: str = route
         self.future: Future[Any] = Future(calls.loop)
         self.host: HostEnd | None = None
         """Which answered."""

@@ -493,9 +493,10 @@ class Cluster(_RuntimeCalls):
             raise UsageError(f"`agent` must be a ref or the id of an agent, got {shown(agent)}")
         return ClusterSchedules(self.get(agent))
 
-    schedule = Runtime.schedule
-    compact = Runtime.compact
-    outcome = Runtime.outcome
+    if not TYPE_CHECKING:  # a type checker has them from the base, with their types
+        schedule = Runtime.schedule
+        compact = Runtime.compact
+        outcome = Runtime.outcome
 
     def tool_of(self, request: Request) -> None:
         """None: only the hosts have definitions. `pending()` brings what is shown of a tool."""

@@ -40,7 +40,8 @@ class ClusterRef(AgentRef[OutputT_co]):
         what = f" of agent {agent!r}" if agent is not None else ""
         return f"<ClusterRef {self.id!r}{what}>"
 
-    __str__ = __repr__
+    def __str__(self) -> str:
+        return repr(self)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ClusterRef) and other._calls is self._calls and other.id == self.id

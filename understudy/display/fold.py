@@ -53,6 +53,7 @@ class Display(Table):
                 self._begin_with(record)
             case r.RunStarted():
                 place.run_id, place.turn, place.calls = record.run_id, 0, {}
+                place.attempt = 0
                 schedule = record.occurrence.schedule_id if record.occurrence is not None else None
                 self._taken(
                     place, f"{record.run_id}.input", record.message, record.message_ids, schedule
@@ -60,6 +61,7 @@ class Display(Table):
             case r.UserMessage():
                 self._taken(place, f"message:{self.seq}", record.message, record.message_ids, None)
             case r.Attempt():
+                place.attempt = record.number
                 self._drop_live(place)
             case r.Reply():
                 self._drop_live(place)

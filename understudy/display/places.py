@@ -17,6 +17,8 @@ class Place:
     run_id: str | None = None
     turn: int = 0
     """The number of the next reply."""
+    attempt: int = 0
+    """The number of the attempt that goes on; 0 where it is not known."""
     calls: dict[str, str] = field(default_factory=dict)
     """The rows of the calls of the open turn, by call key."""
     live: list[str] = field(default_factory=list)

@@ -180,11 +180,12 @@ class Table:
 
     # ---------------------------------------------------------------- live events
 
-    def _writing(self, run_id: str, turn: int) -> Place | None:
-        """The agent that writes this reply; None if the reply is recorded, or its run is over."""
+    def _writing(self, run_id: str, turn: int, attempt: int | None = None) -> Place | None:
+        """The agent that writes this reply; None if the reply is recorded, or void."""
         for place in self._places.values():
             if place.run_id == run_id and place.turn <= turn:
-                return place
+                # From another host it may come late.
+                return place if attempt is None or attempt >= place.attempt else None
         return None
 
     def _live(self, place: Place, id: str, kind: RowKind, part: int) -> Row:
@@ -205,13 +206,13 @@ class Table:
         )
 
     def _add_delta(self, kind: RowKind, event: TextDelta | ThinkingDelta) -> None:
-        place = self._writing(event.run_id, event.turn)
+        place = self._writing(event.run_id, event.turn, event.attempt)
         if place is not None:
             row = self._live(place, part_id(event.run_id, event.turn, event.part), kind, event.part)
             self._put(replace(row, text=row.text + event.text))
 
     def _announce(self, event: ToolCallAnnounced) -> None:
-        place = self._writing(event.run_id, event.turn)
+        place = self._writing(event.run_id, event.turn, event.attempt)
         if place is not None:
             id = part_id(event.run_id, event.turn, event.part)
             row = self._live(place, id, "call", event.part)

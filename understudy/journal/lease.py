@@ -96,6 +96,20 @@ class Lease:
         """
         await self._wait_until(lambda: self.holds(term) or term != self._term)
 
+    async def wait_until_begun(self) -> int:
+        """The present term, once its lease has begun. Waits as `wait_until_settled`.
+
+        That lease may have run out since.
+        """
+        while True:
+            # Race: this against the heartbeat, which ends one lease before it counts the next term.
+            # If the number is still the same behind the look at the lease, it is of that lease.
+            term = self._term
+            if self._ends_at == -math.inf:
+                await self._wait_until(lambda: self._ends_at != -math.inf)
+            if term == self._term:
+                return term
+
     async def wait_for_next(self, term: int) -> None:
         """Wait until the lease of that term is lost here as well, and the next one holds.
 

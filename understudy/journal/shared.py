@@ -27,10 +27,11 @@ class Hint(NamedTuple):
     """`taken`: an agent of the host has another owner. `posted`: there is a call for one of its
     agents. `look`: a call of the host has its reply, or can be taken back. `ended`: a run that the
     host follows has an outcome. `given`: the host owns one more agent, which it did not claim.
-    `follow`: a host follows a run of an agent of this one."""
+    `follow`, `live`: see `journal.parcels`."""
     number: int = 0
-    """Of `taken` the new epoch; of `follow` the host that follows."""
+    """Of `taken` the new epoch; of `follow` and `live` the host that says it."""
     agent_id: str = ""
+    """Of `follow` and `live`: a piece of a parcel."""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.number} {self.agent_id}"
@@ -67,6 +68,15 @@ class Posted(NamedTuple):
     """It is done once at most, and was begun."""
 
 
+class Sent(NamedTuple):
+    """A text for another host, which it may never get."""
+
+    host_id: int | None
+    """None: for all other living hosts."""
+    text: str
+    """ASCII, shorter than 8,000 characters."""
+
+
 class PostState(NamedTuple):
     """What became of a call that this host has posted."""
 
@@ -75,6 +85,8 @@ class PostState(NamedTuple):
     is_free: bool
     """No living host owns the agent."""
     is_takeable: bool
+    epoch: int
+    """Of the agent now: another one if it has changed hands since."""
 
 
 class Place(NamedTuple):
@@ -171,6 +183,9 @@ class SharedBackend(Protocol):
     def orphans(self, limit: int) -> list[tuple[str, str]]:
         """The agents that nobody owns, and for which there are calls; with their definitions."""
 
+    def send(self, sent: Sequence[Sent]) -> None:
+        """Send texts to hosts that listen, in order. None of it is kept: no commit waits for it."""
+
 
 class SharedStore(Protocol):
     """The part of a store for hosts that share it. Used on the runtime's loop, as `Store`."""
@@ -222,6 +237,9 @@ class SharedStore(Protocol):
         """As of `SharedBackend`."""
 
     async def orphans(self, limit: int) -> Sequence[tuple[str, str]]:
+        """As of `SharedBackend`."""
+
+    async def send(self, sent: Sequence[Sent]) -> None:
         """As of `SharedBackend`."""
 
 

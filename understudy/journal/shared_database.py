@@ -15,6 +15,7 @@ from understudy.journal.shared import (
     Post,
     Posted,
     PostState,
+    Sent,
     SharedBackend,
     Told,
 )
@@ -109,3 +110,6 @@ class SharedDatabase:
 
     async def orphans(self, limit: int) -> Sequence[tuple[str, str]]:
         return await self._reader.read(partial(self._backend.orphans, limit))
+
+    async def send(self, sent: Sequence[Sent]) -> None:
+        await self._reader.read(partial(self._backend.send, sent))

@@ -382,7 +382,9 @@ class DatabaseStore:
         # Race: this against the end of the lease. The term from before the claim: a lease that ends
         # while the claim is under way takes the claim with it
         # (test_a_lease_that_ends_while_a_claim_is_under_way_takes_the_claim_with_it).
-        term = self._lease.term
+        # It has begun: else the claim would be refused under it, and wait for the end of it
+        # (test_a_claim_between_two_leases_is_made_under_the_next_one).
+        term = await self._lease.wait_until_begun()
         try:
             owned = await self._change(claim)
         except Fenced:

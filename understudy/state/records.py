@@ -711,9 +711,8 @@ Record = (
 
 
 def stamp(record: Record, at: datetime) -> None:
-    """Give a new record its time, unless it has one. No other field ever changes."""
-    if record.at is None:
-        object.__setattr__(record, "at", at)
+    """Give a new record, which has no time yet, its time. No other field ever changes."""
+    object.__setattr__(record, "at", at)
 
 
 @cache

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -27,7 +27,7 @@ SAYS = {
 class DecisionBody(BaseModel):
     """A decision, as the API takes it. Who decides is who is logged in."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     type: Literal["approve", "edit", "reject", "respond", "dismiss"]
     arguments: dict[str, Any] | None = None
@@ -52,7 +52,7 @@ class DecisionBody(BaseModel):
 class DecisionsBody(BaseModel):
     """Decisions on the requests of one agent, each for the digest of what was shown."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     decisions: dict[str, DecisionBody] = Field(min_length=1, max_length=1000)
     expect: dict[str, str]
@@ -61,7 +61,7 @@ class DecisionsBody(BaseModel):
 class BulkItem(BaseModel):
     """One of the requests of a bulk decision."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     agent_id: str
     request_id: str
@@ -71,7 +71,7 @@ class BulkItem(BaseModel):
 class BulkBody(BaseModel):
     """One decision on many requests."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     decision: DecisionBody
     requests: list[BulkItem] = Field(min_length=1, max_length=1000)

@@ -770,7 +770,7 @@ def test_a_server_that_freezes_is_unavailable_and_can_be_used_when_it_thaws(
     postgres_server: Server, whose: str
 ) -> None:
     hosts = Hosts(postgres_server.url)
-    a = hosts.open("a", patience=0.1, lease=2)
+    a = hosts.open("a", patience=1, lease=5)
     owned = claim(a)
     a.load("x", 0)
     a.renew()

@@ -221,7 +221,7 @@ def test_a_call_is_posted_found_by_the_owner_and_answered(hosts: Hosts, ears: Ea
     assert b.posted(0, None, 10) == []
     with commit(a):
         a.reply(one, b"done")
-    assert ears["b"].get(timeout=10) == "look"
+    assert next_of(ears, "b") == ("look", 0, "")
     states = b.post_states([one, two])
     assert [states[id].reply for id in (one, two)] == [b"done", None]
     assert [each.id for each in a.posted(0, None, 10)] == [two]
@@ -313,7 +313,7 @@ def test_a_release_tells_those_who_wait_to_look(hosts: Hosts, ears: Ears) -> Non
     (id,) = post(b, "run")
     with commit(a):
         a.release(owned)
-    assert ears["b"].get(timeout=10) == "look"
+    assert next_of(ears, "b") == ("look", 0, "")
     assert b.post_states([id])[id].is_free
 
 

@@ -17,6 +17,7 @@ from tests.support.agents import (
     reloaded,
     results,
     told_by_users,
+    wake,
 )
 from tests.support.cut_off import Crash, Disk
 from tests.support.loops import never, soon
@@ -383,7 +384,7 @@ async def test_stopping_while_branches_work_cuts_off_no_call() -> None:
                 await asyncio.sleep(0)  # the stop arrives; then a branch ends its step
             event.set()
         await soon(stopping)
-        await soon(ref.state())  # brings it back into memory, so that the run continues
+        await wake(ref)  # so that the run continues
         outcome = completed(await soon(future))
         assert [result.text for result in outcome.results] == ["done", "done"]
         assert outcome.state.doubts == {}

@@ -408,7 +408,7 @@ def test_a_branch_that_asks_is_told_before_one_that_is_paused_after_a_restart_to
     with Runtime(agents=[desk()], store=store) as runtime:
         ref = runtime.get("d")
         state = ref.state().get(timeout=30)
-        assert ref.status() is Status.INTERRUPTED
+        assert ref.info().get(timeout=30).status is Status.INTERRUPTED
         assert state.requests == outcome.requests
         again = interrupted(ref.run("go", message_id="m").get(timeout=30))
         assert (again.requests, again.usage) == (outcome.requests, outcome.usage)
@@ -416,8 +416,7 @@ def test_a_branch_that_asks_is_told_before_one_that_is_paused_after_a_restart_to
         assert isinstance(paused, Paused), paused
     with Runtime(agents=[desk()], store=store) as runtime:
         ref = runtime.get("d")
-        ref.state().get(timeout=30)
-        assert ref.status() is Status.PAUSED
+        assert ref.info().get(timeout=30).status is Status.PAUSED
 
 
 def test_a_halt_in_a_branch_beats_the_question_of_another_after_a_restart_too() -> None:

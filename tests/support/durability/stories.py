@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.durability import copies, hosts, owners
+from tests.support.durability.aimed import any_host
 from tests.support.durability.broken import break_
 from tests.support.durability.disk import cut_power, watch_syncs
 from tests.support.durability.forks import forked, scratch
@@ -30,6 +31,7 @@ second_runtime, stale_writer = owners.second_runtime, owners.stale_writer
 
 __all__ = [
     "answered_again",
+    "any_host",
     "breaks",
     "came_back",
     "crashes",

@@ -675,7 +675,8 @@ def _timed(made: Callable[[], Iterator[r.Record]]) -> Callable[[], Iterator[r.Re
 
     def timed() -> Iterator[r.Record]:
         for number, record in enumerate(made()):
-            r.stamp(record, at(100 + number))
+            if record.at is None:
+                r.stamp(record, at(100 + number))
             yield record
 
     return timed

@@ -45,7 +45,7 @@ from understudy.journal.postgres import inbox, sql
 from understudy.journal.postgres.hosting import Hosting
 from understudy.journal.postgres.reader import PostgresReader
 from understudy.journal.postgres.writer import PostgresWriter
-from understudy.journal.shared import Hint, Place, Post, Posted, PostState, Told
+from understudy.journal.shared import Hint, Place, Post, Posted, PostState, Sent, Told
 
 if TYPE_CHECKING:
     from understudy.journal.postgres.ear import Ear
@@ -326,7 +326,7 @@ class PostgresBackend(ReadsByReader):
         return inbox.withdraw(self._writer.fetch, id)
 
     def retell(self, id: int) -> None:
-        self._writer.fetch(sql.RETELL, [id])
+        inbox.retell(self._writer.fetch, id)
 
     def delete_lost_replies(self) -> None:
         self._writer.fetch(sql.DELETE_LOST_REPLIES)
@@ -390,6 +390,9 @@ class PostgresBackend(ReadsByReader):
 
     def orphans(self, limit: int) -> list[tuple[str, str]]:
         return inbox.orphans(self._reader.fetch, limit)
+
+    def send(self, sent: Sequence[Sent]) -> None:
+        inbox.send(self._reader.fetch, self.host_id, sent)
 
     def lost_attempts(self, agent_id: str, run_id: str) -> frozenset[int]:
         return self._reader.lost_attempts(agent_id, run_id)

@@ -266,7 +266,13 @@ def make_connections(
         **dict.fromkeys(_UNWANTED_PLANS, "off"),
         "plan_cache_mode": "force_generic_plan",
     }
-    reader = {**shared, "statement_timeout": f"{4000 * patience:.0f}"}
+    reader = {
+        **shared,
+        "statement_timeout": f"{4000 * patience:.0f}",
+        # It writes nothing. Texts that it sends to other hosts are commits all the same, one at a
+        # time for the whole server: they must not wait for a disk.
+        "synchronous_commit": "off",
+    }
     beat = max(1.0, lease / 4)
     heartbeat = {
         **shared,

@@ -7,7 +7,7 @@ from typing import Any
 
 from understudy.journal.postgres import sql
 from understudy.journal.postgres.asks import Rows
-from understudy.journal.shared import Hint, Place, Post, Posted, PostState
+from understudy.journal.shared import Hint, Place, Post, Posted, PostState, Sent
 
 Fetch = Callable[[str, Sequence[Any] | dict[str, Any]], Rows]
 """The rows of a statement, in the writer's transaction or on the reader's connection."""
@@ -33,7 +33,7 @@ def begin_post(fetch: Fetch, id: int, attempt: str) -> bool:
 
 
 def reply(fetch: Fetch, id: int, reply: bytes) -> None:
-    fetch(sql.REPLY, {"id": id, "reply": reply})
+    fetch(sql.REPLY, {"id": id, "reply": reply, "told": str(Hint("look"))})
 
 
 def remove_posts(fetch: Fetch, ids: Sequence[int]) -> None:
@@ -44,6 +44,14 @@ def withdraw(fetch: Fetch, id: int) -> bool | None:
     for (begun,) in fetch(sql.WITHDRAW, [id]):
         return bool(begun)
     return None
+
+
+def retell(fetch: Fetch, id: int) -> None:
+    fetch(sql.RETELL, [str(Hint("posted")), id])
+
+
+def tell_askers(fetch: Fetch, agent_id: str) -> None:
+    fetch(sql.TELL_ASKERS, [str(Hint("look")), agent_id])
 
 
 def tell(fetch: Fetch, host_id: int, hint: Hint) -> None:
@@ -71,3 +79,8 @@ def epochs(fetch: Fetch, agent_ids: Sequence[str]) -> dict[str, int]:
 
 def orphans(fetch: Fetch, limit: int) -> list[tuple[str, str]]:
     return [(agent_id, agent) for agent_id, agent in fetch(sql.ORPHANS, [limit])]
+
+
+def send(fetch: Fetch, own_id: int | None, sent: Sequence[Sent]) -> None:
+    ids, texts = [each.host_id for each in sent], [each.text for each in sent]
+    fetch(sql.SEND, {"own_id": own_id, "ids": ids, "texts": texts})

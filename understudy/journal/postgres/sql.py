@@ -284,6 +284,16 @@ TELL_OWNER = """
 SELECT pg_notify(ear, %s) FROM hosts WHERE id = %s AND ear IS NOT NULL"""
 """A hint: whoever is told something looks into the tables."""
 
+SEND = """
+SELECT pg_notify(ear, text) FROM (
+    SELECT h.ear, s.text
+    FROM unnest(%(ids)s::bigint[], %(texts)s::text[]) WITH ORDINALITY AS s (host, text, place)
+    JOIN hosts h ON h.id = s.host OR (s.host IS NULL AND h.id IS DISTINCT FROM %(own_id)s)
+    WHERE h.ear IS NOT NULL AND h.lease_until > clock_timestamp()
+    ORDER BY s.place
+) listeners"""
+"""To hosts, or to all but this one."""
+
 DELETE_AGENT = f"""
 UPDATE agents SET owner = NULL, deleted = true, last_seq = 0, floor = 0, standing = 'rest',
     due = NULL, indexed_seq = 0, status = 'idle', status_at = NULL, asking = 0, run_version = NULL,
@@ -399,11 +409,11 @@ SELECT id, (SELECT pg_notify(ear, %(told)s) IS NULL FROM place) FROM rows ORDER 
 """No rows where no living host that listens owns the agent by now."""
 
 TELL_ASKERS = """
-SELECT pg_notify(h.ear, 'look') FROM hosts h
+SELECT pg_notify(h.ear, %s) FROM hosts h
 WHERE h.ear IS NOT NULL AND h.id IN (
     SELECT i.asker FROM inbox i JOIN agents a ON a.key = i.agent
     WHERE a.agent_id = %s AND i.reply IS NULL)"""
-"""The agent is released: who waits for it looks at once, and does its calls itself."""
+"""The agent is released, or deleted: who has posted to it looks at once."""
 
 POSTED = """
 SELECT i.id, a.agent_id, i.kind, i.body, i.asker, i.begun IS NOT NULL
@@ -420,18 +430,18 @@ REPLY = """
 WITH replied AS (
     UPDATE inbox SET reply = %(reply)s WHERE id = %(id)s AND reply IS NULL RETURNING asker
 )
-SELECT pg_notify(h.ear, 'look') FROM hosts h JOIN replied ON h.id = replied.asker
+SELECT pg_notify(h.ear, %(told)s) FROM hosts h JOIN replied ON h.id = replied.asker
 WHERE h.ear IS NOT NULL"""
 
 POST_STATES = """
 SELECT i.id, i.reply, i.begun IS NOT NULL,
     a.owner IS NULL OR h.lease_until IS NULL OR h.lease_until <= clock_timestamp(),
-    a.takeable AND a.indexed_seq = a.last_seq
+    a.takeable AND a.indexed_seq = a.last_seq, a.epoch
 FROM inbox i JOIN agents a ON a.key = i.agent LEFT JOIN hosts h ON h.id = a.owner
 WHERE i.id = ANY(%s)"""
 
 RETELL = """
-SELECT pg_notify(h.ear, 'posted 0 ' || a.agent_id)
+SELECT pg_notify(h.ear, %s || a.agent_id)
 FROM inbox i JOIN agents a ON a.key = i.agent JOIN hosts h ON h.id = a.owner
 WHERE i.id = %s AND h.ear IS NOT NULL"""
 REMOVE_POSTS = "DELETE FROM inbox WHERE id = ANY(%s) AND reply IS NOT NULL"

@@ -32,7 +32,7 @@ from understudy.journal.contracts import (
     time_number,
 )
 from understudy.journal.hosts import HostedDefinition
-from understudy.journal.postgres import sql
+from understudy.journal.postgres import inbox, sql
 from understudy.journal.postgres.asks import Rows, put_asks
 from understudy.journal.postgres.hosting import Hosting
 from understudy.journal.shared import Hint, answers_of_deleted
@@ -239,7 +239,7 @@ class PostgresWriter:
         self._keys.pop(owned.agent_id, None)
         values = [owned.agent_id, owned.incarnation, owned.epoch, self.own_id]
         if self.fetch(sql.RELEASE, values) == [(True,)]:
-            self.fetch(sql.TELL_ASKERS, [owned.agent_id])
+            inbox.tell_askers(self.fetch, owned.agent_id)
 
     def note_lost_attempt(self, agent_id: str, lost: LostAttempt) -> None:
         values = {"agent_id": agent_id, "run": lost.run_id, "number": lost.number}
@@ -264,6 +264,7 @@ class PostgresWriter:
                 self._keys.pop(agent_id, None)
                 if found["take"]:
                     self._tell_taken(agent_id, found["epoch"] + 1, found["owner"])
+                inbox.tell_askers(self.fetch, agent_id)
                 self.fetch(sql.REPLY_TO_DELETED, self._replies_to_deleted(agent_id, key))
                 self.fetch(sql.DELETE_RECORDS, [key])
                 self.fetch(sql.DELETE_LOST_ATTEMPTS, [key])

@@ -1,0 +1,421 @@
+"""One of the hosts that share a store: it does what callers ask of it, and stops itself at a point.
+
+What is asked of it comes through a pipe, and what came of it goes into the log beside the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import faulthandler
+import functools
+import json
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tests.support.durability.broken_hosts import replaced
+from tests.support.durability.lives import is_held
+from tests.support.durability.side_log import SideLog
+from tests.support.durability.stage import call_of
+from understudy import (
+    Agent,
+    Halt,
+    Interrupted,
+    Runtime,
+    ScriptedModel,
+    ToolContext,
+    approve,
+    dismiss,
+    reject,
+    respond,
+    tool,
+)
+from understudy.actors import post_office
+from understudy.actors.post_office import PostOffice
+from understudy.actors.posted_calls import PostedCalls
+from understudy.journal import DatabaseStore
+from understudy.journal.postgres.backend import PostgresBackend
+from understudy.journal.postgres.writer import PostgresWriter
+from understudy.journal.shared import Hint
+from understudy.journal.shared_database import SharedDatabase
+from understudy.middleware import Haltable
+
+__all__ = ["ASKER_POINTS", "OWNER_POINTS", "TAKER_POINTS", "Setting", "play"]
+
+ASKER_POINTS = (
+    "before insert",
+    "after insert",  # not committed: nobody is notified
+    "after notify",
+    "before delete",
+    "after delete",
+)
+OWNER_POINTS = (
+    "before hearing",
+    "before act",
+    "after act",
+    "before commit",
+    "after commit",
+    "before reply",
+    "after reply",
+)
+TAKER_POINTS = ("judged", "before withdraw", "after withdraw")
+"""Where a host stops itself, while it asks for a call, does one for another host, or takes an agent
+or a call."""
+AGENT = "desk"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What the hosts of a play have in common."""
+
+    url: str
+    schema: str
+    lease: float = 1.0
+    beat: float = 0.5
+    patience: float = 0.3
+    poll: float = 0.1
+    sweep: float | None = 0.4
+
+
+class _Stops:
+    """Stops this process at the n-th time that it passes a point."""
+
+    def __init__(self, log: SideLog, host: str) -> None:
+        self._log = log
+        self._host = host
+        self._point, self._action, self._left = "", "", 0
+        self.acting = threading.Lock()
+        """Held by a tool from its entry to its effect: no host stops in between."""
+        self._acted = self._wrote = False
+
+    def arm(self, point: str, action: str, nth: int) -> None:
+        self._point, self._action, self._left = point, action, nth
+        self._log.write("armed", self._host, point)
+
+    def __call__(self, point: str) -> None:
+        if point != self._point:
+            return
+        self._left -= 1
+        if self._left:
+            return
+        self._point = ""
+        with self.acting:
+            self._log.write("stops", self._host, point, self._action)
+            kill = self._action == "kill"
+            os.kill(os.getpid(), signal.SIGKILL if kill else signal.SIGSTOP)
+
+    def install(self) -> None:
+        """Have this process pass all points."""
+        self._around(PostgresBackend, "post", "insert")
+        self._around_async(SharedDatabase, "post", "", "after notify")
+        self._around_async(SharedDatabase, "reply", "before reply", "after reply")
+        self._around_async(SharedDatabase, "remove_posts", "before delete", "after delete")
+        self._around_async(SharedDatabase, "withdraw", "before withdraw", "after withdraw")
+        self._around_told()
+        self._around_act()
+        self._around_commit()
+        self._around_judging()
+
+    def _around(self, owner: Any, name: str, what: str) -> None:
+        inner = getattr(owner, name)
+
+        @functools.wraps(inner)
+        def outer(*args: Any, **given: Any) -> Any:
+            self(f"before {what}")
+            returned = inner(*args, **given)
+            self(f"after {what}")
+            return returned
+
+        setattr(owner, name, outer)
+
+    def _around_async(self, owner: Any, name: str, before: str, after: str) -> None:
+        inner = getattr(owner, name)
+
+        @functools.wraps(inner)
+        async def outer(*args: Any) -> Any:
+            self(before)
+            returned = await inner(*args)
+            self(after)
+            return returned
+
+        setattr(owner, name, outer)
+
+    def _around_told(self) -> None:
+        inner = PostOffice.told
+
+        @functools.wraps(inner)
+        def told(office: PostOffice, hint: Hint | None) -> None:
+            if hint is not None and hint.kind == "posted":
+                self("before hearing")
+            inner(office, hint)
+
+        replaced(PostOffice, "told", told)
+
+    def _around_act(self) -> None:
+        inner = PostedCalls._taken_up
+
+        @functools.wraps(inner)
+        async def taken_up(calls: PostedCalls, row: Any) -> Any:
+            self("before act")
+            taken = await inner(calls, row)
+            self._acted = True
+            # The agent gets the message behind this, in the same step of the loop.
+            asyncio.get_running_loop().call_soon(self, "after act")
+            return taken
+
+        replaced(PostedCalls, "_taken_up", taken_up)
+
+    def _around_commit(self) -> None:
+        """The first commit of records behind an act."""
+        append_all, commit = PostgresBackend.append_all, PostgresBackend.commit
+
+        @functools.wraps(append_all)
+        def appends(backend: PostgresBackend, batches: Any) -> Any:
+            self._wrote = self._acted
+            return append_all(backend, batches)
+
+        @functools.wraps(commit)
+        def commits(backend: PostgresBackend) -> None:
+            wrote = self._wrote
+            if wrote:
+                self._acted = self._wrote = False
+                self("before commit")
+            commit(backend)
+            if wrote:
+                self("after commit")
+
+        replaced(PostgresBackend, "append_all", appends)
+        replaced(PostgresBackend, "commit", commits)
+
+    def _around_judging(self) -> None:
+        inner = PostgresWriter._claimable
+
+        @functools.wraps(inner)
+        def claimable(writer: PostgresWriter, *args: Any, **given: Any) -> Any:
+            found = inner(writer, *args, **given)
+            if found is not None and found["take"]:
+                self("judged")
+            return found
+
+        replaced(PostgresWriter, "_claimable", claimable)
+
+
+# ------------------------------------------------------------------------------ agents
+
+
+@dataclass(frozen=True, slots=True)
+class _Scene:
+    """What the tools get as `deps`."""
+
+    log: SideLog
+    stops: _Stops
+
+    def act(self, ctx: ToolContext, what: str) -> str:
+        with self.stops.acting:
+            self.log.write("effect", ctx.call_key, ctx.tool_name, what, ctx.agent_id)
+        return what
+
+    async def released(self, ctx: ToolContext, what: str) -> None:
+        """The body is entered, and lasts until another process releases it."""
+        self.log.write("entered", ctx.call_key, what)
+        while not self.log.has("release", what):  # noqa: ASYNC110  # it is a file that tells
+            await asyncio.sleep(0.01)
+
+
+@tool(on_unknown="ask")
+async def note(ctx: ToolContext, what: str) -> str:
+    """Has its effect at once."""
+    scene: _Scene = ctx.deps
+    return scene.act(ctx, what)
+
+
+@tool(on_unknown="ask")
+async def gated(ctx: ToolContext, what: str) -> str:
+    """As `note`, if a person approves."""
+    scene: _Scene = ctx.deps
+    return scene.act(ctx, what)
+
+
+@tool(idempotent=True)
+async def hold(ctx: ToolContext, what: str) -> str:
+    """Lasts until it is released. May be repeated: a doubt would bind the next call of it."""
+    scene: _Scene = ctx.deps
+    await scene.released(ctx, what)
+    return what
+
+
+@tool(on_unknown="ask")
+async def last(ctx: ToolContext, what: str) -> str:
+    """Lasts until it is released, and has its effect then."""
+    scene: _Scene = ctx.deps
+    await scene.released(ctx, what)
+    return scene.act(ctx, what)
+
+
+@tool(on_unknown="ask")
+async def stop(ctx: ToolContext, what: str) -> str:
+    """Halts the run."""
+    raise Halt(what)
+
+
+TOOLS = {"ask": ["gated"], "hold": ["hold"], "halt": ["last", "stop"]}
+
+
+def _reply(request: Any) -> Any:
+    """A call for each prompt; at the end, the prompts that were done since the last answer."""
+    prompts: list[Any] = []
+    for message in request.messages:
+        if message.kind == "response":
+            prompts.clear()
+        prompts += [part.content for part in message.parts if part.part_kind == "user-prompt"]
+    if prompts:
+        return [
+            call_of(name, what) for what in prompts for name in TOOLS.get(what.split()[0], ["note"])
+        ]
+    asked: list[str] = []
+    for message in request.messages:
+        kinds = {part.part_kind for part in message.parts}
+        if message.kind == "response" and kinds == {"text"}:
+            asked.clear()
+        asked += [str(p.content) for p in message.parts if p.part_kind == "user-prompt"]
+    return "|".join(asked)
+
+
+def _agent() -> Agent:
+    model = ScriptedModel(_reply)
+    return Agent(
+        AGENT,
+        model,
+        tools=[note, gated, hold, last, stop],
+        middleware=[Haltable()],
+        interrupt_on={"gated": True},
+    )
+
+
+# -------------------------------------------------------------------------------- host
+
+
+def play(setting: Setting, host: str, log: SideLog, commands: int) -> None:
+    """Do what the commands say, until they end."""
+    post_office.BEAT = setting.beat
+    post_office.PATIENCE = setting.patience
+    post_office.POLL = setting.poll
+    stops = _Stops(log, host)
+    stops.install()
+    asyncio.run(_Host(setting, host, log, stops).follow(commands))
+
+
+class _Host:
+    def __init__(self, setting: Setting, host: str, log: SideLog, stops: _Stops) -> None:
+        self._name = host
+        self._log = log
+        self._stops = stops
+        backend = PostgresBackend(
+            setting.url, host=host, lease=setting.lease, schema=setting.schema
+        )
+        scene = _Scene(log, stops)
+        self._runtime = Runtime(
+            [_agent()],
+            store=DatabaseStore(backend),
+            deps_for=lambda _: scene,
+            sweep=setting.sweep,
+        )
+
+    async def follow(self, commands: int) -> None:
+        """Until there are no more."""
+        reader = asyncio.StreamReader()
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGUSR1, _say_where)
+        with os.fdopen(commands, "rb") as pipe:
+            transport, _ = await loop.connect_read_pipe(
+                lambda: asyncio.StreamReaderProtocol(reader), pipe
+            )
+            tasks: list[asyncio.Task[None]] = []
+            async with self._runtime:
+                self._log.write("open", self._name)
+                while (command := json.loads(await reader.readline())) is not None:
+                    if command["do"] == "arm":
+                        self._stops.arm(command["point"], command["action"], command["nth"])
+                    else:
+                        tasks.append(asyncio.ensure_future(self._tell(**command)))
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+            transport.close()
+
+    async def _tell(self, *, number: int, do: str, id: str, given: dict[str, Any]) -> None:
+        """Do a call, and write down its answer."""
+        try:
+            told = _told(await self._call(do, id, given))
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            told = {"is": type(error).__name__, "why": str(error)}
+            if os.environ.get("CHAOS_TRACE"):
+                traceback.print_exc()
+        with contextlib.suppress(OSError):
+            self._log.write("told", str(number), json.dumps(told), self._name)
+
+    async def _call(self, do: str, id: str, given: Mapping[str, Any]) -> Any:
+        if do == "run":
+            ref = self._runtime.spawn(AGENT, id=id)
+            return await ref.run(given["prompt"], message_id=given["message_id"])
+        ref = self._runtime.get(id)
+        match do:
+            case "send":
+                return await ref.send(
+                    given["prompt"], message_id=given["message_id"], steer=given["steer"]
+                )
+            case "resume":
+                decisions = {key: _DECISIONS[what](said) for key, what, said in given["decisions"]}
+                return await ref.resume(decisions)
+            case "state":
+                state = await ref.state()
+                return "|".join(sorted(state.message_ids))
+            case "outcome":
+                return await ref.outcome(**given)
+        answer: Callable[..., Any] = getattr(ref, do)
+        return await answer(**given)
+
+
+_DECISIONS: dict[str, Callable[[str], Any]] = {
+    "approve": lambda _: approve(),
+    "reject": lambda _: reject(),
+    "respond": respond,
+    "dismiss": lambda _: dismiss(),
+}
+
+
+def _told(answer: Any) -> dict[str, Any]:
+    """An answer, as JSON."""
+    if answer is None or isinstance(answer, str | bool):
+        return {"is": type(answer).__name__, "value": answer}
+    told = {"is": type(answer).__name__, "run_id": answer.run_id}
+    if is_held(answer):
+        told["is"] = "Held"
+    if isinstance(answer, Interrupted):
+        told["requests"] = [
+            [each.id, each.kind, each.call_key, each.tool_name, str(each.arguments.get("what"))]
+            for each in answer.requests
+        ]
+    told["text"] = getattr(answer, "text", None) or str(getattr(answer, "error", ""))
+    return told
+
+
+def _say_where() -> None:
+    """Where each task of this process waits, and each thread."""
+    for task in asyncio.all_tasks():
+        coro: Any = task.get_coro()
+        lines = []
+        while (frame := getattr(coro, "cr_frame", None)) is not None:
+            lines.append(f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}")
+            coro = coro.cr_await
+        sys.stderr.write(f"{task.get_name()}: {' > '.join(lines)} > {coro}\n")
+    sys.stderr.flush()
+    faulthandler.dump_traceback()

@@ -1,0 +1,352 @@
+"""`LiveEvents`: events that have no record, from the host of a run to those that follow its agent.
+
+They are sent, not stored, and each may be lost: what they tell is in the records that come later,
+but for what tools emit. While nobody follows an agent of another host, nothing is sent at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import logging
+import math
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import fields
+from typing import Any
+
+from pydantic_core import to_jsonable_python
+
+from understudy._base.json_values import shown, text_of
+from understudy.actors.activation import Activation
+from understudy.actors.agent_directory import Directory
+from understudy.actors.agent_events import MAX_DELTAS, AgentEvent, EventLog, EventsDropped
+from understudy.actors.agent_slot import AgentSlot
+from understudy.actors.services import RuntimeServices
+from understudy.errors import JournalFailed
+from understudy.events import (
+    Event,
+    ReplyStarted,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallAnnounced,
+    ToolEmitted,
+)
+from understudy.journal.parcels import Parcels, pieces_of
+from understudy.journal.shared import Hint, Sent, SharedStore
+from understudy.state.records import Record
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+PAUSE = 0.1
+"""Seconds between two batches that a host sends, at least."""
+RENEWAL = 2.0
+"""Seconds after which a host says again whom it follows."""
+LIFE = 5.0
+"""Seconds for which a host is told of an agent that it follows, without saying it again."""
+MOST_IDS = 200
+"""Agents that one parcel names: those of which it is lost are not followed until the next."""
+MOST_SENT = 200_000
+"""Characters of one event as JSON, and about as many of one parcel. A larger event is dropped."""
+
+_KINDS: dict[str, Any] = {
+    "reply_started": ReplyStarted,
+    "text_delta": TextDelta,
+    "thinking_delta": ThinkingDelta,
+    "tool_call_announced": ToolCallAnnounced,
+    "tool_emitted": ToolEmitted,
+}
+_SENT = tuple(_KINDS.values())
+
+
+def _data_of(event: Any) -> dict[str, Any]:
+    data = {field.name: getattr(event, field.name) for field in fields(event)}
+    if isinstance(event, ToolEmitted):  # a tool emits what it likes
+        try:
+            plain = to_jsonable_python(event.data, fallback=shown, inf_nan_mode="strings")
+        except Exception:  # it holds itself, or its own code raises: others are sent all the same
+            plain = shown(event.data)
+        data["data"] = plain
+    return data
+
+
+def _event_of(data: dict[str, Any]) -> Event | None:
+    """The event; None for a kind of a later version."""
+    kind = _KINDS.get(data["kind"])
+    if kind is None:
+        return None
+    known = {field.name: data[field.name] for field in fields(kind) if field.name in data}
+    event: Event = kind(**{**known, "agent_path": tuple(known["agent_path"])})
+    return event
+
+
+def _no_events(
+    seq: int, record: Record, agent_id: str, path: tuple[str, ...]
+) -> Iterator[AgentEvent]:
+    """The view of a relay: records come to the other hosts by the store."""
+    return iter(())
+
+
+class _Relay:
+    """Collects the events of an agent for the hosts that follow it."""
+
+    _view = staticmethod(_no_events)
+
+    def __init__(self, slot: AgentSlot, number: int, has_some: asyncio.Event) -> None:
+        self.slot = slot
+        """Kept, so that an agent that wakes here has it."""
+        self.number = number
+        self.until: dict[int, float] = {}
+        """By the host that follows, when it is told no longer."""
+        self.is_over = False
+        self.owned = 0, 0
+        """The incarnation and the epoch in which the waiting ones were emitted."""
+        self.waiting: deque[tuple[int, int, Event]] = deque(maxlen=MAX_DELTAS)
+        """With their numbers, and with those of the records before them."""
+        self._log: EventLog = slot.log
+        self._has_some = has_some
+        self._count = 0
+        self._seq = 0 if slot.activation is None else slot.activation.ledger.count
+        self._log.add(self)
+
+    def remove(self) -> None:
+        self._log.remove(self)
+
+    def _put(self, seq: int | None, events: tuple[AgentEvent, ...]) -> None:
+        if seq is not None:
+            self._seq = max(self._seq, seq)
+        for each in events:
+            if isinstance(each.event, _SENT) and self.slot.activation is not None:
+                owned = self.slot.activation.journal.owned
+                now = owned.incarnation, owned.epoch
+                if now != self.owned:  # another host had the agent since
+                    self.waiting.clear()
+                    self.owned = now
+                self.waiting.append((self._count, self._seq, each.event))
+                self._count += 1
+                self._has_some.set()
+
+    def _put_of_other_host(self, behind: int, event: AgentEvent) -> None:
+        """Its host sends it itself."""
+
+    def _catch_up(self, seq: int) -> None:
+        """Records come to the other hosts by the store."""
+
+    def _end(self) -> None:
+        self.is_over = True
+
+    def batches(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """What waits, in parts that can be sent, with their sizes. Nothing waits behind it."""
+        events: list[Any] = []
+        size = 0
+        while self.waiting:
+            number, behind, event = self.waiting.popleft()
+            sent = [number, behind, _data_of(event)]
+            length = len(json.dumps(sent))
+            if length > MOST_SENT:
+                continue  # its number will be missed
+            if size + length > MOST_SENT:
+                yield size, self._batch(events)
+                events, size = [], 0
+            events.append(sent)
+            size += length
+        if events:
+            yield size, self._batch(events)
+
+    def _batch(self, events: list[Any]) -> dict[str, Any]:
+        incarnation, epoch = self.owned
+        owned = {"incarnation": incarnation, "epoch": epoch}
+        return {**owned, "relay": self.number, "events": events}
+
+
+class LiveEvents:
+    """The live events of one runtime that hosts share. Lives on its loop.
+
+    Args:
+        services: of the runtime.
+        directory: its agents.
+        shared: the store, as hosts share it.
+
+    """
+
+    def __init__(
+        self,
+        services: RuntimeServices[AgentSlot, Activation],
+        directory: Directory,
+        shared: SharedStore,
+    ) -> None:
+        self._services = services
+        self._directory = directory
+        self._shared = shared
+        self._relays: dict[str, _Relay] = {}
+        """Of agents that other hosts follow."""
+        self._wanted: set[str] = set()
+        """Whose subscribers want it since the last renewal."""
+        self._followed: set[str] = set()
+        """What the other hosts were told at the last renewal, or after it."""
+        self._renewed_at = -math.inf
+        self._epochs: dict[str, int] = {}
+        """Of the agents that are followed here, as far as it is known."""
+        self._incarnations: dict[str, int] = {}
+        """Of those that were heard of."""
+        self._expected: dict[str, tuple[tuple[int, int, int], int]] = {}
+        """By agent, which relay of which host it comes from, and the number of its next event."""
+        self._parcels = Parcels()
+        self._numbers = itertools.count(1)
+        self._sending: asyncio.Task[None] | None = None
+        self._wake = asyncio.Event()
+
+    def close(self) -> None:
+        """Send nothing any more."""
+        if self._sending is not None:
+            self._sending.cancel()
+
+    def follow(self, agent_id: str, epoch: int | None = None) -> None:
+        """Somebody here follows the agent of another host. To be said again at each look.
+
+        Args:
+            agent_id: its id.
+            epoch: of its owner now.
+
+        """
+        if epoch is not None:
+            self._epochs[agent_id] = max(epoch, self._epochs.get(agent_id, 0))
+        if agent_id in self._wanted:
+            return
+        self._wanted.add(agent_id)
+        if agent_id not in self._followed:
+            self._wake.set()
+        self._start()
+
+    def incarnation_of(self, agent_id: str) -> int | None:
+        """Of an agent that is followed here; None where its host has sent nothing."""
+        return self._incarnations.get(agent_id)
+
+    def told(self, hint: Hint) -> None:
+        """Another host follows agents, or sends what happened."""
+        content = self._parcels.add(hint)
+        if content is None or self._services.closing:
+            return
+        if hint.kind == "follow":
+            self._relay_to(hint.number, content)
+        else:
+            for agent_id, batch in content:
+                self._take(hint.number, agent_id, batch)
+
+    def _start(self) -> None:
+        if self._sending is None and not self._services.closing:
+            sending = self._services.start_task(self._send_again_and_again(), "sending live events")
+            self._sending = sending
+
+    # ------------------------------------------------------------- the host that follows
+
+    def _take(self, host_id: int, agent_id: str, batch: dict[str, Any]) -> None:
+        slot, epoch = self._directory.find(agent_id), int(batch["epoch"])
+        if slot is None or not slot.log.has_own_subscribers():
+            return
+        own = slot.activation.journal.owned.epoch if slot.activation is not None else 0
+        # A host that has lost the agent may send on for a moment. Of the same epoch are only those
+        # of one host, and this is not it.
+        if epoch <= own or epoch < self._epochs.get(agent_id, 0):
+            return
+        self._epochs[agent_id] = epoch
+        self._incarnations[agent_id] = batch["incarnation"]
+        relay = host_id, epoch, batch["relay"]
+        before, expected = self._expected.get(agent_id, (None, 0))
+        for number, behind, data in batch["events"]:
+            if relay == before and number > expected:
+                dropped = EventsDropped(count=number - expected)
+                slot.log.emit_of_other_host(behind, dropped)
+            before, expected = relay, number + 1
+            event = _event_of(data)
+            if event is not None:
+                slot.log.emit_of_other_host(behind, event)
+        self._expected[agent_id] = relay, expected
+
+    def _follows(self, now: float) -> Iterable[tuple[int | None, str, Any]]:
+        if not self._wanted and not self._followed:
+            return
+        new = self._wanted - self._followed
+        if now - self._renewed_at >= RENEWAL:
+            self._renewed_at, new = now, self._wanted
+            self._followed, self._wanted = self._wanted, set()
+            for known in (self._epochs, self._incarnations, self._expected):
+                for agent_id in known.keys() - self._followed:
+                    del known[agent_id]
+        else:
+            self._followed |= new
+        ids = sorted(new)
+        for at in range(0, len(ids), MOST_IDS):
+            yield None, "follow", ids[at : at + MOST_IDS]
+
+    # ------------------------------------------------------------- the host of the run
+
+    def _relay_to(self, host_id: int, agent_ids: list[str]) -> None:
+        until = self._services.loop.time() + LIFE
+        for agent_id in agent_ids:
+            relay = self._relays.get(agent_id)
+            if relay is None or relay.is_over:
+                slot = self._directory.get(agent_id)._slot
+                relay = self._relays[agent_id] = _Relay(slot, next(self._numbers), self._wake)
+            relay.until[host_id] = until
+        self._start()
+
+    def _batches(self, now: float) -> Iterable[tuple[int | None, str, Any]]:
+        batches: dict[int, list[tuple[int, list[Any]]]] = {}
+        """By host, what is in each parcel, and how much that is."""
+        for agent_id, relay in list(self._relays.items()):
+            relay.until = {host: until for host, until in relay.until.items() if until > now}
+            if relay.is_over or not relay.until:
+                relay.remove()
+                del self._relays[agent_id]
+                continue
+            for size, batch in relay.batches():
+                for host_id in relay.until:
+                    parcels = batches.setdefault(host_id, [(0, [])])
+                    if parcels[-1][0] + size > MOST_SENT:
+                        parcels.append((0, []))
+                    before, content = parcels[-1]
+                    parcels[-1] = before + size, [*content, [agent_id, batch]]
+        for host_id, parcels in batches.items():
+            for _, content in parcels:
+                yield host_id, "live", content
+
+    # ------------------------------------------------------------------- sending
+
+    async def _send_again_and_again(self) -> None:
+        loop = self._services.loop
+        try:
+            while self._relays or self._wanted or self._followed:
+                try:
+                    async with asyncio.timeout_at(self._next_at()):
+                        await self._wake.wait()
+                except TimeoutError:
+                    pass
+                self._wake.clear()
+                now = loop.time()
+                await self._send([*self._follows(now), *self._batches(now)])
+                await asyncio.sleep(PAUSE)
+        finally:
+            self._sending = None
+
+    def _next_at(self) -> float:
+        """When something is due without being asked for."""
+        ends = [until for relay in self._relays.values() for until in relay.until.values()]
+        if self._wanted or self._followed:
+            ends.append(self._renewed_at + RENEWAL)
+        return min(ends, default=0.0)
+
+    async def _send(self, parcels: list[tuple[int | None, str, Any]]) -> None:
+        own_id = self._shared.host_id
+        if own_id is None or not parcels:
+            return
+        sent = [
+            Sent(host_id, text)
+            for host_id, kind, content in parcels
+            for text in pieces_of(kind, own_id, next(self._numbers), content)
+        ]
+        try:
+            await self._shared.send(sent)
+        except JournalFailed as error:  # it is away: who follows gets the records later
+            logger.info("live events are not sent: %s", text_of(error))
