@@ -24,6 +24,7 @@ ROUNDS: dict[str, Round] = {}
 SETTINGS: Mapping[str, dict[str, Any]] = {
     "what was posted while nobody listened": {"beat": 1000.0, "patience": 1000.0, "lease": 5.0},
     "an owner who never reads it": {"sweep": None},
+    "an owner who has not replied": {"sweep": None},
     "a copy that is lost": {"lease": 10.0},
 }
 """Of the rounds that need others."""
@@ -127,7 +128,18 @@ def _copy(callers: Callers) -> Script:
 
 @_round("an owner who has not replied")
 def _unreplied(callers: Callers) -> Script:
-    yield from posted(callers, "run", "owner", "before reply", "kill", None)
+    """Nobody claims the agent but who asks."""
+    owner, asker, _ = callers.hosts()
+    fleet = callers.fleet
+    held, other = callers.prompt("hold"), callers.prompt("do")
+    callers.run(owner, "t", held, again=False)
+    yield callers.is_entered(held)
+    fleet.arm(owner, "before reply", "kill", pause=None)
+    asked = callers.run(asker, "t", other)
+    yield lambda: bool(fleet.find("SELECT FROM inbox"))
+    callers.release(held)
+    yield from callers.completed("t", other, asked)
+    yield from callers.completed("t", held, callers.run(callers.host(), "t", held))
 
 
 @_round("an owner who has not committed")

@@ -36,7 +36,7 @@ from understudy import (
     respond,
     tool,
 )
-from understudy.actors import post_office
+from understudy.actors import calls_elsewhere, post_office
 from understudy.actors.post_office import PostOffice
 from understudy.actors.posted_calls import PostedCalls
 from understudy.journal import DatabaseStore
@@ -304,8 +304,8 @@ def _agent() -> Agent:
 def play(setting: Setting, host: str, log: SideLog, commands: int) -> None:
     """Do what the commands say, until they end."""
     post_office.BEAT = setting.beat
-    post_office.PATIENCE = setting.patience
-    post_office.POLL = setting.poll
+    calls_elsewhere.PATIENCE = setting.patience
+    calls_elsewhere.POLL = setting.poll
     stops = _Stops(log, host)
     stops.install()
     asyncio.run(_Host(setting, host, log, stops).follow(commands))
