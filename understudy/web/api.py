@@ -59,6 +59,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             "status": "Only those with this status.",
             "agent": "Only those with this definition.",
             "prefix": "Only those whose ids begin so.",
+            "version": "Only those whose open run a definition of this fingerprint has begun; "
+            "`other`: none that this server has.",
             **PAGE,
         },
     ),
