@@ -149,11 +149,11 @@ def test_a_call_is_rejected_or_answered_instead(desk: Desk) -> None:
     run("respond", ask(desk, "t-3"), "--value", "by hand", "-y")
     run("respond", ask(desk, "t-5"), "--value", "false", "-y")
     run("respond", ask(desk, "t-6"), "--value", "null", "-y")
-    ids = ("t-1", "t-2", "t-3", "t-5", "t-6")
-    for id in ids:
+    for id in ("t-1", "t-2", "t-3", "t-5", "t-6"):
         desk.runtime.get(id).outcome().get()
-    told = {id: desk.json("show", id)["rows"][-3]["detail"] for id in ids}
-    assert [json.loads(told[id]["result"]) for id in ("t-5", "t-6")] == [False, None]
+    told = {id: desk.json("show", id)["rows"][-3]["detail"] for id in ("t-1", "t-2", "t-3")}
+    given = [desk.runtime.get(id).decisions().get()[-1].decision for id in ("t-5", "t-6")]
+    assert [(one.type, one.value) for one in given] == [("respond", False), ("respond", None)]
     assert "Too much." in told["t-1"]["result"]
     assert json.loads(told["t-2"]["result"]) == {"paid": "by hand"}
     assert told["t-3"]["result"] == "by hand"
