@@ -203,6 +203,8 @@ async def test_the_document_of_the_api_has_every_route_and_every_page_has_its_js
         async with site_of(runtime) as client:
             document = (await client.get("/api/openapi.json")).json()
             assert document["openapi"].startswith("3.1")
+            routes = [(endpoint.method, endpoint.path) for endpoint in ENDPOINTS]
+            assert len(set(routes)) == len(routes)
             for endpoint in ENDPOINTS:
                 operation = document["paths"][endpoint.path or "/"][endpoint.method.lower()]
                 assert operation["summary"]

@@ -41,27 +41,27 @@ class RefCall:
     )
 
     def __init__(self, slot: AgentSlot, message: AgentMessage, number: int) -> None:
-        self.slot = slot
-        self.number = number
+        self.slot: AgentSlot = slot
+        self.number: int = number
         """Calls of one agent are done in the order of their numbers."""
         self.expectation: Expectation | None = None
         while isinstance(message, Expecting):
             self.expectation, message = message.expectation, message.message
-        self.message = message
+        self.message: AgentMessage = message
         self.outer: Future[Any] = message.future
         self.here: Future[Any] | None = None
         """What comes of it in this runtime's memory."""
-        self.fences = 0
+        self.fences: int = 0
         self.not_here: OwnedElsewhere | UnfitHost | None = None
         """Why this host must not run the agent: only its owner does the call, if it has one."""
-        self.was_handled = False
+        self.was_handled: bool = False
         """It was begun by an owner who then lost the agent."""
         self.run_id: str | None = None
         """Of the run that it has begun, or is for."""
-        self.posted_at = 0.0
-        self.epoch = 0
+        self.posted_at: float = 0.0
+        self.epoch: int = 0
         """That the agent had when its owner was told of this call."""
-        self.nonce = ""
+        self.nonce: str = ""
 
     def on_run(self, run_id: str) -> None:
         self.run_id = run_id

@@ -7,6 +7,7 @@ from typing import Any
 
 from understudy.actors import post_office, replies
 from understudy.actors.activation import Activation
+from understudy.actors.calls_elsewhere import CallsElsewhere
 from understudy.actors.post_office import PostOffice
 from understudy.actors.posted_calls import PostedCalls
 from understudy.journal import index_status
@@ -48,15 +49,15 @@ def _keep_the_copy() -> None:
 
 
 def _new_ids() -> None:
-    take_up = PostOffice._take_up
+    take_up = CallsElsewhere._take_up
 
-    def takes_up(office: PostOffice, call: Any, *, begun: bool) -> None:
+    def takes_up(calls: CallsElsewhere, call: Any, *, begun: bool) -> None:
         if getattr(call.message, "message_id", None) is not None:
-            call.message = replace(call.message, message_id=office._services.new_id())
+            call.message = replace(call.message, message_id=calls._services.new_id())
             call.run_id = None
-        take_up(office, call, begun=begun)
+        take_up(calls, call, begun=begun)
 
-    replaced(PostOffice, "_take_up", takes_up)
+    replaced(CallsElsewhere, "_take_up", takes_up)
 
 
 def _reply_first() -> None:
@@ -109,18 +110,18 @@ def _no_sweep_after_listen() -> None:
 def _no_poll() -> None:
     """Hosts look when they are told something, and at no other time."""
 
-    async def look_when_told(office: PostOffice) -> None:
+    async def look_when_told(calls: CallsElsewhere) -> None:
         try:
-            while office._posted:
-                await office._look_now.wait()
-                office._look_now.clear()
-                await office._look()
+            while calls._posted:
+                await calls._look_now.wait()
+                calls._look_now.clear()
+                await calls._look()
         finally:
-            office._looking = None
+            calls._looking = None
 
     async def no_heartbeat(_: PostOffice) -> None: ...
 
-    replaced(PostOffice, "_look_again_and_again", look_when_told)
+    replaced(CallsElsewhere, "_look_again_and_again", look_when_told)
     replaced(PostOffice, "_heartbeat", no_heartbeat)
 
 
