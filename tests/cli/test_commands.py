@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from tests.cli.conftest import TOKEN, Desk, agents, run, served
 from tests.support.agents import interrupted
 from understudy import Agent, Runtime, ScriptedModel, approve
 from understudy.cli.demo_desk import new_runtime, set_up
+from understudy.cli.serve import url_of
 from understudy.cli.servers import Server, announced, running, store_name
 from understudy.web import TokenAuth, ui
 
@@ -83,9 +86,41 @@ def test_people_read_a_conversation_and_what_waits(desk: Desk) -> None:
     fields = run("pending").stdout.split("\t")
     assert request.startswith(fields[0])
     assert fields[1] == "t-1"
-    assert '{"order": "17", "amount": 20}' in fields[-1]
+    assert fields[-1].strip() == "order=17, amount=20"
     assert "pay (asked)" in run("tree").stdout
     assert run("ls", "--status", "failed").stdout == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", [[], ["--jsonl"]])
+def test_a_reader_that_has_enough_is_no_error(desk: Desk, form: list[str]) -> None:
+    ask(desk)
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-m", "understudy", "pending", "--store", desk.store, *form],
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            check=False,
+            timeout=60,
+        )
+    finally:
+        os.close(writing)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("::1", "http://[::1]:8"),
+        ("::", "http://127.0.0.1:8"),
+        ("0.0.0.0", "http://127.0.0.1:8"),  # nothing listens
+        ("localhost", "http://localhost:8"),
+    ],
+)
+def test_the_address_of_a_server_can_be_opened(host: str, url: str) -> None:
+    assert url_of(host, 8) == url
 
 
 def test_the_feed_of_a_store_is_shown(desk: Desk) -> None:
@@ -305,6 +340,7 @@ def test_wrong_arguments_are_usage(desk: Desk) -> None:
 def test_doctor_tells_what_needs_somebody(desk: Desk) -> None:
     ask(desk)
     found = desk.json("doctor", "--store", desk.store)
+    assert desk.json("doctor").keys() == found.keys()
     checks = {check["check"]: check for check in found["checks"]}
     assert found["ok"] is True
     assert checks["database"]["detail"] == "whole"

@@ -30,9 +30,7 @@ def demo(
         set_up(store)
         settings = Settings(target="demo", port=port, token=token_urlsafe(32))
         with listening(settings.host, port) as listener:
-            note(
-                f"Beside the browser, in another terminal:\n    understudy pending --store {store}"
-            )
+            note("Beside the browser, in another terminal:\n    understudy pending")
             serving = serve_runtime(
                 settings, new_runtime(store), store_name(store), listener, Output(), browser=open
             )

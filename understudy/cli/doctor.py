@@ -53,7 +53,7 @@ def doctor(
     """Look whether a store is whole, and what in it needs somebody. It changes nothing."""
     out = Output(json=json)
     if store is None:
-        refuse(USAGE, "say which store: --store URL, or UNDERSTUDY_STORE")
+        store = _of_running()
     checks = list(_machine())
     code = DONE
     try:
@@ -82,6 +82,16 @@ def doctor(
         for check in checks:
             out.say(f"{check.state:4}  {check.check:{width}}  {check.detail}", styles[check.state])
     raise typer.Exit(code)
+
+
+def _of_running() -> str:
+    """The store of the server that runs: by the name that it has told, without a password."""
+    found = sorted({server.store for server in servers.running() if server.store is not None})
+    if not found:
+        refuse(USAGE, "say which store: --store URL, or UNDERSTUDY_STORE; no server of yours runs")
+    if len(found) > 1:
+        refuse(USAGE, f"several servers run: choose a store by --store: {', '.join(found)}")
+    return found[0]
 
 
 def _machine() -> Iterator[Check]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import os
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from contextvars import ContextVar
@@ -132,6 +134,10 @@ def told(command: F) -> F:
                 return command(*args, **kwargs)
         except KeyboardInterrupt:
             raise typer.Exit(BY_SIGNAL) from None
+        except BrokenPipeError:  # who reads has enough, such as `head`
+            # What is left in the buffer goes nowhere, when the process ends.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(DONE) from None
         except httpx2.TransportError as error:
             complain(f"the server does not answer: {text_of(error)}")
             raise typer.Exit(STORE) from None

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from understudy._base.request_summary import summary
 from understudy.cli.api import agent_path
 from understudy.cli.output import Column, JsonlOption, JsonOption, Output
 from understudy.cli.show import indented, row_lines, tree_rows, why
@@ -151,7 +152,7 @@ def pending(
             **row,
             "short": short_id(row["id"], [each["id"] for each in rows]),
             "age": ago(row["created_at"], at),
-            "what": _what(row),
+            "what": summary(row),
             "expires": ago(row["expires_at"], at) if row["expires_at"] else "",
             "path": " / ".join(line(name) for name in row["agent_path"][1:]),
         }
@@ -168,15 +169,6 @@ def pending(
         Column("WHAT", "what", wide=True),
     ]
     out.rows("requests", rows, columns, shown=people, empty="nothing waits for a person")
-
-
-def _what(row: dict[str, Any]) -> str:
-    if isinstance(row["display"], str):
-        return line(row["display"])
-    if row["payload"] is not None:
-        payload = row["payload"]
-        return line(payload if isinstance(payload, str) else shown_json(payload))
-    return line(shown_json(row["arguments"]))
 
 
 def short_id(id: str, others: list[str], least: int = 6) -> str:

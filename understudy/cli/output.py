@@ -47,6 +47,12 @@ class Column:
     """It takes the room that is left, and is cut first."""
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave it to the command; by itself it would end the process with a failure."""
+        raise BrokenPipeError
+
+
 class Output:
     """Prints what one command has found."""
 
@@ -55,7 +61,9 @@ class Output:
             raise typer.BadParameter("use --json or --jsonl, not both")
         self.is_json = json
         self.is_jsonl = jsonl
-        self.console: Console = Console(highlight=False, soft_wrap=False, emoji=False, markup=False)
+        self.console: Console = _Console(
+            highlight=False, soft_wrap=False, emoji=False, markup=False
+        )
 
     @property
     def is_data(self) -> bool:

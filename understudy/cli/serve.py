@@ -187,12 +187,17 @@ async def serve_runtime(
 
 @contextlib.contextmanager
 def _announced(settings: Settings, name: str | None, port: int) -> Any:
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    host = "127.0.0.1" if host in ("0.0.0.0", "[::]") else host  # noqa: S104  # to connect to
-    url = f"http://{host}:{port}"
+    url = url_of(settings.host, port)
     server = Server(url=url, token=settings.token, pid=os.getpid(), store=name)
     with announced(server):
         yield url
+
+
+def url_of(host: str, port: int) -> str:
+    """Where the pages of a server that listens there are reached from this machine."""
+    if host in ("0.0.0.0", "::"):  # noqa: S104  # to connect to
+        host = "127.0.0.1"
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def tell(settings: Settings, url: str, out: Output, *, browser: bool) -> None:
@@ -272,7 +277,7 @@ def _serve_reloading(settings: Settings, out: Output, *, browser: bool) -> None:
     import uvicorn
 
     os.environ[_SETTINGS] = json_module.dumps(asdict(settings))
-    tell(settings, f"http://{settings.host}:{settings.port}", out, browser=browser)
+    tell(settings, url_of(settings.host, settings.port), out, browser=browser)
     uvicorn.run(
         "understudy.cli.serve:reloaded",
         factory=True,

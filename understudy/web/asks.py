@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, cast
 
 from pydantic_core import to_jsonable_python
 
+from understudy._base.request_summary import summary
 from understudy._base.request_timing import EXPIRY
 from understudy.actors import PendingRequest
 from understudy.errors import UnderstudyError, UnknownAgent
@@ -19,8 +19,6 @@ from understudy.web.conversation import last_rows
 from understudy.web.problems import refused
 from understudy.web.visit import Visit
 
-SUMMARY = 160
-"""Characters of the line in the list; the page of a request has everything."""
 MAX_LOOKED_THROUGH = 5_000
 """Requests of which a filter by kind looks for those that fit, at most."""
 
@@ -88,26 +86,8 @@ def request_row(pending: PendingRequest) -> dict[str, Any]:
         "next_due": time_text(pending.next_due),
         "reply": reply_of(request),
         "reply_size": pending.reply_size,
-        "summary": summary(request),
+        "summary": summary(request.to_dict()),
     }
-
-
-def summary(request: Request) -> str:
-    """What it is about, in a line."""
-    if isinstance(request.display, str) and request.display.strip():
-        text = request.display
-    elif request.kind == "halt" or (request.kind == "interrupt" and request.payload is not None):
-        text = request.payload if isinstance(request.payload, str) else one_line(request.payload)
-    else:
-        given = (pair for pair in request.arguments.items() if pair[1] not in ("", None, [], {}))
-        text = ", ".join(f"{key}={one_line(value)}" for key, value in given)
-    text = " ".join(text[: 4 * SUMMARY].split())
-    return text if len(text) <= SUMMARY else text[: SUMMARY - 1] + "…"
-
-
-def one_line(value: Any) -> str:
-    """A value as short JSON."""
-    return value[:SUMMARY] if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def time_text(time: datetime | None) -> str | None:
@@ -211,7 +191,7 @@ def is_expired(visit: Visit, request: Request) -> bool:
 def _siblings(state: AgentState, request: Request) -> list[dict[str, Any]]:
     others = (found for found in state.requests if reply_of(found) == reply_of(request))
     return [
-        {"id": found.id, "tool_name": found.tool_name, "summary": summary(found)}
+        {"id": found.id, "tool_name": found.tool_name, "summary": summary(found.to_dict())}
         for found in others
         if found.id != request.id
     ]
