@@ -105,9 +105,9 @@ def _body(message: AgentMessage, owner: str) -> tuple[str, Data]:
             kind = "trigger" if change.action == "trigger" else "plans"
             return kind, {"action": change.action, "id": change.id, "wanted": wanted}
         case Resume(decisions=decisions, expect=expect):
-            return "resume", {"decisions": _decisions(decisions), "expect": _expected(expect)}
+            return "resume", {"decisions": _decisions(decisions), "expect": expect}
         case Decide(decisions=decisions, expect=expect):
-            return "decide", {"decisions": _decisions(decisions), "expect": _expected(expect)}
+            return "decide", {"decisions": _decisions(decisions), "expect": expect}
         case Cancel(signal=signal, run_id=run_id):
             return "cancel", {"signal": signal.to_dict(), "run_id": run_id}
         case Pause(reason=reason, run_id=run_id):
@@ -262,10 +262,6 @@ def _choices(choices: RunChoices) -> Data:
         "early_stopping_prompt": choices.early_stopping_prompt,
         "ends_at": None if ends_at is None else ends_at.isoformat(),
     }
-
-
-def _expected(expect: Mapping[str, str] | None) -> dict[str, str] | None:
-    return None if expect is None else dict(expect)
 
 
 def _decisions(decisions: object) -> Data:

@@ -110,7 +110,7 @@ class Resume:
 
     decisions: Decisions
     future: Future[Outcome]
-    expect: Mapping[str, str] | None = None
+    expect: dict[str, str] | None = None
     """By request id, the digest of what was shown."""
 
 
@@ -119,7 +119,7 @@ class Decide:
     """As `Resume`, answered once the decisions are recorded."""
 
     decisions: Decisions
-    expect: Mapping[str, str] | None
+    expect: dict[str, str] | None
     future: Future[None]
 
 
