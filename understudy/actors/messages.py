@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeAlias
@@ -131,6 +131,8 @@ class WaitOutcome:
     message_id: str | None = None
     run_id: str | None = None
     """Of this run; None: of the current or last one."""
+    incarnation: int | None = None
+    """Of the agent that has the run; None: of the one that there is when the wait begins."""
     is_look: bool = False
     """It activates no agent: the store answers where the agent is not in memory."""
 

@@ -74,6 +74,7 @@ class _Call:
         "fences",
         "for_owner",
         "here",
+        "incarnation",
         "message",
         "nonce",
         "number",
@@ -105,6 +106,8 @@ class _Call:
         """It was begun by an owner who then lost the agent."""
         self.run_id: str | None = None
         """Of the run that it has begun, or is for."""
+        self.incarnation: int | None = None
+        """Of the agent that has the run, as far as it is known."""
         self.posted_at = 0.0
         self.epoch = 0
         """That the agent had when its owner was told of this call."""
@@ -112,6 +115,8 @@ class _Call:
 
     def on_run(self, run_id: str) -> None:
         self.run_id = run_id
+        if self.slot.activation is not None:
+            self.incarnation = self.slot.activation.journal.owned.incarnation
 
     def on_begun(self) -> None:
         self.was_handled = True
@@ -373,7 +378,9 @@ class PostOffice:
     async def _follow(self, call: _Call, run_id: str) -> None:
         """Answer by the outcome of a run, wherever it goes on."""
         try:
-            self._answer(call, await self._services.looks.outcome_of_run(call.slot, run_id))
+            looks = self._services.looks
+            outcome = await looks.outcome_of_run(call.slot, run_id, call.incarnation)
+            self._answer(call, outcome)
         except Exception as error:
             self._refuse(call, error)
 
@@ -399,6 +406,7 @@ class PostOffice:
             return
         for id, call in zip(ids, posted, strict=True):
             call.posted_at, call.epoch = self._services.loop.time(), place.epoch
+            call.incarnation = place.incarnation
             self._posted[id] = call
         # Race: the owner may have replied by now, and its hint is spent. Or the agent has another
         # owner, whose claim did not see the call yet, nor was it told of it

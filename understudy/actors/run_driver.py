@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 from pydantic_ai.messages import ModelRequest, UserPromptPart
@@ -49,6 +48,7 @@ from understudy.errors import (
     OtherRun,
     RecordRefused,
     UnderstudyError,
+    UnknownAgent,
     UnknownMessage,
     UsageError,
 )
@@ -188,6 +188,7 @@ class RunDriver:
         Or with that of the run, or of the run of the message, that is named.
 
         Raises:
+            UnknownAgent: if another agent had the run, which is deleted.
             UnknownMessage: if there is no such message.
             UsageError: if it waits for its time.
 
@@ -220,6 +221,8 @@ class RunDriver:
         """Whether the current or last run is meant; if not, the waiter is seen to."""
         activation, slot = self._activation, self._slot
         state, run_id, message_id = activation.state, waiting.run_id, waiting.message_id
+        if waiting.incarnation not in (None, activation.journal.owned.incarnation):
+            raise UnknownAgent(agent_id=slot.id)  # another one has its id by now
         if message_id is not None:
             asked = (activation.runs_by_message_id or {}).get(message_id)
             if message_id not in state.message_ids and asked is not None and not is_refused(asked):
