@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 
 from tests.actors.test_agent_hosts import desk, host, opened, pay
@@ -10,6 +13,7 @@ from tests.support.loops import soon
 from tests.support.postgres import Hosts
 from understudy import Agent, Runtime, ScriptedModel, approve, call
 from understudy.actors.post_office import PostOffice
+from understudy.errors import UnknownAgent
 
 
 def paying() -> Agent:
@@ -61,3 +65,35 @@ async def test_a_message_id_sent_again_while_the_next_run_begins_brings_its_own_
         assert completed(found).text == "first"
         held.release.set()
         assert completed(await soon(more)).text == "second"
+
+
+async def test_who_waits_for_a_run_of_a_deleted_agent_is_not_told_of_the_next_one(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """J7, J33: between two looks of the host that waits, another agent got the id."""
+    held = Held("never")
+    looks, release = host(hosts, "second"), asyncio.Event()
+    load = looks.load
+
+    async def later(agent_id: str, after: int = 0) -> Any:
+        if after:
+            await release.wait()
+        return await load(agent_id, after)
+
+    monkeypatch.setattr(looks, "load", later)
+    async with (
+        opened(host(hosts, "first"), Agent("desk", ScriptedModel([held, "anew"]))) as first,
+        opened(looks, desk("never")) as second,
+    ):
+        run = first.spawn("desk", "t").run("go", message_id="m")
+        await soon(held.entered.wait())
+        waiting = [second.get("t").outcome(), second.outcome("t", message_id="m")]
+        await soon(second.get("t").state())  # read behind what the two have read
+        await soon(first.delete("t"))
+        await soon(run)
+        held.release.set()
+        completed(await soon(first.spawn("desk", "t").run("go")))
+        release.set()
+        for outcome in waiting:
+            with pytest.raises(UnknownAgent):
+                await soon(outcome)

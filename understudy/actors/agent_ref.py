@@ -428,7 +428,8 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         Args:
             middleware: its name; by default that is its class's name.
-            message: any object; it is not stored.
+            message: any object; the agent's records do not keep it. On a store that hosts share it
+                must be JSON where another host owns the agent: it is posted there.
 
         """
         future: Future[None] = self._future()
