@@ -52,9 +52,9 @@ bench-actors: $(VENV)/.ready  ## what actors cost, beside Pykka's threads and th
 soak: $(VENV)/.ready  ## 2,000 agents, random operations and faults; SOAK_SEED=n for another story
 	SOAK_AGENTS=2000 $(BIN)/python -m pytest -s $(LONG) tests/actors/test_soak.py
 
-chaos: $(VENV)/.ready  ## kills at every point, power cuts, hosts that fight; CHAOS_SEED=n for another story
+chaos: $(VENV)/.ready  ## kills at every point, power cuts, hosts that fight or help; CHAOS_SEED=n for another story
 	$(BIN)/python -m tests.support.durability.chaos --seed $${CHAOS_SEED:-1} --picture chaos.svg
-	CHAOS_SECONDS=60 $(BIN)/python -m pytest -s $(LONG) tests/durability/test_hosts.py
+	CHAOS_SECONDS=60 $(BIN)/python -m pytest -s $(LONG) tests/durability/test_hosts.py tests/durability/test_any_host.py
 
 suspensions: $(VENV)/.ready  ## 500 owners suspended past their lease on PostgreSQL; SUSPENSIONS_SEED=n for others
 	$(BIN)/python -m tests.support.durability.suspensions --seed $${SUSPENSIONS_SEED:-1} --logs suspensions

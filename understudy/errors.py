@@ -648,7 +648,10 @@ class StoreDamaged(StoreBroken):
 
 
 class OwnedElsewhere(StoreError):
-    """Another live runtime owns this agent: send to it there."""
+    """Another live runtime owns this agent, and cannot be asked: send to it there.
+
+    It is of a version that answers no others, or it or this one has `any_host=False`.
+    """
 
     agent_id: str
     host: str

@@ -26,7 +26,7 @@ from understudy import (
     reject,
     tool,
 )
-from understudy.actors import post_office, watch
+from understudy.actors import calls_elsewhere, post_office, watch
 from understudy.errors import Fenced, NotInterrupted, RecordRefused, UnknownAgent, UsageError
 from understudy.journal.postgres import sql
 from understudy.journal.shared import Hint
@@ -178,6 +178,80 @@ class Notes(Middleware):
         self._held.entered.set()
         await self._held.release.wait()
         return {"noted": message}
+
+
+async def test_a_cancel_of_nothing_that_comes_late_does_not_cancel_the_next_run(
+    hosts: Hosts,
+) -> None:
+    """No run was open when it was made: there is nothing to post."""
+    seen: list[object] = []
+    noted, held = Held("noted"), Held("first")
+    here, there = stores(hosts, "here", "there")
+    owner = Stopping(here, "posted")
+    agent = Agent("desk", ScriptedModel(["zero", held]), middleware=[Notes(seen, noted)])
+    async with (
+        opened(here, agent, sweep=None) as first,
+        opened(there, desk("never"), sweep=None) as second,
+    ):
+        completed(await soon(first.spawn("desk", "t").run("go")))
+        notified = first.get("t").notify("Notes", "hello")
+        await soon(noted.entered.wait())
+        assert await soon(second.get("t").cancel()) is None
+        assert left(hosts) == []
+        again = first.get("t").run("again")
+        await soon(held.entered.wait())
+        owner.released.set()
+        held.release.set()
+        noted.release.set()
+        await soon(notified)
+        assert completed(await soon(again)).text == "first"
+
+
+def occurred(hosts: Hosts) -> int:
+    ((count,),) = hosts.sql("SELECT count(*) FROM records WHERE kind = 'occurred'")
+    assert isinstance(count, int)
+    return count
+
+
+async def test_a_schedule_is_triggered_at_a_host_whose_copy_is_stale(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of it was recorded there: it is done again."""
+    here, there = stores(hosts, "here", "there")
+    agents = [Agent("desk", ScriptedModel(lambda request: "done")) for _ in "ab"]
+    async with (
+        opened(here, agents[0], sweep=None) as first,
+        opened(there, agents[1], sweep=None) as second,
+    ):
+        first.spawn("desk", "t")
+        await soon(first.schedules("t").set("s", cron="0 3 * * *", input="check"))
+        monkeypatch.setattr(sql, "TELL_OWNER", unheard(sql.TELL_OWNER))
+        completed(await soon(second.get("t").run("go")))
+        occurrence = await soon(first.schedules("t").trigger("s"))
+        assert (occurrence.triggered, occurrence.skipped) == (True, None)
+    assert occurred(hosts) == 1
+
+
+async def test_a_schedule_whose_owner_dies_between_record_and_reply_is_triggered_once(
+    hosts: Hosts,
+) -> None:
+    held = Held("first")
+    here, there = stores(hosts, "here", "there")
+    owner = Stopping(here, "reply")
+    async with (
+        opened(here, Agent("desk", ScriptedModel([held])), sweep=None) as first,
+        opened(there, Agent("desk", ScriptedModel(lambda request: "done")), sweep=None) as second,
+    ):
+        first.spawn("desk", "t")
+        await soon(first.schedules("t").set("s", cron="0 3 * * *", input="check"))
+        await running(first, held)
+        triggered = second.schedules("t").trigger("s")
+        await soon(owner.reached.wait())
+        hosts.end_lease("here")
+        occurrence = await soon(triggered)
+        assert (occurrence.triggered, occurrence.skipped) == (True, None)
+        owner.released.set()
+    assert occurred(hosts) == 1
 
 
 async def test_an_agent_whose_middleware_handles_a_message_is_not_taken(hosts: Hosts) -> None:
@@ -367,7 +441,7 @@ async def test_calls_are_done_though_no_hint_arrives(
 @pytest.fixture
 def hints_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """No host looks by itself: a hint that is lost, or not understood, is waited for in vain."""
-    for module in post_office, watch:
+    for module in calls_elsewhere, post_office, watch:
         for name in {"BEAT", "PATIENCE", "POLL"} & set(vars(module)):
             monkeypatch.setattr(module, name, 1000.0)
 
@@ -486,7 +560,7 @@ async def test_what_was_posted_while_nobody_listened_is_done_when_somebody_does(
     """It does not wait for the next look."""
     monkeypatch.setattr(sql, "POST", unheard(sql.POST))
     monkeypatch.setattr(post_office, "BEAT", 1000.0)
-    monkeypatch.setattr(post_office, "PATIENCE", 1000.0)
+    monkeypatch.setattr(calls_elsewhere, "PATIENCE", 1000.0)
     held = Held("first")
     here, there = stores(hosts, "here", "there")
     async with (

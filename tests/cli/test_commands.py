@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Desk, run
+from tests.cli.conftest import TOKEN, Desk, agents, run, served
 from tests.support.agents import interrupted
 from understudy import Agent, Runtime, ScriptedModel, approve
 from understudy.cli.demo_desk import new_runtime, set_up
-from understudy.cli.servers import running
+from understudy.cli.servers import Server, announced, running, store_name
+from understudy.web import TokenAuth, ui
 
 
 def ask(desk: Desk, id: str = "t-1", agent: str = "desk") -> str:
@@ -144,9 +147,13 @@ def test_a_call_is_rejected_or_answered_instead(desk: Desk) -> None:
     run("reject", ask(desk, "t-1"), "-m", "Too much.", "-y")
     run("respond", ask(desk, "t-2"), "--value", '{"paid": "by hand"}', "-y")
     run("respond", ask(desk, "t-3"), "--value", "by hand", "-y")
-    for id in ("t-1", "t-2", "t-3"):
+    run("respond", ask(desk, "t-5"), "--value", "false", "-y")
+    run("respond", ask(desk, "t-6"), "--value", "null", "-y")
+    for id in ("t-1", "t-2", "t-3", "t-5", "t-6"):
         desk.runtime.get(id).outcome().get()
     told = {id: desk.json("show", id)["rows"][-3]["detail"] for id in ("t-1", "t-2", "t-3")}
+    given = [desk.runtime.get(id).decisions().get()[-1].decision for id in ("t-5", "t-6")]
+    assert [(one.type, one.value) for one in given] == [("respond", False), ("respond", None)]
     assert "Too much." in told["t-1"]["result"]
     assert json.loads(told["t-2"]["result"]) == {"paid": "by hand"}
     assert told["t-3"]["result"] == "by hand"
@@ -295,6 +302,22 @@ def test_doctor_tells_what_needs_somebody(desk: Desk) -> None:
     assert checks["database"]["detail"] == "whole"
     assert checks["agents"]["detail"] == "1 interrupted"
     assert checks["requests"]["state"] == "note"
+    assert checks["definitions"]["detail"] == "all known"
+
+
+def test_doctor_names_the_definitions_that_the_server_lacks(desk: Desk, tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path / 'other.db'}"
+    with Runtime(agents([]), store=store) as before:
+        before.spawn("desk", "t-1").run("Pay 17.").get(timeout=20)
+    with (
+        Runtime([], store=store) as runtime,
+        served(ui(runtime, auth=TokenAuth(TOKEN, name="ann"))) as url,
+        announced(Server(url=url, token=TOKEN, pid=os.getpid(), store=store_name(store))),
+    ):
+        found = desk.json("doctor", "--store", store, code=1)
+    checks = {check["check"]: check for check in found["checks"]}
+    assert checks["definitions"]["state"] == "bad"
+    assert checks["definitions"]["detail"].endswith("that open runs need: desk, of t-1")
 
 
 def test_the_demo_has_approvals_a_nested_agent_a_question_and_a_doubt(tmp_path: Path) -> None:
@@ -337,3 +360,20 @@ def test_a_server_that_is_gone_is_forgotten(desk: Desk, tmp_path: Path) -> None:
 def test_a_runtime_says_the_name_of_its_store() -> None:
     agent = Agent("echo", ScriptedModel(["hi"]))
     assert Runtime([agent], store="memory:").store_name == "memory:"
+
+
+def test_a_schedule_is_paused_and_continued_triggered_and_removed(desk: Desk) -> None:
+    ref = desk.runtime.spawn("echo", "t-9")
+    desk.runtime.schedules(ref).set("daily", cron="0 6 * * *", input="go").get(timeout=20)
+
+    def changed(*change: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = desk.json("schedules", "t-9", *change)["schedules"]
+        return found
+
+    assert changed("--pause", "daily")[0]["paused"] is True
+    assert changed("--unpause", "daily")[0]["paused"] is False
+    assert [row["id"] for row in changed("--trigger", "daily")] == ["daily"]
+    assert desk.runtime.schedules(ref).list().get(timeout=20)[0].latest is not None
+    run("schedules", "t-9", "--pause", "nightly", code=2)
+    run("schedules", "t-9", "--pause", "daily", "--remove", "daily", code=2)
+    assert changed("--remove", "daily") == []

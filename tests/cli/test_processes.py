@@ -51,6 +51,27 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+PAYING = """
+from pathlib import Path
+
+from understudy import Agent, Runtime, ScriptedModel, call, tool
+
+@tool
+async def pay(amount: int) -> str:
+    with Path("paid").open("a") as file:
+        print(amount, file=file)
+    return f"paid {amount}"
+
+def reply(request):
+    return [call("pay", {"amount": 5}), "It is paid."][(len(request.messages) - 1) // 2 % 2]
+
+desk = Agent("desk", ScriptedModel(reply), tools=[pay], interrupt_on={"pay": True})
+
+def runtime():
+    return Runtime([desk], store="sqlite:///desk.db", feed=True)
+"""
+
+
 def environment(folder: Path) -> dict[str, str]:
     path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
     return {**os.environ, "PYTHONPATH": path, "COLUMNS": "100"}
@@ -264,3 +285,33 @@ def test_the_package_imports_nothing_of_the_command_line() -> None:
     )
     assert done.stdout.strip() == "[]"
     assert Runtime is not None
+
+
+def test_what_a_server_asked_before_it_was_killed_is_approved_at_the_next_one(folder: Path) -> None:
+    (folder / "paying.py").write_text(PAYING)
+    with serving(folder, "paying:runtime") as (process, _):
+        command(folder, "run", "t-1", "pay", "--agent", "desk", "--wait", code=10)
+        process.kill()
+        assert process.wait(timeout=30) == -signal.SIGKILL
+    assert not (folder / "paid").exists()
+    with serving(folder, "paying:runtime"):
+        (request,) = json.loads(command(folder, "pending", "--json"))["requests"]
+        follower = subprocess.Popen(
+            [*COMMAND, "events", "t-1", "--follow", "--jsonl"],
+            cwd=folder,
+            env=environment(folder),
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert follower.stdout is not None
+        command(folder, "approve", request["id"], "--yes")
+        kinds = [""]
+        while kinds[-1] != "run_finished":
+            kinds.append(json.loads(follower.stdout.readline())["event"]["kind"])
+        follower.send_signal(signal.SIGINT)
+        assert follower.wait(timeout=30) == 130
+        follower.stdout.close()
+        assert json.loads(command(folder, "pending", "--json"))["requests"] == []
+        shown = json.loads(command(folder, "ls", "--json"))["agents"]
+        assert [(row["id"], row["status"]) for row in shown] == [("t-1", "idle")]
+    assert (folder / "paid").read_text() == "5\n"

@@ -167,6 +167,29 @@ async def test_of_a_reply_with_three_calls_nothing_starts_until_all_are_answered
     assert len(done.calls) == 3
 
 
+async def test_the_inbox_says_how_many_are_answered_and_wakes_no_agent_that_it_has_whole(
+    place: Place,
+) -> None:
+    done = Done()
+    turn = [refund("1"), refund("2"), refund("3")]
+    async with Runtime([desk(done, turn)], store=place.store()) as runtime:
+        for number in range(3):
+            ref = await asked(runtime, id=f"a{number}")
+        request = (await runtime.pending())[-1].request
+        await soon(ref.resume({request.id: approve()}))
+        await rest(ref, Status.INTERRUPTED)
+    async with (
+        Runtime([desk(done, turn)], store=place.store()) as runtime,
+        site_of(runtime) as client,
+    ):
+        page = (await client.get("/")).text
+        assert page.count("0 of 3 answered; nothing starts until all are.") == 2
+        assert "1 of 3 answered; nothing starts until all are." in page
+        assert not [info.id for info in await runtime.agents() if info.is_active]
+        found = (await client.get("/api/pending?tool=refund&limit=1")).json()["requests"]
+        assert [(row["reply_answered"], row["reply_size"]) for row in found] == [(0, 3)]
+
+
 async def test_many_are_decided_each_for_itself() -> None:
     done = Done()
     async with Runtime(

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.support.agents import by_turn
+from tests.support.faulty import FaultyBackend
 from tests.support.loops import soon
-from tests.support.places import Place
+from tests.support.places import Place, SqlitePlace
 from tests.support.web_demo import agents as demo_agents
 from tests.support.web_demo import filled
 from tests.support.web_site import Done, asked, client_of, desk, logged_in, refund, rest, site_of
 from understudy import Agent, Runtime, Status, UnknownAgent, call, tool
+from understudy.journal import DatabaseStore
 from understudy.middleware import SubAgent
 from understudy.web import ui
 
@@ -59,6 +63,10 @@ async def test_the_timeline_has_what_ran_side_by_side_what_failed_and_who_was_wa
             assert abs(bars["call", "short"]["seconds"] - 0.05) < 0.05
             assert abs(bars["call", "long"]["seconds"] - 0.2) < 0.05
             assert bars["call", "long"]["outcome"] == "failed"
+            assert bars["call", "long"]["look"] == "failed"
+            assert bars["call", "short"]["look"] == ""
+            shown = (await client.get("/agents/a1/timeline")).text
+            assert shown.count('class="bar-call look-failed"') == 2  # its bar, and the legend
             assert bars["call", "long"]["from"] < bars["call", "short"]["to"]  # side by side
             assert bars["run", "clerk"]["depth"] == bars["run", "front"]["depth"] + 2
             assert bars["person", "approval: refund"]["outcome"] == "approve by ann"
@@ -182,6 +190,8 @@ async def test_the_document_of_the_api_has_every_route_and_every_page_has_its_js
         async with site_of(runtime) as client:
             document = (await client.get("/api/openapi.json")).json()
             assert document["openapi"].startswith("3.1")
+            routes = [(endpoint.method, endpoint.path) for endpoint in ENDPOINTS]
+            assert len(set(routes)) == len(routes)
             for endpoint in ENDPOINTS:
                 operation = document["paths"][endpoint.path or "/"][endpoint.method.lower()]
                 assert operation["summary"]
@@ -386,3 +396,43 @@ async def test_an_action_is_for_the_run_that_was_shown() -> None:
             late = await client.post("/agents/a1/do/cancel", data=form)
             assert late.status_code == 409
         assert ref.status() is Status.INTERRUPTED
+
+
+async def test_a_page_says_that_the_store_does_not_answer_and_looks_again(tmp_path: Path) -> None:
+    backend = FaultyBackend(SqlitePlace(tmp_path).backend())
+    done = Done()
+    store = DatabaseStore(backend, patience=0.01)
+    async with Runtime([desk(done, refund())], store=store) as runtime, site_of(runtime) as client:
+        await asked(runtime)
+        backend.fail("list_asks", times=1 << 30)
+        answer = await client.get("/")
+        assert (answer.status_code, '<meta http-equiv="refresh"' in answer.text) == (503, True)
+        assert "The store does not answer now" in answer.text
+        assert (await client.get("/api/pending")).json()["error"] == "StoreUnavailable"
+        assert backend.mend()
+        assert (await client.get("/")).status_code == 200
+
+
+async def test_schedules_are_paused_triggered_and_removed_by_the_api() -> None:
+    agent = Agent("desk", by_turn("ok", "ok"))
+    async with Runtime([agent]) as runtime, site_of(runtime) as client:
+        ref = runtime.spawn("desk", id="a1")
+        await soon(runtime.schedules(ref).set("daily", cron="0 6 * * *", input="go"))
+
+        async def change(action: str, schedule: str = "daily") -> httpx.Response:
+            body = {"schedule": schedule, "action": action}
+            return await client.post("/api/agents/a1/schedules", json=body)
+
+        async def is_paused() -> bool:
+            (found,) = (await client.get("/api/agents/a1/schedules")).json()["schedules"]
+            return bool(found["paused"])
+
+        assert (await change("pause")).status_code == 200
+        assert await is_paused()
+        assert (await change("unpause")).status_code == 200
+        assert not await is_paused()
+        assert (await change("trigger")).json()["result"]["schedule_id"] == "daily"
+        assert (await change("trigger", "none")).status_code == 400
+        assert (await change("explode")).status_code in (400, 422)
+        assert (await change("remove")).status_code == 200
+        assert (await client.get("/api/agents/a1/schedules")).json()["schedules"] == []

@@ -6,14 +6,18 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from tests.support.faulty import FaultyBackend
 from tests.support.loops import soon
+from tests.support.places import SqlitePlace
 from tests.support.web_site import ALL, Done, asked, desk, logged_in, only_request, refund
 from understudy import Runtime, call, reject
+from understudy.journal import DatabaseStore
 from understudy.web import ui
 
 
@@ -216,3 +220,20 @@ async def test_a_question_and_its_answer_are_told_to_those_who_look() -> None:
                 answer = await client.post("/api/agents/a1/decisions", json=body)
                 assert answer.status_code == 200
                 assert "ann answered it." in (await stream.next())["data"]
+
+
+async def test_a_stream_outlives_a_store_that_goes_away_for_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("understudy.web.live.POLL", 0.02)
+    backend = FaultyBackend(SqlitePlace(tmp_path).backend())
+    store = DatabaseStore(backend, patience=0.01)
+    done = Done()
+    async with Runtime([desk(done, refund())], store=store) as runtime:
+        backend.fail("list_asks", times=1 << 30)
+        async with opened(ui(runtime, auth=logged_in()), "/live") as stream:
+            assert await soon(stream.status) == 200
+            await asked(runtime)
+            assert stream.events.empty()
+            assert backend.mend()
+            assert 'class="ask"' in (await stream.next())["data"]

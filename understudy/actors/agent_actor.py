@@ -299,9 +299,7 @@ class AgentActor(LoopActor):
             case CancelMessage(message_id=message_id, future=future):
                 answer_when_durable(slot, future, driver.cancel_message(message_id))
                 driver.answer_message_waits()
-            case ChangePlans(change=change, future=future, on_begun=on_begun):
-                if on_begun is not None:
-                    on_begun()
+            case ChangePlans(change=change, future=future):
                 answer_when_durable(slot, future, driver.change_plans(change))
             case Resume():
                 driver.resume(message)

@@ -50,7 +50,7 @@ from understudy.stopping import StopSignal
 
 Data = dict[str, Any]
 
-ONCE_AT_MOST = frozenset({"notify", "trigger"})
+ONCE_AT_MOST = frozenset({"notify"})
 """Calls that nothing tells from a second one: if their host goes away while it does them, nobody
 knows what came of them."""
 OF_A_RUN = frozenset({"run", "resume", "cancel", "retry"})
@@ -102,8 +102,13 @@ def _body(message: AgentMessage, owner: str) -> tuple[str, Data]:
             return "cancel_message", {"message_id": message_id}
         case ChangePlans(change=change):
             wanted = None if change.wanted is None else _schedule(change.wanted)
-            kind = "trigger" if change.action == "trigger" else "plans"
-            return kind, {"action": change.action, "id": change.id, "wanted": wanted}
+            return "plans", {
+                "action": change.action,
+                "id": change.id,
+                "wanted": wanted,
+                "at": None if change.at is None else change.at.isoformat(),
+                "message_id": change.message_id,
+            }
         case Resume(decisions=decisions, expect=expect):
             return "resume", {"decisions": _decisions(decisions), "expect": expect}
         case Decide(decisions=decisions, expect=expect):
@@ -173,10 +178,12 @@ def _message(
             return Send(*what, future, queued.due)
         case "cancel_message":
             return CancelMessage(data["message_id"], future)
-        case "plans" | "trigger":
+        case "plans":
             record = _decoded(data["wanted"])
             wanted = record.schedule if isinstance(record, ScheduleSet) else None
-            return ChangePlans(PlanChange(data["action"], data["id"], wanted), future)
+            at = None if data["at"] is None else datetime.fromisoformat(data["at"])
+            change = PlanChange(data["action"], data["id"], wanted, at, data["message_id"])
+            return ChangePlans(change, future)
         case "resume":
             return Resume(data["decisions"], future, data["expect"])
         case "decide":

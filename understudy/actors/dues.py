@@ -25,6 +25,7 @@ from understudy.actors.messages import CheckDue
 from understudy.actors.services import RuntimeServices
 from understudy.errors import OwnedElsewhere, UnfitHost, UnknownAgent
 from understudy.journal import DueStore, StoredAgent, is_shared
+from understudy.journal.shared import host_of
 from understudy.loop_actors.future import Future
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -105,7 +106,7 @@ class DueClock:
         if not isinstance(store, DueStore):
             return
         try:
-            here, until, found = getattr(store, "host", None), _NEVER, 0
+            here, until, found = host_of(store), _NEVER, 0
             async for stored in store.due(until):
                 if stored.host not in (None, here) or not self._is_to_be_told(stored):
                     continue

@@ -23,7 +23,7 @@ from understudy.errors import SchemaVersionError, StoreDamaged, UsageError
 from understudy.events import Event
 from understudy.interrupts import DecisionType
 from understudy.journal import is_shared
-from understudy.journal.feed import FeedKey, FeedPage, StoredFeedRow
+from understudy.journal.feed import FeedKey, FeedPage, FeedStore, StoredFeedRow
 from understudy.loop_actors.future import Future
 from understudy.state import records as r
 
@@ -258,11 +258,10 @@ class Feed:
 
     async def _wait(self) -> None:
         store = self._store()
-        hint = getattr(store, "feed_hint", None)
-        if hint is None:
-            await asyncio.sleep(POLL)
+        if isinstance(store, FeedStore):
+            await store.feed_hint.wait(POLL if is_shared(store) else LONGEST_WAIT)
         else:
-            await hint.wait(POLL if is_shared(store) else LONGEST_WAIT)
+            await asyncio.sleep(POLL)
 
     async def _read_page(self, place: _Place) -> FeedPage:
         page = await self._store().read_feed(place.key, PAGE)

@@ -43,6 +43,7 @@ from understudy.journal.lists import (
     key_of,
 )
 from understudy.loop_actors.future import Future
+from understudy.state.records import Requested
 from understudy.state.waits import Wait
 from understudy.tools import Tool
 
@@ -127,7 +128,7 @@ class Lists:
         return self._asks(
             "pending",
             AskQuery(tool, agent, order),
-            lambda ask: self._pending_request(ask, ask.request()),
+            lambda ask: self._pending_request(ask, ask.requested()),
             after,
             limit,
         )
@@ -145,8 +146,8 @@ class Lists:
         query = AskQuery(tool, agent, order, "wait")
         return self._asks("waiting", query, lambda ask: ask.wait(), after, limit)
 
-    def _pending_request(self, ask: StoredAsk, request: Request) -> PendingRequest:
-        return pending_request(ask, request, self.tool_of(ask.agent, request))
+    def _pending_request(self, ask: StoredAsk, asked: Requested) -> PendingRequest:
+        return pending_request(ask, asked, self.tool_of(ask.agent, asked.request))
 
     def _asks(
         self,

@@ -63,7 +63,10 @@ _SENT = tuple(_KINDS.values())
 def _data_of(event: Any) -> dict[str, Any]:
     data = {field.name: getattr(event, field.name) for field in fields(event)}
     if isinstance(event, ToolEmitted):  # a tool emits what it likes
-        plain = to_jsonable_python(event.data, fallback=shown, inf_nan_mode="strings")
+        try:
+            plain = to_jsonable_python(event.data, fallback=shown, inf_nan_mode="strings")
+        except Exception:  # it holds itself, or its own code raises: others are sent all the same
+            plain = shown(event.data)
         data["data"] = plain
     return data
 

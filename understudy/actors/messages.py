@@ -100,8 +100,6 @@ class ChangePlans:
 
     change: PlanChange
     future: Future[Any]
-    on_begun: Callable[[], None] | None = None
-    """Called before it is made: from then on it may have been done."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,11 +44,17 @@ class PlanChange:
     id: str
     wanted: Schedule | None = None
     """What to `set`."""
+    at: datetime | None = None
+    """When it was asked to `trigger`."""
+    message_id: str = ""
+    """Of the input of what is triggered: one that is asked for again is not triggered again."""
 
     def __call__(self, plans: Plans) -> Schedule | Occurrence | None:
         """Make it."""
         if self.wanted is not None:
             return plans.set(self.wanted)
+        if self.at is not None:
+            return plans.trigger(self.id, self.at, self.message_id)
         change: Callable[[str], Schedule | Occurrence | None] = getattr(plans, self.action)
         return change(self.id)
 
@@ -150,12 +156,12 @@ class Plans:
         next_due = next_time(schedule.cron, schedule.timezone, self._clock.now())
         return self._record(replace(schedule, paused=False, next_due=next_due))
 
-    def trigger(self, schedule_id: str) -> Occurrence:
-        """Record an occurrence now, also of a paused schedule."""
-        occurrence = Occurrence(
-            schedule_id=self.get(schedule_id).id, due=self._clock.now(), triggered=True
-        )
-        return self._occur(occurrence, None)
+    def trigger(self, schedule_id: str, at: datetime, message_id: str) -> Occurrence:
+        """Record an occurrence now, also of a paused schedule; once for a message."""
+        occurrence = Occurrence(schedule_id=self.get(schedule_id).id, due=at, triggered=True)
+        if message_id in self._state.queue or message_id in self._state.message_ids:
+            return occurrence
+        return self._occur(occurrence, None, message_id)
 
     def remove(self, schedule_id: str) -> None:
         """Record that a schedule is removed, and what waits of it."""
@@ -185,14 +191,20 @@ class Plans:
             since = first if first < missed_until else None
             self._ledger.record(Occurred(occurrence=missed, since=since, next_due=then, at=now))
         for due, then in zip(times, following, strict=False):
-            self._occur(Occurrence(schedule_id=schedule.id, due=due), then)
+            self._occur(Occurrence(schedule_id=schedule.id, due=due), then, self._new_id())
 
-    def _occur(self, occurrence: Occurrence, next_due: datetime | None) -> Occurrence:
+    def _occur(
+        self, occurrence: Occurrence, next_due: datetime | None, message_id: str
+    ) -> Occurrence:
         skipped = self._why_skipped(occurrence.schedule_id)
         occurrence = replace(occurrence, skipped=skipped)
-        message_id = self._new_id() if skipped is None else ""
         self._ledger.record(
-            Occurred(occurrence=occurrence, message_id=message_id, next_due=next_due, at=self.now())
+            Occurred(
+                occurrence=occurrence,
+                message_id=message_id if skipped is None else "",
+                next_due=next_due,
+                at=self.now(),
+            )
         )
         return occurrence
 

@@ -20,6 +20,7 @@ from understudy.actors.messages import WaitOutcome
 from understudy.actors.replies import runtime_stopped
 from understudy.errors import Fenced, OwnedElsewhere, StoreUnavailable, UnfitHost
 from understudy.journal import IndexStatus
+from understudy.journal.shared import host_of
 from understudy.loop_actors.future import Future
 from understudy.outcomes import Outcome
 
@@ -93,7 +94,7 @@ async def recover(agent_host: AgentHost, at_once: int) -> Recovery:
     others: list[AgentRef] = []
     suspects: list[AgentRef] = []
     left: dict[str, Exception] = {}
-    here = getattr(agent_host.services.store, "host", None)
+    here = host_of(agent_host.services.store)
     async for stored in agent_host.services.store.agents(
         {IndexStatus.OPEN, IndexStatus.QUEUED, IndexStatus.SUSPECT}
     ):

@@ -37,9 +37,10 @@ from understudy.actors.sweep import Sweep
 from understudy.agent.agent import Agent
 from understudy.errors import ForkedRuntime, UsageError, WouldDeadlock
 from understudy.interrupts import Request
-from understudy.journal import Store, is_shared
+from understudy.journal import Store
 from understudy.journal.feed import FeedStore
 from understudy.journal.opening import Durability, open_store
+from understudy.journal.shared import shared_part
 from understudy.loop_actors.future import Future, refuse_on_its_loop
 from understudy.loop_actors.loop_thread import LoopThread
 from understudy.loop_actors.supervisor import SupervisorTree
@@ -446,7 +447,8 @@ class Runtime(Looking):
             UnknownToken: by the future, if no wait of this store has this token.
             Expired: by the future, if the wait is over without this answer.
             RecordRefused: by the future, if the value is too large.
-            OwnedElsewhere: by the future, if the agent is in another runtime's memory now.
+            OwnedElsewhere: by the future, if the agent is in the memory of another runtime that
+                cannot be asked (`any_host=False`, or of an older version).
 
         """
         return self._answer_wait(token, resolved(value))
@@ -684,9 +686,8 @@ async def _turn_feed(store: Store, feed: FeedOptions | Literal[False]) -> None:
 
 def _clock_of(store: Store) -> Clock:
     """The clock of the database where hosts share one, so that they agree on what is due."""
-    if not is_shared(store):
-        return SystemClock()
-    return SharedClock(lambda: getattr(store, "time_offset", None) or 0.0)
+    shared = shared_part(store)
+    return SystemClock() if shared is None else SharedClock(lambda: shared.time_offset)
 
 
 def _checked_timeout(given: object, what: str) -> float | None:

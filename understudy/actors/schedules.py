@@ -98,7 +98,9 @@ class Schedules:
         schedule has `overlap="skip"`.
         """
         _check_id(id)
-        return self._change(PlanChange("trigger", id))
+        services = self._ref._slot.services
+        now = services.clock.now()
+        return self._change(PlanChange("trigger", id, at=now, message_id=services.new_id()))
 
     def remove(self, id: str) -> Future[None]:
         """Remove it, and its occurrences that wait for their runs. A run under way goes on."""

@@ -29,7 +29,7 @@ from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery, Lis
 from understudy.journal.memory_index import MemoryIndex
 from understudy.state.agent_state import AgentState
 from understudy.state.dues import due_of
-from understudy.state.records import Snapshot
+from understudy.state.records import Requested, Snapshot
 from understudy.tools import Tool
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -81,6 +81,8 @@ class PendingRequest:
     """Who else was told of it so far."""
     next_due: datetime | None = None
     """When its next reminder, its next escalation or its expiry is due; None if nothing is."""
+    reply_size: int = 1
+    """How many requests, answered or not, the reply of the model had when this one was asked."""
 
 
 def info_of(stored: StoredAgent, *, is_active: bool = False) -> AgentInfo:
@@ -167,8 +169,9 @@ async def stored_history(store: Readable, id: str, after: int, limit: int) -> Hi
     return page_of(entries, after, limit)
 
 
-def pending_request(ask: StoredAsk, request: Request, tool: Tool | None) -> PendingRequest:
+def pending_request(ask: StoredAsk, asked: Requested, tool: Tool | None) -> PendingRequest:
     """The request of an ask, about this tool."""
+    request = asked.request
     return PendingRequest(
         agent_id=ask.agent_id,
         agent=ask.agent,
@@ -178,6 +181,7 @@ def pending_request(ask: StoredAsk, request: Request, tool: Tool | None) -> Pend
         reminders=ask.told.reminders,
         escalated_to=tuple(e.audience for e in request.escalations[: ask.told.escalations]),
         next_due=due_of(request, ask.told),
+        reply_size=asked.reply_size,
     )
 
 

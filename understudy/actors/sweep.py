@@ -19,7 +19,7 @@ from understudy.actors.recovery import continue_one
 from understudy.errors import JournalFailed
 from understudy.journal import IndexStatus
 from understudy.journal.feed import FeedStore
-from understudy.journal.shared import shared_part
+from understudy.journal.shared import host_of, shared_part
 from understudy.journal.store import HostStore
 from understudy.loop_actors.future import Future
 
@@ -118,7 +118,7 @@ class Sweep:
     async def _continue_what_is_left(self) -> None:
         """As `recover`, for agents whose definition is known here, ever less often for each."""
         services, directory = self._host.services, self._host.directory
-        here = getattr(services.store, "host", None)
+        here = host_of(services.store)
         found: dict[str, IndexStatus] = {}
         async for stored in services.store.agents(
             {IndexStatus.OPEN, IndexStatus.QUEUED, IndexStatus.SUSPECT}

@@ -51,7 +51,8 @@ class WaitRoute:
     - 400 no JSON, or no such reason; 405 not POST; 413 too large; 415 not `application/json`.
     - 404 `unknown`: no wait has this token, whatever it looks like.
     - 410 `expired`: the wait is over without an answer.
-    - 503: the store is away, or the agent is in another runtime's memory now: send it again later.
+    - 503: the store is away, or the agent is in the memory of another runtime that cannot be asked
+      (`any_host=False`, or of an older version): send it again later.
 
     The token in the path is the secret, so nothing else is checked. Keep it out of logs.
 

@@ -40,7 +40,7 @@ class Watch:
         self._watched: dict[str, list[OnRow]] = {}
         self._task: asyncio.Task[None] | None = None
         self._now = asyncio.Event()
-        self.hints = 0
+        self.hints: int = 0
         """How often it was told to look now."""
 
     def add(self, agent_id: str, on_row: OnRow) -> None:

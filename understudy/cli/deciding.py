@@ -191,9 +191,7 @@ def _decide(
 def _decide_one(
     found: dict[str, Any], decision: dict[str, Any], yes: bool, api: Api, out: Output
 ) -> None:
-    decision = {
-        name: value for name, value in decision.items() if value is not None and value is not False
-    }
+    decision = _given(decision)
     if found["allowed"] and decision["type"] not in found["allowed"]:
         refuse(STALE, f"this request allows {', '.join(found['allowed'])}, not {decision['type']}")
     note(request_text(found))
@@ -209,8 +207,12 @@ def _decide_one(
 
 
 def _given(decision: dict[str, Any]) -> dict[str, Any]:
-    """The decision without what is its default."""
-    return {name: value for name, value in decision.items() if value not in (None, False)}
+    """The decision without the options that were not given. An answer may be any value."""
+    return {
+        name: value
+        for name, value in decision.items()
+        if name == "value" or (value is not None and value is not False)
+    }
 
 
 def _decision_text(decision: dict[str, Any]) -> str:
@@ -228,9 +230,7 @@ def _decide_all(tool: str, decision: dict[str, Any], yes: bool, api: Api, out: O
         note(f"{row['id']}  {line(row['agent_id'])}\n{request_text(row)}\n")
     note(f"{kind} all {len(fitting)} requests about {line(tool)}")
     _confirm(yes)
-    given = {
-        name: value for name, value in decision.items() if value is not None and value is not False
-    }
+    given = _given(decision)
     results: list[dict[str, Any]] = []
     for start in range(0, len(fitting), 500):
         requests = [

@@ -13,14 +13,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import httpx2
 import typer
 
 from understudy._base.json_values import text_of
 from understudy.cli import servers
-from understudy.cli.exits import DONE, FAILED, STORE, USAGE, code_of, refuse
+from understudy.cli.api import Api
+from understudy.cli.exits import DONE, FAILED, STORE, USAGE, ApiProblem, code_of, refuse
 from understudy.cli.looking import now
 from understudy.cli.output import JsonOption, Output
-from understudy.cli.sources import Source, StoreSource, every_row
+from understudy.cli.sources import ApiSource, Source, StoreSource, every_row
 from understudy.cli.targets import StoreOption
 from understudy.cli.text import ago
 from understudy.errors import UnderstudyError
@@ -66,6 +68,7 @@ def doctor(
             checks.append(Check("store", "ok", f"{servers.store_name(store)} can be read"))
             checks += _of_store(store, quick=quick)
             checks += _of_agents(source)
+            checks += _of_definitions(store)
         finally:
             source.close()
     bad = [check for check in checks if check.state == "bad"]
@@ -206,6 +209,26 @@ def _of_agents(source: Source) -> Iterator[Check]:
     if oldest:
         age = ago(oldest[0]["created_at"], now())
         yield Check("requests", "note", f"the oldest waits for a person since {age}")
+
+
+def _of_definitions(store: str) -> Iterator[Check]:
+    """Whether the servers of this store have the definitions of its open runs."""
+    for server in servers.running():
+        if server.store != servers.store_name(store):
+            continue
+        api = Api(server.url, server.token)
+        lacking: dict[str, list[str]] = {}
+        try:
+            for row in every_row(ApiSource(api).agents, None, version="other"):
+                lacking.setdefault(row["agent"], []).append(row["id"])
+        except (ApiProblem, httpx2.HTTPError) as error:
+            yield Check("definitions", "note", f"{server.url} does not say: {text_of(error)}")
+            continue
+        finally:
+            api.close()
+        told = "; ".join(f"{name}, of {_some(ids)}" for name, ids in sorted(lacking.items()))
+        detail = f"{server.url} lacks definitions, or has others now, that open runs need: {told}"
+        yield Check("definitions", "bad" if lacking else "ok", detail if lacking else "all known")
 
 
 def _some(names: list[str]) -> str:

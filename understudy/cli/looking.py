@@ -7,10 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
+from understudy.cli.api import agent_path
 from understudy.cli.output import Column, JsonlOption, JsonOption, Output
 from understudy.cli.show import indented, row_lines, tree_rows, why
 from understudy.cli.sources import every_row, jsonable
-from understudy.cli.targets import StoreOption, TokenOption, UrlOption, looking
+from understudy.cli.targets import StoreOption, TokenOption, UrlOption, changing, looking
 from understudy.cli.text import ago, clean, line, shown_json, utc
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The id of the agent.")]
@@ -267,16 +268,31 @@ def history(
     out.rows("entries", page["entries"], columns, shown=people, more=more)
 
 
+def _schedule_option(action: str, help: str) -> Any:
+    return typer.Option(f"--{action}", metavar="SCHEDULE", help=help)
+
+
 def schedules(
     id: IdArgument,
+    pause: Annotated[str | None, _schedule_option("pause", "Let it not occur for now.")] = None,
+    unpause: Annotated[str | None, _schedule_option("unpause", "Let it occur again.")] = None,
+    trigger: Annotated[str | None, _schedule_option("trigger", "Let it occur now.")] = None,
+    remove: Annotated[str | None, _schedule_option("remove", "Remove it.")] = None,
     store: StoreOption = None,
     url: UrlOption = None,
     token: TokenOption = None,
     json: JsonOption = False,
     jsonl: JsonlOption = False,
 ) -> None:
-    """Show at which times an agent runs by itself."""
+    """Show at which times an agent runs by itself, or change one of them."""
     out = Output(json=json, jsonl=jsonl)
+    given = {"pause": pause, "unpause": unpause, "trigger": trigger, "remove": remove}
+    changes = [(action, name) for action, name in given.items() if name is not None]
+    if len(changes) > 1:
+        raise typer.BadParameter("one change at a time: --pause, --unpause, --trigger or --remove")
+    for action, name in changes:
+        api = changing(store, url, token)
+        api.post(agent_path(id, "/schedules"), {"schedule": name, "action": action})
     with looking(store, url, token) as source:
         plans = source.state(id).plans
     rows = [

@@ -25,6 +25,7 @@ if typing.TYPE_CHECKING:
     )
     from understudy.journal.lists import ListStore
     from understudy.journal.memory import MemoryJournal, MemoryStore
+    from understudy.journal.shared import is_shared
     from understudy.journal.store import (
         AgentFinder,
         CheckpointJournal,
@@ -37,7 +38,6 @@ if typing.TYPE_CHECKING:
         Readable,
         Store,
         find_agent,
-        is_shared,
         load_latest,
     )
     from understudy.state.fold import replay
@@ -52,6 +52,7 @@ else:  # who has no store needs none of them
             ],
             "understudy.journal.lists": ["ListStore"],
             "understudy.journal.memory": ["MemoryJournal", "MemoryStore"],
+            "understudy.journal.shared": ["is_shared"],
             "understudy.journal.store": [
                 *("AgentFinder", "CheckpointJournal", "CheckpointStore", "DatabaseStore"),
                 *(
@@ -63,7 +64,7 @@ else:  # who has no store needs none of them
                     "Store",
                     "find_agent",
                 ),
-                *("is_shared", "load_latest"),
+                "load_latest",
             ],
             "understudy.state.fold": ["replay"],
         },

@@ -40,12 +40,14 @@ class Ask:
     told: Notices = NO_NOTICES
     """How many were told of it so far."""
     asked: Request | Wait
+    reply_size: int = 1
+    """How many requests, answered or not, its reply of the model had when this was stored."""
 
     def encode(self) -> EncodedRecord:
         """The record that asks it, or the wait, as a store keeps it."""
         if isinstance(self.asked, Wait):
             return EncodedRecord(self.kind, 1, _wait_adapter().dump_json(self.asked))
-        return encode_again(Requested(request=self.asked))
+        return encode_again(Requested(request=self.asked, reply_size=self.reply_size))
 
 
 @cache
@@ -56,13 +58,28 @@ def _wait_adapter() -> TypeAdapter[Wait]:
 def open_asks(state: AgentState) -> tuple[Ask, ...]:
     """What the agent waits for, in call order, with what all agents ask that it runs."""
     requests, told = state.requests, notices_of(state) if state.requests else {}
+    sizes = reply_sizes(state) if requests else {}
     return (
-        *(_ask(request, told.get(request.id, NO_NOTICES)) for request in requests),
+        *(
+            _ask(request, told.get(request.id, NO_NOTICES), sizes.get(request.id, 1))
+            for request in requests
+        ),
         *(_ask_of_wait(wait) for wait in (waits_of(state) if has_waits(state) else ())),
     )
 
 
-def _ask(request: Request, told: Notices) -> Ask:
+def reply_sizes(state: AgentState) -> dict[str, int]:
+    """How many requests, answered or not, the reply of each request has, by the request's id."""
+    sizes: dict[str, int] = {}
+    for inner in state.tree:
+        turn = None if inner.run is None or inner.run.over else inner.run.turn
+        if turn is not None:
+            ids = [id for call in turn.calls.values() for id in call.requests]
+            sizes.update(dict.fromkeys(ids, len(ids)))
+    return sizes
+
+
+def _ask(request: Request, told: Notices, reply_size: int) -> Ask:
     return Ask(
         id=request.id,
         tool=request.tool_name,
@@ -70,6 +87,7 @@ def _ask(request: Request, told: Notices) -> Ask:
         expires_at=request.expires_at,
         told=told,
         asked=request,
+        reply_size=reply_size,
     )
 
 
@@ -99,15 +117,15 @@ class StoredAsk:
     asked_at: datetime
     expires_at: datetime | None
     told: Notices
-    asked: EncodedRecord | Request | Wait
-    """The request or wait, or as it is stored."""
+    asked: EncodedRecord | Requested | Wait
+    """What is asked, or as it is stored."""
     damage: StoreDamaged | None = None
     """Why its row cannot be read: then it holds nothing to rely on."""
     times: tuple[object, object] | None = None
     """Of a damaged row: `asked_at` and `expires_at` as it has them."""
 
-    def request(self) -> Request:
-        """The request to a person.
+    def requested(self) -> Requested:
+        """The request to a person, with the size of its reply.
 
         Raises:
             SchemaVersionError: if a newer version of this library wrote it.
@@ -116,7 +134,7 @@ class StoredAsk:
         """
         if self.damage is not None:
             raise self.damage
-        if isinstance(self.asked, Request):
+        if isinstance(self.asked, Requested):
             return self.asked
         assert isinstance(self.asked, EncodedRecord), "a list of requests has no waits"
         found = decode(self.asked)
@@ -124,7 +142,11 @@ class StoredAsk:
             raise StoreDamaged(
                 what=f"what agent {self.agent_id!r} asks", cause=f"it is a {found.kind!r}"
             )
-        return found.request
+        return found
+
+    def request(self) -> Request:
+        """The request alone of `requested`."""
+        return self.requested().request
 
     def wait(self) -> Wait:
         """The sleep or wait of a tool.

@@ -88,10 +88,11 @@ def encode_again(record: Record) -> EncodedRecord:
     return EncodedRecord(record.kind, RECORD_VERSION, payload)
 
 
-def check_storable(record: Record) -> None:
-    """Raise `RecordRefused` if no store could keep the record, of whatever size, or read it."""
-    if not is_surely_readable(record):
-        encode(record, max_bytes=sys.maxsize)
+def check_storable(records: Iterable[Record]) -> None:
+    """Raise `RecordRefused` if no store could keep them, of whatever size, or read them."""
+    if not all(map(is_surely_readable, records)):
+        for record in records:
+            encode(record, max_bytes=sys.maxsize)
 
 
 def _read_back(kind: str, payload: bytes) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from understudy.journal.asks import open_asks
 from understudy.journal.contracts import AGENT_STATUS, IndexEntry, IndexStatus
 from understudy.state.agent_state import AgentState
+from understudy.state.dues import next_due
 from understudy.state.plans import next_occurrence
-from understudy.state.waits import has_waits, is_woken, open_calls
+from understudy.state.waits import has_waits, is_woken, may_wait, open_calls
 from understudy.stopping import StopReason, StopSignals
 
 HELD = ("failed", "cancelled")
@@ -35,7 +36,7 @@ def index_entry_of(state: AgentState) -> IndexEntry:
 
     A run asks only while it is at rest. So a step of a run that goes on costs no look at its calls.
     """
-    index_status, due = index_status_of(state), state.next_due
+    index_status, due = index_status_of(state), next_due(state)
     word = _agent_status(state, index_status)
     asks = open_asks(state) if index_status is IndexStatus.WAITS or word == "paused" else ()
     run = state.run
@@ -76,6 +77,7 @@ def index_status_of(state: AgentState) -> IndexStatus:
         return IndexStatus.QUARANTINED
     if (
         run.cancelled is None
+        and (run.paused is not None or run.halt is not None or may_wait(state))
         and (not is_busy(state) or (state.status == INTERRUPTED and not is_woken(state)))
         and (state.pause is not None or state.requests or is_waiting(state))
     ):

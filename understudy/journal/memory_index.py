@@ -19,6 +19,8 @@ from understudy.journal.lists import (
     ids_from,
     key_of,
 )
+from understudy.state.records import Requested
+from understudy.state.waits import Wait
 
 K = TypeVar("K", str, AskKey)
 
@@ -102,7 +104,9 @@ class MemoryIndex:
                 expires_at=ask.expires_at,
                 told=ask.told,
                 kind=ask.kind,
-                asked=ask.asked,
+                asked=ask.asked
+                if isinstance(ask.asked, Wait)
+                else Requested(request=ask.asked, reply_size=ask.reply_size),
             )
             self._by_no[row.no] = row
             if known is None:

@@ -123,6 +123,10 @@ class SharedBackend(Protocol):
     def host_id(self) -> int | None:
         """The number of this host; another one after a lost lease. None while it is not open."""
 
+    @property
+    def time_offset(self) -> float:
+        """Seconds by which the database's clock is ahead of this machine's."""
+
     # ------------------------------------------------------------------- the writer
 
     def take(self, agent_id: str, agent: str | None) -> Owned | None:
@@ -194,6 +198,10 @@ class SharedStore(Protocol):
     def host_id(self) -> int | None:
         """As of `SharedBackend`."""
 
+    @property
+    def time_offset(self) -> float:
+        """As of `SharedBackend`."""
+
     def listen(self, told: Told | None) -> None:
         """Listen from the next `Store.open` on. `told` is called on the loop."""
 
@@ -243,10 +251,32 @@ class SharedStore(Protocol):
         """As of `SharedBackend`."""
 
 
+@runtime_checkable
+class HostedStore(Protocol):
+    """A store in which each runtime has a name."""
+
+    @property
+    def host(self) -> str:
+        """The name of this runtime in the index of the agents."""
+
+    @property
+    def shared(self) -> SharedStore | None:
+        """What hosts that share the store have of it; None where it is for one host."""
+
+
 def shared_part(store: object) -> SharedStore | None:
     """What hosts that share the store have of it; None where it is for one host."""
-    part: SharedStore | None = getattr(store, "shared", None)
-    return part
+    return store.shared if isinstance(store, HostedStore) else None
+
+
+def host_of(store: object) -> str | None:
+    """The name of this runtime in the store's index; None where it needs none."""
+    return store.host if isinstance(store, HostedStore) else None
+
+
+def is_shared(store: object) -> bool:
+    """Whether other hosts may write to this store while one has it open."""
+    return shared_part(store) is not None
 
 
 def answers_of_deleted(agent_id: str) -> tuple[bytes, bytes]:

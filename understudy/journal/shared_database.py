@@ -38,6 +38,7 @@ class SharedDatabase:
         reader: of the store.
         change: has the writer's thread do something in the next transaction.
         claim: claims an agent by a function of the backend, under the lease of the store.
+        missed: called on the loop where this host did not hear the others for a while.
 
     """
 
@@ -47,25 +48,35 @@ class SharedDatabase:
         reader: StoreReader,
         change: Changes,
         claim: Callable[[str, Callable[[Any], Owned | None]], Awaitable[Owned | None]],
+        missed: Callable[[], None],
     ) -> None:
         self._backend = backend
         self._reader = reader
         self._change = change
         self._claim = claim
+        self._missed = missed
 
     @property
     def host_id(self) -> int | None:
         return self._backend.host_id
 
+    @property
+    def time_offset(self) -> float:
+        return self._backend.time_offset
+
     def listen(self, told: Told | None) -> None:
         if told is None:
             self._backend.listen(None)
             return
-        loop = asyncio.get_running_loop()
+        loop, has_listened = asyncio.get_running_loop(), False
 
         def tell(text: str | None) -> None:
+            nonlocal has_listened
             with suppress(RuntimeError):  # the loop is closed, and its runtime with it
                 loop.call_soon_threadsafe(told, text)
+                if text is None and has_listened:
+                    loop.call_soon_threadsafe(self._missed)
+            has_listened = True
 
         self._backend.listen(tell)
 

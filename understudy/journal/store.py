@@ -76,11 +76,6 @@ async def find_agent(store: Readable, agent_id: str) -> StoredAgent | None:
     return None if loaded is None else loaded.agent
 
 
-def is_shared(store: object) -> bool:
-    """Whether other hosts may write to this store while one has it open."""
-    return getattr(store, "time_offset", None) is not None
-
-
 class OwnedJournal(Journal, Protocol):
     """A journal under an epoch."""
 
@@ -260,7 +255,11 @@ class HostStore(Protocol):
         """This host takes no agents any more."""
 
     async def wait_for_dead_hosts(self) -> None:
-        """Wait until the lease of a host was ended here because its process has ended."""
+        """Wait until a host may have left something that this one was not told of.
+
+        A lease has ended, or was ended here because its process has ended; or an agent may have
+        been given to this host while it did not hear the others.
+        """
 
 
 class DatabaseStore:
@@ -303,7 +302,9 @@ class DatabaseStore:
         self.shared: SharedStore | None = None
         """What hosts that share the database have of it; None where it is for one host."""
         if isinstance(backend, SharedBackend):
-            self.shared = SharedDatabase(backend, self.reader, self._change, self._claim)
+            self.shared = SharedDatabase(
+                backend, self.reader, self._change, self._claim, self._lease.dead_hosts.set
+            )
 
     @property
     def host(self) -> str:
@@ -314,12 +315,6 @@ class DatabaseStore:
     def restored(self) -> bool:
         """Whether this is an older copy of the store: what its agents did since then is unknown."""
         return bool(getattr(self._backend, "restored", False))
-
-    @property
-    def time_offset(self) -> float | None:
-        """Seconds by which the database's clock is ahead of this machine's; None = it has none."""
-        offset: float | None = getattr(self._backend, "time_offset", None)
-        return offset
 
     async def open(self, on_lost: Callable[[], None]) -> None:
         loop = asyncio.get_running_loop()

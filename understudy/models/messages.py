@@ -23,6 +23,7 @@ from pydantic_ai.messages import (
     ModelMessagesTypeAdapter,
     ModelRequest,
     ModelResponse,
+    SystemPromptPart,
     ThinkingPart,
     ToolCallPart,
     ToolReturnPart,
@@ -62,33 +63,39 @@ class _Packed:
         self.later: list[ModelMessage] = []
 
 
+class Plain:
+    """What is known of the plain messages at the beginning of a list.
+
+    Views share it, so some of it may be of messages behind the end of a view.
+    """
+
+    __slots__ = ("begins_with_system_prompt", "count", "kinds_of_thinking")
+
+    def __init__(self) -> None:
+        self.count: int = 0
+        """So many messages, from the first one on, are known to be plain."""
+        self.begins_with_system_prompt: bool = False
+        self.kinds_of_thinking: dict[Hashable, tuple[ModelResponse, ThinkingPart]] = {}
+        """Of each kind of thinking in them, one part and its message."""
+
+
 class _Log:
     """What views share: the messages, and what is known of them."""
 
-    __slots__ = (
-        "_call_ids",
-        "_items",
-        "_packed",
-        "borrows",
-        "kinds_of_thinking",
-        "lineage",
-        "plain",
-    )
+    __slots__ = ("_call_ids", "_items", "_packed", "borrows", "length", "lineage", "plain")
 
     def __init__(self, items: list[ModelMessage], packed: _Packed | None = None) -> None:
-        self._items: list[ModelMessage] = items  # empty while the beginning is packed
-        self._call_ids: set[str] | None = None  # an empty set takes 0.2 KB
         self._packed = packed
+        self._items: list[ModelMessage]  # both are not set while the beginning is packed
+        self._call_ids: set[str] | None  # None for none, as an empty set takes 0.2 KB
+        self.length: int = len(items) if packed is None else packed.count
         self.lineage: object = object()
         """The same in copies, which begin with the same messages."""
         self.borrows: int = 0
         """The number of model calls that read the list now: meanwhile nothing is appended to it."""
-        self.plain: int = 0
-        """So many messages, from the first one on, are known to be plain."""
-        self.kinds_of_thinking: dict[Hashable, tuple[ModelResponse, ThinkingPart]] = {}
-        """Of each kind of thinking in the plain messages, one part and its message."""
-        for message in items:
-            self._note_call_ids(message)
+        self.plain: Plain = Plain()
+        if packed is None:
+            self._set_items(items)
 
     @property
     def items(self) -> list[ModelMessage]:
@@ -102,19 +109,21 @@ class _Log:
             self._decode()
         return self._call_ids or ()
 
-    @property
-    def length(self) -> int:
-        packed = self._packed
-        return len(self._items) if packed is None else packed.count + len(packed.later)
-
     def append(self, message: ModelMessage) -> None:
         if self._packed is not None:
             with _DECODING:
                 if self._packed is not None:
                     self._packed.later.append(message)
+                    self.length += 1
                     return
         self._items.append(message)
-        self._note_call_ids(message)
+        self.length += 1
+        if isinstance(message, ModelResponse):
+            for part in message.parts:
+                if isinstance(part, ToolCallPart):
+                    if self._call_ids is None:
+                        self._call_ids = set()
+                    self._call_ids.add(part.tool_call_id)
 
     def copied(self, length: int) -> _Log:
         """Another list that begins with so many of these messages."""
@@ -136,34 +145,41 @@ class _Log:
             packed = self._packed
             if packed is None:
                 return
+            items: list[ModelMessage] = []
             for segment in packed.segments:
-                self._items += ModelMessagesTypeAdapter.validate_json(segment)
-            self._items += packed.later
-            for message in self._items:
-                self._note_call_ids(message)
+                items += ModelMessagesTypeAdapter.validate_json(segment)
+            self._set_items(items + packed.later)
             self._packed = None
 
-    def _note_call_ids(self, message: ModelMessage) -> None:
-        if isinstance(message, ModelResponse):
-            for part in message.parts:
-                if isinstance(part, ToolCallPart):
-                    if self._call_ids is None:
-                        self._call_ids = set()
-                    self._call_ids.add(part.tool_call_id)
+    def _set_items(self, items: list[ModelMessage]) -> None:
+        self._call_ids = {
+            part.tool_call_id
+            for message in items
+            if isinstance(message, ModelResponse)
+            for part in message.parts
+            if isinstance(part, ToolCallPart)
+        } or None
+        self._items = items
 
-    def is_plain(self, length: int) -> bool:
-        """Whether the messages up to this number are plain. Looks at each of them once."""
-        items = self.items
-        for index in range(self.plain, length):
+    def plain_until(self, length: int) -> Plain | None:
+        """What is known of the messages up to this number; None unless all of them are plain.
+
+        It looks at each of them once.
+        """
+        plain, items = self.plain, self.items
+        for index in range(plain.count, length):
             message = items[index]
             if not is_plain(message, items[index - 1] if index else None):
-                return False
-            self.plain = index + 1
+                return None
             if isinstance(message, ModelResponse):
-                for part in message.parts:
+                for part in message.parts if ThinkingPart in map(type, message.parts) else ():
                     if isinstance(part, ThinkingPart) and part.content:
-                        self.kinds_of_thinking[kind_of_thinking(message, part)] = message, part
-        return True
+                        plain.kinds_of_thinking[kind_of_thinking(message, part)] = message, part
+            elif not index:
+                first = next(iter(message.parts), None)
+                plain.begins_with_system_prompt = isinstance(first, SystemPromptPart)
+            plain.count = index + 1
+        return plain
 
 
 class Messages(Sequence[ModelMessage]):
@@ -198,14 +214,12 @@ class Messages(Sequence[ModelMessage]):
         return self._log.since(start, self._length)
 
     @property
-    def plain(self) -> bool:
-        """Whether each of these messages is sent as it is: see `plain_messages.is_plain`."""
-        return self._log.is_plain(self._length)
+    def plain(self) -> Plain | None:
+        """What is known of these messages if each is sent as it is; None if one may not be.
 
-    @property
-    def kinds_of_thinking(self) -> Collection[tuple[ModelResponse, ThinkingPart]]:
-        """Of each kind of thinking in plain messages, one part with its message."""
-        return self._log.kinds_of_thinking.values()
+        See `plain_messages.is_plain`.
+        """
+        return self._log.plain_until(self._length)
 
     def __len__(self) -> int:
         return self._length
@@ -271,25 +285,26 @@ class Messages(Sequence[ModelMessage]):
 class _Borrowed:
     """The context manager of `Messages.borrowed`; one by `contextmanager` takes 3 times as long."""
 
-    __slots__ = ("_is_newest", "_length", "_log")
+    __slots__ = ("_is_newest", "_items", "_length", "_log")
 
     def __init__(self, log: _Log, length: int) -> None:
         self._log = log
         self._length = length
-        self._is_newest = len(log.items) == length
+        self._items = log.items
+        self._is_newest = len(self._items) == length
 
     def __enter__(self) -> list[ModelMessage]:
         if not self._is_newest:
-            return self._log.items[: self._length]
+            return self._items[: self._length]
         self._log.borrows += 1
-        return self._log.items
+        return self._items
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: object
     ) -> None:
         if not self._is_newest:
             return
-        items = self._log.items
+        items = self._items
         self._log.borrows -= 1
         changed = len(items) != self._length
         del items[self._length :]

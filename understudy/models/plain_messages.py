@@ -43,7 +43,7 @@ def is_plain(message: ModelMessage, previous: ModelMessage | None) -> bool:
 
     """
     if isinstance(message, ModelResponse):
-        return all(type(part) in _PLAIN_REPLIES for part in message.parts)
+        return _PLAIN_REPLIES.issuperset(map(type, message.parts))
     opens_no_tag = True
     results = 0
     for index, part in enumerate(message.parts):

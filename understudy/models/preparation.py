@@ -9,13 +9,13 @@ would change nothing, and only there: what a message is sent as does not depend 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,
     ModelResponse,
-    SystemPromptPart,
     ThinkingPart,
     UserPromptPart,
 )
@@ -46,26 +46,23 @@ def prepared(
 
 def needs_preparation(model: Model, messages: Messages, settings: ModelSettings | None) -> bool:
     """Whether this model's `prepare_messages` may change these messages."""
-    if not messages.plain:
+    plain = messages.plain
+    if plain is None:
         return True
     try:
         profile = model.profile
     except NotImplementedError:  # it passes requests on, to models that have one each
         return True
-    return bool(
-        profile.get("may_tokenize_special_tokens_in_content", False)
-        or profile.get("tool_call_id_length")
-        or _announces_first(model, messages, settings, profile)
-        or _shows_thinking_to_user(model, messages, profile)
+    if profile.get("may_tokenize_special_tokens_in_content") or profile.get("tool_call_id_length"):
+        return True
+    kinds = plain.kinds_of_thinking
+    return (plain.begins_with_system_prompt and _announces_always(model, settings, profile)) or (
+        bool(kinds) and _shows_thinking_to_user(model, kinds.values(), profile)
     )
 
 
-def _announces_first(
-    model: Model, messages: Messages, settings: ModelSettings | None, profile: ModelProfile
-) -> bool:
+def _announces_always(model: Model, settings: ModelSettings | None, profile: ModelProfile) -> bool:
     """Whether the model's announcement of its frames goes in front of an imported system prompt."""
-    if not messages or not isinstance(next(iter(messages[0].parts), None), SystemPromptPart):
-        return False
     announcement = (
         (settings or {}).get("framing_announcement")
         or (model.settings or {}).get("framing_announcement")
@@ -74,11 +71,12 @@ def _announces_first(
     return announcement == "always"
 
 
-def _shows_thinking_to_user(model: Model, messages: Messages, profile: ModelProfile) -> bool:
+def _shows_thinking_to_user(
+    model: Model, kinds: Collection[tuple[ModelResponse, ThinkingPart]], profile: ModelProfile
+) -> bool:
     """Whether thinking of another model is sent as text of the user's turn, in a frame."""
     if not profile.get("mimics_assistant_message_formatting", False):
         return False
-    kinds = messages.kinds_of_thinking
     return len(kinds) > MAX_PROBES or any(_shows(model, *kind) for kind in kinds)
 
 

@@ -35,22 +35,22 @@ def with_valid_text(response: ModelResponse) -> ModelResponse:
         if valid is not part:
             parts = list(response.parts) if parts is None else parts
             parts[index] = valid
-    changes: dict[str, Any] = {} if parts is None else {"parts": parts}
+    if parts is not None:
+        response = replace(response, parts=parts)
     if response.provider_details and holds_invalid_text(response.provider_details):
-        changes["provider_details"] = _valid(response.provider_details)
-    return replace(response, **changes) if changes else response
+        response = replace(response, provider_details=_valid(response.provider_details))
+    return response
 
 
 def _is_valid(part: ToolCallPart) -> bool:
     args, name, identity = part.args, part.tool_name, part.tool_call_id
-    if name.isascii() and identity.isascii():  # the common case, in a fifth of the time
-        if isinstance(args, str):
-            return is_storable_text(args)
-        for key, value in (args or {}).items():
-            if type(value) is not str or not value.isascii() or not str(key).isascii():
-                break
-        else:
-            return True
+    if isinstance(args, str):
+        return is_storable_text(f"{args}{name}{identity}")
+    for key, value in (args or {}).items():  # the common case, in a fifth of the time
+        if type(value) is not str or not value.isascii() or not str(key).isascii():
+            break
+    else:
+        return is_storable_text(f"{name}{identity}")
     return not holds_invalid_text((args, name, identity))
 
 

@@ -166,7 +166,8 @@ class Ledger:
 
     def check_owner(self) -> None:
         """Raise `Fenced` where another host, or a later ledger, may own the agent by now."""
-        self.check_fence()
+        if self._failure is not None:
+            raise self._failure
         if self._owner_check is not None:
             try:
                 self._owner_check.check_owner()
@@ -205,12 +206,13 @@ class Ledger:
             raise self._failure
         journal = self._journal
         if journal is not None or self._on_fact is not None:  # else nothing keeps a record
-            now = self._now()
+            now: datetime | None = None
             for record in records:
-                stamp(record, now)
+                if record.at is None:
+                    now = now or self._now()
+                    stamp(record, now)
         if not self._journal_checks:
-            for record in records:
-                check_storable(record)
+            check_storable(records)
         if journal is not None:
             self._append(records)
         for record in records:

@@ -224,6 +224,9 @@ class Run(Generic[DepsT_co]):
         self.tools: tuple[Tool, ...] = tuple(
             tool for tool in definition.tools.values() if tool is not definition.output_tool
         )
+        texts = (tool.display_text for tool in definition.tools.values())
+        self.has_display_texts: bool = any(text is not None for text in texts)
+        """Whether a tool says what a person reads of its calls."""
         self.parameters: tuple[ModelInput, ModelRequestParameters] | None = None
         """The last model request and its parameters, to reuse while these do not change."""
         self.live_values: dict[str, Any] = {}

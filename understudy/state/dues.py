@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from understudy.interrupts import Request
 from understudy.state.run_state import NO_NOTICES, Notices
-from understudy.state.waits import open_calls
+from understudy.state.waits import may_wait, open_calls
 
 if TYPE_CHECKING:
     from understudy.state.agent_state import AgentState
@@ -47,9 +47,8 @@ def due_of_run(state: AgentState) -> datetime | None:
     run = state.run
     if run is None or run.end is not None:
         return None
-    turn = run.turn
-    if run.ends_at is None and not state.children and (turn is None or not turn.may_be_due):
-        return None  # the common case, at no cost
+    if run.ends_at is None and not may_wait(state):
+        return None
     if run.halt is not None or run.cancelled is not None or run.quarantined is not None:
         return None
     due = min(_dues(state), default=None)

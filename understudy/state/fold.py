@@ -525,26 +525,33 @@ def _propagated(state: AgentState, record: r.Propagated) -> None:
     run = open_run(state)
     turn = run.turn if run.turn is not None else open_turn(state)
     parts: list[ModelRequestPart] = []
+    prompts: list[ModelRequestPart] = []
     for call in turn.calls.values():
-        assert call.result is not None, f"propagated without a result of {call.key}"
-        parts.append(call.result.part)
-        if call.result.part.outcome == "success":
+        result = call.result
+        assert result is not None, f"propagated without a result of {call.key}"
+        parts.append(result.part)
+        if result.user_prompt is not None:
+            prompts.append(result.user_prompt)
+        if result.part.outcome == "success":
             run.tool_errors = 0
-        elif call.result.part.outcome == "failed":
+        elif result.part.outcome == "failed":
             run.tool_errors += 1
-        if call.result.state is not None:
-            state.merge(call.result.state)
-        if call.result.escalate:
-            open_run(state).escalated = True
+        if result.state is not None:
+            state.merge(result.state)
+        if result.escalate:
+            run.escalated = True
     turn.propagated = True
-    parts += _prompts(turn)
+    parts += prompts
     state.messages = state.messages.appending(ModelRequest(parts=parts, timestamp=record.at))
 
 
 def _prompts(turn: Turn) -> list[UserPromptPart]:
     """What the tools of the turn give the model beside their results."""
-    results = [call.result for call in turn.calls.values() if call.result is not None]
-    return [result.user_prompt for result in results if result.user_prompt is not None]
+    return [
+        call.result.user_prompt
+        for call in turn.calls.values()
+        if call.result is not None and call.result.user_prompt is not None
+    ]
 
 
 def _turn_closed(state: AgentState, record: r.TurnClosed) -> None:

@@ -386,6 +386,8 @@ class Requested(Timed):
     request: Request
     replaces: tuple[str, ...] = ()
     """The requests that it replaces, because what they showed has changed."""
+    reply_size: int = 1
+    """In the index of a store: how many requests the reply of the model had. Else it is 1."""
     kind: Literal["requested"] = "requested"
 
 
@@ -709,9 +711,8 @@ Record = (
 
 
 def stamp(record: Record, at: datetime) -> None:
-    """Give a new record its time, unless it has one. No other field ever changes."""
-    if record.at is None:
-        object.__setattr__(record, "at", at)
+    """Give a new record, which has no time yet, its time. No other field ever changes."""
+    object.__setattr__(record, "at", at)
 
 
 @cache

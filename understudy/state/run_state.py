@@ -169,14 +169,6 @@ class Turn:
         return False
 
     @property
-    def may_be_due(self) -> bool:
-        """Whether there is a request about any call, or a point in it."""
-        for call in self.calls.values():  # noqa: SIM110  # as above
-            if call.requests or call.points:
-                return True
-        return False
-
-    @property
     def pending_requests(self) -> list[Request]:
         """The requests of all calls without a decision, in call order."""
         if not self.has_requests:

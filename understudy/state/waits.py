@@ -43,13 +43,24 @@ def open_calls(state: AgentState) -> Iterator[Call]:
             yield from run.turn.calls.values()
 
 
+def may_wait(state: AgentState) -> bool:
+    """Whether a call may wait for something, in this agent or in one that it runs.
+
+    It does not in the common case, which this tells at no cost.
+    """
+    if state.children:
+        return True
+    turn = state.run.turn if state.run is not None else None
+    if turn is not None:
+        for call in turn.calls.values():
+            if call.requests or call.points:
+                return True
+    return False
+
+
 def has_waits(state: AgentState) -> bool:
     """Whether a call waits at a point, in this agent or in one that it runs."""
-    run = state.run
-    turn = run.turn if run is not None else None
-    if not state.children and (turn is None or not turn.may_be_due):
-        return False  # the common case, at no cost
-    return any(call.waits_at for call in open_calls(state))
+    return may_wait(state) and any(call.waits_at for call in open_calls(state))
 
 
 def is_woken(state: AgentState) -> bool:

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic_core import to_jsonable_python
 
 from understudy.actors import Future
 from understudy.web.agents import actions_of
@@ -74,6 +75,13 @@ class ImportBody(Body):
 
     data: dict[str, Any]
     id: str | None = None
+
+
+class ScheduleBody(Body):
+    """What becomes of one of the agent's schedules."""
+
+    schedule: str
+    action: Literal["pause", "unpause", "trigger", "remove"]
 
 
 class RunBody(Body):
@@ -165,6 +173,24 @@ async def revoke(visit: Visit) -> dict[str, Any]:
 async def _revoke(visit: Visit, body: RevokeBody) -> dict[str, Any]:
     await visit.wait(visit.ref.revoke(body.tool))
     return {"id": visit.agent_id}
+
+
+async def change_schedule(visit: Visit) -> dict[str, Any]:
+    """Pause a schedule or let it go on, let it occur now, or remove it."""
+    visit.need("act")
+    body = await read_body(visit, ScheduleBody)
+    schedules = visit.runtime.schedules(visit.agent_id)
+    match body.action:
+        case "pause":
+            changed: Future[Any] = schedules.pause(body.schedule)
+        case "unpause":
+            changed = schedules.resume(body.schedule)
+        case "trigger":
+            changed = schedules.trigger(body.schedule)
+        case "remove":
+            changed = schedules.remove(body.schedule)
+    result = to_jsonable_python(await visit.wait(changed), fallback=repr)
+    return {"id": visit.agent_id, "schedule": body.schedule, "result": result}
 
 
 async def compact(visit: Visit) -> dict[str, Any]:

@@ -23,6 +23,7 @@ async def agents(visit: Visit) -> dict[str, Any]:
             status=visit.asked("status"),
             agent=visit.asked("agent"),
             prefix=visit.asked("prefix") or "",
+            version=visit.asked("version"),
             after=visit.asked("after"),
             limit=visit.limit(),
         )

@@ -59,6 +59,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             "status": "Only those with this status.",
             "agent": "Only those with this definition.",
             "prefix": "Only those whose ids begin so.",
+            "version": "Only those whose open run a definition of this fingerprint has begun; "
+            "`other`: none that this server has.",
             **PAGE,
         },
     ),
@@ -104,13 +106,6 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             "after": "Only events after this number; else the `Last-Event-ID`.",
             "follow": "`0`: only what is recorded now.",
         },
-        is_stream=True,
-    ),
-    Endpoint(
-        method="GET",
-        path=f"{AGENT}/conversation/events",
-        view=streams.display_events,
-        query={"after": "The `seq` of the last update; else the `Last-Event-ID`."},
         is_stream=True,
     ),
     Endpoint(
@@ -176,6 +171,13 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         view=actions.revoke,
         right="act",
         body=actions.RevokeBody,
+    ),
+    Endpoint(
+        method="POST",
+        path=f"{AGENT}/schedules",
+        view=actions.change_schedule,
+        right="act",
+        body=actions.ScheduleBody,
     ),
     Endpoint(
         method="POST",

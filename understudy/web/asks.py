@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, cast
@@ -24,7 +23,6 @@ SUMMARY = 160
 """Characters of the line in the list; the page of a request has everything."""
 MAX_LOOKED_THROUGH = 5_000
 """Requests of which a filter by kind looks for those that fit, at most."""
-MAX_CACHED = 10_000
 
 
 async def inbox(visit: Visit) -> dict[str, Any]:
@@ -33,7 +31,9 @@ async def inbox(visit: Visit) -> dict[str, Any]:
     order = visit.asked("order") or "oldest"
     found, after = await _page(visit, kind, order, limit)
     rows = [request_row(pending) for pending in found]
-    await _count_replies(visit, rows)
+    is_whole = order == "oldest" and kind is None and visit.asked("tool") is None
+    cut = [*(rows[:1] if visit.asked("after") else ()), *(rows[-1:] if after else ())]
+    await _count_replies(visit, rows, cut if is_whole else rows)
     return {
         "requests": rows,
         "next": after,
@@ -87,6 +87,7 @@ def request_row(pending: PendingRequest) -> dict[str, Any]:
         "escalated_to": list(pending.escalated_to),
         "next_due": time_text(pending.next_due),
         "reply": reply_of(request),
+        "reply_size": pending.reply_size,
         "summary": summary(request),
     }
 
@@ -114,36 +115,43 @@ def time_text(time: datetime | None) -> str | None:
     return None if time is None else time.isoformat()
 
 
-async def _count_replies(visit: Visit, rows: list[dict[str, Any]]) -> None:
+async def _count_replies(
+    visit: Visit, rows: list[dict[str, Any]], cut: list[dict[str, Any]]
+) -> None:
     """Say of each row how many requests its reply has, and how many of them are answered.
 
-    What is answered is not in the index, so the agent is read; again only when what is open of the
-    reply has changed.
+    The index says how many the reply has. An agent is read only where the page lacks some of them,
+    and they may be open all the same.
+
+    Args:
+        visit: of the page.
+        rows: of the page.
+        cut: those whose replies may go on elsewhere, by a filter, the order or an edge of the page.
+
     """
-    opened = Counter((row["agent_id"], row["reply"]) for row in rows)
-    ids: dict[tuple[str, str], set[str]] = {key: set() for key in opened}
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows:
-        ids[row["agent_id"], row["reply"]].add(row["id"])
-    cache = visit.site.replies
-    if len(cache) > MAX_CACHED:
-        cache.clear()
-    unknown = {
-        key for key, open_ids in ids.items() if key not in cache or cache[key][0] != open_ids
-    }
-    for agent_id in {agent_id for agent_id, _ in unknown}:
-        try:
-            state = await visit.wait(visit.runtime.get(agent_id).state())
-        except UnderstudyError:
-            continue  # it is deleted meanwhile, or cannot be read: its page says so
-        totals = {reply: total for reply, (_, total) in replies_in(state).items()}
-        for key in unknown:
-            if key[0] == agent_id:
-                cache[key] = (frozenset(ids[key]), totals.get(key[1], len(ids[key])))
-    for row in rows:
-        key = row["agent_id"], row["reply"]
-        total = cache.get(key, (frozenset(), opened[key]))[1]
-        row["reply_size"] = max(total, opened[key])
-        row["reply_answered"] = max(total - opened[key], 0)
+        groups.setdefault((row["agent_id"], row["reply"]), []).append(row)
+    open_elsewhere = {(row["agent_id"], row["reply"]) for row in cut}
+    states: dict[str, AgentState | None] = {}
+    for key, group in groups.items():
+        size = max(row["reply_size"] for row in group)
+        answered = max(size - len(group), 0)
+        if answered and key in open_elsewhere:
+            if key[0] not in states:
+                states[key[0]] = await _state_or_none(visit.about(key[0]))
+            state = states[key[0]]
+            if state is not None:
+                answered, size = replies_in(state).get(key[1], (answered, size))
+        for row in group:
+            row["reply_size"], row["reply_answered"] = max(size, len(group)), answered
+
+
+async def _state_or_none(visit: Visit) -> AgentState | None:
+    try:
+        return await visit.state()
+    except UnderstudyError:
+        return None  # it is deleted meanwhile, or cannot be read: its page says so
 
 
 def replies_in(state: AgentState) -> dict[str, tuple[int, int]]:

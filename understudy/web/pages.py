@@ -62,6 +62,10 @@ PAGES: tuple[Page, ...] = (
 )
 
 
+AGAIN = 5
+"""Seconds after which a page looks again whether what did not answer does."""
+
+
 def render(visit: Visit, template: str, **values: Any) -> str:
     """A template with what all of them need."""
     return visit.site.templates.get_template(template).render(
@@ -186,5 +190,6 @@ def problem_page(
         story=(problem.more or {}).get("story"),
         page=None,
         back=request.url.path if request.method == "POST" else None,
+        again=AGAIN if request.method == "GET" and problem.status in (503, 504) else None,
     )
     return HTMLResponse(text, problem.status, headers)

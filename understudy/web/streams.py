@@ -94,25 +94,6 @@ async def agent_events(visit: Visit) -> Any:
     return stream(events())
 
 
-async def display_events(visit: Visit) -> Any:
-    """The rows of the conversation, as they change."""
-    last = visit.request.headers.get("last-event-id", "")
-    after = int(last) if last.isdecimal() and len(last) < 16 else visit.number("after", 0)
-    await visit.state()
-    ref = visit.ref
-
-    async def events() -> AsyncIterator[ServerSentEvent]:
-        subscription = ref.display_events(after)
-        try:
-            async for update in subscription:
-                seq = None if update.seq is None else str(update.seq)
-                yield ServerSentEvent(json.dumps(update.to_dict()), event="rows", id=seq)
-        finally:
-            subscription.close()
-
-    return stream(events())
-
-
 async def feed(visit: Visit) -> Any:
     """What happens to all agents."""
     after = visit.request.headers.get("last-event-id") or visit.asked("after")

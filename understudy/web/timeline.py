@@ -14,6 +14,21 @@ from understudy.web.asks import history_of, time_text
 from understudy.web.visit import Visit
 
 Kind = Literal["run", "reply", "call", "person", "wait"]
+Look = Literal["", "doubt", "failed", "stopped", "suspended"]
+"""How a bar is drawn, besides its kind: so that nothing but a success looks like one."""
+LOOKS: dict[str, Look] = {
+    "failed": "failed",
+    "interrupted": "failed",
+    "stopped": "stopped",
+    "cancelled": "stopped",
+    "withdrawn": "stopped",
+    "expired": "stopped",
+    "cut": "stopped",
+    "cut off": "stopped",
+    "denied": "stopped",
+    "suspended": "suspended",
+}
+"""By the outcome of a bar."""
 PAGE = 200
 """Bars of a page; the newest page is shown first."""
 
@@ -33,6 +48,11 @@ class Bar:
     seq: int = 0
     detail: str = ""
     call_key: str | None = None
+
+    @property
+    def look(self) -> Look:
+        """How it is drawn."""
+        return "doubt" if self.is_doubt else LOOKS.get(self.outcome, "")
 
 
 @dataclass(slots=True)
@@ -210,6 +230,7 @@ async def timeline(visit: Visit) -> dict[str, Any]:
                 "seconds": None if bar.end is None else (bar.end - bar.start).total_seconds(),
                 "outcome": bar.outcome,
                 "in_doubt": bar.is_doubt,
+                "look": bar.look,
                 "detail": bar.detail,
                 "from": round(start, 3),
                 "to": round(max(end, start), 3),

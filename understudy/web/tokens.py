@@ -69,15 +69,15 @@ class TokenAuth:
         given = bearer.strip() if scheme.lower() == "bearer" else request.query_params.get("token")
         if given is None:
             return None
+        if _same(given, self.token):  # first: who guesses keeps nobody out who has it
+            return self._without_token(request, new=True) or self.user
         address = request.client.host if request.client is not None else ""
         if self._is_blocked(address):
             return PlainTextResponse(
                 "Too many wrong tokens: wait a minute.\n", 429, {"Retry-After": str(int(PERIOD))}
             )
-        if not _same(given, self.token):
-            self._note_failure(address)
-            return None
-        return self._without_token(request, new=True) or self.user
+        self._note_failure(address)
+        return None
 
     def _without_token(self, request: Request, *, new: bool) -> Response | None:
         """A redirect to the same page, if its URL has a token."""
@@ -93,7 +93,9 @@ class TokenAuth:
                 cookie_name(request),
                 self._cookie,
                 httponly=True,
-                samesite="strict",
+                # Not "strict": a link from a chat or a mail would end at "log in first". A GET
+                # changes nothing, and what does is refused from other sites by its headers.
+                samesite="lax",
                 secure=request.url.scheme == "https",
                 path=request.scope.get("root_path") or "/",
             )

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, quote
 
@@ -42,8 +42,6 @@ class Site:
     read_only: bool
     title: str
     templates: Environment
-    replies: dict[tuple[str, str], tuple[frozenset[str], int]] = field(default_factory=dict)
-    """By agent and reply: which of its requests are open, and how many it has. A cache."""
 
     def runtime(self) -> Runtime:
         """The runtime.

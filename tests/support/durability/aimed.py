@@ -11,10 +11,12 @@ from typing import Any
 from tests.support.durability.any_host import ASKER_POINTS, OWNER_POINTS, TAKER_POINTS, Setting
 from tests.support.durability.broken_hosts import HOSTS_BROKEN
 from tests.support.durability.callers import Callers
-from tests.support.durability.fleet import Fleet, Script, Stuck
+from tests.support.durability.fleet import SOON, Fleet, Script, Stuck
+from tests.support.durability.forks import Forks
 from tests.support.durability.hosts import stale_records
+from tests.support.postgres import Hosts
 
-__all__ = ["CONTROLS", "ROUNDS", "SETTINGS", "any_host", "points_of"]
+__all__ = ["CONTROLS", "ROUNDS", "SETTINGS", "any_host", "found_out", "points_of"]
 
 Round = Callable[[Callers], Script]
 ROUNDS: dict[str, Round] = {}
@@ -22,12 +24,14 @@ ROUNDS: dict[str, Round] = {}
 SETTINGS: Mapping[str, dict[str, Any]] = {
     "what was posted while nobody listened": {"beat": 1000.0, "patience": 1000.0, "lease": 5.0},
     "an owner who never reads it": {"sweep": None},
+    "an owner who has not replied": {"sweep": None},
+    "a copy that is lost": {"lease": 10.0},
 }
 """Of the rounds that need others."""
 CONTROLS: Mapping[str, str] = {
     "J6: an agent that runs may be taken": "an agent that runs",
     "J6: whether an agent may be taken is judged before it is taken": "an agent that is judged",
-    "J6: a pause with calls under way counts as rest": "an agent that is paused",
+    "J6: a halt with calls under way counts as rest": "an agent that is halted",
     "J6: the loser keeps its copy": "a copy that is lost",
     "J70: a call that is made again has another id": "an owner who has not replied",
     "J70: a reply precedes its commit": "an owner who has not committed",
@@ -78,19 +82,27 @@ def _judged(callers: Callers) -> Script:
     yield from callers.completed("t", other, asked)
 
 
-@_round("an agent that is paused")
-def _paused(callers: Callers) -> Script:
-    owner, pauser, asker = callers.hosts()
-    held, other = callers.prompt("hold"), callers.prompt("do")
-    run = callers.run(owner, "t", held)
-    yield callers.is_entered(held)
-    yield from callers.fleet.told(callers.ask(pauser, "pause", "t"))
+@_round("an agent that is halted")
+def _halted(callers: Callers) -> Script:
+    """A call of it goes on, and comes to its end."""
+    owner, asker, _ = callers.hosts()
+    fleet = callers.fleet
+    halted, other = callers.prompt("halt"), callers.prompt("do")
+    run = callers.run(owner, "t", halted)
+    yield callers.is_entered(halted)
+    yield lambda: bool(fleet.find("SELECT FROM agents WHERE standing = 'waits'"))
     sent = callers.send(asker, "t", other)
     yield from callers.pause(0.4 + 0.3 * callers.chance.random())
-    callers.release(held)
-    yield from callers.fleet.told(sent)
-    yield from callers.fleet.told(callers.ask(callers.host(), "unpause", "t"))
-    yield from callers.completed("t", held, run)
+    callers.release(halted)
+    yield from fleet.told(sent)
+    callers.must_keep(f"m-{other}", other)
+    told = yield from callers.end_of("t", run)
+    decisions = [(request, "dismiss", "") for request, *_ in told.get("requests", ())]
+    told = yield from fleet.told(callers.ask(callers.host(), "resume", "t", decisions=decisions))
+    if told["is"] != "Stopped":
+        callers.wrong(f"who dismisses {halted!r} was told {told}")
+    after = callers.prompt("do")
+    yield from callers.completed("t", after, callers.run(callers.host(), "t", after))
 
 
 @_round("a copy that is lost")
@@ -116,7 +128,18 @@ def _copy(callers: Callers) -> Script:
 
 @_round("an owner who has not replied")
 def _unreplied(callers: Callers) -> Script:
-    yield from posted(callers, "run", "owner", "before reply", "kill", None)
+    """Nobody claims the agent but who asks."""
+    owner, asker, _ = callers.hosts()
+    fleet = callers.fleet
+    held, other = callers.prompt("hold"), callers.prompt("do")
+    callers.run(owner, "t", held, again=False)
+    yield callers.is_entered(held)
+    fleet.arm(owner, "before reply", "kill", pause=None)
+    asked = callers.run(asker, "t", other)
+    yield lambda: bool(fleet.find("SELECT FROM inbox"))
+    callers.release(held)
+    yield from callers.completed("t", other, asked)
+    yield from callers.completed("t", held, callers.run(callers.host(), "t", held))
 
 
 @_round("an owner who has not committed")
@@ -296,6 +319,7 @@ def any_host(
     points: list[tuple[str, str, str, str, float | None]] | None = None,
     seconds: float = 0.0,
     agents: int = 6,
+    soon: float = SOON,
     broken: str | None = None,
 ) -> dict[str, Any]:
     """Three hosts and their callers.
@@ -305,6 +329,7 @@ def any_host(
         points: play these rounds, one after the other.
         seconds: play callers at random for so long, while hosts stop, die and do not hear.
         agents: how many those have.
+        soon: seconds after which what a caller waits for does not come.
         broken: the build that plays it.
 
     """
@@ -312,7 +337,7 @@ def any_host(
         HOSTS_BROKEN[broken]()
     chance = random.Random(seed)
     setting = Setting(url=url, schema=schema, **SETTINGS.get(named or "", {}))
-    fleet = Fleet(setting, folder, chance)
+    fleet = Fleet(setting, folder, chance, soon=soon)
     callers = Callers(fleet, chance)
     try:
         fleet.open()
@@ -371,3 +396,22 @@ def _at_random(fleet: Fleet, callers: Callers, seconds: float, agents: int) -> N
         [callers.user(f"t{n}", lambda: time.monotonic() > end) for n in range(agents)],
         often=trouble,
     )
+
+
+def found_out(forks: Forks, url: str, broken: str, seed: int) -> list[str]:
+    """What its round shows of a broken build; nothing if it goes unnoticed."""
+    hosts = Hosts(url)
+    try:
+        found = forks.play(
+            "any_host",
+            url=hosts.url,
+            schema=hosts.schema,
+            seed=seed,
+            named=CONTROLS[broken],
+            soon=4.0,
+            broken=broken,
+        )
+    finally:
+        hosts.close()
+    violations: list[str] = found["violations"]
+    return violations

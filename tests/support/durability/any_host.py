@@ -19,27 +19,32 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tests.support.durability.broken_hosts import replaced
 from tests.support.durability.lives import is_held
 from tests.support.durability.side_log import SideLog
 from tests.support.durability.stage import call_of
 from understudy import (
     Agent,
+    Halt,
     Interrupted,
     Runtime,
     ScriptedModel,
     ToolContext,
     approve,
+    dismiss,
     reject,
     respond,
     tool,
 )
-from understudy.actors import post_office
+from understudy.actors import calls_elsewhere, post_office
 from understudy.actors.post_office import PostOffice
 from understudy.actors.posted_calls import PostedCalls
 from understudy.journal import DatabaseStore
 from understudy.journal.postgres.backend import PostgresBackend
 from understudy.journal.postgres.writer import PostgresWriter
+from understudy.journal.shared import Hint
 from understudy.journal.shared_database import SharedDatabase
+from understudy.middleware import Haltable
 
 __all__ = ["ASKER_POINTS", "OWNER_POINTS", "TAKER_POINTS", "Setting", "play"]
 
@@ -145,12 +150,12 @@ class _Stops:
         inner = PostOffice.told
 
         @functools.wraps(inner)
-        def told(office: PostOffice, text: str | None) -> None:
-            if text is not None and text.startswith("posted"):
+        def told(office: PostOffice, hint: Hint | None) -> None:
+            if hint is not None and hint.kind == "posted":
                 self("before hearing")
-            inner(office, text)
+            inner(office, hint)
 
-        PostOffice.told = told  # type: ignore[method-assign]
+        replaced(PostOffice, "told", told)
 
     def _around_act(self) -> None:
         inner = PostedCalls._taken_up
@@ -164,7 +169,7 @@ class _Stops:
             asyncio.get_running_loop().call_soon(self, "after act")
             return taken
 
-        PostedCalls._taken_up = taken_up  # type: ignore[method-assign]
+        replaced(PostedCalls, "_taken_up", taken_up)
 
     def _around_commit(self) -> None:
         """The first commit of records behind an act."""
@@ -185,8 +190,8 @@ class _Stops:
             if wrote:
                 self("after commit")
 
-        PostgresBackend.append_all = appends  # type: ignore[method-assign]
-        PostgresBackend.commit = commits  # type: ignore[method-assign]
+        replaced(PostgresBackend, "append_all", appends)
+        replaced(PostgresBackend, "commit", commits)
 
     def _around_judging(self) -> None:
         inner = PostgresWriter._claimable
@@ -198,7 +203,7 @@ class _Stops:
                 self("judged")
             return found
 
-        PostgresWriter._claimable = claimable  # type: ignore[method-assign]
+        replaced(PostgresWriter, "_claimable", claimable)
 
 
 # ------------------------------------------------------------------------------ agents
@@ -215,6 +220,12 @@ class _Scene:
         with self.stops.acting:
             self.log.write("effect", ctx.call_key, ctx.tool_name, what, ctx.agent_id)
         return what
+
+    async def released(self, ctx: ToolContext, what: str) -> None:
+        """The body is entered, and lasts until another process releases it."""
+        self.log.write("entered", ctx.call_key, what)
+        while not self.log.has("release", what):  # noqa: ASYNC110  # it is a file that tells
+            await asyncio.sleep(0.01)
 
 
 @tool(on_unknown="ask")
@@ -235,13 +246,25 @@ async def gated(ctx: ToolContext, what: str) -> str:
 async def hold(ctx: ToolContext, what: str) -> str:
     """Lasts until it is released. May be repeated: a doubt would bind the next call of it."""
     scene: _Scene = ctx.deps
-    scene.log.write("entered", ctx.call_key, what)
-    while not scene.log.has("release", what):
-        await asyncio.sleep(0.01)
+    await scene.released(ctx, what)
     return what
 
 
-TOOLS = {"ask": "gated", "hold": "hold"}
+@tool(on_unknown="ask")
+async def last(ctx: ToolContext, what: str) -> str:
+    """Lasts until it is released, and has its effect then."""
+    scene: _Scene = ctx.deps
+    await scene.released(ctx, what)
+    return scene.act(ctx, what)
+
+
+@tool(on_unknown="ask")
+async def stop(ctx: ToolContext, what: str) -> str:
+    """Halts the run."""
+    raise Halt(what)
+
+
+TOOLS = {"ask": ["gated"], "hold": ["hold"], "halt": ["last", "stop"]}
 
 
 def _reply(request: Any) -> Any:
@@ -252,7 +275,9 @@ def _reply(request: Any) -> Any:
             prompts.clear()
         prompts += [part.content for part in message.parts if part.part_kind == "user-prompt"]
     if prompts:
-        return [call_of(TOOLS.get(what.split()[0], "note"), what) for what in prompts]
+        return [
+            call_of(name, what) for what in prompts for name in TOOLS.get(what.split()[0], ["note"])
+        ]
     asked: list[str] = []
     for message in request.messages:
         kinds = {part.part_kind for part in message.parts}
@@ -264,7 +289,13 @@ def _reply(request: Any) -> Any:
 
 def _agent() -> Agent:
     model = ScriptedModel(_reply)
-    return Agent(AGENT, model, tools=[note, gated, hold], interrupt_on={"gated": True})
+    return Agent(
+        AGENT,
+        model,
+        tools=[note, gated, hold, last, stop],
+        middleware=[Haltable()],
+        interrupt_on={"gated": True},
+    )
 
 
 # -------------------------------------------------------------------------------- host
@@ -273,8 +304,8 @@ def _agent() -> Agent:
 def play(setting: Setting, host: str, log: SideLog, commands: int) -> None:
     """Do what the commands say, until they end."""
     post_office.BEAT = setting.beat
-    post_office.PATIENCE = setting.patience
-    post_office.POLL = setting.poll
+    calls_elsewhere.PATIENCE = setting.patience
+    calls_elsewhere.POLL = setting.poll
     stops = _Stops(log, host)
     stops.install()
     asyncio.run(_Host(setting, host, log, stops).follow(commands))
@@ -357,6 +388,7 @@ _DECISIONS: dict[str, Callable[[str], Any]] = {
     "approve": lambda _: approve(),
     "reject": lambda _: reject(),
     "respond": respond,
+    "dismiss": lambda _: dismiss(),
 }
 
 

@@ -244,8 +244,8 @@ class Callers:
         try:
             fleet.until(lambda: _is_idle(fleet, "%"), "all agents are at rest")
         except Stuck:
-            rows = "SELECT agent_id, standing, takeable, status, owner FROM agents"
-            self.wrong(f"not all agents are at rest: {fleet.find(rows)}")
+            found = fleet.find("SELECT agent_id, standing, takeable, status, owner FROM agents")
+            self.wrong(f"not all agents are at rest: {found}")
         effects = Counter(entry.of[2] for entry in fleet.log.read("effect"))
         for prompt, may in self._effects.items():
             if effects[prompt] not in may:

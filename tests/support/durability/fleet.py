@@ -15,6 +15,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ import psycopg
 from tests.support.durability.any_host import Setting, play
 from tests.support.durability.side_log import SideLog
 
-__all__ = ["NAMES", "Answer", "Fleet", "Script", "Stuck"]
+__all__ = ["NAMES", "SOON", "Answer", "Fleet", "Script", "Stuck"]
 
 NAMES = ("one", "two", "three")
 SOON = float(os.environ.get("CHAOS_PATIENCE", "12"))
@@ -61,16 +62,20 @@ class Fleet:
         setting: of all hosts.
         folder: of the logs.
         chance: chooses the hosts.
+        soon: seconds after which what is waited for does not come.
 
     """
 
-    def __init__(self, setting: Setting, folder: Path, chance: random.Random) -> None:
+    def __init__(
+        self, setting: Setting, folder: Path, chance: random.Random, *, soon: float = SOON
+    ) -> None:
         self.log = SideLog(folder / "log", -1)
         self.setting = setting
         self.violations: list[str] = []
         self.kills = 0
         self.stops = 0
         self.long_stops = 0
+        self._soon = soon
         self._folder = folder
         self._chance = chance
         self._lives = 0
@@ -201,7 +206,7 @@ class Fleet:
                 self.wake(host.name)
             self._write(host.name, None)
         for host in self._hosts.values():
-            end, status, pid = time.monotonic() + SOON, 0, 0
+            end, status, pid = time.monotonic() + self._soon, 0, 0
             while not pid and time.monotonic() < end:
                 pid, status = os.waitpid(host.pid, os.WNOHANG)
                 time.sleep(0.005)
@@ -251,10 +256,8 @@ class Fleet:
         self._write(host, command)
 
     def _write(self, host: str, command: Any) -> None:
-        try:
+        with suppress(BrokenPipeError):  # it was killed just now: its calls are made again
             os.write(self._hosts[host].commands, f"{json.dumps(command)}\n".encode())
-        except BrokenPipeError:
-            pass  # it was killed just now: its calls are made at another one
 
     def _hear(self) -> None:
         told = self.log.read("told")
@@ -312,7 +315,7 @@ class Fleet:
                 if condition():
                     self._step(script, waiting)
                     continue
-                if time.monotonic() > since + SOON:
+                if time.monotonic() > since + self._soon:
                     rows = self.find(
                         "SELECT agent_id, standing, status, takeable, owner FROM agents"
                         " WHERE standing <> 'rest' OR NOT takeable"
@@ -326,10 +329,8 @@ class Fleet:
             time.sleep(0.004)
 
     def _step(self, script: Script, waiting: deque[Any]) -> None:
-        try:
+        with suppress(StopIteration):
             waiting.append((script, next(script), time.monotonic()))
-        except StopIteration:
-            pass
 
     def _open_calls(self) -> dict[str, list[dict[str, Any]]]:
         """What has no answer, by host; a stopped one is marked."""
@@ -340,7 +341,7 @@ class Fleet:
         }
 
     def _until(self, condition: Callable[[], bool], what: str) -> None:
-        end = time.monotonic() + SOON
+        end = time.monotonic() + self._soon
         while not condition():
             self.tend()
             if time.monotonic() > end:

@@ -420,7 +420,9 @@ def _questions() -> Iterator[r.Record]:
     yield r.Reminded(request_id="q0", number=2, at=at(27))
     yield r.Escalated(request_id="q0", number=1, audience="heads", at=at(37))
     yield r.Decided(request_id="q0", decision=EDITED, at=at(9))
-    yield r.Requested(request=request("q0b", "run-1.0.0", display="Really?"), replaces=("q0",))
+    yield r.Requested(
+        request=request("q0b", "run-1.0.0", display="Really?"), replaces=("q0",), reply_size=6
+    )
     yield r.Decided(request_id="q0b", decision=APPROVED, at=at(10))
     yield r.Decided(request_id="q2", decision=REJECTED, at=at(10))
     yield r.Decided(request_id="q3", decision=RESPONDED, at=at(10))
@@ -673,7 +675,8 @@ def _timed(made: Callable[[], Iterator[r.Record]]) -> Callable[[], Iterator[r.Re
 
     def timed() -> Iterator[r.Record]:
         for number, record in enumerate(made()):
-            r.stamp(record, at(100 + number))
+            if record.at is None:
+                r.stamp(record, at(100 + number))
             yield record
 
     return timed

@@ -97,7 +97,7 @@ class SqliteBackend(ReadsByReader):
         self._tenure = 0
         self._wal = f"{self._path}-wal"
         self._files: list[tuple[int, int]] = []
-        self._keeps_feed = False
+        self.keeps_feed: bool = False
         self._mark = 0  # of the open transaction, or of the last one
         self._marked = False  # whether that changed records
 
@@ -131,7 +131,7 @@ class SqliteBackend(ReadsByReader):
         db.execute("BEGIN IMMEDIATE")
         make_tables(db)
         tenure = writer.begin_tenure(db, self._host, watermark)
-        self._keeps_feed = feed.is_on(db)
+        self.keeps_feed = feed.is_on(db)
         db.execute("COMMIT")
         if tenure.was_older:
             _logger.warning(
@@ -261,7 +261,7 @@ class SqliteBackend(ReadsByReader):
 
     def delete(self, agent_id: str) -> bool:
         existed = self._run(writer.delete, agent_id, self._mark)
-        if existed and self._keeps_feed:
+        if existed and self.keeps_feed:
             self._run(feed.add_deletion, agent_id, datetime.now(timezone.utc))
         self._marked |= existed
         return existed
@@ -269,13 +269,9 @@ class SqliteBackend(ReadsByReader):
     def note_index(self, agent: StoredAgent, entry: IndexEntry, status_at: datetime | None) -> None:
         self._run(writer.note_index, agent, entry, status_at)
 
-    @property
-    def keeps_feed(self) -> bool:
-        return self._keeps_feed
-
     def turn_feed(self, on: bool) -> None:
         self._run(feed.turn, on)
-        self._keeps_feed = on
+        self.keeps_feed = on
 
     def trim_feed(self, before: datetime, keep: int) -> None:
         self._run(feed.trim, before, keep)

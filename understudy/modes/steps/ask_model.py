@@ -43,17 +43,10 @@ class Answer:
 
     response: ModelResponse
     model: Model
-    broken: StreamBroken | None = None
+    error: StreamBroken | ModelFailed | None = None
     """It is kept, but it is no answer: the run ends by this error."""
-    failed: ModelFailed | None = None
-    """The same, for the last of those that were rejected."""
     seconds: float = 0.0
     """How long a rejected one took."""
-
-    @property
-    def error(self) -> StreamBroken | ModelFailed | None:
-        """By which the run ends."""
-        return self.broken or self.failed
 
 
 async def ask_model(run: Run, request: ModelInput) -> Answer | ModelFailed:
@@ -114,18 +107,20 @@ def _link(run: Run, hook: Hook, inner: _Ask, call: _ModelCall) -> _Ask:
 class _ModelCall:
     """One model call of a turn: every request that is made for it, and what came of each."""
 
+    # As long as nothing goes wrong: most calls are made once, and keep nothing but an answer.
+    _asking: bool = False
+    _answers: tuple[Answer, ...] = ()
+    _rejected: tuple[Answer, ...] = ()
+    _failures: tuple[dict[str, str], ...] = ()
+    _last_failed: Model | None = None
+    _raised: tuple[BaseException, ...] = ()
+    _broken: Answer | None = None
+    ended: Exception | None = None
+    """No model is asked any more: whoever asks gets this error."""
+
     def __init__(self, run: Run) -> None:
         self._run = run
         self._deltas = DeltaEmitter(run) if run.streaming else None
-        self._asking = False
-        self._answers: list[Answer] = []
-        self._rejected: list[Answer] = []
-        self._failures: list[dict[str, str]] = []
-        self._last_failed: Model | None = None
-        self._raised: list[BaseException] = []
-        self._broken: Answer | None = None
-        self.ended: Exception | None = None
-        """No model is asked any more: whoever asks gets this error."""
 
     async def ask(self, request: ModelInput) -> ModelResponse:
         """The answer of the request's model.
@@ -134,20 +129,14 @@ class _ModelCall:
             Exception: what the model raised, or what is wrong with its reply.
 
         """
+        run = self._run
         if self.ended is not None:
             raise self.ended
         if self._asking:
             raise UsageError("next was called while another call of it runs: await that one first")
-        self._asking = True
-        try:
-            return await self._asked(request)
-        finally:
-            self._asking = False
-
-    async def _asked(self, request: ModelInput) -> ModelResponse:
-        run, deltas = self._run, self._deltas
         model = run.models[0] if request.model is None else request.model
-        if deltas is not None and deltas.said_text:  # after an answer, which a hook did not like
+        if self._deltas is not None and self._deltas.said_text:
+            # After an answer, which a hook did not like.
             raise UsageError("next was called again after text of a reply was emitted")
         parameters = parameters_of(run, request)
         if run.observed:
@@ -159,17 +148,18 @@ class _ModelCall:
                     run_id=run.run_id,
                 )
             )
+        self._asking = True
         try:
             since = run.clock.monotonic()
-            answer = await _ask(run, model, request, parameters, deltas)
-            fault = self._fault(answer)
-            if isinstance(fault, EmptyReply):
-                since = self._reject(answer, since)
-                answer = await _ask(run, model, request, parameters, deltas)
-                fault = self._fault(answer)
+            answer, fault = await self._answered(model, request, parameters)
             if fault is not None:
-                self._reject(answer, since)
-                raise fault
+                since = self._reject(answer, since)
+                if not isinstance(fault, EmptyReply):
+                    raise fault
+                answer, fault = await self._answered(model, request, parameters)
+                if fault is not None:
+                    self._reject(answer, since)
+                    raise fault
         except (Exception, asyncio.CancelledError) as error:
             if isinstance(error, asyncio.CancelledError) and is_cancelled():
                 raise
@@ -177,42 +167,58 @@ class _ModelCall:
             if raised is error:
                 raise
             raise raised from error
-        if answer.broken is not None:
-            self._broken, self.ended = answer, answer.broken
-            self._raised.append(answer.broken)
-            raise answer.broken
-        self._answers.append(answer)
+        finally:
+            self._asking = False
+        if answer.error is not None:  # its stream broke
+            self._broken, self.ended = answer, answer.error
+            self._raised += (answer.error,)
+            raise answer.error
+        self._answers += (answer,)
         return answer.response
 
     def _note(self, model: Model, error: BaseException) -> Exception:
         """Note what a model raised. Returns what is raised in its place."""
         named = {"model": model.model_name, "type": type(error).__name__}
         if model is self._last_failed:
-            self._failures.pop()  # one for each model: the last
+            self._failures = self._failures[:-1]  # one for each model: the last
         self._last_failed = model
-        self._failures.append({**named, "message": message_of(error)})
+        self._failures += ({**named, "message": message_of(error)},)
         # Middleware must not take it for a cancellation of the run.
         raised = error if isinstance(error, Exception) else CancelledByModel(cause_of(error))
-        self._raised.append(raised)
+        self._raised += (raised,)
         if self._deltas is not None and self._deltas.said_text:
             self.ended = raised  # a person has read it: no other model says something else now
         return raised
 
-    def _fault(self, answer: Answer) -> RefusedReply | EmptyReply | None:
-        """Why the reply, whose text is valid from now on, is no answer."""
+    async def _answered(
+        self, model: Model, request: ModelInput, parameters: ModelRequestParameters
+    ) -> tuple[Answer, RefusedReply | EmptyReply | None]:
+        """The reply of the model, with valid text, and why it is no answer, if it is none."""
+        kept = self._run.state.messages
+        with kept.borrowed() as messages:
+            if request.messages is not kept:  # those of a hook: they were never prepared
+                messages = list(request.messages)
+            if request.messages is not kept or needs_preparation(model, kept, request.settings):
+                messages = prepared(model, messages, parameters, request.settings)
+            if self._deltas is not None:
+                answer = await _stream(model, messages, request, parameters, self._deltas)
+            else:
+                response = await model.request(messages, request.settings, parameters)
+                check_finished(response, model, streamed=False)
+                answer = Answer(response, model)
         answer.response = with_valid_text(answer.response)
-        if answer.broken is not None:
-            return None
+        if answer.error is not None:
+            return answer, None
         fault = fault_of(answer.response)
         if isinstance(fault, EmptyReply) and self._run.current.early_stop is not None:
-            return None  # it becomes a sentence that says so
-        return fault
+            return answer, None  # it becomes a sentence that says so
+        return answer, fault
 
     def _reject(self, answer: Answer, since: float) -> float:
         """Note the reply as one that is no answer. Returns the time by the clock."""
         now = self._run.clock.monotonic()
         answer.seconds = now - since
-        self._rejected.append(answer)
+        self._rejected += (answer,)
         return now
 
     def raised_by_model(self, error: BaseException) -> bool:
@@ -221,29 +227,34 @@ class _ModelCall:
 
     def answer(self, response: ModelResponse) -> Answer:
         """The answer, as the middleware returned its reply."""
-        answers = self._answers
-        chosen = next((each for each in answers if each.response is response), None)
+        chosen: Answer | None = None
+        rejected = self._rejected
+        for each in self._answers:
+            if chosen is None and each.response is response:
+                chosen = each
+            else:
+                rejected += (each,)
         if chosen is None:  # a hook changed the last one, or made one of its own
-            model = answers[-1].model if answers else self._run.models[0]
+            model = self._run.models[0]
+            if self._answers:
+                model, rejected = rejected[-1].model, rejected[:-1]
             chosen = Answer(with_valid_text(response), model)
-            answers = answers[:-1]
-        rejected = [*self._rejected, *(each for each in answers if each is not chosen)]
         return _with_attempts(chosen, rejected) if rejected else chosen
 
     def failed(self, error: Exception) -> Answer | ModelFailed:
         """What is left where no model gave an answer: the reply that broke, or a rejected one."""
-        if self._broken is not None and error is self._broken.broken:
+        if self._broken is not None and error is self._broken.error:
             return _with_attempts(self._broken, self._rejected) if self._rejected else self._broken
         refused = all(each["type"] == RefusedReply.__name__ for each in self._failures)
         failed = (ModelRefused if refused else ModelFailed)(failures=self._failures)
         failed.__cause__ = error.__cause__ if isinstance(error, CancelledByModel) else error
         if not self._rejected:
             return failed
-        last = self._rejected.pop()
-        last.failed = failed
+        *rejected, last = self._rejected
+        last.error = failed
         if self._deltas is None or not self._deltas.said_text:
             last.response = replace(last.response, parts=[])
-        return _with_attempts(last, self._rejected)
+        return _with_attempts(last, rejected)
 
 
 def _with_attempts(answer: Answer, rejected: Sequence[Answer]) -> Answer:
@@ -267,37 +278,6 @@ def _with_attempts(answer: Answer, rejected: Sequence[Answer]) -> Answer:
 
 
 # ------------------------------------------------------------------------------ the request
-
-
-async def _ask(
-    run: Run,
-    model: Model,
-    request: ModelInput,
-    parameters: ModelRequestParameters,
-    deltas: DeltaEmitter | None,
-) -> Answer:
-    kept = run.state.messages
-    if request.messages is not kept:  # those of a hook: they were never prepared
-        shown = prepared(model, list(request.messages), parameters, request.settings)
-        return await _request(model, shown, request, parameters, deltas)
-    with kept.borrowed() as messages:
-        if needs_preparation(model, kept, request.settings):
-            messages = prepared(model, messages, parameters, request.settings)
-        return await _request(model, messages, request, parameters, deltas)
-
-
-async def _request(
-    model: Model,
-    messages: list[ModelMessage],
-    request: ModelInput,
-    parameters: ModelRequestParameters,
-    deltas: DeltaEmitter | None,
-) -> Answer:
-    if deltas is not None:
-        return await _stream(model, messages, request, parameters, deltas)
-    response = await model.request(messages, request.settings, parameters)
-    check_finished(response, model, streamed=False)
-    return Answer(response, model)
 
 
 async def _stream(

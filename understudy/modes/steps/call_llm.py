@@ -146,7 +146,9 @@ async def _accept(run: Run, answer: Answer) -> None:
             response = _without_calls(response, run.definition.output_tool)
         if not run.definition.hooks.streams_safely and run.streaming and response.text:
             DeltaEmitter(run).emit_text(response.text)  # as after_model left it
-    response = with_texts_of_calls(_with_usable_ids(run, response), run.definition.tools)
+    response = _with_usable_ids(run, response)
+    if run.has_display_texts:
+        response = with_texts_of_calls(response, run.definition.tools)
     run.record(
         Reply(
             turn=current.turns,

@@ -54,7 +54,9 @@ async def execute_tools(run: Run) -> Outcome | None:
         if turn.cut and call.result is None:  # its arguments may be incomplete
             part = make_part(run, call, CUT_OFF, "interrupted")
             run.record(Result(call_key=call.key, part=part))
-        elif call.result is None and not call.pending_requests and _may_run(run, call, asked):
+        elif call.result is not None or call.pending_requests:
+            continue
+        elif not (asked or call.points) or _may_run(run, call, asked):
             released = await _release(run, call)
             if released is not None:
                 ready.append(released)
@@ -89,7 +91,7 @@ def _may_run(run: Run, call: Call, asked: bool) -> bool:
     if asked:  # none is started now, but one that waited goes on
         inside = (c for key, c in run.state.children.items() if is_child_of(key, call.key))
         return call.is_woken or any(is_woken(child) for child in inside)
-    if not call.points or not call.waits_at:
+    if not call.waits_at:
         return True
     return any(is_child_of(key, call.key) for key in run.state.children)
 

@@ -38,7 +38,7 @@ async def check_until_tool(run: Run) -> Outcome | None:
     if turn is None or not turn.propagated:
         return None
     if current.until_tool is None:
-        return _end_by_output_tool(run, turn)
+        return _end_by_output_tool(run, turn) if run.definition.output_tool is not None else None
     counting = ("success",) if current.require_tool_success else ("success", "failed")
     for call in turn.calls.values():
         if call.part.tool_name not in current.until_tool or call.result is None:

@@ -351,17 +351,17 @@ def _link(
 # -------------------------------------------------------------------------------- the body
 
 
-async def _tried(run: Run, ready: ReadyCall) -> Any:
-    """The tool's function, again where its policy says so."""
+def _tried(run: Run, ready: ReadyCall) -> Awaitable[Any]:
+    """What the tool's function returns; it is called again where its policy says so."""
     if ready.tool.retry is None:
-        return await _body(run, ready)
+        return _body(run, ready)
 
     async def begin_again() -> None:
         record_started(run, ready)
         await run.durable()
 
     body = partial(_body, run, ready)
-    return await with_retries(run, ready.call, ready.tool.retry, body, begin_again)
+    return with_retries(run, ready.call, ready.tool.retry, body, begin_again)
 
 
 async def _body(run: Run, ready: ReadyCall) -> Any:

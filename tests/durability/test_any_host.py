@@ -1,0 +1,55 @@
+"""Three hosts on one PostgreSQL: each call at a random one, while they stop at aimed points."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.support.durability.aimed import CONTROLS, ROUNDS, found_out, points_of
+from tests.support.durability.forks import Forks
+from tests.support.postgres import Hosts
+
+pytestmark = [pytest.mark.slow, pytest.mark.faults]
+SEED = int(os.environ.get("CHAOS_SEED", "1"))
+SECONDS = float(os.environ.get("CHAOS_SECONDS", "5"))
+POINTS = int(SECONDS) * 2
+
+
+def test_every_call_at_a_random_host_is_done_once_while_hosts_stop_and_die(
+    forks: Forks, hosts: Hosts
+) -> None:
+    """J5, J6, J14, J16, J70: nothing is lost, nothing is done twice, and no call hangs."""
+    found = forks.play("any_host", url=hosts.url, schema=hosts.schema, seed=SEED, seconds=SECONDS)
+    print(found)  # noqa: T201  # the figures of `make chaos`
+    assert found["violations"] == []
+    assert found["figures"]["killed"] + found["figures"]["stopped"] > 0
+    assert found["figures"]["calls"] > 50
+
+
+def test_a_call_is_done_once_wherever_its_asker_or_its_owner_stops(
+    forks: Forks, hosts: Hosts
+) -> None:
+    """J14, J70: they are killed, or suspended below and past the lease."""
+    points = points_of(POINTS, SEED)
+    found = forks.play("any_host", url=hosts.url, schema=hosts.schema, seed=SEED, points=points)
+    print(found)  # noqa: T201  # the figures of `make chaos`
+    assert found["violations"] == []
+    assert found["figures"]["killed"] + found["figures"]["stopped"] > POINTS // 3
+
+
+@pytest.mark.parametrize("named", ROUNDS)
+def test_hosts_that_answer_for_each_other_lose_nothing_where_it_matters(
+    forks: Forks, hosts: Hosts, named: str
+) -> None:
+    """J6, J70."""
+    found = forks.play("any_host", url=hosts.url, schema=hosts.schema, seed=SEED, named=named)
+    assert found["violations"] == []
+
+
+@pytest.mark.parametrize("broken", CONTROLS)
+def test_a_build_in_which_hosts_leave_something_out_is_found_at_once(
+    forks: Forks, postgres_url: str, broken: str
+) -> None:
+    """The controls of the test above."""
+    assert found_out(forks, postgres_url, broken, SEED)

@@ -1,0 +1,140 @@
+"""Builds of the library that are broken where hosts answer for each other: the controls."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from understudy.actors import post_office, replies
+from understudy.actors.activation import Activation
+from understudy.actors.calls_elsewhere import CallsElsewhere
+from understudy.actors.post_office import PostOffice
+from understudy.actors.posted_calls import PostedCalls
+from understudy.journal import index_status
+from understudy.journal.postgres import sql
+from understudy.journal.postgres.ear import Ear
+from understudy.journal.shared import to_reply
+
+__all__ = ["HOSTS_BROKEN", "replaced"]
+
+
+def replaced(owner: Any, name: str, made: Any) -> None:
+    """Put something else in the place of what the library has by that name."""
+    assert hasattr(owner, name), f"the library has no {name} any more"
+    setattr(owner, name, made)
+
+
+def _take_anything() -> None:
+    entry_of = Activation.index_entry
+    replaced(Activation, "index_entry", lambda own: entry_of(own)._replace(takeable=True))
+
+
+def _judge_before() -> None:
+    for name in ("CLAIM", "DELETE_AGENT"):
+        text = getattr(sql, name)
+        assert sql._TAKEABLE in text
+        setattr(sql, name, text.replace(sql._TAKEABLE, ""))
+
+
+def _take_the_halted() -> None:
+    replaced(index_status, "nothing_goes_on", lambda _: True)
+
+
+def _keep_the_copy() -> None:
+    replaced(PostOffice, "_drop_if_older", lambda *_: None)
+
+    async def confirmed(*_: Any) -> None: ...
+
+    replaced(replies, "_confirm", confirmed)
+
+
+def _new_ids() -> None:
+    take_up = CallsElsewhere._take_up
+
+    def takes_up(calls: CallsElsewhere, call: Any, *, begun: bool) -> None:
+        if getattr(call.message, "message_id", None) is not None:
+            call.message = replace(call.message, message_id=calls._services.new_id())
+            call.run_id = None
+        take_up(calls, call, begun=begun)
+
+    replaced(CallsElsewhere, "_take_up", takes_up)
+
+
+def _reply_first() -> None:
+    taken_up = PostedCalls._taken_up
+
+    async def takes_up(calls: PostedCalls, row: Any) -> Any:
+        taken = await taken_up(calls, row)
+        if row.kind == "send" and taken[1] is not None:
+            sent: Any = taken[1].message
+            value = sent.message_id
+            await calls._shared.reply(row.id, to_reply({"value": value}))
+        return taken
+
+    replaced(PostedCalls, "_taken_up", takes_up)
+
+
+def _delete_first() -> None:
+    taken_up = PostedCalls._taken_up
+
+    async def takes_up(calls: PostedCalls, row: Any) -> Any:
+        await calls._shared.withdraw(row.id)
+        return await taken_up(calls, row)
+
+    replaced(PostedCalls, "_taken_up", takes_up)
+
+
+def _cancel_any_run() -> None:
+    async def no_run(*_: Any) -> None:
+        return None
+
+    replaced(post_office, "run_of_call", no_run)
+
+
+def _no_sweep_after_listen() -> None:
+    run = Ear._run
+
+    def runs(ear: Ear, *given: Any) -> None:
+        told = ear._told
+
+        def told_something(text: str | None) -> None:
+            if text is not None:
+                told(text)
+
+        ear._told = told_something
+        run(ear, *given)
+
+    replaced(Ear, "_run", runs)
+
+
+def _no_poll() -> None:
+    """Hosts look when they are told something, and at no other time."""
+
+    async def look_when_told(calls: CallsElsewhere) -> None:
+        try:
+            while calls._posted:
+                await calls._look_now.wait()
+                calls._look_now.clear()
+                await calls._look()
+        finally:
+            calls._looking = None
+
+    async def no_heartbeat(_: PostOffice) -> None: ...
+
+    replaced(CallsElsewhere, "_look_again_and_again", look_when_told)
+    replaced(PostOffice, "_heartbeat", no_heartbeat)
+
+
+HOSTS_BROKEN = {
+    "J6: an agent that runs may be taken": _take_anything,
+    "J6: whether an agent may be taken is judged before it is taken": _judge_before,
+    "J6: a halt with calls under way counts as rest": _take_the_halted,
+    "J6: the loser keeps its copy": _keep_the_copy,
+    "J70: a call that is made again has another id": _new_ids,
+    "J70: a reply precedes its commit": _reply_first,
+    "J70: a call is deleted before it is done": _delete_first,
+    "J70: a cancel does not name its run": _cancel_any_run,
+    "J70: nobody looks after listening again": _no_sweep_after_listen,
+    "J70: nobody looks but when told": _no_poll,
+}
+"""Each of them, by what is wrong with it."""

@@ -1,0 +1,256 @@
+"""`CallsElsewhere`: the calls that a host has posted to the owners of agents that run there."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Set
+from dataclasses import replace
+from typing import Any, Protocol
+
+from pydantic_core import from_json
+
+from understudy._base.json_values import text_of
+from understudy.actors.activation import Activation
+from understudy.actors.agent_slot import AgentSlot
+from understudy.actors.call_bodies import body_of, value_of_reply
+from understudy.actors.known_calls import run_of_call
+from understudy.actors.messages import (
+    Cancel,
+    ChangePlans,
+    Passivate,
+    Pause,
+    Resume,
+    Retry,
+    RunRequest,
+    Send,
+    Unpause,
+)
+from understudy.actors.ref_call import RefCall
+from understudy.actors.services import RuntimeServices
+from understudy.errors import JournalFailed, OtherRun, error_from_dict
+from understudy.journal.shared import Place, Post, PostState, SharedStore
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+POLL = 0.5
+"""Seconds between two looks at the calls that this host has posted."""
+PATIENCE = 1.0
+"""Seconds that a living owner has for a call, before one of an agent at rest is taken back."""
+
+AT_ONCE = 100
+"""Calls that are posted at a time: their bodies are in memory together."""
+
+
+class Office(Protocol):
+    """Who has calls posted, and gives the answers to their callers."""
+
+    @property
+    def calls(self) -> Set[RefCall]:
+        """Those whose callers wait."""
+
+    def answer(self, call: RefCall, value: Any) -> None:
+        """Give its caller the answer."""
+
+    def refuse(self, call: RefCall, error: BaseException) -> None:
+        """Give its caller the error."""
+
+    def again(self, call: RefCall) -> None:
+        """Have it done by whoever can do it now."""
+
+    async def follow(self, call: RefCall, run_id: str) -> None:
+        """Answer by the outcome of a run, wherever it goes on."""
+
+    async def of_other_run(self, call: RefCall, error: Exception) -> None:
+        """The run that a repeated call was for is over, and others came after it."""
+
+
+class CallsElsewhere:
+    """The calls of one runtime that other hosts do. Lives on its loop.
+
+    Args:
+        services: of the runtime.
+        shared: the store, as hosts share it.
+        office: whose calls they are.
+
+    """
+
+    def __init__(
+        self,
+        services: RuntimeServices[AgentSlot, Activation],
+        shared: SharedStore,
+        office: Office,
+    ) -> None:
+        self._services = services
+        self._shared = shared
+        self._office = office
+        self._posted: dict[int, RefCall] = {}
+        """By the ids of their rows."""
+        self._look_now = asyncio.Event()
+        self._looking: asyncio.Task[None] | None = None
+
+    async def post(self, slot: AgentSlot, place: Place, calls: list[RefCall]) -> None:
+        """Have calls done by the host that owns their agent.
+
+        Args:
+            slot: of the agent.
+            place: where it is.
+            calls: in their order.
+
+        """
+        for first in range(0, len(calls), AT_ONCE):
+            await self._post(slot, place, calls[first : first + AT_ONCE])
+
+    async def _post(self, slot: AgentSlot, place: Place, calls: list[RefCall]) -> None:
+        assert place.host is not None, "what has no owner is claimed"
+        posts: list[Post] = []
+        posted: list[RefCall] = []
+        for call in calls:
+            try:
+                post = await self._post_of(call, place.host)
+            except Exception as error:  # told to its caller, before anything is kept
+                self._office.refuse(call, error)
+                continue
+            if post is None:
+                self._office.answer(call, None)
+            else:
+                posts.append(post)
+                posted.append(call)
+        if not posts:
+            return
+        ids = await self._shared.post(slot.id, place.incarnation, posts)
+        if not ids:  # it has another owner by now
+            for call in posted:
+                self._office.again(call)
+            return
+        for id, call in zip(ids, posted, strict=True):
+            call.posted_at, call.epoch = self._services.loop.time(), place.epoch
+            call.incarnation = place.incarnation
+            self._posted[id] = call
+        # Race: the owner may have replied by now, and its hint is spent. Or the agent has another
+        # owner, whose claim did not see the call yet, nor was it told of it
+        # (test_a_call_that_crosses_a_change_of_owner_is_told_to_the_new_one).
+        self.look()
+        if self._looking is None and not self._services.closing:
+            self._looking = self._services.start_task(self._look_again_and_again(), "post")
+
+    def _begins_none(self, call: RefCall) -> bool:
+        """Whether no call that may begin a run was made here before this one, and is under way."""
+        return not any(
+            other.slot is call.slot
+            and other.number < call.number
+            and isinstance(other.message, RunRequest | Resume | Send | Retry | ChangePlans)
+            for other in self._office.calls
+        )
+
+    async def _post_of(self, call: RefCall, owner: str) -> Post | None:
+        """Its row; None for a cancellation where there is nothing to cancel."""
+        message = call.message
+        if isinstance(message, RunRequest) and message.message_id is None:
+            # So that whoever does it again knows it
+            # (test_a_run_whose_owner_dies_between_record_and_reply_is_run_once).
+            message = call.message = replace(message, message_id=self._services.new_id())
+        if isinstance(message, Cancel | Pause | Unpause | Retry) and message.run_id is None:
+            # It comes late where its owner goes away: it is for the run of now
+            # (test_a_cancel_that_comes_late_does_not_cancel_the_next_run).
+            if call.run_id is None:
+                call.run_id = await run_of_call(self._services.store, call.slot.id, message)
+            if call.run_id is None and isinstance(message, Cancel) and self._begins_none(call):
+                # (test_a_cancel_of_nothing_that_comes_late_does_not_cancel_the_next_run)
+                return None
+            message = replace(message, run_id=call.run_id)
+        expects = None
+        if call.expectation is not None and not call.expectation.is_met:
+            expects = call.expectation.agent.name
+        kind, body = body_of(message, owner=owner, expects=expects)
+        call.nonce = self._services.new_id()
+        return Post(kind, body, call.nonce)
+
+    def look(self) -> None:
+        """Look at the calls that this host has posted, at once."""
+        self._look_now.set()
+
+    async def _look_again_and_again(self) -> None:
+        try:
+            while self._posted:
+                try:
+                    async with asyncio.timeout(POLL):
+                        await self._look_now.wait()
+                except TimeoutError:
+                    pass
+                self._look_now.clear()
+                try:
+                    await self._look()
+                except JournalFailed as error:  # it is away: the next look tries again
+                    logger.warning("what became of calls is not known: %s", text_of(error))
+        finally:
+            self._looking = None
+
+    async def _look(self) -> None:
+        ids = list(self._posted)
+        states = await self._shared.post_states(ids)
+        replied = [id for id, state in states.items() if state.reply is not None]
+        for id in ids:
+            state = states.get(id)
+            call = self._posted[id]
+            if state is None:  # the store is another one by now, or an older copy
+                del self._posted[id]
+                self._take_up(call, begun=True)
+            elif state.reply is not None:
+                del self._posted[id]
+                self._start(self._replied(call, from_json(state.reply)))
+            else:
+                await self._look_after(id, call, state)
+        if replied:
+            self._start(self._remove(replied))
+
+    async def _remove(self, ids: list[int]) -> None:
+        try:
+            await self._shared.remove_posts(ids)
+        except JournalFailed as error:  # a later sweep removes them
+            logger.info("replies that were read are not removed yet: %s", text_of(error))
+
+    async def _look_after(self, id: int, call: RefCall, state: PostState) -> None:
+        """Take a call back whose owner is gone, or that any host can do by now."""
+        age = self._services.loop.time() - call.posted_at
+        is_late = age > PATIENCE
+        takes = state.is_takeable and not state.begun and is_late
+        if isinstance(call.message, Passivate):
+            takes = False
+        if state.is_free or takes:
+            begun = await self._shared.withdraw(id)
+            if begun is not None:
+                del self._posted[id]
+                self._take_up(call, begun=begun)
+            else:
+                self.look()  # it has its reply
+        elif is_late or state.epoch != call.epoch:
+            call.posted_at, call.epoch = self._services.loop.time(), state.epoch
+            await self._shared.retell(id)
+
+    def _take_up(self, call: RefCall, *, begun: bool) -> None:
+        """It is ours again. Whether it was done is known by its ids, or not at all."""
+        call.was_handled = True if not call.is_once_at_most else begun
+        self._office.again(call)
+
+    async def _replied(self, call: RefCall, reply: dict[str, Any]) -> None:
+        try:
+            if "error" in reply:
+                error = error_from_dict(reply["error"])
+                if isinstance(error, OtherRun):
+                    await self._office.of_other_run(call, error)
+                else:
+                    self._office.refuse(call, error)
+                return
+            if call.expectation is not None:
+                call.expectation.is_met = True
+            run_id = reply.get("run")
+            if run_id is not None:
+                await self._office.follow(call, run_id)
+            else:
+                self._office.answer(call, value_of_reply(reply))
+        except Exception as error:
+            self._office.refuse(call, error)
+
+    def _start(self, work: Any) -> None:
+        self._services.start_task(work, "calling")
