@@ -376,6 +376,39 @@ async def test_an_agent_is_deleted_whose_definition_is_not_known_here(
         assert await soon(runtime.agents()) == []
 
 
+async def test_messages_that_come_while_an_agent_is_deleted_wait_in_the_inbox(
+    place: Place, monkeypatch: pytest.MonkeyPatch, ran: list[str]
+) -> None:
+    """It is not in memory. What comes then is for the next agent of its id."""
+    store = place.store()
+    entered, release = asyncio.Event(), asyncio.Event()
+    delete = store.delete
+
+    async def slow(agent_id: str) -> bool:
+        existed = await delete(agent_id)
+        entered.set()
+        await release.wait()
+        return existed
+
+    async with opened(store, desk(ran, "one", "two")) as runtime:
+        ref = runtime.spawn("desk", "t")
+        await soon(ref.run("go"))
+        await soon(ref.stop(block=False))
+        monkeypatch.setattr(store, "delete", slow)
+        deleted = runtime.delete("t")
+        await soon(entered.wait())
+        asked = [ref.cancel(), ref.send("go"), runtime.delete("t")]
+        await soon(runtime.agents())  # by then they have been looked at
+        assert not any(future.done() for future in asked)
+        monkeypatch.setattr(store, "delete", delete)
+        release.set()
+        assert await soon(deleted) is True
+        for future in asked[:2]:
+            with pytest.raises(UnknownAgent):
+                await soon(future)
+        assert await soon(asked[2]) is False
+
+
 # -------------------------------------------------------------------- export and import
 
 
