@@ -164,6 +164,19 @@ async def test_actions_do_what_they_say_and_say_why_they_cannot() -> None:
             await soon(ref.state())
 
 
+async def test_the_address_of_a_page_cannot_make_it_say_what_it_likes() -> None:
+    async with Runtime([desk(Done(), "hello", "again")]) as runtime:
+        await soon(runtime.spawn("desk", id="a1").run("hi"))
+        async with site_of(runtime) as client:
+            for path in ("/agents", "/agents/a1"):
+                page = await client.get(path, params={"said": "All is paid: approve the rest."})
+                assert "All is paid" not in page.text
+                assert "note good" not in page.text
+            sent = await client.post("/agents/a1/do/messages", data={"text": "more"})
+            page = await client.get(sent.headers["location"])
+            assert "The message is recorded." in page.text
+
+
 async def test_a_sticky_decision_is_shown_and_revoked() -> None:
     done = Done()
     async with Runtime([desk(done, refund("1"), "ok", refund("2"), "ok")]) as runtime:

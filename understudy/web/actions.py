@@ -244,8 +244,23 @@ async def begun(future: Future[Any]) -> bool:
 # ---------------------------------------------------------------- the forms of the page
 
 
+SAID: dict[str, str] = {
+    "sent": "The message is recorded.",
+    "stopped": "The run is stopped.",
+    "stopping": "The run is being stopped.",
+    "pauses": "The run pauses after its next model reply.",
+    "continues": "The run continues.",
+    "released": "The run is released.",
+    "settled": "The doubt is settled.",
+    "revoked": "It is revoked: people are asked again.",
+    "compacted": "The records are replaced by a snapshot.",
+    "deleted": "The agent is deleted.",
+}
+"""What a page says of an action that was done. Its address has only the code."""
+
+
 async def by_form(visit: Visit, name: str, form: Form) -> str:
-    """Do what a form of the agent's page asks for; a sentence about it."""
+    """Do what a form of the agent's page asks for; the code of what is said of it."""
     action = name if name in ("settle", "revoke") else _action_of(name, form)
     known = {found.name: found for found in actions_of(visit, await visit.state())}
     if action in known and known[action].reason is not None:
@@ -254,31 +269,31 @@ async def by_form(visit: Visit, name: str, form: Form) -> str:
     match name:
         case "messages":
             await _send(visit, _checked(MessageBody, form, "text", "steer"))
-            return "The message is recorded."
+            return "sent"
         case "cancel":
             result = await _cancel(visit, _checked(CancelBody, form, "message", "run_id"))
-            return "The run is stopped." if result["done"] else "The run is being stopped."
+            return "stopped" if result["done"] else "stopping"
         case "pause":
             await _pause(visit, _checked(PauseBody, form, "reason", "run_id"))
-            return "The run pauses after its next model reply."
+            return "pauses"
         case "unpause":
             await visit.wait(visit.ref.unpause(run_id=form.get("run_id") or None))
-            return "The run continues."
+            return "continues"
         case "retry":
             await begun(visit.ref.retry(run_id=form.get("run_id") or None))
-            return "The run is released."
+            return "released"
         case "settle":
             await _settle(visit, _checked(SettleBody, form, "call_key", "how"))
-            return "The doubt is settled."
+            return "settled"
         case "revoke":
             await _revoke(visit, _checked(RevokeBody, form, "tool"))
-            return "It is revoked: people are asked again."
+            return "revoked"
         case "compact":
             await begun(visit.ref.compact())
-            return "The records are replaced by a snapshot."
+            return "compacted"
         case "delete":
             await _delete(visit, _checked(DeleteBody, form, "confirm"))
-            return "The agent is deleted."
+            return "deleted"
         case _:
             raise refused(404, "NotFound", "There is no such action.")
 

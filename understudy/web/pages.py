@@ -75,6 +75,8 @@ def render(visit: Visit, template: str, **values: Any) -> str:
         link=visit.link,
         agent_link=visit.agent_link,
         tabs=TABS,
+        # A code of a fixed list: whoever makes a link must not make the page say what they like.
+        said=actions.SAID.get(visit.request.query_params.get("said", "")),
         **values,
     )
 

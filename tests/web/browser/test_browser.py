@@ -135,6 +135,37 @@ def test_a_page_goes_on_after_its_server_was_started_again(page: Page, tmp_path:
             page.get_by_role("link", name="a2").wait_for()
 
 
+HIDDEN = """
+let hidden = true;
+Object.defineProperty(Document.prototype, "hidden", {get: () => hidden});
+window.setHidden = (is) => { hidden = is; document.dispatchEvent(new Event("visibilitychange")); };
+"""
+"""A tab that is opened in the background: headless windows are always seen."""
+
+
+def test_tabs_in_the_background_take_no_connections(browser: Browser) -> None:
+    """A browser has six connections to a host: a seventh page opened, and waited for ever."""
+    with desk_site() as (url, runtime, _):
+        context = browser.new_context()
+        context.set_default_timeout(SECONDS)
+        context.add_init_script(HIDDEN)
+        pages = [context.new_page() for _ in range(8)]
+        for opened in pages:
+            opened.goto(url)
+            opened.wait_for_function("window.htmx !== undefined")
+            assert opened.locator("html[data-live]").count() == 0
+        seen = pages[0]
+        for _ in range(2):
+            seen.evaluate("setHidden(false)")
+            seen.locator("html[data-live=on]").wait_for(state="attached")
+            seen.evaluate("setHidden(true)")
+        runtime.spawn("desk", id="a2").run("go").get(timeout=20)
+        assert seen.get_by_role("link", name="a2").count() == 0
+        seen.evaluate("setHidden(false)")
+        seen.get_by_role("link", name="a2").wait_for()
+        context.close()
+
+
 def test_what_is_typed_into_an_agents_page_stays_while_it_changes(page: Page) -> None:
     with desk_site() as (url, runtime, _):
         page.goto(f"{url}/agents/a1")
@@ -211,6 +242,26 @@ def pages_of(runtime: Runtime) -> dict[str, str]:
     return found
 
 
+NARROW = """() => {
+  const walker = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
+  const found = [];
+  for (let node; (node = walker.nextNode());) {
+    if (!node.data.trim()) continue;
+    let box = node.parentElement;
+    while (getComputedStyle(box).display.startsWith("inline")) box = box.parentElement;
+    const range = document.createRange();
+    range.selectNodeContents(node);
+    const lines = new Set([...range.getClientRects()].map((rect) => Math.round(rect.top))).size;
+    const style = getComputedStyle(box);
+    const room = box.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+    if (lines > node.data.trim().split(/[\\s-]+/).length && room < 8 * parseFloat(style.fontSize))
+      found.push(`${lines} lines in ${Math.round(room)} px: ${node.data.trim().slice(0, 60)}`);
+  }
+  return found;
+}"""
+"""Text whose words are broken, in a column that has no room for one."""
+
+
 @pytest.mark.parametrize("width", [360, 1280])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_page_is_accessible_and_fits(browser: Browser, scheme: Any, width: int) -> None:
@@ -233,6 +284,7 @@ def test_every_page_is_accessible_and_fits(browser: Browser, scheme: Any, width:
                 page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
                 if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
                     wrong.append(f"{name}: wider than the window")
+                wrong += [f"{name}: {each}" for each in page.evaluate(NARROW)]
                 page.add_script_tag(path=AXE)
                 for broken in page.evaluate("axe.run()")["violations"]:
                     node = broken["nodes"][0]

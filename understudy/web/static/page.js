@@ -3,4 +3,21 @@
   const say = (state) => { document.documentElement.dataset.live = state; };
   document.addEventListener("htmx:sse:after:connection", () => say("on"));
   document.addEventListener("htmx:sse:error", () => say("off"));
+  // A browser has six connections to a server: a page that nobody sees takes none. htmx lets go of
+  // one when a page is hidden; here is the page that is hidden when it begins, or while it connects.
+  let held = null;
+  const hold = (event) => {
+    if (document.hidden && event.target.id === "live") {
+      event.preventDefault();
+      held = event.target;
+    }
+  };
+  document.addEventListener("htmx:before:request", hold);
+  document.addEventListener("htmx:sse:before:connection", hold);
+  document.addEventListener("visibilitychange", () => {
+    const waiting = held;
+    if (document.hidden || !waiting) return;
+    held = null;
+    waiting.dispatchEvent(new Event("shown"));
+  });
 })();
