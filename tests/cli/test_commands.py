@@ -119,9 +119,17 @@ def test_a_decision_is_shown_before_it_is_taken_and_is_of_who_is_logged_in(desk:
     (record,) = ref.decisions().get()
     assert (record.decision.by, record.decision.note) == ("ann", "it is due")
 
-    assert run("approve", request, "-y", code=3).stdout == ""
-    stale = run("reject", f"t-1/{request[:8]}", "-y", code=4)
-    assert "approve by ann" in stale.stderr
+    for id in (request, request[:8], f"t-1/{request[:8]}"):
+        again = run("approve", id, "-y")
+        assert "it was so already" in again.stdout
+        assert "approve by ann, at 2" in again.stdout
+        assert desk.json("approve", id)["repeated"] is True
+        for other in (["reject"], ["approve", "--always"], ["edit"], ["dismiss"],
+                      ["edit", "--args", "{}"], ["respond", "--value", "1"]):  # fmt: skip
+            stale = run(other[0], id, *other[1:], "-y", code=4)
+            assert "approve by ann, at 2" in stale.stderr
+    assert run("approve", "none", "-y", code=3).stdout == ""
+    assert run("approve", "nobody/none", "-y", code=3).stdout == ""
     assert desk.paid == [("17", 20)]
 
 

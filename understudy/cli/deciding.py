@@ -8,20 +8,25 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from heapq import nlargest
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 
 from understudy.cli.api import Api, agent_path
-from understudy.cli.exits import FAILED, NOT_FOUND, STALE, USAGE, refuse
+from understudy.cli.exits import FAILED, NOT_FOUND, STALE, USAGE, ApiProblem, refuse
 from understudy.cli.looking import ToolOption, short_id
 from understudy.cli.output import JsonOption, Output, note
 from understudy.cli.show import request_text
 from understudy.cli.sources import ApiSource, every_row
 from understudy.cli.targets import StoreOption, TokenOption, UrlOption, changing
-from understudy.cli.text import as_json, clean, line
+from understudy.cli.text import as_json, clean, line, utc
+from understudy.interrupts import Decision
 
+MOST = 100
+"""Agents whose decisions are looked through for a request that does not wait any more."""
 RequestArgument = Annotated[
     str,
     typer.Argument(
@@ -89,6 +94,8 @@ def edit(
     """Let a call run with other arguments; they replace all of the shown ones."""
     api, out = changing(store, url, token), Output(json=json)
     found = find(api, request)
+    if args is None and "decision" in found:
+        _repeated(found, {"type": "edit"}, out)  # there is nothing to edit any more
     given = _edited(found) if args is None else _read(args)
     try:
         arguments = json_module.loads(given)
@@ -140,7 +147,10 @@ def dismiss(
 
 
 def find(api: Api, given: str) -> dict[str, Any]:  # noqa: RET503  # refused otherwise
-    """The request of this id, or of the only one that begins so."""
+    """The request of this id, or of the only one that begins so.
+
+    Where none waits, one that was decided: with the `decision`, `by` whom, and when (`at`).
+    """
     agent, _, prefix = given.rpartition("/")
     if not prefix:
         refuse(USAGE, "give the id of a request; `understudy pending` lists them")
@@ -149,24 +159,53 @@ def find(api: Api, given: str) -> dict[str, Any]:  # noqa: RET503  # refused oth
         for row in every_row(ApiSource(api).pending, None)
         if row["id"].startswith(prefix) and (not agent or row["agent_id"] == agent)
     ]
+    fitting = fitting or list(_decided(api, agent, prefix))
     exact = [row for row in fitting if row["id"] == prefix]
     if len(exact or fitting) == 1:
         return (exact or fitting)[0]
     if not fitting:
-        _refuse_unknown(api, agent, prefix)
+        more = "" if agent else f"; of one that waits no more, give AGENT/{clean(prefix)}"
+        refuse(
+            NOT_FOUND,
+            f"no request that waits begins with {prefix!r}: see `understudy pending`{more}",
+        )
     ids = [row["id"] for row in fitting]
     some = ", ".join(short_id(id, ids) for id in ids[:5])
     refuse(USAGE, f"{clean(given)} is the beginning of {len(fitting)} requests: {some}")
 
 
-def _refuse_unknown(api: Api, agent: str, id: str) -> NoReturn:
-    """What became of a request that does not wait: where its agent is known, that can be told."""
-    if agent:
-        for found in api.get(agent_path(agent, "/decisions"))["decisions"]:
-            if found["request_id"].startswith(id):
-                kind, by = found["decision"].get("type"), found["by"] or "nobody by name"
-                refuse(STALE, f"request {id} was decided: {kind} by {by}, at {found['at']}")
-    refuse(NOT_FOUND, f"no request that waits begins with {id!r}: see `understudy pending`")
+def _decided(api: Api, agent: str, prefix: str) -> Iterator[dict[str, Any]]:
+    """The requests of the agent that were decided; without one, of those that changed last."""
+    ids = [agent]
+    if not agent:
+        rows = every_row(ApiSource(api).agents, None)
+        changed = nlargest(MOST, rows, key=lambda row: row["status_at"] or "")
+        ids = [row["id"] for row in changed]
+    for id in ids:
+        try:
+            decisions = api.get(agent_path(id, "/decisions"))["decisions"]
+        except ApiProblem as problem:
+            if agent or problem.error != "UnknownAgent":
+                raise
+            continue  # deleted since it was listed
+        # The last one of a request: an earlier one may have been about what it was before.
+        last = {row["request_id"]: row for row in decisions if row["request_id"].startswith(prefix)}
+        for request_id, row in last.items():
+            yield {"id": request_id, "agent_id": id, **row}
+
+
+def _repeated(found: dict[str, Any], decision: dict[str, Any], out: Output) -> None:
+    """Say that the decision stands already, or refuse another one."""
+    before = found["decision"]
+    who = clean(found["by"] or "nobody by name", lines=False)
+    was = f"request {found['id']} was decided: {before['type']} by {who}, at {utc(found['at'])}"
+    if not Decision.from_dict(decision).same_as(Decision.from_dict(before)):
+        refuse(STALE, was)
+    if out.is_data:
+        about = {"agent_id": found["agent_id"], "request_id": found["id"]}
+        out.document({**about, "recorded": [found["id"]], "repeated": True})
+    else:
+        out.say(f"it was so already: {was}", "green")
 
 
 def _decide(
@@ -192,6 +231,9 @@ def _decide_one(
     found: dict[str, Any], decision: dict[str, Any], yes: bool, api: Api, out: Output
 ) -> None:
     decision = _given(decision)
+    if "decision" in found:
+        _repeated(found, decision, out)
+        return
     if found["allowed"] and decision["type"] not in found["allowed"]:
         refuse(STALE, f"this request allows {', '.join(found['allowed'])}, not {decision['type']}")
     note(request_text(found))
