@@ -245,6 +245,9 @@ async def test_nothing_that_is_asked_for_wrongly_breaks_a_page() -> None:
                 f"/agents/{'x' * 3000}": 400,
                 "/agents/%00": 400,
                 "/agents/~": 400,
+                "/agents/%ff": 400,
+                "/agents/a1/requests/%ff": 400,
+                "/agents?prefix=%ff": 400,
             }
             for path, status in wrong.items():
                 for prefix in ("", "/api"):
@@ -258,7 +261,15 @@ async def test_nothing_that_is_asked_for_wrongly_breaks_a_page() -> None:
                 headers = {"content-type": "application/json"}
                 sent = await client.post("/api/agents/a1/messages", content=body, headers=headers)
                 assert sent.status_code == 400, (body, sent.text)
+                assert "codec" not in sent.text
             assert (await client.get("/agents/a1")).status_code == 200
+            told = {
+                ("GET", "/agents?status=flying"): "'idle', 'running', 'interrupted'",
+                ("GET", "/nothing"): '"NotFound"',
+                ("PUT", "/pending"): '"MethodNotAllowed"',
+            }
+            for (method, path), text in told.items():
+                assert text in (await client.request(method, f"/api{path}")).text
 
 
 async def test_a_tool_that_no_longer_exists_can_still_be_rejected(place: Place) -> None:

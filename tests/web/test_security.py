@@ -443,6 +443,9 @@ async def test_wrong_tokens_are_counted_and_keep_nobody_out_who_has_the_right_on
         assert [await tried(f"guess {n}") for n in range(12)] == [401] * 10 + [429] * 2
         assert await tried(auth.token) == 200
         assert await tried("guess 12") == 429
+        headers = {"authorization": "Bearer guess 13"}
+        problem = (await client.get("/api/pending", headers=headers)).json()
+        assert problem["error"] == "TooManyRequests"
         now[0] = 61.0
         assert await tried("guess 13") == 401
 

@@ -340,8 +340,8 @@ def _status_word(status: object) -> str | None:
     for known in _STATUSES:
         if status is known or status == known.value:
             return str(known.value)
-    there = ", ".join(f"Status.{known.name}" for known in _STATUSES)
-    remedy = f"`status` must be one of {there}, or its value"
+    there = ", ".join(repr(known.value) for known in _STATUSES)
+    remedy = f"`status` must be one of {there}, or the `Status` of it"
     if status in (Status.PASSIVE, Status.PASSIVE.value):
         remedy += "; whether an agent is in memory is `is_active`"
     raise UsageError(f"{remedy}, got {shown(status)}")

@@ -46,7 +46,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         query={
             "tool": "Only those about this tool.",
             "agent": "Only those of agents with this definition.",
-            "kind": "Only `approval`, `interrupt`, `doubt` or `halt`.",
+            "kind": "Only `approval`, `interrupt`, `doubt`, `halt`, or a middleware's own kind.",
             "order": "`oldest` or `expiring` first.",
             **PAGE,
         },

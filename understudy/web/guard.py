@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
+from urllib.parse import unquote_to_bytes, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
@@ -92,6 +92,10 @@ class Guard:
                     "it is served under in ui(allowed_hosts=...).",
                 ),
             )
+        if not is_utf8(scope):
+            return problem_response(
+                scope, Problem(400, "UsageError", "The URL is not in UTF-8, percent-encoded.")
+            )
         if scope["method"] not in SAFE and not is_same_origin(headers, host):
             return problem_response(
                 scope,
@@ -119,6 +123,16 @@ def path_in(scope: Scope) -> str:
     path: str = scope["path"]
     root: str = scope.get("root_path", "")
     return path[len(root) :] if root and path.startswith(root) else path
+
+
+def is_utf8(scope: Scope) -> bool:
+    """Whether the URL is text. A server puts a mark in the place of each byte that is not."""
+    try:
+        for part in (scope.get("raw_path") or b"", scope["query_string"]):
+            unquote_to_bytes(part).decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def is_same_origin(headers: Headers, host: str) -> bool:

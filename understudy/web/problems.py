@@ -70,7 +70,8 @@ def problem_of(error: Exception) -> Problem:
         case Refused(problem=problem):
             return problem
         case HTTPException():
-            return Problem(error.status_code, HTTPStatus(error.status_code).name, error.detail)
+            name = HTTPStatus(error.status_code).name.title().replace("_", "")
+            return Problem(error.status_code, name, error.detail)
         case UnknownAgent():
             return Problem(404, "UnknownAgent", f"There is no agent {error.agent_id!r}.")
         case OwnedElsewhere():

@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterable
 from urllib.parse import parse_qsl, urlencode
 
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 
 from understudy.errors import UsageError
+from understudy.web.problems import Problem, problem_response
 from understudy.web.users import RIGHTS, Right, User
 
 MAX_FAILURES = 10
@@ -73,9 +74,8 @@ class TokenAuth:
             return self._without_token(request, new=True) or self.user
         address = request.client.host if request.client is not None else ""
         if self._is_blocked(address):
-            return PlainTextResponse(
-                "Too many wrong tokens: wait a minute.\n", 429, {"Retry-After": str(int(PERIOD))}
-            )
+            problem = Problem(429, "TooManyRequests", "Too many wrong tokens: wait a minute.")
+            return problem_response(request.scope, problem, {"Retry-After": str(int(PERIOD))})
         self._note_failure(address)
         return None
 

@@ -155,7 +155,9 @@ class Visit:
         if _media_type(self.request) != "application/json":
             raise refused(415, "NotJson", "Send JSON, with `Content-Type: application/json`.")
         try:
-            return json.loads(await self.body(), parse_constant=_no_constant)
+            return json.loads((await self.body()).decode(), parse_constant=_no_constant)
+        except UnicodeDecodeError as error:
+            raise refused(400, "NotJson", "The body is no JSON: it is not in UTF-8.") from error
         except (ValueError, RecursionError) as error:
             raise refused(400, "NotJson", f"The body is no JSON: {str(error)[:200]}") from error
 
