@@ -41,7 +41,9 @@ from understudy import (
     Completed,
     DecisionError,
     Failed,
+    Fenced,
     Interrupted,
+    JournalFailed,
     NotInterrupted,
     Outcome,
     Paused,
@@ -56,6 +58,7 @@ from understudy import (
     tool,
 )
 from understudy.actors import AgentEvent, StatusChanged
+from understudy.errors import RecordRefused
 from understudy.models import ScriptedRequest
 
 # 1. What the agents act on. It lives on the server's loop, and so do the agents: an async tool may
@@ -125,6 +128,7 @@ def make_app(model: str | Model | None = None, store: str | None = None) -> Fast
     app.add_api_route("/approvals", approvals, methods=["GET"])
     app.add_api_route("/approvals/{agent_id}/{request_id}", decide, methods=["POST"])
     app.add_exception_handler(UsageError, refused)
+    app.add_exception_handler(JournalFailed, not_recorded)
     app.add_exception_handler(pykka.ActorDeadError, stopping)
     return app
 
@@ -212,6 +216,16 @@ async def refused(request: Request, error: Exception) -> JSONResponse:
     return JSONResponse({"error": type(error).__name__, "detail": str(error)}, status_code=status)
 
 
+async def not_recorded(request: Request, error: Exception) -> JSONResponse:
+    """The store does not take it, or not at this server, or not now."""
+    status = 503  # it is away, or no server that may run the agent is there: try again later
+    if isinstance(error, RecordRefused):
+        status = 413
+    elif isinstance(error, Fenced):
+        status = 409  # another server has the agent now: nobody knows whether it was done
+    return JSONResponse({"error": type(error).__name__, "detail": str(error)}, status_code=status)
+
+
 async def stopping(request: Request, error: Exception) -> JSONResponse:
     return JSONResponse({"error": "Stopping", "detail": str(error)}, status_code=503)
 
@@ -221,10 +235,10 @@ async def stopping(request: Request, error: Exception) -> JSONResponse:
 
 
 async def show(agent: TheAgent) -> dict[str, Any]:
-    state, info = await agent.state(), await agent.info()
+    state = await agent.state()
     return {
         "id": agent.id,
-        "status": info.status.value,
+        "status": state.status,
         "messages": ModelMessagesTypeAdapter.dump_python(list(state.messages), mode="json"),
         "requests": [request.to_dict() for request in state.requests],
         "decisions": [record.decision.to_dict() for record in state.decisions],

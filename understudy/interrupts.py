@@ -339,6 +339,35 @@ def _request_adapter() -> TypeAdapter[Request]:
     return TypeAdapter(Request)
 
 
+def checked_expect(expect: object, decisions: object) -> dict[str, str] | None:
+    """What the person was shown, if it is the digests of requests that are decided.
+
+    Raises:
+        UsageError: if it is anything else; a digest that is for no decision would check nothing.
+
+    """
+    if expect is None:
+        return None
+    if not isinstance(expect, Mapping):
+        raise UsageError(
+            f"`expect` must be a mapping of request ids to digests, got {shown(expect)}: "
+            "pass {request.id: request.digest}"
+        )
+    for request_id, expected in expect.items():
+        if not isinstance(expected, str):
+            raise UsageError(
+                f"`expect` must have the digest of request {shown(request_id)} as text, "
+                f"got {shown(expected)}: pass {{request.id: request.digest}}"
+            )
+        if isinstance(decisions, Mapping) and request_id not in decisions:
+            there = ", ".join(map(shown, decisions)) or "none"
+            raise UsageError(
+                f"`expect` has a digest for {shown(request_id)}, which is not among the requests "
+                f"that are decided: {there}"
+            )
+    return dict(expect)
+
+
 def checked_decision(request: Request, decision: object) -> Decision:
     """The decision, if it is well-formed and `request` allows it.
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import json
+import random
 import weakref
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -374,6 +375,30 @@ async def test_an_agent_is_deleted_whose_definition_is_not_known_here(
         with pytest.raises(UsageError):
             await soon(asked)
         assert await soon(runtime.agents()) == []
+
+
+async def test_messages_that_come_while_an_agent_is_deleted_wait_in_the_inbox(
+    place: Place,
+) -> None:
+    """What comes then is for the next agent of its id, or finds none."""
+    chance = random.Random(0)
+    agent = Agent("desk", ScriptedModel(lambda request: "yes"))
+
+    async def asks(runtime: Runtime, what: str) -> None:
+        for _ in range(chance.randrange(30)):
+            await asyncio.sleep(0)
+        with contextlib.suppress(UnknownAgent):
+            if what == "run":
+                await soon(runtime.spawn("desk", "t").run("go"))
+            elif what == "send":
+                await soon(runtime.spawn("desk", "t").send("go"))
+            else:
+                await soon(runtime.delete("t"))
+
+    async with opened(place.store(), agent) as runtime:
+        for _ in range(60):
+            wanted = chance.choices(["run", "delete", "send"], k=5)
+            await asyncio.gather(*(asks(runtime, what) for what in wanted))
 
 
 # -------------------------------------------------------------------- export and import

@@ -44,7 +44,7 @@ from understudy import (
     tool,
 )
 from understudy.actors import AgentEvent, SelfRunsBounded, StatusChanged
-from understudy.errors import RequestChanged
+from understudy.errors import RequestChanged, UsageError
 from understudy.events import RunFinished
 
 
@@ -773,6 +773,27 @@ async def test_a_decision_holds_only_for_the_digest_that_was_shown() -> None:
         assert done.text == "done"
         with pytest.raises(RequestChanged):  # also where it is answered already
             await soon(ref.resume(answer, expect={request.id: "another"}))
+
+
+async def test_an_expected_digest_that_would_check_nothing_is_refused() -> None:
+    agent, _ = gated(call("refund", {"order": 17}), "done")
+    async with Runtime([agent]) as runtime:
+        ref = runtime.spawn("gated")
+        (request,) = interrupted(await soon(ref.run("go"))).requests
+        answer = {request.id: approve()}
+        wrong: list[tuple[Any, str]] = [
+            ("zzz", "must be a mapping"),
+            ([request.digest], "must be a mapping"),
+            ({request.id: 17}, "as text"),
+            ({"zzz": request.digest}, "not among the requests"),
+            ({request.id: request.digest, "zzz": request.digest}, "not among the requests"),
+        ]
+        for decide in (ref.resume, ref.decide):
+            for expect, why in wrong:
+                with pytest.raises(UsageError, match=why):
+                    await soon(decide(answer, expect=expect))
+        assert ref.status() is Status.INTERRUPTED
+        await soon(ref.decide(answer, expect={request.id: request.digest}))
 
 
 async def test_decide_answers_when_the_decision_is_recorded_and_not_when_the_run_ends() -> None:

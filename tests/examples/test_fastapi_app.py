@@ -283,6 +283,16 @@ def test_unknown_agents_and_broken_messages_are_a_4xx(server: Server) -> None:
     assert server.ask("/agents/erin")[1]["status"] == "idle"
 
 
+def test_a_message_that_is_too_large_for_the_store_is_a_413(tmp_path: Path) -> None:
+    server = Server(f"sqlite:///{tmp_path}/support.db")
+    try:
+        status, error = server.ask("/agents/frank/messages", {"text": "x" * (17 * 1024 * 1024)})
+        assert (status, error["error"]) == (413, "RecordRefused")
+        assert server.ask("/agents/frank/messages", {"text": "Hello!", "wait": True})[0] == 200
+    finally:
+        server.stop()
+
+
 def test_many_agents_are_asked_at_once_and_each_is_told_apart(server: Server) -> None:
     threads = [
         threading.Thread(target=interrupted, args=(server, f"many-{n}"), daemon=True)

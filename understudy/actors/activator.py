@@ -136,10 +136,11 @@ class Activator:
         elif slot.phase is Phase.PASSIVE:
             slot.enter(Phase.ACTIVATING)
             self._change(slot, partial(self._start_actor, slot))
-        elif slot.phase is not Phase.PASSIVATING:
+        elif slot.phase.is_in_memory:
             # Its actor was stopped from outside while a run task was under way: start another.
             self._change(slot, partial(self._running_supervisor.restart_child, slot.id))
-        # else its cancelled run task has to end before it is released
+        # else its cancelled run task has to end before it is released, or it is being deleted
+        # (test_messages_that_come_while_an_agent_is_deleted_wait_in_the_inbox)
 
     def _change(self, slot: AgentSlot, work: Callable[[], Awaitable[Any]]) -> None:
         before = slot.change

@@ -46,7 +46,7 @@ from understudy.agent.value_of_tool import refuse_until, value_of
 from understudy.display import DisplayUpdate
 from understudy.errors import ForkedRuntime, UsageError, WouldDeadlock
 from understudy.history import HistoryPage, check_page
-from understudy.interrupts import Decision, DecisionRecord
+from understudy.interrupts import Decision, DecisionRecord, checked_expect
 from understudy.loop_actors.future import Future, refuse_on_its_loop
 from understudy.loop_actors.monitor import Lifetime
 from understudy.models.messages import UserInput, user_message
@@ -253,11 +253,13 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         Raises:
             DecisionError: inside a tool, a hook or a model: only the host application decides.
+            UsageError: if `expect` is no mapping to text, or names a request that is not decided.
 
         """
         refuse_inside_run()
+        checked = checked_expect(expect, decisions)
         future: Future[OutcomeOf[OutputT_co]] = self._future()
-        self._post(Resume(decisions, future, expect))
+        self._post(Resume(decisions, future, checked))
         return future
 
     def decide(
@@ -270,10 +272,16 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         For a web page, which does not wait for the run. The future raises what that of `resume`
         raises, and `NotInterrupted` for a run in quarantine.
+
+        Raises:
+            DecisionError: as `resume`.
+            UsageError: as `resume`.
+
         """
         refuse_inside_run()
+        checked = checked_expect(expect, decisions)
         future: Future[None] = self._future()
-        self._post(Decide(decisions, expect, future))
+        self._post(Decide(decisions, checked, future))
         return future
 
     @overload
@@ -420,7 +428,8 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         Args:
             middleware: its name; by default that is its class's name.
-            message: any object; it is not stored.
+            message: any object; the agent's records do not keep it. On a store that hosts share it
+                must be JSON where another host owns the agent: it is posted there.
 
         """
         future: Future[None] = self._future()

@@ -110,9 +110,9 @@ def _body(message: AgentMessage, owner: str) -> tuple[str, Data]:
                 "message_id": change.message_id,
             }
         case Resume(decisions=decisions, expect=expect):
-            return "resume", {"decisions": _decisions(decisions), "expect": _expected(expect)}
+            return "resume", {"decisions": _decisions(decisions), "expect": expect}
         case Decide(decisions=decisions, expect=expect):
-            return "decide", {"decisions": _decisions(decisions), "expect": _expected(expect)}
+            return "decide", {"decisions": _decisions(decisions), "expect": expect}
         case Cancel(signal=signal, run_id=run_id):
             return "cancel", {"signal": signal.to_dict(), "run_id": run_id}
         case Pause(reason=reason, run_id=run_id):
@@ -269,10 +269,6 @@ def _choices(choices: RunChoices) -> Data:
         "early_stopping_prompt": choices.early_stopping_prompt,
         "ends_at": None if ends_at is None else ends_at.isoformat(),
     }
-
-
-def _expected(expect: Mapping[str, str] | None) -> dict[str, str] | None:
-    return None if expect is None else dict(expect)
 
 
 def _decisions(decisions: object) -> Data:

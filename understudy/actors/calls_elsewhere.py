@@ -125,6 +125,7 @@ class CallsElsewhere:
             return
         for id, call in zip(ids, posted, strict=True):
             call.posted_at, call.epoch = self._services.loop.time(), place.epoch
+            call.incarnation = place.incarnation
             self._posted[id] = call
         # Race: the owner may have replied by now, and its hint is spent. Or the agent has another
         # owner, whose claim did not see the call yet, nor was it told of it

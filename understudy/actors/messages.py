@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeAlias
@@ -108,7 +108,7 @@ class Resume:
 
     decisions: Decisions
     future: Future[Outcome]
-    expect: Mapping[str, str] | None = None
+    expect: dict[str, str] | None = None
     """By request id, the digest of what was shown."""
 
 
@@ -117,7 +117,7 @@ class Decide:
     """As `Resume`, answered once the decisions are recorded."""
 
     decisions: Decisions
-    expect: Mapping[str, str] | None
+    expect: dict[str, str] | None
     future: Future[None]
 
 
@@ -129,6 +129,8 @@ class WaitOutcome:
     message_id: str | None = None
     run_id: str | None = None
     """Of this run; None: of the current or last one."""
+    incarnation: int | None = None
+    """Of the agent that has the run; None: of the one that there is when the wait begins."""
     is_look: bool = False
     """It activates no agent: the store answers where the agent is not in memory."""
 

@@ -285,7 +285,9 @@ class PostOffice:
     async def follow(self, call: RefCall, run_id: str) -> None:
         """Answer by the outcome of a run, wherever it goes on."""
         try:
-            self.answer(call, await self._services.looks.outcome_of_run(call.slot, run_id))
+            looks = self._services.looks
+            outcome = await looks.outcome_of_run(call.slot, run_id, call.incarnation)
+            self.answer(call, outcome)
         except Exception as error:
             self.refuse(call, error)
 

@@ -29,6 +29,7 @@ class RefCall:
         "expectation",
         "fences",
         "here",
+        "incarnation",
         "message",
         "nonce",
         "not_here",
@@ -58,6 +59,8 @@ class RefCall:
         """It was begun by an owner who then lost the agent."""
         self.run_id: str | None = None
         """Of the run that it has begun, or is for."""
+        self.incarnation: int | None = None
+        """Of the agent that has the run, as far as it is known."""
         self.posted_at: float = 0.0
         self.epoch: int = 0
         """That the agent had when its owner was told of this call."""
@@ -65,6 +68,8 @@ class RefCall:
 
     def on_run(self, run_id: str) -> None:
         self.run_id = run_id
+        if self.slot.activation is not None:
+            self.incarnation = self.slot.activation.journal.owned.incarnation
 
     def on_begun(self) -> None:
         self.was_handled = True

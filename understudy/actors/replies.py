@@ -39,7 +39,7 @@ def answer_when_durable(slot: AgentSlot, future: Future[T], value: T) -> None:
         return
 
     async def durable_value() -> T:
-        await _confirm(slot, activation)
+        await confirm(slot, activation)
         return value
 
     answer_with(slot, future, durable_value)
@@ -53,16 +53,18 @@ def refuse_when_confirmed(slot: AgentSlot, future: Future[Any], error: Exception
         return
 
     async def raise_it() -> None:
-        await _confirm(slot, activation)
+        await confirm(slot, activation)
         raise error
 
     answer_with(slot, future, raise_it)
 
 
-async def _confirm(slot: AgentSlot, activation: Activation) -> None:
+async def confirm(slot: AgentSlot, activation: Activation) -> None:
     """Wait until everything is durable, or raise `Fenced` if another host has the agent by now."""
     if activation.ledger.has_unflushed:
         await activation.ledger.durable()  # its commit compares the epochs
+        return
+    if not is_shared(slot.services.store):
         return
     owned, row = activation.journal.owned, await find_agent(slot.services.store, slot.id)
     if row is None or (row.incarnation, row.epoch) != (owned.incarnation, owned.epoch):

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 from pydantic_ai.messages import ModelRequest, UserPromptPart
@@ -35,6 +34,7 @@ from understudy.actors.replies import (
     answer_when_durable,
     answer_with,
     as_exception,
+    confirm,
     is_refused,
     mirror,
     status_after,
@@ -48,6 +48,7 @@ from understudy.errors import (
     OtherRun,
     RecordRefused,
     UnderstudyError,
+    UnknownAgent,
     UnknownMessage,
     UsageError,
 )
@@ -124,17 +125,19 @@ class RunDriver:
         """Start a run, queue it behind others, or wait for the one that its message id names."""
         slot, activation = self._slot, self._activation
         options = request.options or request.choices.options_for(activation.agent)
-        if self._answer_if_quarantined(request.future):
-            return
         message_id = request.message_id
+        if message_id in activation.state.message_ids:
+            # What the first future brought may be old by now: the run has gone on
+            # (test_a_message_id_sent_again_brings_the_outcome_of_its_run_as_it_stands_now).
+            self._wait_for_run_of(message_id, request, options)
+            return
         first = None
         if message_id is not None:
             first = (activation.runs_by_message_id or {}).get(message_id)
         if first is not None and not is_refused(first):
-            mirror(slot, first, request.future)
+            mirror(slot, first, request.future)  # it is not recorded before its run begins
             return
-        if first is None and message_id in activation.state.message_ids:
-            self._wait_for_run_of(message_id, request, options)
+        if self._answer_if_quarantined(request.future):
             return
         is_suspended = self._open_run is not None and not slot.phase.has_run_task
         is_kept = is_suspended and self._keeps_run
@@ -157,26 +160,27 @@ class RunDriver:
             self.start_next()
 
     def _wait_for_run_of(self, message_id: str, request: RunRequest, options: RunOptions) -> None:
-        """The message was accepted by an earlier activation: its run answers this request, too."""
+        """The message was accepted before: its run answers this request, too."""
         activation = self._activation
-        run, run_id = (
-            activation.state.run,
-            run_of_message(self._slot.id, activation.state, message_id),
-        )
-        if run_id is None:  # still in the queue
+        run_id = run_of_message(self._slot.id, activation.state, message_id)
+        if run_id is not None:
+            self.wait_outcome(WaitOutcome(request.future, run_id=run_id))
+        elif not self._answer_if_quarantined(request.future):  # still in the queue
             activation.queue_run(replace(request, message=None), options)
             self.start_next()
-        elif run is None or run.run_id != run_id:
-            self._answer_earlier(request.future, run_id)
-        else:
-            self.wait_outcome(WaitOutcome(request.future))
 
     def _answer_earlier(self, future: Future[Any], run_id: str) -> None:
         """Answer with the outcome of a run that others came after."""
-        slot, agent = self._slot, self._activation.agent
-        answer_with(
-            slot, future, partial(earlier_outcome, slot.services.store, slot.id, agent, run_id)
-        )
+        slot, activation = self._slot, self._activation
+
+        async def outcome() -> Outcome:
+            await confirm(slot, activation)
+            store, owned = slot.services.store, activation.journal.owned
+            return await earlier_outcome(
+                store, slot.id, activation.agent, run_id, owned.incarnation
+            )
+
+        answer_with(slot, future, outcome)
 
     def wait_outcome(self, waiting: WaitOutcome) -> None:
         """Answer with the outcome of the current run, or of the last one; None without any.
@@ -184,6 +188,7 @@ class RunDriver:
         Or with that of the run, or of the run of the message, that is named.
 
         Raises:
+            UnknownAgent: if another agent had the run, which is deleted.
             UnknownMessage: if there is no such message.
             UsageError: if it waits for its time.
 
@@ -193,13 +198,18 @@ class RunDriver:
         future = waiting.future
         activation, phase = self._activation, self._slot.phase
         runner, state = activation.agent.runner, activation.state
-        if self._open_run is None and not phase.has_run_task and not activation.queued_runs:
+        has_run_task, has_queued = phase.has_run_task, bool(activation.queued_runs)
+        if waiting.run_id is not None or waiting.message_id is not None:
+            # The run that is meant is recorded: it is not one that begins, or is to begin
+            # (test_a_message_id_sent_again_while_the_next_run_begins_brings_its_own_outcome).
+            has_run_task, has_queued = phase is Phase.RUNNING, False
+        if self._open_run is None and not has_run_task and not has_queued:
             ended = runner.ended(state) if state.run is not None else None
             answer_when_durable(self._slot, future, ended)
             return
         if self._answer_if_quarantined(future):
             return
-        suspended = None if phase.has_run_task else runner.suspended_outcome(state)
+        suspended = None if has_run_task else runner.suspended_outcome(state)
         if suspended is not None:
             answer_when_durable(self._slot, future, suspended)
             return
@@ -211,6 +221,8 @@ class RunDriver:
         """Whether the current or last run is meant; if not, the waiter is seen to."""
         activation, slot = self._activation, self._slot
         state, run_id, message_id = activation.state, waiting.run_id, waiting.message_id
+        if waiting.incarnation not in (None, activation.journal.owned.incarnation):
+            raise UnknownAgent(agent_id=slot.id)  # another one has its id by now
         if message_id is not None:
             asked = (activation.runs_by_message_id or {}).get(message_id)
             if message_id not in state.message_ids and asked is not None and not is_refused(asked):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from understudy.agent.agent import Agent
-from understudy.errors import Quarantined, UnknownMessage, UsageError
+from understudy.errors import Quarantined, UnknownAgent, UnknownMessage, UsageError
 from understudy.journal import IndexStatus, Readable, index_status_of
 from understudy.outcomes import Failed, Outcome, Paused
 from understudy.state.agent_state import AgentState
@@ -70,16 +70,28 @@ def run_of_message(agent_id: str, state: AgentState, message_id: str) -> str | N
     return run_id
 
 
-async def earlier_outcome(store: Readable, agent_id: str, agent: Agent, run_id: str) -> Outcome:
+async def earlier_outcome(
+    store: Readable, agent_id: str, agent: Agent, run_id: str, incarnation: int
+) -> Outcome:
     """The outcome of a run that others came after: the fold of the records up to its end.
 
+    Args:
+        store: where its records are.
+        agent_id: the agent's.
+        agent: its definition.
+        run_id: of the run.
+        incarnation: of the agent that had the run.
+
     Raises:
+        UnknownAgent: if that agent is deleted, whether or not there is another one of its id.
         UsageError: if these records are compacted away.
 
     """
     loaded = await store.load(agent_id)
+    if loaded is None or loaded.agent.incarnation != incarnation:
+        raise UnknownAgent(agent_id=agent_id)
     state = AgentState()
-    for record in loaded.records if loaded is not None else ():
+    for record in loaded.records:
         apply(state, record)
         if state.run is not None and state.run.run_id == run_id and state.run.over:
             return agent.runner.ended(state)

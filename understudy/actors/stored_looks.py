@@ -103,7 +103,7 @@ class StoredLooks:
             row = spawned_agent(slot.id, slot.agent.name)
         return info_of(row, is_active=slot.activation is not None)
 
-    def follow_waiters(self, slot: AgentSlot, state: AgentState) -> None:
+    def follow_waiters(self, slot: AgentSlot, state: AgentState, incarnation: int) -> None:
         """Let who waits for a run of an agent that leaves memory get its outcome from the store.
 
         Where hosts share it, another one may go on with the run: a timer wakes it there.
@@ -115,9 +115,10 @@ class StoredLooks:
             return  # they are told that the runtime stops
         if run is not None and not run.over:
             for future in waiters.outcome_futures:
-                self._follow_waiter(slot, WaitOutcome(future, run_id=run.run_id))
+                waiting = WaitOutcome(future, run_id=run.run_id, incarnation=incarnation)
+                self._follow_waiter(slot, waiting)
         for waiting in waiters.message_waits:
-            self._follow_waiter(slot, waiting)
+            self._follow_waiter(slot, replace(waiting, incarnation=incarnation))
 
     def _follow_waiter(self, slot: AgentSlot, waiting: WaitOutcome) -> None:
         async def follow() -> None:
@@ -179,9 +180,12 @@ class StoredLooks:
 
     # ------------------------------------------------------------------- outcomes
 
-    async def outcome_of_run(self, slot: AgentSlot, run_id: str) -> Outcome | None:
+    async def outcome_of_run(
+        self, slot: AgentSlot, run_id: str, incarnation: int | None
+    ) -> Outcome | None:
         """The outcome of a run that has begun, when it has one, on whatever host."""
-        return await self._outcome(slot, WaitOutcome(Future(), run_id=run_id), None)
+        waiting = WaitOutcome(Future(), run_id=run_id, incarnation=incarnation)
+        return await self._outcome(slot, waiting, None)
 
     def look_again(self) -> None:
         """Something may have changed that somebody waits for."""
@@ -212,12 +216,17 @@ class StoredLooks:
             if message_id is not None:
                 raise UnknownMessage(agent_id=slot.id, message_id=message_id)
             return None
+        incarnation = loaded.agent.incarnation
+        if look.incarnation not in (None, incarnation):
+            raise UnknownAgent(agent_id=slot.id)  # another one has its id by now
+        look = replace(look, incarnation=incarnation)
         agent, state = self._services.definition(loaded.agent.agent), folded(loaded)
         while True:
             if message_id is not None:
                 run_id = run_of_message(slot.id, state, message_id)
             if run_id is not None and (state.run is None or state.run.run_id != run_id):
-                return await earlier_outcome(self._services.store, slot.id, agent, run_id)
+                store = self._services.store
+                return await earlier_outcome(store, slot.id, agent, run_id, incarnation)
             if (run_id is not None or message_id is None) and has_outcome(state):
                 return last_outcome(agent, state)
             goes_on = activates and index_status_of(state) in GOES_ON
@@ -239,16 +248,21 @@ class StoredLooks:
             loaded, state = await self._newer(loaded, state)
 
     async def _newer(self, loaded: Loaded, state: AgentState) -> tuple[Loaded, AgentState]:
-        """The same agent now, by the records since. The state changes."""
+        """The same agent now, by the records since. The state changes.
+
+        Raises:
+            UnknownAgent: if it is deleted, whether or not there is another one of its id.
+
+        """
         before = loaded.agent
         newer = await self._services.store.load(before.agent_id, before.last_seq)
-        if newer is None:
+        if newer is None or newer.agent.incarnation != before.incarnation:
             raise UnknownAgent(agent_id=before.agent_id)
         begins_anew = bool(newer.records) and isinstance(newer.records[0], Snapshot)
-        if newer.agent.incarnation == before.incarnation and not begins_anew:
+        if not begins_anew:
             return newer, folded(newer, state)
         whole = await load_latest(self._services.store, before.agent_id)
-        if whole is None:
+        if whole is None or whole.agent.incarnation != before.incarnation:
             raise UnknownAgent(agent_id=before.agent_id)
         return whole, folded(whole)
 

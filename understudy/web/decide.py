@@ -83,6 +83,9 @@ async def decide(visit: Visit) -> dict[str, Any]:
     missing = sorted(set(body.decisions) - set(body.expect))
     if missing:
         raise refused(400, "UsageError", f"`expect` has no digest for {missing[0]!r}.")
+    unused = sorted(set(body.expect) - set(body.decisions))
+    if unused:
+        raise refused(400, "UsageError", f"`expect` has {unused[0]!r}, which is not decided.")
     given = {key: item.decision(visit.user.name) for key, item in body.decisions.items()}
     return await take(visit, visit.agent_id, given, body.expect)
 

@@ -1,0 +1,99 @@
+"""A message id that is asked for again brings the outcome of its run as it stands now."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.actors.test_agent_hosts import desk, host, opened, pay
+from tests.support.agents import Held, completed, interrupted
+from tests.support.loops import soon
+from tests.support.postgres import Hosts
+from understudy import Agent, Runtime, ScriptedModel, approve, call
+from understudy.actors.post_office import PostOffice
+from understudy.errors import UnknownAgent
+
+
+def paying() -> Agent:
+    return desk(call("pay"), "done", "later", tools=[pay([])], interrupt_on={"pay": True})
+
+
+async def test_a_message_id_sent_again_brings_the_outcome_of_its_run_as_it_stands_now() -> None:
+    """J14: it was interrupted, and has gone on since, by `decide` or by `resume`."""
+    async with Runtime([paying()]) as runtime:
+        for by in ("decide", "resume"):
+            ref = runtime.spawn("desk", by)
+            asked = interrupted(await soon(ref.run("go", message_id="m")))
+            assert interrupted(await soon(ref.run("go", message_id="m"))).requests == asked.requests
+            await soon(getattr(ref, by)(asked.decide(approve())))
+            again = completed(await soon(ref.run("go", message_id="m")))
+            assert (again.text, again.run_id) == ("done", asked.run_id)
+            assert completed(await soon(ref.run("more"))).text == "later"
+            again = completed(await soon(ref.run("go", message_id="m")))
+            assert (again.text, again.run_id) == ("done", asked.run_id)
+
+
+async def test_a_message_id_sent_again_is_not_answered_from_a_stale_copy(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """J14, J33: the host that has lost the agent has not heard of that."""
+    async with (
+        opened(host(hosts, "first"), paying()) as first,
+        opened(host(hosts, "second"), paying()) as second,
+    ):
+        # The hint that another host has taken the agent comes late.
+        monkeypatch.setattr(PostOffice, "_drop_if_older", lambda *_: None)
+        here, there = first.spawn("desk", "t"), second.get("t")
+        asked = interrupted(await soon(here.run("go", message_id="m")))
+        completed(await soon(there.resume(asked.decide(approve()))))
+        again = completed(await soon(here.run("go", message_id="m")))
+        assert (again.text, again.run_id) == ("done", asked.run_id)
+
+
+async def test_a_message_id_sent_again_while_the_next_run_begins_brings_its_own_outcome() -> None:
+    held = Held("second")
+    async with Runtime([Agent("desk", ScriptedModel(["first", held]))]) as runtime:
+        ref = runtime.spawn("desk", "t")
+        completed(await soon(ref.run("one", message_id="m")))
+        more = ref.run("two")
+        asked, waited = ref.run("one", message_id="m"), ref.outcome(message_id="m")
+        assert completed(await soon(asked)).text == "first"
+        found = await soon(waited)
+        assert found is not None
+        assert completed(found).text == "first"
+        held.release.set()
+        assert completed(await soon(more)).text == "second"
+
+
+async def test_who_waits_for_a_run_of_a_deleted_agent_is_not_told_of_the_next_one(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """J7, J33: between two looks of the host that waits, another agent got the id."""
+    held = Held("never")
+    looks, release = host(hosts, "second"), asyncio.Event()
+    load = looks.load
+
+    async def later(agent_id: str, after: int = 0) -> Any:
+        if after:
+            await release.wait()
+        return await load(agent_id, after)
+
+    monkeypatch.setattr(looks, "load", later)
+    async with (
+        opened(host(hosts, "first"), Agent("desk", ScriptedModel([held, "anew"]))) as first,
+        opened(looks, desk("never")) as second,
+    ):
+        run = first.spawn("desk", "t").run("go", message_id="m")
+        await soon(held.entered.wait())
+        waiting = [second.get("t").outcome(), second.outcome("t", message_id="m")]
+        await soon(second.get("t").state())  # read behind what the two have read
+        await soon(first.delete("t"))
+        await soon(run)
+        held.release.set()
+        completed(await soon(first.spawn("desk", "t").run("go")))
+        release.set()
+        for outcome in waiting:
+            with pytest.raises(UnknownAgent):
+                await soon(outcome)
