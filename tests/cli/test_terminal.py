@@ -11,6 +11,7 @@ from rich.console import Console
 from tests.cli.conftest import Desk, run
 from understudy.cli.output import Column, Output
 from understudy.cli.progress import Progress
+from understudy.cli.show import request_text
 from understudy.cli.text import ago, as_json, clean, line, utc
 
 HOSTILE = "\x1b[2J\x1b[1;31mall is well\x07\u202egnp.exe\u2066\r\x9b31m\x00 [red]no markup[/red]"
@@ -143,3 +144,19 @@ def test_times_are_told_in_short() -> None:
     assert ago(None, at) == "-"
     assert utc("2030-01-01T02:00:00+02:00") == "2030-01-01T00:00:00+00:00"
     assert utc(None) is None
+
+
+def test_letters_that_look_like_others_are_told_apart_where_somebody_decides() -> None:
+    request = {
+        "id": "r1",
+        "agent_id": "desk",
+        "agent_path": ["desk"],
+        "kind": "approval",
+        "tool_name": "p\u0430y",
+        "allowed": ["approve"],
+        "arguments": {"to": ["p\u0430ypal.example"], "name": "\u0421\u043e\u0440", "n": 1},
+    }
+    text = request_text(request)
+    assert "p\u0430[U+0430]y\n" in text
+    assert '"p\u0430[U+0430]ypal.example"' in text
+    assert '"\u0421\u043e\u0440"' in text  # a word of a text that is not Latin is what it seems

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from understudy.cli.text import clean, line, shown_json
+from understudy.cli.text import clean, line, shown_json, told_apart
 from understudy.state.agent_state import AgentState, is_child_of
 
 MARKS = {
@@ -103,12 +103,12 @@ def _decision(state: str, detail: Mapping[str, Any]) -> str:
 
 def request_text(request: Mapping[str, Any]) -> str:
     """All that a person approves: nothing is cut."""
-    path = " / ".join(clean(name, lines=False) for name in request["agent_path"])
+    path = " / ".join(_name(name) for name in request["agent_path"])
     lines = [
         f"request   {clean(request['id'], lines=False)}",
-        f"agent     {clean(request['agent_id'], lines=False)}  ({path})",
+        f"agent     {_name(request['agent_id'])}  ({path})",
         f"kind      {clean(request['kind'], lines=False)}",
-        f"tool      {clean(request['tool_name'], lines=False)}",
+        f"tool      {_name(request['tool_name'])}",
         f"allowed   {', '.join(request['allowed'])}",
     ]
     if request.get("expires_at"):
@@ -122,7 +122,21 @@ def request_text(request: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def _name(text: object) -> str:
+    return told_apart(clean(text, lines=False))
+
+
+def _told_apart(data: Any) -> Any:
+    """The data with each text of it told apart: what is Latin elsewhere says nothing of it."""
+    if isinstance(data, str):
+        return told_apart(data)
+    if isinstance(data, Mapping):
+        return {told_apart(str(name)): _told_apart(value) for name, value in data.items()}
+    return [_told_apart(each) for each in data] if isinstance(data, (list, tuple)) else data
+
+
 def _block(title: str, data: Any) -> list[str]:
+    data = _told_apart(data)
     text = clean(data) if isinstance(data, str) else shown_json(data, indent=2)
     return [title, textwrap.indent(text, "  ")]
 

@@ -6,6 +6,8 @@ import json
 from datetime import datetime, timezone
 from typing import Any
 
+from understudy._base.odd_letters import odd_places
+
 _KEPT = "\n\t"
 
 
@@ -27,6 +29,17 @@ def clean(text: object, *, lines: bool = True) -> str:
         else char.encode("unicode_escape", "backslashreplace").decode("ascii")
         for char in given
     )
+
+
+def told_apart(text: str) -> str:
+    """The text, with the code behind each letter that looks like another one: `[U+0440]`."""
+    parts: list[str] = []
+    start = 0
+    for place, is_seen in odd_places(text):
+        if is_seen:
+            parts.append(f"{text[start : place + 1]}[U+{ord(text[place]):04X}]")
+            start = place + 1
+    return "".join((*parts, text[start:]))
 
 
 def line(text: object, width: int | None = None) -> str:
