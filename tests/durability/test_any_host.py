@@ -10,7 +10,7 @@ from tests.support.durability.aimed import CONTROLS, ROUNDS, found_out, points_o
 from tests.support.durability.forks import Forks
 from tests.support.postgres import Hosts
 
-pytestmark = [pytest.mark.slow, pytest.mark.faults]
+pytestmark = [pytest.mark.slow, pytest.mark.faults, pytest.mark.hosts]
 SEED = int(os.environ.get("CHAOS_SEED", "1"))
 SECONDS = float(os.environ.get("CHAOS_SECONDS", "5"))
 POINTS = int(SECONDS) * 2

@@ -138,9 +138,9 @@ def make_checkpoint(
 
 def read_checkpoint(found: Checkpoint, incarnation: int) -> WokenState | None:
     """The state of a stored checkpoint; None if it cannot be used. It decodes no message."""
-    if _head_crc(incarnation, found.seq, found.head) != found.crc:
-        return None
     try:
+        if _head_crc(incarnation, found.seq, found.head) != found.crc:
+            return None
         data: dict[str, Any] = json.loads(found.head)
         if data["version"] != VERSION:
             return None
@@ -150,7 +150,7 @@ def read_checkpoint(found: Checkpoint, incarnation: int) -> WokenState | None:
         messages = Messages.packed([each.payload for each in found.segments], kept.messages)
         state = AgentState.from_head(data["state"], messages)
     except (UsageError, SchemaVersionError, ValueError, LookupError, TypeError):
-        return None  # a newer version writes it in another form
+        return None  # a newer version writes it in another form; or damage made text of its bytes
     return WokenState(state, found.seq, kept._replace(lineage=messages.lineage))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from understudy.actors import post_office, replies
+from understudy.actors import calls_elsewhere, replies
 from understudy.actors.activation import Activation
 from understudy.actors.calls_elsewhere import CallsElsewhere
 from understudy.actors.post_office import PostOffice
@@ -88,7 +88,7 @@ def _cancel_any_run() -> None:
     async def no_run(*_: Any) -> None:
         return None
 
-    replaced(post_office, "run_of_call", no_run)
+    replaced(calls_elsewhere, "run_of_call", no_run)
 
 
 def _no_sweep_after_listen() -> None:

@@ -56,7 +56,9 @@ def _runtime(url: str, schema: str, host: str, log: SideLog) -> Runtime:
 
     backend = PostgresBackend(url, host=host, lease=LEASE, schema=schema)
     stage = Stage(log, lambda _: None)
-    return Runtime([_poster()], store=DatabaseStore(backend), deps_for=lambda _: stage)
+    return Runtime(
+        [_poster()], store=DatabaseStore(backend), deps_for=lambda _: stage, any_host=False
+    )
 
 
 def fight(
@@ -227,7 +229,7 @@ def left_open(folder: Path, *, url: str, schema: str, agents: int) -> dict[str, 
     async def main() -> None:
         poster = Agent("poster", ScriptedModel(_reply), tools=[note])
         backend = PostgresBackend(url, host=NAMES[0], schema=schema)
-        async with Runtime([poster], store=DatabaseStore(backend)) as runtime:
+        async with Runtime([poster], store=DatabaseStore(backend), any_host=False) as runtime:
             refs = [runtime.spawn("poster", id=f"s{number}") for number in range(agents)]
             for running in [ref.run(f"to {ref.id}") for ref in refs]:
                 await running

@@ -307,6 +307,7 @@ class _Host:
             deps_for=lambda _: scene,
             max_threads=THREADS,
             sweep=None,  # nobody claims but who is told to
+            any_host=False,
         )
 
     async def follow(self, commands: int) -> None:
