@@ -415,7 +415,7 @@ async def test_a_request_comes_with_what_its_tool_says_of_itself(new_store: NewS
         ("agents", "limit", True, "`limit`"),
         ("agents", "limit", 2.0, "`limit`"),
         ("agents", "limit", "5", "`limit`"),
-        ("agents", "status", "waiting for godot", "`status`.*Status.IDLE"),
+        ("agents", "status", "waiting for godot", "`status`.*'idle'.*Status"),
         ("agents", "status", Status.PASSIVE, "`status`.*is_active"),
         ("agents", "status", 5, "`status`"),
         ("agents", "agent", 5, "`agent`"),
