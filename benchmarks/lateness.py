@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import os
 import tempfile
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
@@ -105,8 +104,7 @@ def main() -> None:
     parser.add_argument("--url", help="of a PostgreSQL database")
     options = parser.parse_args()
     print(machine_line())
-    load = os.getloadavg()[0]
-    print(f"{options.per_second} dues a second for {options.seconds:g} s, load {load:.1f}")
+    print(f"{options.per_second} dues a second for {options.seconds:g} s")
     try:
         with tempfile.TemporaryDirectory() as folder:
             for name, store in stores(folder, options.url):

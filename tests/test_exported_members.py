@@ -28,7 +28,14 @@ MODULES = [
     "understudy.outcomes",
     "understudy.stopping",
 ]
-INTERNAL = {"understudy.interrupts": {"DECISION_TYPES", "checked_allowed", "checked_decision"}}
+INTERNAL = {
+    "understudy.interrupts": {
+        "DECISION_TYPES",
+        "checked_allowed",
+        "checked_decision",
+        "checked_expect",
+    }
+}
 """What public modules define for the rest of the library alone."""
 
 
