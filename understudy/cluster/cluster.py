@@ -6,7 +6,6 @@ import asyncio
 import functools
 import inspect
 import itertools
-import logging
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -51,8 +50,6 @@ from understudy.loop_actors.monitor import Lifetime
 from understudy.loop_actors.supervisor import ChildStatus, SupervisorTree
 from understudy.run.tokens import agent_of
 from understudy.state.waits import Wait
-
-logger: logging.Logger = logging.getLogger(__name__)
 
 START_TIMEOUT = 120.0
 HANG_TIMEOUT = 60.0
