@@ -161,10 +161,6 @@ class Display(Table):
             case _:
                 pass
 
-    def _told_model(self, place: Place, text: str, message: ModelRequest) -> None:
-        told = halves_of(message)[1]
-        self.add(place, f"notice:{self.seq}", "notice", text, model_text=told)
-
     # -------------------------------------------------------------- user messages
 
     def _taken(
