@@ -28,6 +28,8 @@ from understudy import (
     call,
     tool,
 )
+from understudy.actors import run_driver
+from understudy.journal import index_status
 from understudy.models import ScriptedRequest
 from understudy.state import agent_state, dues, fold
 from understudy.state.records import Occurred
@@ -52,9 +54,15 @@ def _never_moves_on() -> None:
 
 
 def _is_not_in_the_index() -> None:
-    """The index of the store does not say when the plans of an agent are due."""
-    assert callable(agent_state.next_due)  # type: ignore[attr-defined]  # else nothing is broken
-    agent_state.next_due = dues.due_of_run  # type: ignore[attr-defined]
+    """Neither the index of the store nor the clock is told when the plans of an agent are due."""
+    told: list[tuple[Any, str, Callable[[Any], datetime | None]]] = [
+        (agent_state, "next_due", dues.due_of_run),
+        (index_status, "next_due", dues.due_of_run),
+        (run_driver, "due_of_plans", lambda state: None),  # while a run task is under way
+    ]
+    for module, name, broken in told:
+        assert callable(getattr(module, name))  # else nothing is broken
+        setattr(module, name, broken)
 
 
 def _stays_in_the_queue() -> None:
