@@ -59,7 +59,7 @@ tool(timout=3)  # error: a misspelt option
 tool(on_unknown="asks")  # error: ask or tell
 tool(ask=True)
 tool(ask=["approve", "reject"])
-tool(ask={"when": lambda arguments, ctx: arguments["amount"] > 100, "expires_after": 60})
+tool(ask={"allowed": ["approve"], "expires_after": 60})
 tool(ask=3)  # error: a rule, as of HumanInTheLoop
 
 MODEL = ScriptedModel(["done"])
