@@ -47,6 +47,8 @@ def agent_row(info: AgentInfo) -> dict[str, Any]:
         "is_active": info.is_active,
         "host": info.host,
         "waits_for": info.index_status.value,
+        "due": time_text(info.due),
+        "version": info.version,
         "damage": None if info.damage is None else str(info.damage),
     }
 

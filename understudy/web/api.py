@@ -122,7 +122,11 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         method="GET",
         path="/events",
         view=streams.feed,
-        query={"after": "The cursor of the last event; else the `Last-Event-ID`."},
+        query={
+            "after": "The cursor of the last event; else the `Last-Event-ID`.",
+            "start": "Without it: `now`, or at the `oldest` event that is kept.",
+            "follow": "`0`: only what is recorded now.",
+        },
         is_stream=True,
     ),
     Endpoint(
