@@ -85,6 +85,15 @@ def test_what_looks_says_the_same_of_a_store_and_of_a_server(desk: Desk, where: 
         assert run(*command, "nobody", *at, code=3).stdout == ""
 
 
+@pytest.mark.parametrize("where", ["store", "server"])
+def test_what_waits_is_listed_by_kind(desk: Desk, where: str) -> None:
+    request = ask(desk)
+    at = ["--store", desk.store] if where == "store" else []
+    found = desk.json("pending", "--kind", "approval", *at)["requests"]
+    assert [row["id"] for row in found] == [request]
+    assert desk.json("pending", "--kind", "interrupt", *at)["requests"] == []
+
+
 def test_people_read_a_conversation_and_what_waits(desk: Desk) -> None:
     request = ask(desk)
     shown = run("show", "t-1").stdout

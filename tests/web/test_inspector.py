@@ -13,7 +13,7 @@ import pytest
 from tests.support.agents import by_turn
 from tests.support.faulty import FaultyBackend
 from tests.support.loops import soon
-from tests.support.places import Place, SqlitePlace
+from tests.support.places import Place, PostgresPlace, SqlitePlace
 from tests.support.web_demo import agents as demo_agents
 from tests.support.web_demo import filled
 from tests.support.web_site import Done, asked, client_of, desk, logged_in, refund, rest, site_of
@@ -400,7 +400,13 @@ async def test_a_run_that_was_cut_off_has_a_mark_and_what_was_under_way_is_told(
             await rest(next_one.get("p1"), Status.INTERRUPTED)
             async with site_of(next_one) as client:
                 found = (await client.get("/api/agents/p1/timeline")).json()
-                assert [mark["kind"] for mark in found["marks"]] == ["crash"]
+                kinds = [mark["kind"] for mark in found["marks"]]
+                if isinstance(place, PostgresPlace):
+                    assert kinds == ["crash", "takeover"]
+                    told = "attempt 3: continued by host2; before, by host1"
+                    assert found["marks"][1]["label"] == told
+                else:
+                    assert kinds == ["crash"]
                 calls = [bar for bar in found["bars"] if bar["kind"] == "call"]
                 assert [bar["in_doubt"] for bar in calls] == [True]
                 row = (await client.get("/api/pending")).json()["requests"][0]

@@ -101,8 +101,10 @@ class StoreSource:
         return Found([agent_row(info) for info in page], page.after)
 
     def pending(self, *, after: str | None, limit: int, **filters: Any) -> Found:
+        kind = filters.pop("kind", None)
         page = self._observer.pending(after=after, limit=limit, **filters).get()
-        return Found([request_row(pending) for pending in page], page.after)
+        rows = [request_row(found) for found in page if kind in (None, found.request.kind)]
+        return Found(rows, page.after)
 
     def agent(self, id: str) -> dict[str, Any]:
         for info in self._observer.agents(prefix=id, limit=1).get():
