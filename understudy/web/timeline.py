@@ -143,6 +143,9 @@ class _Reader:
             case "paused" | "unpaused" | "released" | "quarantined" | "stop_requested":
                 self.marks.append(Mark(entry.what, entry.what.replace("_", " "), at))
                 self.was_cut_off = False
+            case "model_asked":
+                self.marks.append(Mark(entry.what, f"asked a model: {detail['key']}", at))
+                self.was_cut_off = False
             case "imported":
                 self.marks.append(Mark("takeover", "imported from elsewhere", at))
             case "attempt_started":
