@@ -49,9 +49,9 @@ class Middleware(Generic[DepsT_contra]):
     put a side effect into `await run.once(key, fn)`.
 
     Class attributes to override: `state_schema` (a Pydantic model of the values that it adds to
-    `state.values`), `stream_safe` (text deltas may be emitted before `after_model`), `wraps_ask_model`
-    (`wrap_model_call` is called for `run.ask_model`, too), `keeps_time` (it reads `run.seconds`, so
-    they are recorded).
+    `state.values`), `stream_safe` (text deltas may be emitted before `after_model`),
+    `wraps_ask_model` (`wrap_model_call` is called for `run.ask_model`, too), `keeps_time` (it reads
+    `run.seconds`, so they are recorded).
 
     `class Audit(Middleware[Db])` is for agents whose `deps` are a `Db`: its hooks get a `Run[Db]`.
     """
