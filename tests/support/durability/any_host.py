@@ -90,13 +90,20 @@ class _Stops:
         self._log = log
         self._host = host
         self._point, self._action, self._left = "", "", 0
+        self._pause: float | None = None
+        self._is_deaf = False
         self.acting = threading.Lock()
         """Held by a tool from its entry to its effect: no host stops in between."""
         self._acted = self._wrote = False
 
-    def arm(self, point: str, action: str, nth: int) -> None:
-        self._point, self._action, self._left = point, action, nth
+    def arm(self, point: str, action: str, nth: int, pause: float | None) -> None:
+        self._point, self._action, self._left, self._pause = point, action, nth, pause
         self._log.write("armed", self._host, point)
+
+    def deafen(self) -> None:
+        """From now on it hears nothing of what other hosts tell."""
+        self._is_deaf = True
+        self._log.write("armed", self._host, "deaf")
 
     def __call__(self, point: str) -> None:
         if point != self._point:
@@ -106,9 +113,11 @@ class _Stops:
             return
         self._point = ""
         with self.acting:
-            self._log.write("stops", self._host, point, self._action)
-            kill = self._action == "kill"
-            os.kill(os.getpid(), signal.SIGKILL if kill else signal.SIGSTOP)
+            self._log.write("stops", self._host, point, self._action, json.dumps(self._pause))
+            if self._action == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            # Sent to the process, it may stop another thread first, while this one goes on.
+            signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
     def install(self) -> None:
         """Have this process pass all points."""
@@ -117,6 +126,7 @@ class _Stops:
         self._around_async(SharedDatabase, "reply", "before reply", "after reply")
         self._around_async(SharedDatabase, "remove_posts", "before delete", "after delete")
         self._around_async(SharedDatabase, "withdraw", "before withdraw", "after withdraw")
+        self._around_looks()
         self._around_told()
         self._around_act()
         self._around_commit()
@@ -146,11 +156,25 @@ class _Stops:
 
         setattr(owner, name, outer)
 
+    def _around_looks(self) -> None:
+        """Note each look at the calls that this host has posted."""
+        inner = SharedDatabase.post_states
+
+        @functools.wraps(inner)
+        async def looks(shared: SharedDatabase, ids: Any) -> Any:
+            states = await inner(shared, ids)
+            self._log.write("looked", self._host)
+            return states
+
+        replaced(SharedDatabase, "post_states", looks)
+
     def _around_told(self) -> None:
         inner = PostOffice.told
 
         @functools.wraps(inner)
         def told(office: PostOffice, hint: Hint | None) -> None:
+            if self._is_deaf:
+                return
             if hint is not None and hint.kind == "posted":
                 self("before hearing")
             inner(office, hint)
@@ -341,7 +365,10 @@ class _Host:
                 self._log.write("open", self._name)
                 while (command := json.loads(await reader.readline())) is not None:
                     if command["do"] == "arm":
-                        self._stops.arm(command["point"], command["action"], command["nth"])
+                        del command["do"]
+                        self._stops.arm(**command)
+                    elif command["do"] == "deafen":
+                        self._stops.deafen()
                     else:
                         tasks.append(asyncio.ensure_future(self._tell(**command)))
                 for task in tasks:

@@ -7,7 +7,9 @@ from typing import Any
 
 from understudy.actors import calls_elsewhere, replies
 from understudy.actors.activation import Activation
+from understudy.actors.call_bodies import body_of
 from understudy.actors.calls_elsewhere import CallsElsewhere
+from understudy.actors.messages import AgentMessage, Cancel
 from understudy.actors.post_office import PostOffice
 from understudy.actors.posted_calls import PostedCalls
 from understudy.journal import index_status
@@ -43,9 +45,10 @@ def _take_the_halted() -> None:
 def _keep_the_copy() -> None:
     replaced(PostOffice, "_drop_if_older", lambda *_: None)
 
-    async def confirmed(*_: Any) -> None: ...
+    async def confirmed(_: Any, activation: Activation) -> None:
+        await activation.ledger.durable()
 
-    replaced(replies, "_confirm", confirmed)
+    replaced(replies, "confirm", confirmed)
 
 
 def _new_ids() -> None:
@@ -85,10 +88,12 @@ def _delete_first() -> None:
 
 
 def _cancel_any_run() -> None:
-    async def no_run(*_: Any) -> None:
-        return None
+    def of_any_run(message: AgentMessage, **given: Any) -> tuple[str, bytes]:
+        if isinstance(message, Cancel):
+            message = replace(message, run_id=None)
+        return body_of(message, **given)
 
-    replaced(calls_elsewhere, "run_of_call", no_run)
+    replaced(calls_elsewhere, "body_of", of_any_run)
 
 
 def _no_sweep_after_listen() -> None:
