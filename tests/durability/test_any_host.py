@@ -6,8 +6,9 @@ import os
 
 import pytest
 
-from tests.support.durability.aimed import CONTROLS, ROUNDS, found_out, points_of
+from tests.support.durability.aimed import CONTROLS, found_out, points_of
 from tests.support.durability.forks import Forks
+from tests.support.durability.rounds import ROUNDS
 from tests.support.postgres import Hosts
 
 pytestmark = [pytest.mark.slow, pytest.mark.faults]
@@ -41,7 +42,7 @@ def test_a_call_is_done_once_wherever_its_asker_or_its_owner_stops(
 def test_hosts_that_answer_for_each_other_lose_nothing_where_it_matters(
     forks: Forks, hosts: Hosts, named: str
 ) -> None:
-    """J6, J70."""
+    """J6, J21, J70."""
     found = forks.play("any_host", url=hosts.url, schema=hosts.schema, seed=SEED, named=named)
     assert found["violations"] == []
 

@@ -1,11 +1,11 @@
-"""Rounds in which a host stops at one point of a call, and builds that are broken there."""
+"""Plays of three hosts: aimed rounds, every point in turn, callers at random; broken builds."""
 
 from __future__ import annotations
 
 import random
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,24 +13,17 @@ from typing import Any
 from tests.support.durability.any_host import ASKER_POINTS, OWNER_POINTS, TAKER_POINTS, Setting
 from tests.support.durability.broken_hosts import HOSTS_BROKEN
 from tests.support.durability.callers import Callers
-from tests.support.durability.fleet import SOON, Fleet, Script, Stuck, Wrong
+from tests.support.durability.fleet import SOON, Fleet, Stuck, Wrong
 from tests.support.durability.forks import Forks
 from tests.support.durability.hosts import stale_records
+from tests.support.durability.rounds import LEASE, ROUNDS, SETTINGS, posted
 from tests.support.postgres import Hosts
 
-__all__ = ["CONTROLS", "ROUNDS", "SETTINGS", "any_host", "found_out", "points_of"]
+__all__ = ["CONTROLS", "any_host", "found_out", "points_of"]
 
-Round = Callable[[Callers], Script]
-ROUNDS: dict[str, Round] = {}
-"""By name; each is about one thing that must not be left out."""
-SETTINGS: Mapping[str, dict[str, Any]] = {
-    "what was posted while nobody listened": {"beat": 1000.0, "patience": 1000.0},
-    "an owner who never reads it": {"sweep": None},
-    "an owner who has not replied": {"sweep": None},
-}
-"""Of the rounds that need others. In none of them a lease has to run out: who is killed is known to
-be dead, by whoever starts in its place."""
-LEASE = 30.0
+CALLS_AT_LEAST = 50
+"""Of callers at random."""
+CALLS = ("run", "send", "steer", "cancel", "pause")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,204 +59,14 @@ CONTROLS: Mapping[str, Control] = {
         "what was posted while nobody listened", UNANSWERED
     ),
     "J70: nobody looks but when told": Control("an owner who never reads it", UNANSWERED),
+    "J21: each host goes by the clock of its machine": Control(
+        "clocks that are wrong", "some come an hour early"
+    ),
 }
 """By broken build."""
 ABSENT = 2.0
 """Seconds after which an answer that a broken build never gives counts as absent. No sound build is
 held to it."""
-
-
-def _round(name: str) -> Callable[[Round], Round]:
-    def keep(round: Round) -> Round:
-        ROUNDS[name] = round
-        return round
-
-    return keep
-
-
-@_round("an agent that runs")
-def _runs(callers: Callers) -> Script:
-    owner, asker, _ = callers.hosts()
-    held, other = callers.prompt("hold"), callers.prompt("do")
-    run = callers.run(owner, "t", held)
-    yield callers.is_entered(held)
-    asked = callers.run(asker, "t", other)
-    yield lambda: is_posted(callers.fleet) or callers.times_entered(held) > 1
-    callers.release(held)
-    yield from callers.completed("t", held, run)
-    yield from callers.completed("t", other, asked)
-
-
-@_round("an agent that is judged")
-def _judged(callers: Callers) -> Script:
-    owner, taker, _ = callers.hosts()
-    fleet = callers.fleet
-    first, held, other = callers.prompt("do"), callers.prompt("hold"), callers.prompt("do")
-    yield from callers.completed("t", first, callers.run(owner, "t", first))
-    yield lambda: may_be_taken(fleet)
-    fleet.arm(taker, "judged", "stop", pause=None)
-    asked = callers.run(taker, "t", other)
-    yield lambda: fleet.is_stopped(taker)
-    run = callers.run(owner, "t", held)
-    yield callers.is_entered(held)
-    fleet.wake(taker)
-    yield lambda: is_posted(fleet) or callers.times_entered(held) > 1
-    callers.release(held)
-    yield from callers.completed("t", held, run)
-    yield from callers.completed("t", other, asked)
-
-
-@_round("an agent that is halted")
-def _halted(callers: Callers) -> Script:
-    """A call of it goes on, and comes to its end."""
-    owner, asker, _ = callers.hosts()
-    fleet = callers.fleet
-    halted, other = callers.prompt("halt"), callers.prompt("do")
-    run = callers.run(owner, "t", halted)
-    yield callers.is_entered(halted)
-    yield lambda: bool(fleet.find("SELECT FROM agents WHERE standing = 'waits'"))
-    ((epoch,),) = fleet.find("SELECT epoch FROM agents")
-    sent = callers.send(asker, "t", other)
-    yield from fleet.told(sent)
-    if fleet.find("SELECT FROM agents WHERE epoch > %s", epoch):
-        callers.wrong("an agent was taken while a call of it went on")
-    callers.release(halted)
-    callers.must_keep(f"m-{other}", other)
-    told = yield from callers.end_of("t", run)
-    decisions = [(request, "dismiss", "") for request, *_ in told.get("requests", ())]
-    told = yield from fleet.told(callers.ask(callers.host(), "resume", "t", decisions=decisions))
-    if told["is"] != "Stopped":
-        callers.wrong(f"who dismisses {halted!r} was told {told}")
-    after = callers.prompt("do")
-    yield from callers.completed("t", after, callers.run(callers.host(), "t", after))
-
-
-@_round("a copy that is lost")
-def _copy(callers: Callers) -> Script:
-    """Its owner hears of it by nobody."""
-    owner, taker, _ = callers.hosts()
-    fleet = callers.fleet
-    prompt = callers.prompt("ask")
-    told = yield from fleet.told(callers.run(owner, "t", prompt))
-    ((request, *_),) = told["requests"]
-    yield lambda: may_be_taken(fleet)
-    fleet.deafen(owner)
-    decisions = [(request, "approve", prompt)]
-    yield from callers.completed(
-        "t", prompt, callers.ask(taker, "resume", "t", decisions=decisions)
-    )
-    # It is told again, at once, at the host that had it.
-    again = yield from fleet.told(callers.run(owner, "t", prompt))
-    if again["is"] != "Completed":
-        callers.wrong(f"{owner} tells of {prompt!r} what is over: {again}")
-
-
-@_round("an owner who has not replied")
-def _unreplied(callers: Callers) -> Script:
-    """Nobody claims the agent but who asks."""
-    owner, asker, _ = callers.hosts()
-    fleet = callers.fleet
-    held, other = callers.prompt("hold"), callers.prompt("hold")
-    callers.run(owner, "t", held, again=False)
-    yield callers.is_entered(held)
-    fleet.arm(owner, "before reply", "kill", pause=None)
-    asked = callers.run(asker, "t", other)
-    yield lambda: is_posted(fleet)
-    callers.release(held)
-    yield lambda: fleet.kills == 1
-    callers.release(other)
-    yield from callers.completed("t", other, asked)
-    yield from callers.completed("t", held, callers.run(callers.host(), "t", held))
-
-
-@_round("an owner who has not committed")
-def _uncommitted(callers: Callers) -> Script:
-    yield from posted(callers, "send", "owner", "before commit", "kill", None)
-
-
-@_round("an asker and an owner who die")
-def _both(callers: Callers) -> Script:
-    """A call that was posted is done, though nobody waits for it."""
-    owner, asker, _ = callers.hosts()
-    fleet = callers.fleet
-    held, other = callers.prompt("hold"), callers.prompt("do")
-    run = callers.run(owner, "t", held)
-    yield callers.is_entered(held)
-    fleet.arm(asker, "after notify", "kill", pause=None)
-    fleet.arm(owner, "after act", "kill", pause=None)
-    callers.send(asker, "t", other, again=False)
-    yield lambda: fleet.kills == 2
-    callers.must_keep(f"m-{other}", other)
-    callers.release(held)
-    yield from callers.completed("t", held, run)
-
-
-@_round("a cancel that comes late")
-def _late_cancel(callers: Callers) -> Script:
-    owner, asker, _ = callers.hosts()
-    fleet = callers.fleet
-    first, second = callers.prompt("hold"), callers.prompt("hold")
-    run = callers.run(owner, "t", first)
-    yield callers.is_entered(first)
-    fleet.arm(asker, "before insert", "stop", pause=None)
-    cancelled = callers.ask(asker, "cancel", "t")
-    yield lambda: fleet.is_stopped(asker)
-    callers.release(first)
-    done = yield from callers.completed("t", first, run)
-    run = callers.run(owner, "t", second)
-    yield callers.is_entered(second)
-    fleet.wake(asker)
-    told = yield from fleet.told(cancelled)
-    if told.get("run_id") != done["run_id"]:
-        callers.wrong(f"who cancels {first!r} was told {told}")
-    callers.release(second)
-    yield from callers.completed("t", second, run)
-
-
-@_round("what was posted while nobody listened")
-def _deaf(callers: Callers) -> Script:
-    owner, asker, _ = callers.hosts()
-    fleet = callers.fleet
-    held, other = callers.prompt("hold"), callers.prompt("do")
-    run = callers.run(owner, "t", held)
-    yield callers.is_entered(held)
-    fleet.stop(owner)
-    if not fleet.cut_ears(owner):
-        callers.wrong(f"{owner} does not listen")
-    sent = callers.send(asker, "t", other, steer=True)
-    yield lambda: is_posted(fleet)
-    fleet.wake(owner)
-    yield from fleet.told(sent, may_be_absent=True)
-    callers.must_keep(f"m-{other}", other)
-    callers.release(held)
-    yield from callers.completed("t", held, run)
-
-
-@_round("an owner who never reads it")
-def _unread(callers: Callers) -> Script:
-    """Nobody claims the agent but who asks, who hears of nobody that its owner is gone."""
-    owner, asker, _ = callers.hosts()
-    fleet = callers.fleet
-    held, other = callers.prompt("hold"), callers.prompt("do")
-    callers.run(owner, "t", held, again=False)
-    yield callers.is_entered(held)
-    fleet.deafen(asker)
-    fleet.arm(owner, "before act", "stop", pause=None)
-    sent = callers.send(asker, "t", other)
-    yield lambda: fleet.is_stopped(owner)
-    # Who posts looks once, at once. The owner is gone behind that.
-    yield lambda: any(entry.of[0] == asker for entry in fleet.log.read("looked"))
-    fleet.kill(owner)
-    callers.release(held)
-    yield from fleet.told(sent, may_be_absent=True)
-    callers.must_keep(f"m-{other}", other)
-    yield from callers.completed("t", held, callers.run(callers.host(), "t", held))
-
-
-# ------------------------------------------------------------------------ every point
-
-CALLS_AT_LEAST = 50
-CALLS = ("run", "send", "steer", "cancel", "pause")
 
 
 def points_of(count: int, seed: int) -> list[tuple[str, str, str, str, float | None]]:
@@ -283,81 +86,6 @@ def points_of(count: int, seed: int) -> list[tuple[str, str, str, str, float | N
         call = chance.choice(("run", "send", "steer") if "commit" in point else CALLS)
         rounds.append((call, who, point, action, pause))
     return rounds
-
-
-def posted(
-    callers: Callers,
-    call: str,
-    who: str,
-    point: str,
-    action: str,
-    pause: float | None,
-    id: str = "t",
-) -> Script:
-    """A call is posted to the owner of an agent that runs, and one of the two stops at a point."""
-    owner, asker, _ = callers.hosts()
-    fleet = callers.fleet
-    armed = owner if who == "owner" else asker
-    held = callers.prompt("hold")
-    run = callers.run(owner, id, held)
-    yield callers.is_entered(held)
-    away = fleet.kills + fleet.stops
-    fleet.arm(armed, point, action, pause=pause)
-    other = callers.prompt("do") if call in ("run", "send", "steer") else ""
-    if call == "run":
-        asked = callers.run(asker, id, other)
-    elif other:
-        asked = callers.send(asker, id, other, steer=call == "steer")
-    else:
-        asked = callers.ask(asker, call, id)
-    # A run is replied to when it begins, behind the one that is held: it may stop only then.
-    yield (
-        lambda: (
-            fleet.kills + fleet.stops > away
-            or fleet.is_answered(asked)
-            or (call == "run" and is_posted(fleet))
-        )
-    )
-    yield from callers.pause(0.2 * callers.chance.random())
-    if call != "cancel":
-        callers.release(held)
-    if other and call != "run":
-        told = yield from fleet.told(asked)
-        if told != {"is": "str", "value": f"m-{other}"}:
-            callers.wrong(f"who sends {other!r} to {id} was told {told}")
-        callers.must_keep(f"m-{other}", other)
-    elif call == "run":
-        yield from callers.completed(id, other, asked)
-    elif call == "cancel":
-        told = yield from callers.end_of(id, asked)
-        callers.check_cancelled(id, held, asked, told)
-    else:
-        told = yield from fleet.told(asked)
-        if told["is"] != "NoneType":
-            callers.wrong(f"who pauses {held!r} at {id} was told {told}")
-        yield from fleet.told(callers.ask(callers.host(), "unpause", id))
-    if call == "cancel":
-        told = yield from callers.end_of(id, run)
-        if told["is"] != "Stopped":
-            callers.wrong(f"the caller of {held!r} at {id}, cancelled, was told {told}")
-    else:
-        yield from callers.completed(id, held, run)
-    # Whoever has not passed the point stops there no more.
-    yield lambda: not fleet.is_stopped(armed)
-    fleet.arm(armed, "", "stop", pause=0.0)
-
-
-def is_posted(fleet: Fleet) -> bool:
-    """Whether a call is posted, and not taken back, nor removed by who has read the reply."""
-    return bool(fleet.find("SELECT FROM inbox"))
-
-
-def may_be_taken(fleet: Fleet) -> bool:
-    """Whether the index says of the agent that nothing of it goes on: its status comes last."""
-    return bool(fleet.find("SELECT FROM agents WHERE takeable AND indexed_seq = last_seq"))
-
-
-# ------------------------------------------------------------------------------ plays
 
 
 def any_host(

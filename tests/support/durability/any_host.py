@@ -16,7 +16,8 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any
 
 from tests.support.durability.broken_hosts import replaced
@@ -36,10 +37,12 @@ from understudy import (
     respond,
     tool,
 )
+from understudy._base import clock
 from understudy.actors import calls_elsewhere, post_office
 from understudy.actors.post_office import PostOffice
 from understudy.actors.posted_calls import PostedCalls
 from understudy.journal import DatabaseStore
+from understudy.journal.postgres import backend
 from understudy.journal.postgres.backend import PostgresBackend
 from understudy.journal.postgres.writer import PostgresWriter
 from understudy.journal.shared import Hint
@@ -81,6 +84,8 @@ class Setting:
     patience: float = 0.3
     poll: float = 0.1
     sweep: float | None = 0.4
+    ahead: Mapping[str, float] = field(default_factory=dict)
+    """By host, the seconds by which the clock of its machine is ahead of the right time."""
 
 
 class _Stops:
@@ -288,7 +293,27 @@ async def stop(ctx: ToolContext, what: str) -> str:
     raise Halt(what)
 
 
-TOOLS = {"ask": ["gated"], "hold": ["hold"], "halt": ["last", "stop"]}
+@tool(on_unknown="ask")
+async def brief(ctx: ToolContext, what: str) -> str:
+    """As `gated`, but it is asked about for a second."""
+    scene: _Scene = ctx.deps
+    return scene.act(ctx, what)
+
+
+@tool(on_unknown="ask")
+async def long(ctx: ToolContext, what: str) -> str:
+    """As `gated`, but it is asked about for an hour."""
+    scene: _Scene = ctx.deps
+    return scene.act(ctx, what)
+
+
+TOOLS = {
+    "ask": ["gated"],
+    "brief": ["brief"],
+    "long": ["long"],
+    "hold": ["hold"],
+    "halt": ["last", "stop"],
+}
 
 
 def _reply(request: Any) -> Any:
@@ -316,9 +341,13 @@ def _agent() -> Agent:
     return Agent(
         AGENT,
         model,
-        tools=[note, gated, hold, last, stop],
+        tools=[note, gated, brief, long, hold, last, stop],
         middleware=[Haltable()],
-        interrupt_on={"gated": True},
+        interrupt_on={
+            "gated": True,
+            "brief": {"expires_after": 1.0},
+            "long": {"expires_after": 3600.0},
+        },
     )
 
 
@@ -330,9 +359,24 @@ def play(setting: Setting, host: str, log: SideLog, commands: int) -> None:
     post_office.BEAT = setting.beat
     calls_elsewhere.PATIENCE = setting.patience
     calls_elsewhere.POLL = setting.poll
+    if host in setting.ahead:
+        _put_ahead(setting.ahead[host])
     stops = _Stops(log, host)
     stops.install()
     asyncio.run(_Host(setting, host, log, stops).follow(commands))
+
+
+def _put_ahead(seconds: float) -> None:
+    """Have the clock of this process's machine be wrong."""
+
+    class Wrong(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> Any:
+            return datetime.now(tz) + timedelta(seconds=seconds)
+
+    right = clock.wall_seconds
+    replaced(clock, "datetime", Wrong)
+    replaced(backend, "wall_seconds", lambda: right() + seconds)
 
 
 class _Host:
@@ -340,13 +384,13 @@ class _Host:
         self._name = host
         self._log = log
         self._stops = stops
-        backend = PostgresBackend(
+        database = PostgresBackend(
             setting.url, host=host, lease=setting.lease, schema=setting.schema
         )
         scene = _Scene(log, stops)
         self._runtime = Runtime(
             [_agent()],
-            store=DatabaseStore(backend),
+            store=DatabaseStore(database),
             deps_for=lambda _: scene,
             sweep=setting.sweep,
         )
@@ -390,14 +434,15 @@ class _Host:
             self._log.write("told", str(number), json.dumps(told), self._name)
 
     async def _call(self, do: str, id: str, given: Mapping[str, Any]) -> Any:
-        if do == "run":
-            ref = self._runtime.spawn(AGENT, id=id)
-            return await ref.run(given["prompt"], message_id=given["message_id"])
-        ref = self._runtime.get(id)
+        creates = do in ("run", "send")
+        ref = self._runtime.spawn(AGENT, id=id) if creates else self._runtime.get(id)
         match do:
+            case "run":
+                return await ref.run(given["prompt"], message_id=given["message_id"])
             case "send":
+                at = datetime.fromisoformat(given["at"]) if "at" in given else None
                 return await ref.send(
-                    given["prompt"], message_id=given["message_id"], steer=given["steer"]
+                    given["prompt"], message_id=given["message_id"], steer=given["steer"], at=at
                 )
             case "resume":
                 decisions = {key: _DECISIONS[what](said) for key, what, said in given["decisions"]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from understudy._base.clock import SharedClock, SystemClock
 from understudy.actors import calls_elsewhere, replies
 from understudy.actors.activation import Activation
 from understudy.actors.call_bodies import body_of
@@ -130,6 +131,10 @@ def _no_poll() -> None:
     replaced(PostOffice, "_heartbeat", no_heartbeat)
 
 
+def _own_clocks() -> None:
+    replaced(SharedClock, "now", SystemClock.now)
+
+
 HOSTS_BROKEN = {
     "J6: an agent that runs may be taken": _take_anything,
     "J6: whether an agent may be taken is judged before it is taken": _judge_before,
@@ -141,5 +146,6 @@ HOSTS_BROKEN = {
     "J70: a cancel does not name its run": _cancel_any_run,
     "J70: nobody looks after listening again": _no_sweep_after_listen,
     "J70: nobody looks but when told": _no_poll,
+    "J21: each host goes by the clock of its machine": _own_clocks,
 }
 """Each of them, by what is wrong with it."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.support.durability.fleet import NAMES, Answer, Fleet, Script, Stuck
 
-__all__ = ["KINDS", "Callers"]
+__all__ = ["BUSY", "KINDS", "Callers"]
 
 Steps = Generator[Callable[[], bool], None, Answer]
 MOST_STEPS = 20

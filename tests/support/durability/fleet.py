@@ -158,9 +158,13 @@ class Fleet:
         self._have(host, {"do": "deafen"})
 
     def _have(self, host: str, command: dict[str, Any]) -> None:
-        armed = len(self.log.read("armed"))
+        armed, life = len(self.log.read("armed")), self._hosts[host].life
         self._write(host, command)
-        self._until(lambda: len(self.log.read("armed")) > armed, f"{host} has heard {command}")
+        # It may stop before it reads that, at the point that it was armed for before.
+        self._until(
+            lambda: len(self.log.read("armed")) > armed or self._hosts[host].life != life,
+            f"{host} has heard {command}",
+        )
 
     def wake(self, host: str) -> None:
         found = self._hosts[host]
@@ -362,8 +366,7 @@ class Fleet:
             self.tend()
             if often is not None:
                 often()
-            if self.violations and self._is_over_when_wrong:
-                raise Wrong
+            self._check()
             for _ in range(len(waiting)):
                 script, condition, since = waiting.popleft()
                 if condition():
@@ -381,6 +384,11 @@ class Fleet:
                     )
                 waiting.append((script, condition, since))
             time.sleep(0.004)
+        self._check()
+
+    def _check(self) -> None:
+        if self.violations and self._is_over_when_wrong:
+            raise Wrong
 
     def _step(self, script: Script, waiting: deque[Any]) -> None:
         with suppress(StopIteration):
