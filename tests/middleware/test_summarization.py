@@ -39,6 +39,7 @@ from understudy import (
 from understudy.journal import MemoryStore
 from understudy.middleware import Limits, Middleware, ModelInput, Summarization
 from understudy.models import ScriptedRequest
+from understudy.models.token_counts import estimated_tokens
 from understudy.modes import Loop
 
 LONG = "word " * 40
@@ -245,15 +246,35 @@ async def test_a_provider_that_counts_is_asked_where_no_reply_says(
     assert (len(small.requests), model.counted) == (summaries, 1)
 
 
-async def test_a_count_from_before_the_summary_is_not_taken_for_one_after_it() -> None:
+async def test_a_count_from_before_the_summary_makes_no_second_one() -> None:
     small = ScriptedModel(lambda _: "short")
-    model = ScriptedModel([call("read", {"page": 1}), "Fine."])
-    agent = Agent(
-        "clerk", model, tools=[read], middleware=[Summarization(400, keep_turns=2, model=small)]
-    )
-    first = completed(await agent.execute("And now?", state=conversation(10_000)))
+    model = ScriptedModel([ConnectionError("try later"), "Fine."])
+    agent = Agent("clerk", model, middleware=[Summarization(400, keep_turns=2, model=small)])
+    outcome = await agent.execute("And now?", state=conversation(10_000))
+    completed(await agent.execute("And now?", state=outcome.state))
     assert len(small.requests) == 1
-    assert_valid_history(first.state)
+
+
+async def test_a_count_of_an_earlier_round_of_a_workflow_is_not_believed() -> None:
+    seen: list[int] = []
+
+    def speak(request: ScriptedRequest) -> ModelResponse:
+        tokens = estimated_tokens(request.messages)
+        seen.append(tokens)
+        usage = RequestUsage(input_tokens=tokens, output_tokens=50)
+        return ModelResponse(parts=[TextPart(f"{len(seen)} {LONG}")], usage=usage)
+
+    small = ScriptedModel(lambda _: "short")
+    agents = [
+        Agent(
+            name,
+            ScriptedModel(speak),
+            middleware=[Summarization(400, keep_turns=1, model=small)],
+        )
+        for name in ("ann", "bob")
+    ]
+    completed(await Agent("flow", None, mode=Loop(agents, max_iterations=6)).execute("Talk."))
+    assert max(seen) <= 400
 
 
 # ------------------------------------------------------------------------- failing

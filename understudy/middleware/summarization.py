@@ -10,7 +10,6 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from itertools import islice
 from typing import Any
 
 from pydantic_ai.messages import (
@@ -46,8 +45,7 @@ PROMPT = (
 )
 INTRODUCTION = "Summary of what was said and done since then:"
 """The text before a summary, for the model."""
-_MARK = "summary_before_replies"
-"""The key in the metadata of a summary: how many replies behind it were made before it."""
+_MARK = {"understudy": "summary"}
 _KEY = "summarization/"
 _LEFT_ALONE = "summarization: left alone/"
 _AGAIN = 1.5
@@ -129,7 +127,7 @@ class Summarization(Middleware):
         messages = _conversation(run)
         while await _reuse(run, messages):
             messages = _conversation(run)
-            request = request.replace(messages=messages)
+            request = request.replace(messages=run.state.messages)
             if await self._tokens(run, request) <= self._max_tokens:
                 return
         start, end = _older(messages, self._keep_turns)
@@ -145,7 +143,10 @@ class Summarization(Middleware):
         """The tokens of the request, as far as they are counted; the rest is estimated."""
         messages = request.messages
         counted = last_counted(messages)
-        if counted is not None and not _is_older_than_summary(messages, counted[1]):
+        shared = run.current.shared
+        # In a workflow, a reply of an earlier round was to a request that was summarised, and this
+        # conversation is not (test_a_count_of_an_earlier_round_of_a_workflow_is_not_believed).
+        if counted is not None and (shared is None or counted[1] >= shared.inherited):
             tokens, index = counted
             return tokens + estimated_tokens(messages[index + 1 :])
         estimate = estimated_tokens(messages) + text_tokens(request.instructions)
@@ -206,22 +207,16 @@ class Summarization(Middleware):
 
 def is_summary(message: ModelMessage) -> bool:
     """Whether it is a summary that takes the place of earlier messages."""
-    return any(_mark(part) is not None for part in message.parts)
+    return any(map(_is_summary, message.parts))
 
 
-def _mark(part: object) -> dict[str, Any] | None:
-    """What a summary says of itself, in the metadata of its text; None for any other part."""
-    if not isinstance(part, UserPromptPart) or isinstance(part.content, str):
-        return None
-    for item in part.content:
-        if (
-            isinstance(item, TextContent)
-            and isinstance(item.metadata, dict)
-            and _MARK in item.metadata
-        ):
-            mark: dict[str, Any] = item.metadata
-            return mark
-    return None
+def _is_summary(part: object) -> bool:
+    """Whether the metadata of its text says so: adjacent messages are stored as one."""
+    return (
+        isinstance(part, UserPromptPart)
+        and not isinstance(part.content, str)
+        and any(isinstance(item, TextContent) and item.metadata == _MARK for item in part.content)
+    )
 
 
 def transcript(messages: Sequence[ModelMessage]) -> str:
@@ -279,7 +274,7 @@ def _with_own_summary(messages: list[ModelMessage]) -> list[ModelMessage]:
     for index, message in enumerate(messages):
         if isinstance(message, ModelResponse):
             break
-        at = next((n for n, part in enumerate(message.parts) if _mark(part) is not None), None)
+        at = next((n for n, part in enumerate(message.parts) if _is_summary(part)), None)
         if at is not None:
             parts = list(message.parts)
             pieces = [parts[:at], parts[at : at + 1], parts[at + 1 :]]
@@ -336,21 +331,6 @@ def _is_prompt(message: ModelMessage) -> bool:
     return isinstance(message, ModelRequest) and not _results(message) and not is_summary(message)
 
 
-def _is_older_than_summary(messages: Sequence[ModelMessage], index: int) -> bool:
-    """Whether this reply was made before the summary: its count was that of a longer request."""
-    kept: int | None = None
-    """So many of the replies that follow were made before it."""
-    for message in islice(messages, index + 1):
-        if isinstance(message, ModelResponse):
-            if not kept:
-                return False
-            kept -= 1
-        elif kept is None:
-            marks = [mark for part in message.parts if (mark := _mark(part)) is not None]
-            kept = marks[0][_MARK] if marks else None
-    return kept is not None
-
-
 def _was_left_alone(run: Run, older: Sequence[ModelMessage]) -> bool:
     """Whether so much, or not much less, could not be summarised before in this run."""
     tried = [
@@ -361,19 +341,17 @@ def _was_left_alone(run: Run, older: Sequence[ModelMessage]) -> bool:
     return bool(tried) and len(older) < _AGAIN * max(tried)
 
 
-def _summary_message(run: Run, text: str, kept: int = 0) -> ModelRequest:
+def _summary_message(run: Run, text: str) -> ModelRequest:
     at = run.clock.now()
-    content = TextContent(f"{INTRODUCTION}\n\n{text}", metadata={_MARK: kept})
+    content = TextContent(f"{INTRODUCTION}\n\n{text}", metadata=dict(_MARK))
     return ModelRequest(parts=[UserPromptPart([content], timestamp=at)], timestamp=at)
 
 
 async def _replace(
     run: Run, messages: Sequence[ModelMessage], start: int, end: int, text: str
 ) -> None:
-    kept = messages[end:]
-    replies = sum(isinstance(message, ModelResponse) for message in kept)
-    summary = _summary_message(run, text, kept=replies)
-    await run.replace_history([*messages[:start], summary, *kept])
+    summary = _summary_message(run, text)
+    await run.replace_history([*messages[:start], summary, *messages[end:]])
 
 
 # ---------------------------------------------------------- agents that share a conversation
