@@ -17,11 +17,13 @@ from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall
 
 if typing.TYPE_CHECKING:
+    from understudy.middleware.rate_limit import RateLimit
     from understudy.middleware.summarization import Summarization
 else:  # who uses none of them does not load them (test_a_plain_import_loads_no_actors_and_stores)
     __getattr__, __dir__ = _load_lazily(
         __name__,
         {
+            "understudy.middleware.rate_limit": ["RateLimit"],
             "understudy.middleware.summarization": ["Summarization"],
         },
     )
@@ -38,6 +40,7 @@ __all__ = [
     "Next",
     "NextModelCall",
     "Prepared",
+    "RateLimit",
     "Retry",
     "Run",
     "SubAgent",
