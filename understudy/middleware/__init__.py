@@ -1,5 +1,8 @@
 """Middleware: concerns wrapped around an agent's model and tool calls, one in each module."""
 
+import typing
+
+from understudy._base.lazy_names import load_lazily as _load_lazily
 from understudy.middleware.base import Middleware, Next, NextModelCall, Prepared
 from understudy.middleware.cancellation import Cancellation
 from understudy.middleware.fallback import Fallback
@@ -12,6 +15,13 @@ from understudy.run.definition import AgentDefinition
 from understudy.run.model_input import ModelInput
 from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall
+
+if typing.TYPE_CHECKING:
+    from understudy.middleware.workspace import Workspace
+else:  # an agent without files needs none of it
+    __getattr__, __dir__ = _load_lazily(
+        __name__, {"understudy.middleware.workspace": ["Workspace"]}
+    )
 
 __all__ = [
     "AgentDefinition",
@@ -29,4 +39,5 @@ __all__ = [
     "Run",
     "SubAgent",
     "ToolCall",
+    "Workspace",
 ]

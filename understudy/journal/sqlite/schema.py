@@ -81,6 +81,16 @@ _CHECKPOINTS = (
         crc INTEGER NOT NULL
     ) STRICT""",
 )
+# The bytes of files, of each agent, by its number.
+_BLOBS = (
+    """CREATE TABLE blobs (
+        no INTEGER PRIMARY KEY,
+        agent INTEGER NOT NULL,
+        hash BLOB NOT NULL,
+        payload BLOB NOT NULL,
+        UNIQUE (agent, hash)
+    ) STRICT""",
+)
 SCHEMA_UPGRADES: Mapping[int, Sequence[str]] = MappingProxyType(
     {
         1: (
@@ -94,6 +104,7 @@ SCHEMA_UPGRADES: Mapping[int, Sequence[str]] = MappingProxyType(
             *_ASKS,
             *_FEED,
             *_CHECKPOINTS,
+            *_BLOBS,
         )
     }
 )
@@ -150,6 +161,7 @@ _TABLES = (
         payload BLOB NOT NULL
     ) STRICT""",
     *_CHECKPOINTS,
+    *_BLOBS,
     f"PRAGMA application_id = {_APPLICATION}",
 )
 _FIRST_ROW = """
