@@ -73,7 +73,7 @@ async def import_(
         name, before = str(data["agent"]), str(data["agent_id"])
         imported = Imported(at=clock.now(), agent_id=before, incarnation=int(data["incarnation"]))
         state = replay([*records, imported])  # checked before anything is written
-        given = data.get("blobs", {}).items()
+        given = dict(data.get("blobs") or {}).items()
         blobs = {hash: b64decode(kept, validate=True) for hash, kept in given}
         check_kept(state.file_hashes, blobs)
     except (KeyError, TypeError, ValueError) as error:

@@ -62,11 +62,14 @@ class Mount:
         inner = path.removeprefix(self.path).lstrip("/")
         try:
             file = self._inside(inner)
-            with os.fdopen(self._open(file), "rb") as opened:
-                status = os.fstat(opened.fileno())
-                if not stat.S_ISREG(status.st_mode):
+            number = self._open(file)
+            try:
+                if not stat.S_ISREG(os.fstat(number).st_mode):
                     raise UsageError(f"{path!r} is no file: list it, or name a file in it")
-                data = opened.read(limit + 1)
+                with os.fdopen(number, "rb", closefd=False) as opened:
+                    data = opened.read(limit + 1)
+            finally:
+                os.close(number)
         except FileNotFoundError:
             raise UsageError(f"there is no file {path!r}: list the files that there are") from None
         except OSError as error:
