@@ -242,6 +242,8 @@ def request(id: str, key: str, kind: str = "approval", **fields: Any) -> Request
         "fingerprint": FINGERPRINT,
         "digest": "d1" * 32,
         "source": "HumanInTheLoop",
+        "schema": {"type": "string", "enum": ["yes", "no"]},
+        "question_key": "may I",
         "doubts": (doubt("run-0.0.0"), doubt("run-0.0.1", token_hashes=())),
     }
     return Request(**{**given, **fields})
