@@ -52,6 +52,8 @@ from understudy.models.messages import Messages
 from understudy.modes import Loop, Mode, Parallel, Sequential
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
+from understudy.state.blobs import pack
+from understudy.state.files import FileChange
 from understudy.state.fold import replay
 from understudy.state.plans import Occurrence, Plans, QueuedMessage, Schedule
 from understudy.state.run_state import Call, Notices, Point, PointAnswer, RunState, Turn
@@ -453,7 +455,9 @@ def _results() -> Iterator[r.Record]:
         escalate=True,
         skip_summarization=True,
         user_prompt=beside(),
+        files=(FileChange(path="a.md", file=FILE), FileChange(path="gone.md")),
     )
+    yield r.FilesChanged(files=(FileChange(path="b/c.md", file=FILE),), at=at(10))
     yield r.Result(call_key=key(1), part=returned(1, 3), value=None, value_is="lost")
     yield r.Result(call_key=key(2), part=returned(2, "never", outcome="denied"))
     yield r.Result(call_key=key(3), part=returned(3, {"paid": "by hand"}), value_is="given")
@@ -512,6 +516,7 @@ def _nested(key: str) -> Iterator[r.Record]:
         return inner(r.ChildRecord(child="run-2.0.0", name="expert", record=record))
 
     yield inner(started("run-2", "helper"))
+    yield inner(r.FilesChanged(files=(FileChange(path="d.md", file=FILE),), own=True, at=at(10)))
     yield inner(r.Reply(turn=0, response=reply(tool_call(0))))
     yield innermost(started("run-3", "expert"))
     yield innermost(r.Reply(turn=0, response=reply(tool_call(0))))
@@ -711,6 +716,9 @@ AGENTS = {
 # -------------------------------------------------------------- a state, made by hand
 
 
+FILE, BLOBS = pack(b"frozen")
+
+
 def sample_state() -> AgentState:
     """Every field of the state, and of all that is in it, at a value that is not its default."""
     state = _state(_run())
@@ -729,6 +737,7 @@ def _state(run: RunState) -> AgentState:
     state = AgentState(values={"customer": {"name": "Ada"}, "n": 1.5})
     state.messages = Messages(history())
     state.run = run
+    state.files, state.blobs = {"a.md": FILE}, dict(BLOBS)
     record = DecisionRecord(request=request("q1", "k"), decision=EDITED, at=at(40), sticky=True)
     state.decisions = [record]
     state.sticky = {
