@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -247,10 +248,10 @@ async def test_sub_agents_share_the_files_or_have_a_copy_of_their_own(new_store:
     def reply(request: Any) -> Any:
         is_child = "one task" in request.instructions
         turn = sum(message.kind == "response" for message in request.messages)
-        turns = [READ, EDIT, "edited"] if is_child else [WRITE, TASK, READ, "done"]
+        turns = [READ, EDIT, "edited"] if is_child else [WRITE, task, READ, "done"]
         return turns[turn]
 
-    TASK = call("task", {"task_name": "general-purpose", "instructions": "edit"})
+    task = call("task", {"task_name": "general-purpose", "instructions": "edit"})
     for choice, text in (("share", "1\tsecond"), ("copy", "1\tfirst")):
         workspace: Any = Workspace(sub_agents=choice)  # type: ignore[arg-type]
         agent = Agent("writer", ScriptedModel(reply), middleware=[workspace, SubAgent()])
@@ -268,11 +269,11 @@ async def test_a_large_file_that_is_edited_a_hundred_times_takes_a_few_megabytes
 ) -> None:
     text = text_of(1_000_000)
     line = text.splitlines()[25_000]
-    edits = []
-    for n in range(100):
-        new = f"{line} edit {n}"
-        edits.append(call("edit_file", {"path": "a", "old": line if n == 0 else old, "new": new}))
-        old = new
+    lines = [line, *(f"{line} edit {n}" for n in range(100))]
+    edits = [
+        call("edit_file", {"path": "a", "old": f"{old}\n", "new": f"{new}\n"})
+        for old, new in pairwise(lines)
+    ]
     async with Runtime([writer(*edits, max_file=2_000_000)], store=sqlite.store()) as runtime:
         ref = runtime.spawn("writer", id="a")
         await soon(Workspace.of(ref).write("a", text))

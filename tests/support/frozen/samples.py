@@ -458,6 +458,7 @@ def _results() -> Iterator[r.Record]:
         files=(FileChange(path="a.md", file=FILE), FileChange(path="gone.md")),
     )
     yield r.FilesChanged(files=(FileChange(path="b/c.md", file=FILE),), at=at(10))
+    yield r.FilesChanged(files=(FileChange(path="b/c.md"),))
     yield r.Result(call_key=key(1), part=returned(1, 3), value=None, value_is="lost")
     yield r.Result(call_key=key(2), part=returned(2, "never", outcome="denied"))
     yield r.Result(call_key=key(3), part=returned(3, {"paid": "by hand"}), value_is="given")
@@ -577,7 +578,7 @@ def panel() -> Iterator[r.Record]:
 
 def archived() -> Iterator[r.Record]:
     """What was compacted, and then put into another store."""
-    yield r.Snapshot(state=sample_state().to_dict())
+    yield r.Snapshot(state=_stored_state())
     yield r.Imported(at=at(30), agent_id="attic", incarnation=4)
     yield r.StatusNoted(status="interrupted")
 
@@ -585,7 +586,7 @@ def archived() -> Iterator[r.Record]:
 def before_times() -> Iterator[r.Record]:
     """Records without a time."""
     yield from desk()
-    yield r.Snapshot(state=sample_state().to_dict())
+    yield r.Snapshot(state=_stored_state())
 
 
 def resting() -> Iterator[r.Record]:
@@ -733,6 +734,13 @@ def sample_state() -> AgentState:
     return state
 
 
+def _stored_state() -> dict[str, Any]:
+    """As a store keeps it: the bytes of files are beside it."""
+    state = sample_state()
+    state.blobs = None
+    return state.to_dict()
+
+
 def _state(run: RunState) -> AgentState:
     state = AgentState(values={"customer": {"name": "Ada"}, "n": 1.5})
     state.messages = Messages(history())
@@ -778,6 +786,7 @@ def _run(**fields: Any) -> RunState:
         skip_summarization=True,
         halt=halt("run-1.0.1"),
         user_prompt=beside(),
+        files=(FileChange(path="a.md", file=FILE),),
         at=at(39),
     )
     call = Call(

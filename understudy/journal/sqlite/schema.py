@@ -84,12 +84,11 @@ _CHECKPOINTS = (
 # The bytes of files, of each agent, by its number.
 _BLOBS = (
     """CREATE TABLE blobs (
-        no INTEGER PRIMARY KEY,
         agent INTEGER NOT NULL,
         hash BLOB NOT NULL,
         payload BLOB NOT NULL,
-        UNIQUE (agent, hash)
-    ) STRICT""",
+        PRIMARY KEY (agent, hash)
+    ) STRICT, WITHOUT ROWID""",
 )
 SCHEMA_UPGRADES: Mapping[int, Sequence[str]] = MappingProxyType(
     {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -82,7 +82,7 @@ class StoredAccess(Access):
         """The files as they are now."""
 
     @abstractmethod
-    async def load(self, hashes: list[str]) -> Mapping[str, bytes]:
+    async def load(self, hashes: Sequence[str]) -> Mapping[str, bytes]:
         """What is kept under these hashes; what is gone is missing."""
 
     @abstractmethod

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import builtins
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from understudy._base.json_values import shown
 from understudy.errors import UsageError
+from understudy.loop_actors.future import Future
 from understudy.middleware.workspace.access import (
     Access,
     FileLimits,
@@ -26,8 +28,6 @@ from understudy.tools import ToolContext
 
 if TYPE_CHECKING:
     from understudy.middleware.workspace.backend import FilesBackend
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,10 +51,10 @@ class Files:
         self._access = access
         self._do = do
 
-    def list(self, folder: str = "") -> Awaitable[list[FileInfo]]:
+    def list(self, folder: str = "") -> Awaitable[builtins.list[FileInfo]]:
         """The files in a folder and in those inside it, by path."""
 
-        async def work() -> list[FileInfo]:
+        async def work() -> builtins.list[FileInfo]:
             top = checked_folder(folder)
             entries = await self._access.entries()
             if not is_folder(entries, top):
@@ -126,7 +126,18 @@ class AgentFiles(Files):
         super().__init__(_AtRef(ref, limits), ref.on_loop)
         self._ref = ref
 
-    def state(self) -> Awaitable[AgentState]:
+    if TYPE_CHECKING:
+
+        def list(self, folder: str = "") -> Future[builtins.list[FileInfo]]: ...
+        def read(self, path: str) -> Future[str]: ...
+        def read_bytes(self, path: str) -> Future[bytes]: ...
+        def write(self, path: str, content: str | bytes) -> Future[None]: ...
+        def write_all(self, files: Mapping[str, str | bytes]) -> Future[None]: ...
+        def delete(self, path: str) -> Future[int]: ...
+        def move(self, path: str, to: str) -> Future[int]: ...
+        def exists(self, path: str) -> Future[bool]: ...
+
+    def state(self) -> Future[AgentState]:
         """The state of the agent, with the bytes of its files: `to_dict()` has them too.
 
         For one that goes on without a store. `to_dict()` takes up to 8 MiB of files.
@@ -152,7 +163,7 @@ class _AtRef(StoredAccess):
         state: AgentState = await self.ref.state()
         return state.files or {}
 
-    async def load(self, hashes: list[str]) -> Mapping[str, bytes]:
+    async def load(self, hashes: Sequence[str]) -> Mapping[str, bytes]:
         return dict(await self.ref.load_blobs(hashes))
 
     async def change(
@@ -182,7 +193,7 @@ class InCall(StoredAccess):
         files, edits = self._run.ledger.files, self._edits
         return files if edits is None else edits.seen_over(files)
 
-    async def load(self, hashes: list[str]) -> Mapping[str, bytes]:
+    async def load(self, hashes: Sequence[str]) -> Mapping[str, bytes]:
         edits = self._edits
         own = {} if edits is None else {h: edits.blobs[h] for h in hashes if h in edits.blobs}
         rest = [hash for hash in hashes if hash not in own]
