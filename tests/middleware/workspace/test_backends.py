@@ -19,7 +19,7 @@ class TestConformance(WorkspaceBackendSuite):
     """The suite of Pydantic AI, on the files of an agent."""
 
     @pytest.fixture
-    async def backend(self) -> AsyncIterator[Any]:  # type: ignore[override]
+    async def backend(self) -> AsyncIterator[Any]:
         async with Runtime([Agent("writer", by_turn(), middleware=[Workspace()])]) as runtime:
             yield Workspace.of(runtime.spawn("writer", id="a")).backend()
 

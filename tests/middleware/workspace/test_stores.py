@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.agents import Held, by_turn, completed, results
 from tests.support.loops import soon
-from tests.support.places import NewStore, Place, SqlitePlace
+from tests.support.places import NewStore, SqlitePlace
 from understudy import Agent, AgentState, Runtime, ToolContext, UsageError, call, tool
 from understudy.errors import UnknownAgent
 from understudy.events import FilesUpdated
@@ -178,6 +178,27 @@ async def test_who_reads_while_files_change_and_are_compacted_gets_one_version(
         assert await soon(files.read("a")) == versions[-1]
 
 
+async def test_an_export_beside_a_compaction_has_the_bytes_of_its_files(
+    new_store: NewStore,
+) -> None:
+    async with Runtime([writer()], store=new_store()) as runtime:
+        ref = runtime.spawn("writer", id="a")
+        files = Workspace.of(ref)
+        await soon(files.write_all({"a": "0", "b": "stays"}))
+
+        async def export() -> None:
+            for n in range(5):
+                data = await soon(runtime.export("a"))
+                await soon(runtime.import_(data, id=f"copy {n}"))
+
+        exporting = asyncio.ensure_future(export())
+        for n in range(5):
+            await soon(files.write("a", str(n)))
+            await soon(ref.compact())
+        await exporting
+        assert await soon(Workspace.of(runtime.get("copy 4")).read("b")) == "stays"
+
+
 async def test_a_deletion_takes_the_bytes(new_store: NewStore) -> None:
     async with Runtime([writer()], store=new_store()) as runtime:
         ref = runtime.spawn("writer", id="a")
@@ -206,13 +227,14 @@ async def test_an_exported_agent_has_its_files_where_it_is_imported(new_store: N
         assert await soon(copy.read("empty")) == ""
         assert await soon(copy.read_bytes("c")) == b"\0"
         hash = pack(b"\0")[0].hash
-        for blobs in (
+        damaged: tuple[Any, ...] = (
             {**data["blobs"], hash: "AAEB"},
             {key: value for key, value in data["blobs"].items() if key != hash},
             {**data["blobs"], hash: "no base 64"},
             {**data["blobs"], hash: 5},
             [],
-        ):
+        )
+        for blobs in damaged:
             with pytest.raises(UsageError, match="damaged"):
                 await soon(runtime.import_({**data, "blobs": blobs}, id="c"))
 
@@ -229,8 +251,6 @@ async def test_a_state_that_is_taken_out_of_its_store_has_its_files(new_store: N
     assert str(results(outcome.state)[-1].content) == "1\tfirst"
     outcome = completed(await agent.execute("go on", state=bare))
     assert "are in the store that it was taken from" in str(results(outcome.state)[-1].content)
-    async with Runtime([agent], store=new_store()) as runtime:
-        ref = runtime.get("a")
 
 
 async def test_the_data_of_a_state_takes_no_more_than_8_mib() -> None:
@@ -287,9 +307,9 @@ async def test_a_large_file_that_is_edited_a_hundred_times_takes_a_few_megabytes
         assert sum(len(kept) for kept in data["blobs"].values()) * 3 // 4 < 1_100_000
 
 
-async def test_ten_thousand_files_are_kept_and_one_more_is_refused(place: Place) -> None:
+async def test_ten_thousand_files_are_kept_and_one_more_is_refused(sqlite: SqlitePlace) -> None:
     turns = [call("write_file", {"path": "one/more", "text": "x"}), call("list_files")]
-    async with Runtime([writer(*turns)], store=place.store()) as runtime:
+    async with Runtime([writer(*turns)], store=sqlite.store()) as runtime:
         ref = runtime.spawn("writer", id="a")
         files = Workspace.of(ref)
         await soon(files.write_all({f"d{n % 100}/f{n}": str(n) for n in range(10_000)}))

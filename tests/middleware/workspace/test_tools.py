@@ -13,10 +13,10 @@ from understudy.middleware import HumanInTheLoop, Workspace
 Calls = list[Any]
 
 
-async def ran(*calls: Any, state: AgentState | None = None, **options: Any) -> AgentState:
+async def ran(*calls: Any, **options: Any) -> AgentState:
     """The state after these calls, one in each turn, through JSON."""
     agent = Agent("writer", by_turn(*calls), middleware=[Workspace(**options)])
-    outcome = await agent.execute("go" if state is None else state)
+    outcome = await agent.execute("go")
     return reloaded(outcome.state)
 
 
