@@ -17,10 +17,17 @@ from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall
 
 if typing.TYPE_CHECKING:
+    from understudy.middleware.rate_limit import RateLimit
+    from understudy.middleware.summarization import Summarization
     from understudy.middleware.workspace import Workspace
-else:  # an agent without files needs none of it
+else:  # who uses none of them does not load them (test_a_plain_import_loads_no_actors_and_stores)
     __getattr__, __dir__ = _load_lazily(
-        __name__, {"understudy.middleware.workspace": ["Workspace"]}
+        __name__,
+        {
+            "understudy.middleware.rate_limit": ["RateLimit"],
+            "understudy.middleware.summarization": ["Summarization"],
+            "understudy.middleware.workspace": ["Workspace"],
+        },
     )
 
 __all__ = [
@@ -35,9 +42,11 @@ __all__ = [
     "Next",
     "NextModelCall",
     "Prepared",
+    "RateLimit",
     "Retry",
     "Run",
     "SubAgent",
+    "Summarization",
     "ToolCall",
     "Workspace",
 ]
