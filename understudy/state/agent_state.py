@@ -294,7 +294,8 @@ class AgentState:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, AgentState):
             return NotImplemented
-        return self.to_dict() == other.to_dict()
+        mine, others = (messages_to_dicts(state.messages) for state in (self, other))
+        return self._dumped(mine) == other._dumped(others)
 
     __hash__: ClassVar[None] = None  # type: ignore[assignment]  # compared by content
 

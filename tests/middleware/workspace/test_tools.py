@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tenacity import AsyncRetrying, stop_after_attempt
 
 from tests.support.agents import by_turn, interrupted, reloaded, results
 from understudy import Agent, AgentState, ToolContext, UsageError, approve, call, tool
@@ -279,8 +280,6 @@ async def test_a_tool_that_fails_changes_no_file() -> None:
 
 
 async def test_a_call_that_runs_again_begins_with_the_files_as_they_are() -> None:
-    from tenacity import AsyncRetrying, stop_after_attempt
-
     seen: list[bool] = []
 
     @tool(idempotent=True, retry=AsyncRetrying(stop=stop_after_attempt(2)))
@@ -297,6 +296,23 @@ async def test_a_call_that_runs_again_begins_with_the_files_as_they_are() -> Non
     state = (await agent.execute("go")).state
     assert seen == [False, False]
     assert set(state.files or {}) == {"a"}
+
+
+async def test_what_a_failed_attempt_has_changed_is_gone() -> None:
+    attempts: list[int] = []
+
+    @tool(idempotent=True, retry=AsyncRetrying(stop=stop_after_attempt(2)))
+    async def once_only(ctx: ToolContext) -> str:
+        """Write in the first attempt alone."""
+        attempts.append(1)
+        if len(attempts) == 1:
+            await Workspace.of(ctx).write("a", "x")
+            raise ValueError("again")
+        return "done"
+
+    agent = Agent("writer", by_turn(call("once_only")), tools=[once_only], middleware=[Workspace()])
+    assert not (await agent.execute("go")).state.files
+    assert len(attempts) == 2
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -122,7 +123,7 @@ class StoredAccess(Access):
             self._limits.check_size(path, len(data))
             if names is not None and path not in known:
                 names.add(path)
-            changes[path], kept = pack(data)
+            changes[path], kept = await _packed(data)
             blobs.update(kept)
         await self._change(known, changes, blobs)
 
@@ -130,7 +131,7 @@ class StoredAccess(Access):
         before, data = await self._read(path)
         data = change(data)
         self._limits.check_size(path, len(data))
-        after, blobs = pack(data)
+        after, blobs = await _packed(data)
         await self._change(await self.look(), {path: after}, blobs, {path: before})
 
     async def delete(self, path: str) -> int:
@@ -177,6 +178,11 @@ class StoredAccess(Access):
             after = {**known, **changes}
             self._limits.check({path: file.size for path, file in after.items() if file})
         await self.change(changes, blobs, expected or {})
+
+
+async def _packed(data: bytes) -> tuple[StoredFile, dict[str, bytes]]:
+    """As `pack`; beside the loop where it takes long."""
+    return pack(data) if len(data) <= MIB else await asyncio.to_thread(pack, data)
 
 
 def found(files: Mapping[str, StoredFile], path: str) -> StoredFile:

@@ -378,6 +378,8 @@ async def _body(run: Run, ready: ReadyCall) -> Any:
     thread.
     """
     tool, call = ready.tool, ready.call
+    if run.file_edits:  # of an attempt that failed: test_what_a_failed_attempt_has_changed_is_gone
+        run.file_edits.pop(call.key, None)
     # A middleware may have changed the arguments that a person approved
     # (test_arguments_changed_behind_the_approval_are_asked_again).
     if call.requests and not answers_match(run, call, tool, canonical(ready)):
