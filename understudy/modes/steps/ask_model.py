@@ -13,12 +13,14 @@ from datetime import timedelta
 
 from pydantic_ai.messages import ModelMessage, ModelRequestAttempt, ModelResponse
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
+from pydantic_ai.usage import RunUsage
 
 from understudy._base.causes import cause_of, message_of
 from understudy._base.event_loops import is_cancelled
 from understudy._base.json_values import shown
 from understudy.errors import JournalFailed, ModelFailed, ModelRefused, StreamBroken, UsageError
 from understudy.events import ReplyStarted
+from understudy.interrupts import Defer
 from understudy.models.preparation import needs_preparation, prepared
 from understudy.models.reply_checks import (
     CancelledByModel,
@@ -49,7 +51,17 @@ class Answer:
     """How long a rejected one took."""
 
 
-async def ask_model(run: Run, request: ModelInput) -> Answer | ModelFailed:
+@dataclass(frozen=True, slots=True)
+class PutOff:
+    """The model call is to begin again later."""
+
+    middleware: str
+    defer: Defer
+    used: RunUsage | None
+    """What replies cost that were no answer."""
+
+
+async def ask_model(run: Run, request: ModelInput) -> Answer | ModelFailed | PutOff:
     """The answer that the models and the middleware around them give to this request.
 
     A reply that is refused or empty is no answer. An empty one is asked for once more. What they
@@ -64,6 +76,8 @@ async def ask_model(run: Run, request: ModelInput) -> Answer | ModelFailed:
         if call.ended is not None:
             raise call.ended  # whatever a hook made of it
     except Exception as error:
+        if isinstance(error, HookFailed) and isinstance(error.__cause__, Defer):
+            return PutOff(error.error.middleware, error.__cause__, call.used)
         if not call.raised_by_model(error):
             raise
         return call.failed(error)
@@ -97,6 +111,8 @@ def _link(run: Run, hook: Hook, inner: _Ask, call: _ModelCall) -> _Ask:
                 raise
             if call.raised_by_model(error):
                 raise
+            if isinstance(error, Defer) and call.has_reply:
+                error = UsageError("Defer was raised after a reply came: raise it before `next`")
             failed = HookFailed(hook.failure(error))
             call.ended = failed
             raise failed from error
@@ -224,6 +240,21 @@ class _ModelCall:
     def raised_by_model(self, error: BaseException) -> bool:
         """Whether a model raised this error."""
         return any(error is known for known in self._raised)
+
+    @property
+    def has_reply(self) -> bool:
+        """Whether a model has answered, or text of it was emitted."""
+        return bool(self._answers) or (self._deltas is not None and self._deltas.said_text)
+
+    @property
+    def used(self) -> RunUsage | None:
+        """What replies cost that were no answer; None without one."""
+        if not self._rejected:
+            return None
+        used = RunUsage(requests=len(self._rejected))
+        for each in self._rejected:
+            used.incr(each.response.usage)
+        return used
 
     def answer(self, response: ModelResponse) -> Answer:
         """The answer, as the middleware returned its reply."""
