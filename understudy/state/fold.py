@@ -40,7 +40,7 @@ from understudy.state.waits import open_calls
 from understudy.state.workflow_progress import Progress, Shared
 from understudy.state.workflow_sharing import add_result, merge_child, new_child
 
-FOLD_VERSION = 2
+FOLD_VERSION = 3
 """Of the states that records fold to here. A checkpoint of another version is not used: raise it
 where the same records fold to another state, or a state has another field."""
 
