@@ -303,7 +303,8 @@ class Defer(Exception):
 
     The run waits, and its agent may be passive, or its process end, meanwhile. Then the call begins
     again: instructions, `before_model`, `wrap_model_call`. It must be raised before there is a
-    reply; where models failed before, it may be. It passes the middleware around it.
+    reply; where models failed before, it may be. It passes the middleware around it. A call by
+    `run.ask_model` cannot be put off.
 
     Args:
         until: seconds from now, or a point in time with a time zone.

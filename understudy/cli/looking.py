@@ -132,6 +132,10 @@ def tree(
 def pending(
     tool: ToolOption = None,
     agent: AgentOption = None,
+    kind: Annotated[
+        str | None,
+        typer.Option("--kind", help="`approval`, `interrupt`, `doubt`, `halt`, or one of yours."),
+    ] = None,
     order: Annotated[str, typer.Option("--order", help="`oldest` or `expiring` first.")] = "oldest",
     limit: LimitOption = 100,
     store: StoreOption = None,
@@ -143,7 +147,7 @@ def pending(
     """List what waits for a person, over all agents."""
     out = Output(json=json, jsonl=jsonl)
     with looking(store, url, token) as source:
-        filters = {"tool": tool, "agent": agent, "order": order}
+        filters = {"tool": tool, "agent": agent, "kind": kind, "order": order}
         given = {key: value for key, value in filters.items() if value is not None}
         rows = list(every_row(source.pending, limit, **given))
     at = now()

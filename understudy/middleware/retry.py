@@ -27,7 +27,8 @@ class Retry(Middleware):
     `Agent(retry=policy)` is short for it, as the innermost.
 
     A wait of up to 5 seconds is in memory. For a longer one the model call is put off: the run
-    waits, as for `Defer`, and the failures so far are counted on.
+    waits, as for `Defer`, and the failures so far are counted on. A call by `run.ask_model` waits
+    in memory.
 
     Args:
         policy: which errors are retried, how often, and after how long.
@@ -38,6 +39,7 @@ class Retry(Middleware):
     """
 
     stream_safe: ClassVar[bool] = True
+    wraps_ask_model: ClassVar[bool] = True
 
     def __init__(self, policy: AsyncRetrying) -> None:
         if not isinstance(policy, AsyncRetrying):
@@ -50,8 +52,10 @@ class Retry(Middleware):
         policy = self._policy.copy()
         policy.begin()
         state = RetryCallState(policy, None, (), {})
-        state.attempt_number += _failures_before(run)
-        state.start_time -= _seconds_before(run)
+        is_of_step = request.ask_key is None
+        if is_of_step:
+            state.attempt_number += _failures_before(run)
+            state.start_time -= _seconds_before(run)
         while True:
             try:
                 do = await policy.iter(retry_state=state)
@@ -68,7 +72,7 @@ class Retry(Middleware):
             elif not isinstance(do, DoSleep):
                 assert isinstance(do, ModelResponse), "what a policy ends with is the result"
                 return do
-            elif do > IN_PROCESS:
+            elif do > IN_PROCESS and is_of_step:
                 failed = state.outcome.exception() if state.outcome is not None else None
                 reason = storable_text(cause_of(failed)) if failed is not None else None
                 raise Defer(do, key=f"{RETRY}{state.attempt_number}", reason=reason)

@@ -35,6 +35,7 @@ from understudy.state.run_state import (
     PointAnswer,
     RunState,
     Turn,
+    asked_key,
 )
 from understudy.state.waits import open_calls
 from understudy.state.workflow_progress import Progress, Shared
@@ -341,6 +342,11 @@ def _reply(state: AgentState, record: r.Reply) -> None:
 
 def _count_reply(run: RunState, response: ModelResponse) -> None:
     run.model_calls += 1
+    _count_usage(run, response)
+
+
+def _count_usage(run: RunState, response: ModelResponse) -> None:
+    """Count what a reply cost, and what those cost that were rejected before it."""
     run.usage.incr(response.usage)
     run.usage.requests += 1
     for attempt in response.failed_attempts or ():
@@ -648,6 +654,16 @@ def _once(state: AgentState, record: r.Once) -> None:
     open_run(state).once[record.key] = record.value
 
 
+def _model_asked(state: AgentState, record: r.ModelAsked) -> None:
+    run = open_run(state)
+    run.once[asked_key(record.key)] = record.value
+    _count_usage(run, record.response)
+
+
+def _model_gave_no_answer(state: AgentState, record: r.ModelGaveNoAnswer) -> None:
+    _count_usage(open_run(state), record.response)
+
+
 def _withdrawn(state: AgentState, record: r.Withdrawn) -> None:
     for request_id in record.request_ids:
         call = call_of_request(state, request_id)
@@ -729,6 +745,7 @@ _PROGRESS = frozenset(
         r.Reply,
         r.ReplyHeld,
         r.Once,
+        r.ModelAsked,
         r.PauseChecked,
         r.InterruptsChecked,
         r.Result,
@@ -790,6 +807,8 @@ _APPLY: dict[type[r.Record], Callable[[AgentState, Any], None]] = {
     r.SubRunEnded: _sub_run_ended,
     r.HistoryReplaced: _history_replaced,
     r.Once: _once,
+    r.ModelAsked: _model_asked,
+    r.ModelGaveNoAnswer: _model_gave_no_answer,
     r.Withdrawn: _withdrawn,
     r.RunEnded: _run_ended,
 }

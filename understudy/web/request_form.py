@@ -104,7 +104,7 @@ def _plain_decision(visit: Visit, form: Form, given: str) -> Decision:
         ValueError: if the answer is no JSON.
 
     """
-    always = form.get("always") == given and given in ("approve", "reject")
+    always = form.get("always") == "yes" and given in ("approve", "reject")
     who = _who(visit, form)
     match given:
         case "approve":
@@ -114,6 +114,8 @@ def _plain_decision(visit: Visit, form: Form, given: str) -> Decision:
             return Decision(type="reject", message=message, always=always, **who)
         case "respond":
             text = form.get("value")
+            if not text:
+                raise ValueError('Say what the answer is. An empty text is "" as JSON.')
             value: Any = text
             if form.get("value_is") == "json":
                 try:
