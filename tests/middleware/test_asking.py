@@ -20,6 +20,7 @@ from tests.support.agents import (
     reloaded,
     results,
     until_status,
+    wake,
 )
 from tests.support.cut_off import Crash, Disk
 from tests.support.loops import soon
@@ -671,6 +672,7 @@ async def test_an_import_asks_again_about_the_same_reply() -> None:
         await soon(ref.run("Hello."))
         (before,) = (await soon(ref.state())).requests
         there = await soon(two.import_(await soon(one.export("a1")), id="a2"))
+        await wake(there)
         await until_status(there, Status.INTERRUPTED)
         (after,) = (await soon(there.state())).requests
         assert after.id != before.id

@@ -21,6 +21,7 @@ from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall
 from understudy.state.records import PointReached, ReplyHeld, Requested
 from understudy.state.run_state import Call
+from understudy.stopping import StopAgent, StopSignals
 
 
 def at_rest(run: Run) -> Outcome | None:
@@ -36,6 +37,8 @@ def at_rest(run: Run) -> Outcome | None:
 def ask_before_turn(run: Run, failed: HookFailed, held: ModelResponse | None) -> Outcome:
     """Record the questions that a `before_model` or `after_model` raised; the run rests at them.
 
+    One that raised `StopAgent` stops the run.
+
     Args:
         run: whose hook it is.
         failed: with the `Interrupt`, or a group of them, as its cause.
@@ -45,10 +48,16 @@ def ask_before_turn(run: Run, failed: HookFailed, held: ModelResponse | None) ->
         HookFailed: if it asks nothing, or cannot.
 
     """
-    interrupts = interrupts_in(failed.__cause__)
-    if not interrupts or failed.error.hook not in ("before_model", "after_model"):
+    if failed.error.hook not in ("before_model", "after_model"):
         raise failed
     current = run.current
+    if isinstance(failed.__cause__, StopAgent):
+        if held is not None:  # it is dropped with the run; what it cost is counted
+            run.record(ReplyHeld(turn=current.turns, response=held))
+        return run.stopped(StopSignals((failed.__cause__.signal,)))
+    interrupts = interrupts_in(failed.__cause__)
+    if not interrupts:
+        raise failed
     key, waited = current.model_call_key, current.model_call
     try:
         if failed.error.hook == "after_model" and run.definition.hooks.streams_safely:
