@@ -15,7 +15,18 @@ import pytest
 
 from tests.cli.conftest import TOKEN, Desk, agents, run, served
 from tests.support.agents import by_turn, interrupted
-from understudy import Agent, Runtime, ScriptedModel, SimulatedClock, approve, call, tool
+from understudy import (
+    Agent,
+    Completed,
+    Interrupt,
+    Runtime,
+    ScriptedModel,
+    SimulatedClock,
+    ToolContext,
+    approve,
+    call,
+    tool,
+)
 from understudy.cli.demo_desk import new_runtime, set_up
 from understudy.cli.serve import url_of
 from understudy.cli.servers import Server, announced, running, store_name
@@ -203,6 +214,29 @@ def test_other_arguments_come_from_the_line_a_file_or_standard_input(
     for args, code in (("{", 2), ("[1]", 2), ("@/nowhere", 2), ('{"amount": "much"}', 4)):
         assert run("edit", request, "--args", args, "-y", code=code).stdout == ""
     assert len(desk.json("pending")["requests"]) == 1
+
+
+def test_an_answer_that_does_not_fit_its_schema_is_refused(tmp_path: Path) -> None:
+    @tool
+    async def count(ctx: ToolContext) -> int:
+        if not ctx.resumed:
+            raise Interrupt("How many?", schema=int)
+        return int(ctx.resume_value)
+
+    agent = Agent("counter", by_turn(call("count", {}), "Thanks."), tools=[count])
+    store = f"sqlite:///{tmp_path / 'desk.db'}"
+    with (
+        Runtime([agent], store=store) as runtime,
+        served(ui(runtime, auth=TokenAuth(TOKEN, name="ann"))) as url,
+        announced(Server(url=url, token=TOKEN, pid=os.getpid(), store=store_name(store))),
+    ):
+        request = interrupted(runtime.spawn("counter", "c-1").run("Count.").get()).requests[0].id
+        refused = run("respond", request, "--value", "many", "-y", code=4)
+        assert "'many' is not of type 'integer'" in refused.stderr
+        run("respond", request, "--value", "12", "-y")
+        ended = runtime.get("c-1").outcome().get()
+        assert isinstance(ended, Completed)
+        assert ended.text == "Thanks."
 
 
 def test_a_call_is_rejected_or_answered_instead(desk: Desk) -> None:

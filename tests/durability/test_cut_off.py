@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -14,26 +15,39 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic_ai.messages import BinaryContent, ModelResponse, ToolReturn
 
+from tests.support.agents import FakeClock
 from tests.support.cut_off import Crash, Disk, finished_calls, ids, told
 from understudy import (
     Agent,
     Completed,
     Decision,
+    Defer,
     Failed,
     Interrupt,
     Interrupted,
     Outcome,
     Paused,
     Request,
+    Run,
     ScriptedModel,
     ToolContext,
     ToolResult,
+    Waiting,
     approve,
     call,
     edit,
     reject,
     respond,
     tool,
+)
+from understudy.middleware import (
+    Guard,
+    HumanInTheLoop,
+    Middleware,
+    ModelInput,
+    Next,
+    NextModelCall,
+    ToolCall,
 )
 from understudy.models import ScriptedRequest
 
@@ -49,6 +63,61 @@ class Scenario:
     until_tool: str | None = None
     pauses: bool = False
     """Whether the host pauses after each reply."""
+    stack: tuple[str, ...] = ()
+    """The middleware besides its gate, in this order."""
+
+
+class Before(Middleware):
+    """Asks before each model call."""
+
+    async def before_model(self, run: Run, request: ModelInput) -> None:
+        key = f"before/{run.current.turns}"
+        if run.answer(key) is None:
+            raise Interrupt("before", key=key)
+
+
+class After(Middleware):
+    """Asks about each reply."""
+
+    async def after_model(self, run: Run, reply: ModelResponse) -> None:
+        key = f"after/{run.current.turns}"
+        if run.answer(key) is None:
+            raise Interrupt(reply.text, key=key, schema={"type": "integer"})
+
+
+class Around(Middleware):
+    """Asks before some tools run."""
+
+    async def wrap_tool_call(self, run: Run, call: ToolCall, next: Next) -> Any:
+        key = f"around/{call.key}"
+        if call.arguments["x"] % 3 == 0 and run.answer(key) is None:
+            raise Interrupt("around", key=key)
+        return await next(call)
+
+
+class Late(Middleware):
+    """Puts the model calls off until it opens."""
+
+    async def wrap_model_call(
+        self, run: Run, request: ModelInput, next: NextModelCall
+    ) -> ModelResponse:
+        if run.clock.now() < OPENS:
+            raise Defer(OPENS)
+        return await next(request)
+
+
+def changes(text: str, run: Run) -> str:
+    return text.removesuffix("!") + "!"
+
+
+OPENS = FakeClock().now() + timedelta(hours=1)
+STACK: dict[str, Callable[[], Middleware]] = {
+    "before": Before,
+    "after": After,
+    "around": Around,
+    "late": Late,
+    "guard": lambda: Guard(input=changes, output=changes),
+}
 
 
 def make_agent(scenario: Scenario, ran: list[str]) -> Agent:
@@ -110,7 +179,10 @@ def make_agent(scenario: Scenario, ran: list[str]) -> Agent:
         "crashing",
         ScriptedModel(reply),
         tools=[note, plain, gated, ask, fail, alone, photo],
-        interrupt_on={"gated": True},
+        middleware=[
+            HumanInTheLoop({"gated": True}),
+            *(STACK[name]() for name in scenario.stack),
+        ],
     )
 
 
@@ -120,6 +192,8 @@ def answers(requests: Sequence[Request]) -> Mapping[str, Decision]:
 
 
 def answer(request: Request) -> Decision:
+    if request.question_key:
+        return respond(7)
     x = request.arguments["x"]
     if request.kind == "interrupt":
         return respond(x * 2) if x % 2 else reject("not now")
@@ -140,10 +214,18 @@ def to_the_end(
     agent: Agent, outcome: Outcome, scenario: Scenario, disk: Disk | None = None
 ) -> Outcome:
     """What the host does until the run is over."""
+    clock = FakeClock()
     while not isinstance(outcome, (Completed, Failed)):
         decisions = answers(outcome.requests) if isinstance(outcome, Interrupted) else None
+        if isinstance(outcome, Waiting):
+            clock.time = OPENS
         outcome = agent.resume_sync(
-            outcome.state, decisions, new_id=ids(), journal=disk, **pause_when(scenario)
+            outcome.state,
+            decisions,
+            new_id=ids(),
+            journal=disk,
+            clock=clock,
+            **pause_when(scenario),
         )
     return outcome
 
@@ -152,7 +234,12 @@ def live(scenario: Scenario, disk: Disk, ran: list[str]) -> Outcome:
     """A whole life in one process: the run, and every answer of the host."""
     agent = make_agent(scenario, ran)
     outcome = agent.execute_sync(
-        "go", until_tool=scenario.until_tool, journal=disk, new_id=ids(), **pause_when(scenario)
+        "go",
+        until_tool=scenario.until_tool,
+        journal=disk,
+        new_id=ids(),
+        clock=FakeClock(),
+        **pause_when(scenario),
     )
     return to_the_end(agent, outcome, scenario, disk)
 
@@ -164,7 +251,9 @@ def cut_and_go_on(scenario: Scenario, limit: int) -> dict[str, Any]:
         live(scenario, disk, [])
     after: list[str] = []
     agent = make_agent(scenario, after)
-    outcome = agent.resume_sync(disk.load(), new_id=ids(), **pause_when(scenario))
+    outcome = agent.resume_sync(
+        disk.load(), new_id=ids(), clock=FakeClock(), **pause_when(scenario)
+    )
     end = told(to_the_end(agent, outcome, scenario))
     repeated = finished_calls(disk) & set(after)
     assert not repeated, f"finished calls ran again: {repeated}"
@@ -180,6 +269,9 @@ scenarios = st.builds(
     ),
     until_tool=st.sampled_from([None, None, "note", "ask"]),
     pauses=st.booleans(),
+    stack=st.permutations(tuple(STACK)).flatmap(
+        lambda names: st.integers(0, len(names)).map(lambda count: tuple(names[:count]))
+    ),
 )
 
 
@@ -195,6 +287,15 @@ def test_a_run_cut_off_after_any_record_ends_the_same_way_elsewhere(scenario: Sc
     disk, ran = Disk(), list[str]()
     whole = told(live(scenario, disk, ran))
     assert len(ran) == len(set(ran)), "undisturbed, each call runs once"
+    for limit in range(1, len(disk.lines)):
+        assert cut_and_go_on(scenario, limit) == whole, f"cut after record {limit}"
+
+
+def test_a_run_with_all_that_asks_and_waits_is_cut_off_after_any_record() -> None:
+    scenario = Scenario(turns=((("note", 3), ("gated", 0)),), stack=tuple(STACK))
+    disk = Disk()
+    whole = told(live(scenario, disk, []))
+    assert len(whole["audit"]) == 7  # twice before, twice after, twice around, and the gate
     for limit in range(1, len(disk.lines)):
         assert cut_and_go_on(scenario, limit) == whole, f"cut after record {limit}"
 

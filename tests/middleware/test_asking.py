@@ -686,3 +686,34 @@ def test_a_state_of_before_has_no_question() -> None:
     assert data["run"].pop("model_call") is None
     assert data["run"].pop("answers") is None
     assert AgentState.from_dict(data) == state
+
+
+async def test_a_message_withdraws_the_question_of_a_run_that_also_waits() -> None:
+    """The run goes on, as a call beside waits; the hook reads a rejection."""
+    clock, before = SimulatedClock(), Before()
+    child = Agent("child", by_turn("Spent."), middleware=[before])
+
+    @tool
+    async def delegate(ctx: ToolContext) -> str:
+        """Have it done."""
+        return completed(await ctx.run_agent(child, "Go.")).text
+
+    @tool
+    async def nap(ctx: ToolContext) -> str:
+        """Sleep."""
+        await ctx.sleep("nap", 3600)
+        return "slept"
+
+    model = by_turn([call("nap", {}), call("delegate", {})], "Done.", "Again.")
+    async with Runtime([Agent("a", model, tools=[nap, delegate])], clock=clock) as runtime:
+        ref = runtime.spawn("a", id="a1")
+        ref.run("Go.")
+        await until_status(ref, Status.INTERRUPTED)
+        later = ref.run("And now?")
+        await until_status(ref, Status.WAITING)
+        assert [answer and answer.type for answer in before.answers] == [None, "reject"]
+        assert list(await soon(runtime.pending())) == []
+        await clock.advance(3601)
+        assert completed(await soon(later)).text == "Again."
+        found = [part.content for part in results(await soon(ref.state()))]
+        assert found == ["slept", "Spent."]

@@ -446,9 +446,9 @@ class Run(Generic[DepsT_co]):
             UsageError: for a key that is no text.
 
         """
-        answers = self.current.answers
         checked_text(key, what="run.answer: `key`")
-        return None if answers is None else answers.get(key)
+        run = self.state.run
+        return None if run is None or run.answers is None else run.answers.get(key)
 
     def signal(self, signal: StopSignal, *, answer: bool = False) -> None:
         """Request that the run stops, from any hook.

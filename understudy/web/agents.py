@@ -194,7 +194,9 @@ async def decisions(visit: Visit) -> dict[str, Any]:
         if entry.what == "decision"
     ]
     tools = {
-        entry.detail["request_id"]: entry.tool_name for entry in entries if entry.what == "request"
+        entry.detail["request_id"]: entry.tool_name or entry.who
+        for entry in entries
+        if entry.what == "request"
     }
     for row in found:
         row["tool_name"] = tools.get(row["request_id"])

@@ -157,12 +157,12 @@ async def _accept(run: Run, answer: Answer) -> Outcome | None:
         response.state = "interrupted"
     else:
         if run.definition.hooks.after_model:
-            held = None
-            if current.model_call is None or current.model_call.held is None:
-                held = replace(response, parts=list(response.parts))  # a hook may change it
+            raw, parts = response, list(response.parts)  # a hook may change those of the reply
             try:
                 response = await _after_model(run, response)
             except HookFailed as asked:
+                is_new = current.model_call is None or current.model_call.held is None
+                held = replace(raw, parts=parts) if is_new else None
                 return ask_before_turn(run, asked, held)
         if current.early_stop is not None:
             response = _without_calls(response, run.definition.output_tool)
