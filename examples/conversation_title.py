@@ -52,6 +52,7 @@ def main() -> None:
         ref = runtime.spawn("clerk", id="chat-1")
         for question in ("What is a kettle?", "How much does it boil?"):
             outcome = ref.run(question).get(timeout=60)
+            assert isinstance(outcome, Completed), outcome
             usage = outcome.usage
             print(f"{question} {outcome.text} (requests: {usage.requests})")
 

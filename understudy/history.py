@@ -354,7 +354,7 @@ def _simple(record: r.Record) -> Iterator[tuple[What, dict[str, Any]]]:
             )
         case r.Attempt():
             attempt = {"number": record.number, "reply_lost": record.reply_lost}
-            yield "attempt_started", {"detail": attempt}
+            yield "attempt_started", {"detail": {**attempt, "host": record.host}}
         case r.Reminded():
             reminder = {"request_id": record.request_id, "number": record.number}
             yield "reminded", {"detail": reminder}

@@ -185,6 +185,8 @@ class Attempt(Timed):
     """From 1."""
     reply_lost: bool = False
     """The attempt before it may have ended in the middle of a reply of the model."""
+    host: str | None = None
+    """Who makes it, of a store that hosts share; None elsewhere, and in older records."""
     kind: Literal["attempt"] = "attempt"
 
 
