@@ -143,7 +143,7 @@ def live(agent: Agent, disk: Disk) -> Outcome:
 
 @pytest.mark.slow
 @settings(
-    max_examples=25,
+    max_examples=15,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],
@@ -161,10 +161,13 @@ def test_a_run_under_any_stack_that_is_cut_off_ends_the_same_way_elsewhere(
     disk, ran = Disk(), list[str]()
     whole = told(live(make_agent(stack, ran, nested=nested), disk))
     assert len(ran) == len(set(ran)) == PAGES
-    cut, after = Disk(1 + number % (len(disk.lines) - 1)), list[str]()
-    with pytest.raises(Crash):
-        live(make_agent(stack, [], nested=nested), cut)
-    agent = make_agent(stack, after, nested=nested)
-    outcome = agent.resume_sync(cut.load(), new_id=ids())
-    assert told(to_the_end(agent, outcome)) == whole, f"cut after record {cut.limit}"
-    assert not finished_calls(cut) & set(after)
+    # Anywhere; and between each summary and what follows from it.
+    places = {n for n, line in enumerate(disk.lines, 1) if '"summarization' in line}
+    for limit in {1 + number % (len(disk.lines) - 1)} | places:
+        cut, after = Disk(limit), list[str]()
+        with pytest.raises(Crash):
+            live(make_agent(stack, [], nested=nested), cut)
+        agent = make_agent(stack, after, nested=nested)
+        outcome = agent.resume_sync(cut.load(), new_id=ids())
+        assert told(to_the_end(agent, outcome)) == whole, f"cut after record {limit}"
+        assert not finished_calls(cut) & set(after)
