@@ -61,6 +61,26 @@ TOLD = {
         "I found nothing. (used up: search)",
         "['search', 'search']",
     ],
+    "conversation_title": [
+        "What is a kettle? A kettle costs 39 euros. (requests: 3)",
+        "How much does it boil? It boils a litre. (requests: 1)",
+        "The title: Kettles",
+        "4 messages in the conversation",
+        "small was asked for title: {'title': 'Kettles'}",
+    ],
+    "debug_log": [
+        "clerk run_started 'What did I order?'",
+        "calls ['lookup'], 1 + 1 tokens",
+        'lookup failed: {"error":"LookupError: there is no order 0"}',
+        "lookup success: a kettle",
+        "completed 'A kettle.'",
+        "clerk status idle",
+    ],
+    "reply_cache": [
+        "What is a kettle? It costs 39 euros. (the model was asked 2 times, 4 tokens)",
+        "What is a kettle? It costs 39 euros. (the model was asked 0 times, 0 tokens)",
+        "What is a teapot? It costs 39 euros. (the model was asked 2 times, 4 tokens)",
+    ],
     "ask_a_question": [
         "... reading the changelog of 2.1",
         "deploy asks: Where shall 2.1 go? ['test', 'live']",

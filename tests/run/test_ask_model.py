@@ -32,7 +32,7 @@ from understudy import (
     respond,
     tool,
 )
-from understudy.errors import MiddlewareError, ModelFailed
+from understudy.errors import MiddlewareError, ModelFailed, RecordRefused
 from understudy.history import history_of
 from understudy.journal import MemoryStore
 from understudy.middleware import (
@@ -46,7 +46,14 @@ from understudy.middleware import (
 from understudy.models import ScriptedRequest
 from understudy.modes import Loop
 from understudy.state.fold import replay
-from understudy.state.records import Attempt, ModelAsked, ModelGaveNoAnswer, Record, RunStarted
+from understudy.state.records import (
+    Attempt,
+    ModelAsked,
+    ModelGaveNoAnswer,
+    Record,
+    RunStarted,
+    record_to_dict,
+)
 
 
 class Verdict(BaseModel):
@@ -379,6 +386,30 @@ async def test_an_agent_that_is_passivated_keeps_the_answer(store: str, tmp_path
     assert [entry.detail["answer"] for entry in asked] == ["Kettles"]
     assert outcome.usage.requests == 3
     assert len(small.requests) == 1
+
+
+class Small(Disk):
+    """A journal that keeps no large record."""
+
+    def check(self, record: Record, *, spare: int = 0) -> None:
+        if len(str(record_to_dict(record))) > 10_000:
+            raise RecordRefused(kind=record.kind, why="it is too large")
+
+
+async def test_an_answer_that_is_too_large_to_be_kept_is_paid_for() -> None:
+    small = ScriptedModel([says("x" * 20_000, 100)])
+    caught: list[RecordRefused] = []
+
+    async def ask(run: Run) -> None:
+        try:
+            await titled(small)(run)
+        except RecordRefused as error:
+            caught.append(error)
+
+    agent = Agent("clerk", ScriptedModel([says("hello")]), middleware=[Asks(ask)])
+    outcome = completed(await agent.execute("go", journal=Small()))
+    assert caught
+    assert outcome.usage.input_tokens == 100
 
 
 # ------------------------------------------------------------------------- in tools

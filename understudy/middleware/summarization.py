@@ -25,7 +25,7 @@ from pydantic_ai.models import Model
 
 from understudy._base.causes import cause_of
 from understudy._base.json_values import checked_text, digest, shown
-from understudy.errors import Fenced, JournalFailed, UsageError
+from understudy.errors import Fenced, JournalFailed, RecordRefused, UsageError
 from understudy.middleware.base import Middleware
 from understudy.models.token_counts import estimated_tokens, last_counted, text_tokens
 from understudy.run.definition import AgentDefinition
@@ -176,6 +176,8 @@ class Summarization(Middleware):
                     key, f"{self._prompt}\n\n<conversation>\n{told}\n</conversation>", self._model
                 )
             )
+        except RecordRefused as error:  # it is too large
+            why = str(error)
         except (JournalFailed, Fenced, HookFailed):
             raise
         except Exception as error:

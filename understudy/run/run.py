@@ -428,6 +428,7 @@ class Run(Generic[DepsT_co]):
         Raises:
             ModelFailed: if no model answers, or the answers do not fit. That is not recorded as an
                 answer: who asks again, asks the model.
+            RecordRefused: if the answer is too large to be kept.
             UsageError: for bad arguments, a model that cannot be used, or where no run is open.
 
         """

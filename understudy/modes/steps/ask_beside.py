@@ -12,7 +12,7 @@ from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
 
 from understudy._base.json_values import check_text, checked_text, shown
-from understudy.errors import ModelFailed, UsageError
+from understudy.errors import ModelFailed, RecordRefused, UsageError
 from understudy.models import resolve_model
 from understudy.models.messages import normalised, user_message
 from understudy.models.model_names import refresh_client
@@ -62,9 +62,18 @@ async def ask_beside(
     async def ask() -> ModelAsked:
         token = _asking.set(_asking.get() | {(run.run_id, key)})
         try:
-            return await _ask(run, request.replace(model=_model(run, model, known, what)), output)
+            chosen = _model(run, model, known, what)
+            answered = await _ask(run, request.replace(model=chosen), output)
         finally:
             _asking.reset(token)
+        try:
+            run.ledger.check(answered)
+        except RecordRefused as refused:  # it was paid for nevertheless
+            run.ledger.record(
+                ModelGaveNoAnswer(key=key, response=answered.response, error=str(refused))
+            )
+            raise
+        return answered
 
     if (run.run_id, key) in _asking.get():
         raise UsageError(
