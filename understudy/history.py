@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
@@ -13,6 +13,7 @@ from understudy._base.json_values import shown
 from understudy.errors import UsageError
 from understudy.interrupts import Decision, Request
 from understudy.state import records as r
+from understudy.state.files import FileChange
 from understudy.state.plans import Occurrence, Schedule
 
 __all__ = ["HistoryEntry", "HistoryPage", "check_page", "history_of", "page_of"]
@@ -50,6 +51,7 @@ What = Literal[
     "done_once",
     "model_asked",
     "tool_ended",
+    "files_changed",
     "settled",
     "paused",
     "unpaused",
@@ -195,6 +197,9 @@ class _Reader:
             case r.Result():
                 seconds = self._since(self._started.pop((path, record.call_key), None), at)
                 yield "tool_ended", _result(record) | {"seconds": seconds}
+                if record.files:
+                    call = {"call_key": record.call_key, "tool_name": record.part.tool_name}
+                    yield "files_changed", {**call, "detail": _files(record.files)}
                 if record.halt is not None:
                     yield self._request(record.halt)
             case r.Requested():
@@ -311,6 +316,12 @@ def _result(record: r.Result) -> dict[str, Any]:
     return {"call_key": record.call_key, "tool_name": part.tool_name, "detail": detail}
 
 
+def _files(changes: Sequence[FileChange]) -> dict[str, Any]:
+    """What was written, with its size in bytes, and what is gone."""
+    written = {each.path: each.file.size for each in changes if each.file is not None}
+    return {"written": written, "gone": [each.path for each in changes if each.file is None]}
+
+
 def _simple(record: r.Record) -> Iterator[tuple[What, dict[str, Any]]]:
     """The entries that need nothing but their record. Records of the pipeline alone have none."""
     match record:
@@ -322,6 +333,8 @@ def _simple(record: r.Record) -> Iterator[tuple[What, dict[str, Any]]]:
             yield "status", {"detail": {"status": record.status}}
         case r.ValuesMerged():
             yield "values_changed", {"who": record.source, "detail": {"delta": record.delta}}
+        case r.FilesChanged(own=own):
+            yield "files_changed", {"detail": {**_files(record.files), "copied": own}}
         case r.HistoryReplaced():
             yield "history_replaced", {"detail": {"messages": len(record.messages)}}
         case r.ModelAsked():

@@ -59,10 +59,13 @@ WAITED = "Not finished: the run ended while this call waited. What it had done b
 MOVED_ON = "Not run: the user moved on instead of answering whether this call may run."
 
 
+_WITH_FILES = (r.Result, r.FilesChanged)
+
+
 def apply(state: AgentState, record: r.Record) -> None:
     """Change `state` in place by one record."""
     inner = _apply(state, record)
-    if (type(inner) is r.Result or type(inner) is r.FilesChanged) and inner.files:
+    if isinstance(inner, _WITH_FILES) and inner.files:
         _change_files(state, record, inner)
 
 

@@ -121,6 +121,13 @@ async def test_events_tell_which_files_change_and_by_whom(new_store: NewStore) -
                     told.append(event)
                     if len(told) == 2:
                         break
+        page = await soon(ref.history())
+        changed = [entry for entry in page.entries if entry.what == "files_changed"]
+        assert [(entry.tool_name, entry.detail["written"]) for entry in changed] == [
+            ("write_file", {"a.md": 5}),
+            (None, {}),
+        ]
+        assert changed[1].detail["gone"] == ["a.md"]
         first, second = told
         assert first.call_key is not None
         assert first.files[0].file is not None

@@ -173,8 +173,8 @@ UPGRADES: tuple[tuple[str, ...], ...] = (
         "ALTER TABLE agents ADD COLUMN run_version text",
         """CREATE INDEX agents_with_open_run ON agents (agent_id)
             WHERE run_version IS NOT NULL AND NOT deleted""",
-        # The bytes of files. A host of the version before deletes none of an agent that it
-        # compacts: the next compaction does.
+        # The bytes of files. A host of the version before deletes none where it compacts or deletes
+        # an agent: the next compaction or deletion by a newer one does.
         """CREATE TABLE blobs (
             agent bigint NOT NULL,
             hash bytea NOT NULL,
