@@ -6,6 +6,7 @@ from understudy._base.lazy_names import load_lazily as _load_lazily
 from understudy.middleware.base import Middleware, Next, NextModelCall, Prepared
 from understudy.middleware.cancellation import Cancellation
 from understudy.middleware.fallback import Fallback
+from understudy.middleware.guard import Guard
 from understudy.middleware.haltable import Haltable
 from understudy.middleware.human_in_the_loop import HumanInTheLoop
 from understudy.middleware.limits import Limits
@@ -34,6 +35,7 @@ __all__ = [
     "AgentDefinition",
     "Cancellation",
     "Fallback",
+    "Guard",
     "Haltable",
     "HumanInTheLoop",
     "Limits",

@@ -437,9 +437,9 @@ def ledger_tree(ledger: Ledger) -> Iterator[Ledger]:
 
 
 def open_calls(ledger: Ledger) -> Iterator[tuple[Ledger, Call]]:
-    """The calls of the open turns of the whole tree, each with the ledger of its agent."""
+    """The open calls of the whole tree, each with the ledger of its agent."""
     for place in list(ledger_tree(ledger)):
         run = place.state.run
-        if run is not None and not run.over and run.turn is not None:
-            for call in run.turn.calls.values():
+        if run is not None and not run.over:
+            for call in run.calls:
                 yield place, call

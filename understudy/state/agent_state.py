@@ -165,11 +165,10 @@ class AgentState:
             return ()
         if run.halt is not None:
             return () if run.dismissed else (run.halt,)
-        turn = run.turn
         if not self.children:
-            return tuple(turn.pending_requests) if turn is not None else ()
+            return tuple(run.pending_requests)
         pending: list[Request] = []
-        for call in turn.calls.values() if turn is not None else ():
+        for call in run.calls:
             pending += call.pending_requests
             for key, child in self.children.items():
                 if is_child_of(key, call.key):

@@ -56,7 +56,7 @@ from understudy.state.blobs import pack
 from understudy.state.files import FileChange
 from understudy.state.fold import replay
 from understudy.state.plans import Occurrence, Plans, QueuedMessage, Schedule
-from understudy.state.run_state import Call, Notices, Point, PointAnswer, RunState, Turn
+from understudy.state.run_state import Call, ModelCall, Notices, Point, PointAnswer, RunState, Turn
 from understudy.state.workflow_progress import AgentResult, Progress, Shared
 from understudy.stopping import StopReason, StopSignal, StopSignals
 
@@ -614,6 +614,7 @@ def queued() -> Iterator[r.Record]:
 def open_() -> Iterator[r.Record]:
     yield started("run-1", "open")
     yield r.Attempt(number=1)
+    yield r.ReplyHeld(turn=0, response=reply())
 
 
 def suspect() -> Iterator[r.Record]:
@@ -643,6 +644,27 @@ def asking() -> Iterator[r.Record]:
     yield r.Reply(turn=0, response=reply(tool_call(0)))
     yield r.InterruptsChecked(turn=0, requests=(request("q1", "run-1.0.0"),))
     yield r.Reminded(request_id="q1", number=2, at=at(27))
+
+
+def holding() -> Iterator[r.Record]:
+    """The model call was put off; now a person is asked about its reply."""
+    key = "run-1.0.model"
+    yield started("run-1", "holding")
+    question = request("q0", key, "interrupt", question_key="before", tool_name="")
+    yield r.Requested(request=question)
+    yield r.Decided(request_id="q0", decision=RESPONDED, at=at(28))
+    yield r.PointReached(
+        call_key=key,
+        name="retry/1",
+        what="sleep",
+        at=at(29),
+        due=at(39),
+        reason="ConnectionError: no answer",
+        used=run_usage(),
+    )
+    yield r.PointAnswered(call_key=key, name="retry/1", what="sleep", how="over", at=at(39))
+    yield r.ReplyHeld(turn=1, response=reply(tool_call(0)))
+    yield r.Requested(request=replace(question, id="q1", question_key="after"))
 
 
 def planning() -> Iterator[r.Record]:
@@ -704,6 +726,7 @@ AGENTS = {
     "asking": _timed(asking),
     "before_times": before_times,
     "desk": _timed(desk),
+    "holding": _timed(holding),
     "open": open_,
     "panel": _timed(panel),
     "planning": _timed(planning),
@@ -907,6 +930,8 @@ def _run(**fields: Any) -> RunState:
         "dismissed": True,
         "ends_at": at(900),
         "occurrence": occurrence(),
+        "model_call": ModelCall(replace(call, key="run-1.4.model"), held=reply(tool_call(2))),
+        "answers": {"may I": RESPONDED},
     }
     return RunState(**{**given, **fields})
 

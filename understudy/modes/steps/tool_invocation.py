@@ -20,9 +20,16 @@ from understudy._base.json_values import (
     shown,
     text_of,
 )
-from understudy.errors import Fenced, JournalFailed, RecordRefused, UsageError
+from understudy.errors import (
+    Fenced,
+    JournalFailed,
+    MiddlewareError,
+    RecordRefused,
+    UsageError,
+)
 from understudy.interrupts import Halt, Interrupt, Request
 from understudy.modes.steps.check_interrupts import requests_about
+from understudy.modes.steps.questions import ask_about_call, interrupts_in, is_own
 from understudy.modes.steps.run_end import end_agents_of
 from understudy.modes.steps.tool_arguments import (
     ReadyCall,
@@ -79,6 +86,16 @@ class _ToolInterrupt(_CallEnded):
         self.interrupts = interrupts
         self.child_suspended = child_suspended
         """An agent that the call runs waits, or another part of it at a point, too."""
+
+
+class _HookAsks(_CallEnded):
+    """A middleware around the call raised `Interrupt` before the call was passed on."""
+
+    def __init__(self, call: ToolCall, interrupts: list[Interrupt], error: MiddlewareError) -> None:
+        super().__init__()
+        self.call = call
+        self.interrupts = interrupts
+        self.error = error
 
 
 class _ToolStop(_CallEnded):
@@ -200,6 +217,13 @@ async def _result(run: Run, ready: ReadyCall, cancelled: Callable[[], bool]) -> 
         if not ended.requests:
             request_again(run, ended.call)
         return None
+    except _HookAsks as ended:
+        try:
+            ask_about_call(run, ended.call, ended.interrupts, ended.error)
+        except HookFailed:
+            _record_not_run(run, call)
+            raise
+        return None
     except _ToolStop as ended:
         return stop_result(run, call, ended.signal)
     except _TimedOut as ended:
@@ -269,15 +293,20 @@ async def _call_through_hooks(run: Run, ready: ReadyCall) -> Any:
     before = to_json(original.arguments)  # a hook may change them in place
     chain: Callable[[ToolCall], Any] = innermost
     for hook in reversed(run.definition.hooks.wrap_tool_call):
-        chain = _link(run, hook, chain, raised, ended)
+        chain = _link(run, hook, chain, raised, ended, original)
     try:
         return await _unless_ended(run, chain(original), ended)
     except HookFailed:
         if not entered:  # the tool did not run, so the call is not in doubt
-            text = "Not run: a middleware failed before it was started."
-            part = make_part(run, ready.call, text, "interrupted")
-            run.record(Result(call_key=ready.call.key, part=part))
+            _record_not_run(run, ready.call)
         raise
+
+
+def _record_not_run(run: Run, call: Call) -> None:
+    part = make_part(
+        run, call, "Not run: a middleware failed before it was started.", "interrupted"
+    )
+    run.record(Result(call_key=call.key, part=part))
 
 
 async def _unless_ended(run: Run, chain: Awaitable[Any], ended: list[BaseException]) -> Any:
@@ -317,7 +346,7 @@ async def _as_changed(run: Run, ready: ReadyCall, before: bytes, call: ToolCall)
     if to_json(call.arguments) == before:
         return ready
     changed = ReadyCall(ready.call, ready.tool, ready.tool.revalidate(call.arguments))
-    if not ready.call.requests:
+    if is_own(ready.call):
         tool_call = as_tool_call(run, changed)
         requests = await requests_about(run, [tool_call])
         if requests:
@@ -331,9 +360,14 @@ def _link(
     inner: Callable[[ToolCall], Any],
     raised: list[Exception],
     ended: list[BaseException],
+    original: ToolCall,
 ) -> Callable[[ToolCall], Any]:
+    passed_on = False
+
     async def rest(call: ToolCall) -> Any:
+        nonlocal passed_on
         _check_passed_on(call)
+        passed_on = True
         return await inner(call)
 
     async def link(call: ToolCall) -> Any:
@@ -348,6 +382,10 @@ def _link(
             if isinstance(signal, _ToolStop):
                 ended.append(signal)
                 raise signal from error
+            if isinstance(signal, _ToolInterrupt) and not passed_on:
+                asked = _HookAsks(original, interrupts_in(error), hook.failure(error))
+                ended.append(asked)
+                raise asked from error
             failed = HookFailed(hook.failure(error))
             ended.append(failed)
             raise failed from error

@@ -168,6 +168,9 @@ def questions_asked(run: Run, ready: ReadyCall, interrupts: Sequence[Interrupt])
     """
     unchanged = prepare(run, ready.call)  # the tool may have changed the arguments that it got
     call = as_tool_call(run, unchanged if isinstance(unchanged, ReadyCall) else ready)
+    if any(interrupt.key is not None for interrupt in interrupts):
+        text = "its question cannot be asked: a key is for middleware; a tool has ctx.resume_value"
+        return failed_result(run, ready.call, text)
     try:
         requests = [
             call.request(
@@ -181,7 +184,9 @@ def questions_asked(run: Run, ready: ReadyCall, interrupts: Sequence[Interrupt])
         ]
     except UsageError as error:
         return failed_result(run, ready.call, f"its question cannot be asked: {error}")
-    earlier = tuple(r.id for r in ready.call.requests.values() if r.kind == "interrupt")
+    earlier = tuple(
+        r.id for r in ready.call.requests.values() if r.kind == "interrupt" and not r.question_key
+    )
     for request in requests:
         try:
             record_request(run, request, replaces=earlier)
