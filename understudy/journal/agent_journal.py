@@ -160,8 +160,7 @@ class AgentJournal:
         # Registered before the records are handed over. `settle` runs on this loop, so it cannot
         # come between the check above and this line.
         self._waiters.append((self._appended, done))
-        self._push()
-        self._committer.flush_now()  # after the push: on an empty queue it does nothing
+        self._push(flush=True)
         await done
         # The store may have been away for longer than the lease: a tool whose start was committed
         # just now is not entered before the lease is renewed, so its caller waits for that here
@@ -176,8 +175,7 @@ class AgentJournal:
         noted = self.loop.create_future()
         # Told by whichever batch comes next: each has what the index says by then.
         self._waiters.append((self._appended, noted))
-        self._push(note=True)
-        self._committer.flush_now()
+        self._push(note=True, flush=True)
         await noted
 
     def write_checkpoints(self, state: Callable[[], AgentState], loaded: Loaded | None) -> None:
@@ -194,7 +192,7 @@ class AgentJournal:
             self._push()
             with self._committer.lock:
                 self._committer.put(job)
-            self._committer.flush_now()
+                self._committer.flush_now()
 
     def check_owner(self) -> None:
         """Raise `Fenced` if another runtime may own the agent by now."""
@@ -220,9 +218,12 @@ class AgentJournal:
         """Write no more: the lease is lost. Its waiters get `Fenced`."""
         self._fail(Fenced(agent_id=self._owned.agent_id, why=why))
 
-    def _push(self, *, note: bool = False) -> None:
+    def _push(self, *, note: bool = False, flush: bool = False) -> None:
         self._push_scheduled = False
         if not self._buffer and not note:
+            if flush:
+                with self._committer.lock:
+                    self._committer.flush_now()
             return
         entry = self._index_entry()
         job: CheckpointJob | None = None
@@ -241,6 +242,8 @@ class AgentJournal:
                 self._queued_feed += self._feed_rows
             if job is not None:  # in the same hold: a commit of its own would cost a sync
                 self._committer.put(job)
+            if flush:
+                self._committer.flush_now()
         self._buffer, self._status_noted = [], False
         if self._feed_rows:
             self._feed_rows = []
