@@ -9,10 +9,10 @@ from datetime import datetime
 
 from understudy.errors import Fenced, StoreError
 from understudy.journal.checkpoint_writer import CheckpointJob, CheckpointWriter
-from understudy.journal.codec import MAX_RECORD_BYTES, EncodedRecord, encode
+from understudy.journal.codec import MAX_RECORD_BYTES, EncodedRecord, encode, encode_new
 from understudy.journal.committer import Committer
 from understudy.journal.contracts import Backend, Batch, FeedRow, IndexEntry, IndexStatus, Owned
-from understudy.journal.feed import FeedStore, feed_row
+from understudy.journal.feed import MAY_BE_TOLD, FeedStore, feed_row
 from understudy.journal.lease import Lease
 from understudy.journal.store_reader import Loaded
 from understudy.state.agent_state import AgentState
@@ -130,22 +130,29 @@ class AgentJournal:
     def append(self, records: Sequence[Record]) -> None:
         if self._failure is not None:
             raise self._failure
-        encoded = [encode(record, max_bytes=self._max_bytes) for record in records]
-        self._buffer += encoded
-        for record in records:
+        limit, checkpoints = self._max_bytes, self._checkpoints
+        # All of them before one is kept: what one refuses, none may be part of.
+        encoded = [encode_new(record, limit) for record in records]
+        for record, (kept, plain) in zip(records, encoded, strict=True):
+            self._buffer.append(kept)
+            self._appended += 1
             self._at = record.at
-            if type(record) is StatusNoted:
-                self._status_noted = True
-        if self._feed is not None and self._feed.keeps_feed:
-            rows = (
-                feed_row(self._owned.agent, self._appended + n, record, kept)
-                for n, (record, kept) in enumerate(zip(records, encoded, strict=True), 1)
-            )
-            self._feed_rows += [row for row in rows if row is not None]
-        self._appended += len(encoded)
+            if not plain and checkpoints is not None:
+                checkpoints.plain = False
+            if type(record) in MAY_BE_TOLD:  # no record of a step but its results
+                self._note_told(self._appended, record, kept)
         if not self._push_scheduled:
             self._push_scheduled = True
             self.loop.call_soon(self._push)
+
+    def _note_told(self, seq: int, record: Record, kept: EncodedRecord) -> None:
+        """Note a record that the feed may tell, or that is about the status."""
+        if type(record) is StatusNoted:
+            self._status_noted = True
+        if self._feed is not None and self._feed.keeps_feed:
+            row = feed_row(self._owned.agent, seq, record, kept)
+            if row is not None:
+                self._feed_rows.append(row)
 
     def check(self, record: Record, *, spare: int = 0) -> None:
         """Raise `RecordRefused` if the record, with `spare` bytes more, could not be stored."""

@@ -30,7 +30,7 @@ from understudy._base.json_values import (
 )
 from understudy.errors import RecordRefused, SchemaVersionError, StoreDamaged
 from understudy.journal.readable import REPLY_PARTS, is_surely_readable
-from understudy.state.records import Record, Reply, Result, record_from_dict
+from understudy.state.records import Record, Reply, Result, Snapshot, record_from_dict
 
 RECORD_VERSION = 1
 """Of the format that this version writes."""
@@ -65,7 +65,15 @@ def encode(record: Record, *, max_bytes: int = MAX_RECORD_BYTES) -> EncodedRecor
             `max_bytes`.
 
     """
-    kind = cast("Any", type(record))
+    return encode_new(record, max_bytes)[0]
+
+
+def encode_new(record: Record, max_bytes: int) -> tuple[EncodedRecord, bool]:
+    """As `encode`; and whether the messages in the record may be written by their types alone.
+
+    That holds for a message of the state where it does for each record that has led to it.
+    """
+    kind: Any = type(record)
     plain = is_surely_readable(record)
     serializer = _SLIM[kind] if plain and kind in _SLIM else _adapter(kind)
     try:
@@ -79,7 +87,8 @@ def encode(record: Record, *, max_bytes: int = MAX_RECORD_BYTES) -> EncodedRecor
         )
     if not plain:
         _read_back(record.kind, payload)
-    return EncodedRecord(record.kind, RECORD_VERSION, payload)
+    # The messages of a snapshot are data in it, which may be of anything.
+    return EncodedRecord(record.kind, RECORD_VERSION, payload), plain and kind is not Snapshot
 
 
 def encode_again(record: Record) -> EncodedRecord:
@@ -131,11 +140,17 @@ def decode(stored: EncodedRecord) -> Record:
         ) from error
 
 
-def encode_messages(messages: Iterable[ModelMessage]) -> list[bytes]:
-    """Each message as JSON, which Pydantic AI's adapter of messages reads."""
+def encode_messages(messages: Iterable[ModelMessage], *, plain: bool = False) -> list[bytes]:
+    """Each message as JSON, which Pydantic AI's adapter of messages reads.
+
+    Args:
+        messages: what to write.
+        plain: they may be written by their types alone, as `encode_new` has told.
+
+    """
     return [
         _SLIM_MESSAGES[type(message)].to_json(message, exclude_defaults=True)
-        if is_surely_readable(message)
+        if plain or is_surely_readable(message)
         else ModelMessagesTypeAdapter.dump_json([message])[1:-1]
         for message in messages
     ]
