@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import MISSING, Field, fields
 from functools import cache
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import pydantic
 from pydantic_ai.messages import (
@@ -45,8 +45,7 @@ UPGRADES: Mapping[int, Upgrade] = {}
 """How a record of version n becomes one of n + 1: by its kind and its data."""
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedRecord:
+class EncodedRecord(NamedTuple):
     """A record as a store keeps it."""
 
     kind: str
