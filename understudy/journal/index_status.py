@@ -39,16 +39,7 @@ def index_entry_of(state: AgentState) -> IndexEntry:
     A run asks only while it is at rest. So a step of a run that goes on costs no look at its calls.
     """
     run = state.run
-    if (
-        run is not None
-        and run.end is None
-        and run.paused is None
-        and run.halt is None
-        and run.quarantined is None
-        and run.ends_at is None
-        and state.plans is None
-        and not may_wait(state)
-    ):  # it is in the middle of a step, as at nearly every commit: nothing is asked, or due
+    if run is not None and is_in_step(state):  # as at nearly every commit
         return _entry_of_step(run.fruitless > 1, state.status == "paused", run.fingerprint)
     index_status, due = index_status_of(state), next_due(state)
     word = _agent_status(state, index_status)
@@ -58,6 +49,21 @@ def index_entry_of(state: AgentState) -> IndexEntry:
     if due is None and not asks and version is None:
         return _PLAIN[index_status, word, takeable]
     return IndexEntry(index_status, due, word, asks, version, takeable)
+
+
+def is_in_step(state: AgentState) -> bool:
+    """Whether a run goes on, and nothing is asked, or due, or held up."""
+    run = state.run
+    return (
+        run is not None
+        and run.end is None
+        and run.paused is None
+        and run.halt is None
+        and run.quarantined is None
+        and run.ends_at is None
+        and state.plans is None
+        and not may_wait(state)
+    )
 
 
 @lru_cache(maxsize=512)
