@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from pydantic_ai.messages import ModelMessage, ModelResponse
+import pytest
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
 
@@ -15,6 +17,7 @@ from understudy import Agent, Completed, Runtime, ScriptedModel
 from understudy.errors import Fenced, StoreConflict
 from understudy.journal import DatabaseStore
 from understudy.journal.contracts import Batch
+from understudy.journal.readable import is_surely_readable
 from understudy.journal.sqlite.backend import SqliteBackend
 from understudy.models import call
 
@@ -56,6 +59,33 @@ async def test_a_step_of_a_model_that_answers_at_once_is_one_commit(tmp_path: Pa
         assert isinstance(await runtime.spawn("clerk").run("go"), Completed)
 
     assert commits == list(range(commits[0], commits[0] + 10))
+
+
+async def test_a_checkpoint_looks_at_no_message_again_that_its_records_were_looked_at_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each message is in a record too, which was found to be plain when it was made."""
+    looked_at: list[object] = []
+
+    def counted(record: Any) -> bool:
+        looked_at.append(record)
+        return is_surely_readable(record)
+
+    async def see() -> str:
+        return "seen"
+
+    monkeypatch.setattr("understudy.journal.codec.is_surely_readable", counted)
+    agent = Agent("clerk", by_turn(*[call("see", {})] * 10), tools=[see])
+    store = DatabaseStore(Watched(tmp_path), checkpoint_every=10)
+    async with Runtime([agent], store=store) as runtime:
+        ref = runtime.spawn("clerk")
+        await ref.run("go")
+        await ref.stop(block=False)
+        loaded = await store.load_latest(ref.id)
+    assert loaded is not None
+    assert loaded.checkpoint is not None
+    assert loaded.checkpoint.kept.messages == 22
+    assert not [each for each in looked_at if isinstance(each, (ModelRequest, ModelResponse))]
 
 
 async def test_all_calls_of_a_reply_start_in_the_commit_of_that_reply(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from tests.support.frozen.samples import (
     returned,
     tool_call,
 )
+from understudy.errors import UsageError
 from understudy.journal import IndexStatus, index_entry_of, index_status_of
 from understudy.state import records as r
 from understudy.state.fold import replay
@@ -118,3 +119,34 @@ def test_an_agent_may_be_taken_once_its_rest_is_recorded(
 ) -> None:
     """J6: not while a run task may be about to go on."""
     assert index_entry_of(replay(records)).takeable is takeable
+
+
+MIDDLES: dict[str, list[r.Record]] = {
+    "nothing": [],
+    "attempts": attempts(2),
+    "paused status": [r.StatusNoted(status="paused")],
+    "cancelled": [CANCELLED],
+    "queued": [QUEUED],
+    "quarantined": [QUARANTINED],
+    "paused": [r.Paused(turn=0, reason="look")],
+    "asked": [r.InterruptsChecked(turn=0, requests=(bare_request("q", "run-1.0.0"),))],
+    "started": [STARTED],
+    "halted": [STARTED, halted("cook")],
+    "ended": [ended(outcome="failed", error=error())],
+}
+
+
+@pytest.mark.parametrize("first", MIDDLES)
+@pytest.mark.parametrize("second", MIDDLES)
+def test_a_step_is_indexed_by_a_short_way_as_by_the_long_one(
+    first: str, second: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nearly each commit is in the middle of a step: its entry is told without a look around."""
+    try:
+        state = replay([*TURN, *MIDDLES[first], *MIDDLES[second]])
+    except UsageError:
+        assert first == "ended"  # nothing is recorded of a run that is over
+        return
+    short = index_entry_of(state)
+    monkeypatch.setattr("understudy.journal.index_status.is_in_step", lambda _: False)
+    assert index_entry_of(state) == short

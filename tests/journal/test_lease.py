@@ -156,3 +156,24 @@ async def test_a_lease_is_not_renewed_while_the_loop_hangs(
     assert len(renewals) <= before + 1, "one may have been under way"
     await asyncio.to_thread(lease.end)
     assert all(beats)
+
+
+async def test_a_lease_that_holds_is_waited_for_without_a_timer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each commit of each agent asks for it."""
+    database = Database()
+    lease = Lease(cast("Backend", database), seconds=database.seconds)
+    await asyncio.to_thread(lease.begin, asyncio.get_running_loop(), lambda: None)
+    timers: list[object] = []
+    timeout = asyncio.timeout
+
+    def counted(seconds: float | None) -> asyncio.Timeout:
+        timers.append(seconds)
+        return timeout(seconds)
+
+    monkeypatch.setattr(asyncio, "timeout", counted)
+    await lease.wait_until_settled(lease.term)
+    monkeypatch.undo()
+    await asyncio.to_thread(lease.end)
+    assert timers == []

@@ -244,7 +244,6 @@ class Activation:
         if own and run is not None:
             self.lost_attempt = LostAttempt(run.run_id, run.attempts)
 
-    @property
     def is_to_end_attempt(self) -> bool:
         """Whether the run task should end after the step in progress."""
         return bool(self.passivate_futures)

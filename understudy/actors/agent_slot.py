@@ -255,7 +255,7 @@ class AgentSlot:
             emit=self.log.emit,
             streaming=self.log.has_subscribers,
             agent_id=self.id,
-            is_to_end_attempt=lambda: activation.is_to_end_attempt,
+            is_to_end_attempt=activation.is_to_end_attempt,
             pause_requested=lambda: requested_pause(activation.state),
             threads=services.threads,
             abandon_later=lambda: self._abandon_later(activation),

@@ -588,7 +588,7 @@ class RunDriver:
         run, activation = self._open_run, self._activation
         if run is None or self._slot.phase.has_run_task or self._slot.services.closing:
             return
-        if activation.is_to_end_attempt:
+        if activation.is_to_end_attempt():
             return  # the next activation goes on
         may_go_on = run.quarantined is None and run.halt is None and run.cancelled is None
         if may_go_on and run.paused is None and is_woken(activation.state):
@@ -861,7 +861,7 @@ class RunDriver:
         finally:
             slot.answer(outcome)  # it is recorded, whatever becomes of the status
             self.answer_message_waits(outcome)
-        if has_next and not activation.is_to_end_attempt:
+        if has_next and not activation.is_to_end_attempt():
             self.start_next(only_occurrence=not clean and not activation.queued_runs)
             return
         if isinstance(outcome, (Interrupted, Paused)) and activation.is_to_unpause:

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from understudy.errors import Fenced, StoreError, UsageError
 from understudy.journal.checkpoint_writer import CheckpointJob, CheckpointWriter
-from understudy.journal.codec import MAX_RECORD_BYTES, EncodedRecord, encode
+from understudy.journal.codec import MAX_RECORD_BYTES, EncodedRecord, encode, encode_new
 from understudy.journal.committer import Committer
 from understudy.journal.contracts import (
     Backend,
@@ -19,7 +19,7 @@ from understudy.journal.contracts import (
     IndexStatus,
     Owned,
 )
-from understudy.journal.feed import FeedStore, feed_row
+from understudy.journal.feed import MAY_BE_TOLD, FeedStore, feed_row
 from understudy.journal.lease import Lease
 from understudy.journal.store_reader import Loaded
 from understudy.state.agent_state import AgentState
@@ -149,19 +149,17 @@ class AgentJournal:
     def append(self, records: Sequence[Record]) -> None:
         if self._failure is not None:
             raise self._failure
-        encoded = [encode(record, max_bytes=self._max_bytes) for record in records]
-        self._buffer += encoded
-        for record in records:
+        limit, checkpoints = self._max_bytes, self._checkpoints
+        # All of them before one is kept: what one refuses, none may be part of.
+        encoded = [encode_new(record, limit) for record in records]
+        for record, (kept, plain) in zip(records, encoded, strict=True):
+            self._buffer.append(kept)
+            self._appended += 1
             self._at = record.at
-            if type(record) is StatusNoted:
-                self._status_noted = True
-        if self._feed is not None and self._feed.keeps_feed:
-            rows = (
-                feed_row(self._owned.agent, self._appended + n, record, kept)
-                for n, (record, kept) in enumerate(zip(records, encoded, strict=True), 1)
-            )
-            self._feed_rows += [row for row in rows if row is not None]
-        self._appended += len(encoded)
+            if not plain and checkpoints is not None:
+                checkpoints.plain = False
+            if type(record) in MAY_BE_TOLD:  # no record of a step but its results
+                self._note_told(self._appended, record, kept)
         if not self._push_scheduled:
             self._push_scheduled = True
             self.loop.call_soon(self._push)
@@ -180,6 +178,15 @@ class AgentJournal:
             raise UsageError("the store of this runtime keeps no files: see `KeepsBlobs`")
         return self._load_blobs
 
+    def _note_told(self, seq: int, record: Record, kept: EncodedRecord) -> None:
+        """Note a record that the feed may tell, or that is about the status."""
+        if type(record) is StatusNoted:
+            self._status_noted = True
+        if self._feed is not None and self._feed.keeps_feed:
+            row = feed_row(self._owned.agent, seq, record, kept)
+            if row is not None:
+                self._feed_rows.append(row)
+
     def check(self, record: Record, *, spare: int = 0) -> None:
         """Raise `RecordRefused` if the record, with `spare` bytes more, could not be stored."""
         encode(record, max_bytes=self._max_bytes - spare)
@@ -193,8 +200,7 @@ class AgentJournal:
         # Registered before the records are handed over. `settle` runs on this loop, so it cannot
         # come between the check above and this line.
         self._waiters.append((self._appended, done))
-        self._push()
-        self._committer.flush_now()  # after the push: on an empty queue it does nothing
+        self._push(flush=True)
         await done
         # The store may have been away for longer than the lease: a tool whose start was committed
         # just now is not entered before the lease is renewed, so its caller waits for that here
@@ -209,8 +215,7 @@ class AgentJournal:
         noted = self.loop.create_future()
         # Told by whichever batch comes next: each has what the index says by then.
         self._waiters.append((self._appended, noted))
-        self._push(note=True)
-        self._committer.flush_now()
+        self._push(note=True, flush=True)
         await noted
 
     def write_checkpoints(self, state: Callable[[], AgentState], loaded: Loaded | None) -> None:
@@ -227,7 +232,7 @@ class AgentJournal:
             self._push()
             with self._committer.lock:
                 self._committer.put(job)
-            self._committer.flush_now()
+                self._committer.flush_now()
 
     def check_owner(self) -> None:
         """Raise `Fenced` if another runtime may own the agent by now."""
@@ -253,9 +258,12 @@ class AgentJournal:
         """Write no more: the lease is lost. Its waiters get `Fenced`."""
         self._fail(Fenced(agent_id=self._owned.agent_id, why=why))
 
-    def _push(self, *, note: bool = False) -> None:
+    def _push(self, *, note: bool = False, flush: bool = False) -> None:
         self._push_scheduled = False
         if not self._buffer and not note:
+            if flush:
+                with self._committer.lock:
+                    self._committer.flush_now()
             return
         entry = self._index_entry()
         job: CheckpointJob | None = None
@@ -276,6 +284,8 @@ class AgentJournal:
                 self._queued_blobs = {**(self._queued_blobs or {}), **self._blobs}
             if job is not None:  # in the same hold: a commit of its own would cost a sync
                 self._committer.put(job)
+            if flush:
+                self._committer.flush_now()
         self._buffer, self._status_noted = [], False
         if self._feed_rows:
             self._feed_rows = []

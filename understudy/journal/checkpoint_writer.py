@@ -52,10 +52,14 @@ class CheckpointWriter:
 
     """
 
-    __slots__ = ("_every", "_kept", "_seq", "_state", "due")
+    __slots__ = ("_every", "_kept", "_seq", "_state", "due", "plain")
 
     due: int
     """The number of the record at which the next checkpoint is to be written."""
+    plain: bool
+    """Whether all that is in the state was recorded here, and is plain: see `encode_new`. What
+    comes into the conversation later may have been recorded long before: a result, a child's
+    messages. So one record that is not plain, or was read, counts for all that follow."""
 
     def __init__(
         self, state: Callable[[], AgentState], loaded: Loaded | None, *, every: int
@@ -72,6 +76,7 @@ class CheckpointWriter:
                 # It holds all messages: to read it takes as long as the records that it replaced.
                 self._seq -= len(state().messages)
         self.due = self._seq + every
+        self.plain = loaded is None and not len(state().messages)
 
     def next(self, owned: Owned) -> CheckpointJob | None:
         """The next checkpoint; None if it has to wait."""
@@ -98,7 +103,7 @@ class CheckpointWriter:
             return None
         self._kept, self._seq = after, owned.last_seq
         self.due = self._seq + max(self._every, len(head) // BYTES_PER_RECORD)
-        return CheckpointJob(owned, head, kept, added, on_failure=self.stop)
+        return CheckpointJob(owned, head, kept, added, plain=self.plain, on_failure=self.stop)
 
     def last(self, owned: Owned) -> CheckpointJob | None:
         """The last checkpoint; None if too little was recorded since the one before."""
@@ -123,6 +128,7 @@ class CheckpointJob:
         kept: KeptMessages,
         messages: Sequence[ModelMessage],
         *,
+        plain: bool,
         on_failure: Callable[[], None],
     ) -> None:
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
@@ -130,6 +136,7 @@ class CheckpointJob:
         self._head = head
         self._kept = kept
         self._messages = messages
+        self._plain = plain
         self._on_failure = on_failure
         self._checkpoint: Checkpoint | None = None
         self._failed = False
@@ -148,7 +155,9 @@ class CheckpointJob:
 
     def _make(self) -> None:
         try:
-            made = make_checkpoint(self._owned, self._head, self._kept, self._messages)
+            made = make_checkpoint(
+                self._owned, self._head, self._kept, self._messages, plain=self._plain
+            )
         except Exception:  # as of the head
             logger.exception("agent %r gets no checkpoint", self._owned.agent_id)
             self._failed = True

@@ -106,7 +106,12 @@ def dump_head(state: AgentState, kept: KeptMessages) -> bytes:
 
 
 def make_checkpoint(
-    owned: Owned, head: bytes, kept: KeptMessages, messages: Sequence[ModelMessage]
+    owned: Owned,
+    head: bytes,
+    kept: KeptMessages,
+    messages: Sequence[ModelMessage],
+    *,
+    plain: bool = False,
 ) -> Checkpoint:
     """The checkpoint to write.
 
@@ -115,12 +120,13 @@ def make_checkpoint(
         head: of `dump_head`.
         kept: what the store has in segments so far.
         messages: those that follow.
+        plain: as of `encode_messages`.
 
     Raises:
         Exception: if a message is not what it was when it was recorded.
 
     """
-    incarnation, encoded = owned.incarnation, encode_messages(messages)
+    incarnation, encoded = owned.incarnation, encode_messages(messages, plain=plain)
     segments: list[Segment] = []
     for start in range(0, len(encoded), SEGMENT_MESSAGES):
         part = encoded[start : start + SEGMENT_MESSAGES]

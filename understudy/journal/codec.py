@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import MISSING, Field, fields
 from functools import cache
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import pydantic
 from pydantic_ai.messages import (
@@ -30,7 +30,7 @@ from understudy._base.json_values import (
 )
 from understudy.errors import RecordRefused, SchemaVersionError, StoreDamaged
 from understudy.journal.readable import REPLY_PARTS, is_surely_readable
-from understudy.state.records import Record, Reply, Result, record_from_dict
+from understudy.state.records import Record, Reply, Result, Snapshot, record_from_dict
 
 RECORD_VERSION = 1
 """Of the format that this version writes."""
@@ -45,8 +45,7 @@ UPGRADES: Mapping[int, Upgrade] = {}
 """How a record of version n becomes one of n + 1: by its kind and its data."""
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedRecord:
+class EncodedRecord(NamedTuple):
     """A record as a store keeps it."""
 
     kind: str
@@ -65,7 +64,15 @@ def encode(record: Record, *, max_bytes: int = MAX_RECORD_BYTES) -> EncodedRecor
             `max_bytes`.
 
     """
-    kind = cast("Any", type(record))
+    return encode_new(record, max_bytes)[0]
+
+
+def encode_new(record: Record, max_bytes: int) -> tuple[EncodedRecord, bool]:
+    """As `encode`; and whether the messages in the record may be written by their types alone.
+
+    That holds for a message of the state where it does for each record that has led to it.
+    """
+    kind: Any = type(record)
     plain = is_surely_readable(record)
     serializer = _SLIM[kind] if plain and kind in _SLIM else _adapter(kind)
     try:
@@ -79,7 +86,8 @@ def encode(record: Record, *, max_bytes: int = MAX_RECORD_BYTES) -> EncodedRecor
         )
     if not plain:
         _read_back(record.kind, payload)
-    return EncodedRecord(record.kind, RECORD_VERSION, payload)
+    # The messages of a snapshot are data in it, which may be of anything.
+    return EncodedRecord(record.kind, RECORD_VERSION, payload), plain and kind is not Snapshot
 
 
 def encode_again(record: Record) -> EncodedRecord:
@@ -131,11 +139,17 @@ def decode(stored: EncodedRecord) -> Record:
         ) from error
 
 
-def encode_messages(messages: Iterable[ModelMessage]) -> list[bytes]:
-    """Each message as JSON, which Pydantic AI's adapter of messages reads."""
+def encode_messages(messages: Iterable[ModelMessage], *, plain: bool = False) -> list[bytes]:
+    """Each message as JSON, which Pydantic AI's adapter of messages reads.
+
+    Args:
+        messages: what to write.
+        plain: they may be written by their types alone, as `encode_new` has told.
+
+    """
     return [
         _SLIM_MESSAGES[type(message)].to_json(message, exclude_defaults=True)
-        if is_surely_readable(message)
+        if plain or is_surely_readable(message)
         else ModelMessagesTypeAdapter.dump_json([message])[1:-1]
         for message in messages
     ]

@@ -154,13 +154,16 @@ class Committer:
             self._wake.notify()
 
     def flush_now(self) -> None:
-        """A caller waits: commit the queued jobs without lingering."""
-        with self._lock:
-            # A flag and not a notification alone: the thread may not have begun to linger yet.
-            # Not on an empty queue: the flag would be for a later group, for which no caller waits.
-            if self._jobs and not self._flush_now:
-                self._flush_now = True
-                self._wake.notify()
+        """A caller waits: commit the queued jobs without lingering. The caller holds `lock`.
+
+        In the hold of the lock in which a job is put, the thread wakes up once; else it does so to
+        linger, and again to end that.
+        """
+        # A flag and not a notification alone: the thread may not have begun to linger yet.
+        # Not on an empty queue: the flag would be for a later group, for which no caller waits.
+        if self._jobs and not self._flush_now:
+            self._flush_now = True
+            self._wake.notify()
 
     def stop(self) -> None:
         """Commit the queued jobs, then end. Waits for the thread."""

@@ -22,9 +22,11 @@ FeedKey: TypeAlias = tuple[int, int]
 """The place of a row: the number of its transaction (0 where commits come in the order of the
 rows), and its own."""
 
-_TOLD = frozenset(
+_TOLD: frozenset[type[r.Record]] = frozenset(
     {r.StatusNoted, r.Requested, r.Reminded, r.Escalated, r.Decided, r.Withdrawn, r.RunEnded}
 )
+MAY_BE_TOLD: frozenset[type[r.Record]] = _TOLD | {r.ChildRecord, r.InterruptsChecked, r.Result}
+"""The kinds of which the feed tells some records."""
 DELETED = "deleted"
 """The kind of the row that tells of a deletion. It has no record."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from understudy.journal.asks import open_asks
 from understudy.journal.contracts import AGENT_STATUS, IndexEntry, IndexStatus
 from understudy.state.agent_state import AgentState
@@ -36,15 +38,38 @@ def index_entry_of(state: AgentState) -> IndexEntry:
 
     A run asks only while it is at rest. So a step of a run that goes on costs no look at its calls.
     """
+    run = state.run
+    if run is not None and is_in_step(state):  # as at nearly every commit
+        return _entry_of_step(run.fruitless > 1, state.status == "paused", run.fingerprint)
     index_status, due = index_status_of(state), next_due(state)
     word = _agent_status(state, index_status)
     asks = open_asks(state) if index_status is IndexStatus.WAITS or word == "paused" else ()
-    run = state.run
     version = run.fingerprint if run is not None and not run.over else None
     takeable = index_status in _MAY_BE_TAKEN and nothing_goes_on(state)
     if due is None and not asks and version is None:
         return _PLAIN[index_status, word, takeable]
     return IndexEntry(index_status, due, word, asks, version, takeable)
+
+
+def is_in_step(state: AgentState) -> bool:
+    """Whether a run goes on, and nothing is asked, or due, or held up."""
+    run = state.run
+    return (
+        run is not None
+        and run.end is None
+        and run.paused is None
+        and run.halt is None
+        and run.quarantined is None
+        and run.ends_at is None
+        and state.plans is None
+        and not may_wait(state)
+    )
+
+
+@lru_cache(maxsize=512)
+def _entry_of_step(suspect: bool, paused: bool, version: str | None) -> IndexEntry:
+    status = IndexStatus.SUSPECT if suspect else IndexStatus.OPEN
+    return IndexEntry(status, None, "paused" if paused else "running", (), version, False)
 
 
 def nothing_goes_on(state: AgentState) -> bool:

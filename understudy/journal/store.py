@@ -617,5 +617,5 @@ class DatabaseStore:
         change = Change(function, batch)
         with self._committer.lock:
             self._committer.put(change)
-        self._committer.flush_now()
+            self._committer.flush_now()
         return await change.future

@@ -24,34 +24,32 @@ def with_valid_text(response: ModelResponse) -> ModelResponse:
     Arguments of a tool call keep what they say, as escapes in their JSON: so they are no valid
     arguments, and the call goes back to the model.
     """
-    parts: list[Any] | None = None
-    for index, part in enumerate(response.parts):
-        valid: Any = part
-        if isinstance(part, (TextPart, ThinkingPart)):
-            if not is_storable_text(part.content):
-                valid = replace(part, content=storable_text(part.content))
-        elif isinstance(part, ToolCallPart) and not _is_valid(part):
-            valid = _with_escapes(part)
-        if valid is not part:
-            parts = list(response.parts) if parts is None else parts
-            parts[index] = valid
-    if parts is not None:
+    if not all(map(_is_valid, response.parts)):
+        parts = [part if _is_valid(part) else _made_valid(part) for part in response.parts]
         response = replace(response, parts=parts)
     if response.provider_details and holds_invalid_text(response.provider_details):
         response = replace(response, provider_details=_valid(response.provider_details))
     return response
 
 
-def _is_valid(part: ToolCallPart) -> bool:
-    args, name, identity = part.args, part.tool_name, part.tool_call_id
-    if isinstance(args, str):
-        return is_storable_text(f"{args}{name}{identity}")
-    for key, value in (args or {}).items():  # the common case, in a fifth of the time
-        if type(value) is not str or not value.isascii() or not str(key).isascii():
-            break
-    else:
-        return is_storable_text(f"{name}{identity}")
-    return not holds_invalid_text((args, name, identity))
+def _is_valid(part: Any) -> bool:
+    if isinstance(part, ToolCallPart):
+        args, name, identity = part.args, part.tool_name, part.tool_call_id
+        if isinstance(args, str):
+            return is_storable_text(f"{args}{name}{identity}")
+        for key, value in (args or {}).items():  # the common case, in a fifth of the time
+            if type(value) is not str or not value.isascii() or not str(key).isascii():
+                break
+        else:
+            return is_storable_text(f"{name}{identity}")
+        return not holds_invalid_text((args, name, identity))
+    return not isinstance(part, (TextPart, ThinkingPart)) or is_storable_text(part.content)
+
+
+def _made_valid(part: Any) -> Any:
+    if isinstance(part, ToolCallPart):
+        return _with_escapes(part)
+    return replace(part, content=storable_text(part.content))
 
 
 def _with_escapes(part: ToolCallPart) -> ToolCallPart:

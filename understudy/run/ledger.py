@@ -256,19 +256,24 @@ class Ledger:
         """
         if self._failure is not None:
             raise self._failure
-        journal = self._journal
+        journal, state = self._journal, self._state
         if journal is not None or self._on_fact is not None:  # else nothing keeps a record
             now: datetime | None = None
             for record in records:
                 if record.at is None:
-                    now = now or self._now()
+                    if now is None:
+                        try:
+                            now = self._clock.now()
+                        except BaseException as error:
+                            self._note_clock_failure(error)
+                            raise
                     stamp(record, now)
         if not self._journal_checks:
             check_storable(records)
         if journal is not None:
             self._append(records)
         for record in records:
-            apply(self._state, record)
+            apply(state, record)
         if self._on_fact is None:
             self._count += len(records)
             return
@@ -278,17 +283,14 @@ class Ledger:
         if journal is None or not journal.has_unflushed:
             self.tell_until(self._count)
 
-    def _now(self) -> datetime:
-        try:
-            return self._clock.now()
-        except BaseException as error:
-            if self._journal is None:
-                raise
-            # What has no time cannot be recorded, an attempt neither: without an end here the run
-            # would crash and be activated again for ever
-            # (test_a_clock_that_raises_is_an_error_of_the_waiters).
-            self._failure = JournalFailed(f"The clock of the runtime raised {cause_of(error)}")
-            raise self._failure from error
+    def _note_clock_failure(self, error: BaseException) -> None:
+        if self._journal is None:
+            return
+        # What has no time cannot be recorded, an attempt neither: without an end here the run
+        # would crash and be activated again for ever
+        # (test_a_clock_that_raises_is_an_error_of_the_waiters).
+        self._failure = JournalFailed(f"The clock of the runtime raised {cause_of(error)}")
+        raise self._failure from error
 
     async def durable(self) -> None:
         """Wait until all facts recorded so far are durable, and report them."""
@@ -313,14 +315,13 @@ class Ledger:
 
     def tell_until(self, seq: int) -> None:
         """Report the records up to this number, which are durable, and the events after them."""
-        unreported = self._unreported
+        unreported, on_fact = self._unreported, self._on_fact
         while unreported and unreported[0][0] <= seq:
             number, record, event = unreported.pop(0)
             if event is not None:
                 self._tell_listener(event)
-            elif record is not None:
-                assert self._on_fact is not None, "without a listener there is nothing to report"
-                self._on_fact(number, record)
+            elif record is not None and on_fact is not None:
+                on_fact(number, record)
 
     def emit(self, event: Event) -> None:
         """Emit an event without a record, after those of all records so far. From any thread."""

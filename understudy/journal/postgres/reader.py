@@ -91,8 +91,10 @@ class PostgresReader:
     def agents(
         self, index_statuses: Collection[IndexStatus] | None, after_id: str, limit: int
     ) -> list[StoredAgent]:
-        statuses = None if index_statuses is None else [status.value for status in index_statuses]
-        return self._listed(sql.AGENTS, [after_id, statuses, statuses, limit])
+        if index_statuses is not None and not index_statuses:
+            return []
+        query = sql.AGENTS if index_statuses is None else sql.agents_of(frozenset(index_statuses))
+        return self._listed(query, [after_id, limit])
 
     def find_agents(self, agent_ids: Collection[str]) -> list[StoredAgent]:
         return self._listed(sql.FOUND_AGENTS, [[id for id in agent_ids if is_storable_id(id)]])

@@ -7,6 +7,10 @@ makes a claim, a renewal and an append a compare-and-set.
 
 from __future__ import annotations
 
+from functools import cache
+
+from understudy.journal.contracts import IndexStatus
+
 UPGRADES: tuple[tuple[str, ...], ...] = (
     (
         "CREATE TABLE schema_version (version integer NOT NULL)",
@@ -503,10 +507,21 @@ FROM agents a LEFT JOIN hosts h ON h.id = a.owner WHERE NOT a.deleted"""
 AGENT = f"{_COLUMNS} AND a.agent_id = %s"
 FOUND_AGENTS = f"{_COLUMNS} AND a.agent_id = ANY(%s)"
 
-AGENTS = (
-    f"{_COLUMNS} AND a.agent_id > %s AND (%s::text[] IS NULL OR a.standing = ANY(%s::text[]))"
-    " ORDER BY a.agent_id LIMIT %s"
-)
+AGENTS = f"{_COLUMNS} AND a.agent_id > %s ORDER BY a.agent_id LIMIT %s"
+
+
+@cache
+def agents_of(statuses: frozenset[IndexStatus]) -> str:
+    """As `AGENTS`, those of these index statuses.
+
+    They are in the text, and no parameter: with one plan for all values, the server may look at all
+    agents, while those that are not at rest are few.
+    """
+    words = ", ".join(sorted(f"'{status.value}'" for status in statuses))
+    return (
+        f"{_COLUMNS} AND a.standing IN ({words}) AND a.agent_id > %s ORDER BY a.agent_id LIMIT %s"
+    )
+
 
 DUE = (
     f"{_COLUMNS} AND a.due IS NOT NULL AND a.due <= %s AND (a.due, a.agent_id) > (%s, %s)"

@@ -1,0 +1,68 @@
+"""What a sweep asks a store with many agents: by an index, and as cheap as with few."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.support.postgres import Hosts
+from understudy.journal.contracts import IndexStatus, time_number
+from understudy.journal.postgres import sql
+
+OPEN, QUEUED = IndexStatus.OPEN, IndexStatus.QUEUED
+MANY = 20_000
+NOW = datetime(2026, 6, 1, tzinfo=timezone.utc)
+FAR = NOW + timedelta(days=365)
+_FILL = """
+INSERT INTO agents
+    (agent_id, agent, incarnation, epoch, last_seq, floor, standing, due, indexed_seq)
+SELECT 'far-' || lpad(n::text, 7, '0'), 'support', 1, 1, 5, 0, 'waits', %s + n, 5
+FROM generate_series(1, %s) AS n"""
+_DUE_NOW = "UPDATE agents SET due = %s WHERE agent_id = 'far-0000777'"
+_OPEN_NOW = "UPDATE agents SET standing = 'open' WHERE agent_id = 'far-0000778'"
+
+
+def nodes(plan: dict[str, Any]) -> list[dict[str, Any]]:
+    return [plan, *(inner for each in plan.get("Plans", ()) for inner in nodes(each))]
+
+
+def numbered(statement: str) -> str:
+    """The statement with `$1`, `$2` ... for its parameters."""
+    first, *others = statement.split("%s")
+    return first + "".join(f"${number}{text}" for number, text in enumerate(others, 1))
+
+
+@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
+def test_a_sweep_looks_at_no_agent_that_is_due_later(hosts: Hosts, mode: str) -> None:
+    """J2: also where the server keeps one plan for all values, as it may after some calls."""
+    hosts.open("a")
+    asked: dict[str, tuple[str, list[Any], set[str]]] = {
+        "due": (sql.DUE, [time_number(NOW), -1, "", 100], {"far-0000777"}),
+        "open": (sql.agents_of(frozenset({OPEN, QUEUED})), ["", 100], {"far-0000778"}),
+    }
+    with psycopg.connect(hosts.url, autocommit=True) as db:
+        db.execute(f"SET search_path TO {hosts.schema}".encode())
+        db.execute(f"SET plan_cache_mode TO {mode}".encode())
+        db.execute(_FILL.encode(), [time_number(FAR), MANY])
+        db.execute(_DUE_NOW.encode(), [time_number(NOW) - 1])
+        db.execute(_OPEN_NOW.encode())
+        db.execute("ANALYZE agents")
+        for what, (statement, values, expected) in asked.items():
+            found = db.execute(statement.encode(), values).fetchall()
+            assert {row[0] for row in found} == expected
+            db.execute(f"PREPARE asked_{what} AS {numbered(statement)}".encode())
+            with psycopg.ClientCursor(db) as cursor:
+                places = ", ".join(["%s"] * len(values))
+                explain = f"EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE asked_{what} ({places})"
+                ((told,),) = cursor.execute(explain.encode(), values).fetchall()
+            plan = told if isinstance(told, list) else json.loads(told)
+            looked_at = [
+                node["Actual Rows"] + node.get("Rows Removed by Filter", 0)
+                for node in nodes(plan[0]["Plan"])
+                if node.get("Relation Name") == "agents"
+            ]
+            assert sum(looked_at) <= 10, (what, looked_at, plan)
