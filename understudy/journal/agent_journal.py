@@ -112,20 +112,21 @@ class AgentJournal:
         self._status_noted = False
         """Whether a record of the buffer is about the status."""
         self._feed = feed
-        self._feed_rows: list[FeedRow] = []
+        self._feed_rows: tuple[FeedRow, ...] = ()
         """Of the buffer."""
         self._load_blobs = blobs
         self._blobs: dict[str, bytes] | None = None
         """Of the buffer."""
         self._push_scheduled = False
         self._failure: StoreError | None = None
-        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        # Collections that are mostly empty are tuples: an empty list takes 56 bytes.
+        self._waiters: tuple[tuple[int, asyncio.Future[None]], ...] = ()
         # Guarded by the committer's lock: the loop adds to them, the committer's thread takes them.
         self._queued: list[EncodedRecord] = []
         self._queued_entry = IndexEntry(IndexStatus.REST)
         self._queued_at: datetime | None = None
         self._queued_status_noted = False
-        self._queued_feed: list[FeedRow] = []
+        self._queued_feed: tuple[FeedRow, ...] = ()
         self._queued_blobs: dict[str, bytes] | None = None
         self._taken_seq = owned.last_seq
         # The newest record of each batch that was taken and is not settled, in the order in which
@@ -185,7 +186,7 @@ class AgentJournal:
         if self._feed is not None and self._feed.keeps_feed:
             row = feed_row(self._owned.agent, seq, record, kept)
             if row is not None:
-                self._feed_rows.append(row)
+                self._feed_rows += (row,)
 
     def check(self, record: Record, *, spare: int = 0) -> None:
         """Raise `RecordRefused` if the record, with `spare` bytes more, could not be stored."""
@@ -199,7 +200,7 @@ class AgentJournal:
         done = self.loop.create_future()
         # Registered before the records are handed over. `settle` runs on this loop, so it cannot
         # come between the check above and this line.
-        self._waiters.append((self._appended, done))
+        self._waiters += ((self._appended, done),)
         self._push(flush=True)
         await done
         # The store may have been away for longer than the lease: a tool whose start was committed
@@ -214,7 +215,7 @@ class AgentJournal:
         await self.durable()
         noted = self.loop.create_future()
         # Told by whichever batch comes next: each has what the index says by then.
-        self._waiters.append((self._appended, noted))
+        self._waiters += ((self._appended, noted),)
         self._push(note=True, flush=True)
         await noted
 
@@ -288,7 +289,7 @@ class AgentJournal:
                 self._committer.flush_now()
         self._buffer, self._status_noted = [], False
         if self._feed_rows:
-            self._feed_rows = []
+            self._feed_rows = ()
         self._blobs = None
 
     # ------------------------------------------------------ in the committer's thread
@@ -307,14 +308,13 @@ class AgentJournal:
             status_noted=self._queued_status_noted,
             at=self._queued_at,
             asks=entry.asks,
-            feed=tuple(self._queued_feed),
+            feed=self._queued_feed,
             takeable=entry.takeable,
             run_version=entry.run_version,
             blobs=self._queued_blobs,
         )
         self._queued_status_noted, self._queued_blobs = False, None
-        if self._queued_feed:
-            self._queued_feed = []
+        self._queued_feed = ()
         self._taken_seq += len(queued)
         self._in_flight.append(self._taken_seq)
         self._queued = []
@@ -336,10 +336,10 @@ class AgentJournal:
             self._fail(error)
             return
         self._durable = self._in_flight.pop(0)
-        waiting, self._waiters = self._waiters, []
+        waiting, self._waiters = self._waiters, ()
         for seq, done in waiting:
             if seq > self._durable:
-                self._waiters.append((seq, done))
+                self._waiters += ((seq, done),)
             elif not done.done():
                 done.set_result(None)
         self._on_durable(self._durable)
@@ -349,7 +349,7 @@ class AgentJournal:
     def _fail(self, error: StoreError) -> None:
         if self._failure is None:
             self._failure = error
-        waiting, self._waiters = self._waiters, []
+        waiting, self._waiters = self._waiters, ()
         for _, done in waiting:
             if not done.done():
                 done.set_exception(self._failure)

@@ -45,6 +45,7 @@ _UNSET_BUT_REQUIRED = {"instruction-delta": ("content", "id")}
 """By the kind of part, fields that may be None and have no default; otherwise only `content`."""
 
 
+_FEW_CALL_IDS = 8
 _DECODING = threading.Lock()
 """Held to decode a packed beginning, and to append behind one: an outcome, with its state, may be
 in another thread than the agent that goes on."""
@@ -87,7 +88,8 @@ class _Log:
     def __init__(self, items: list[ModelMessage], packed: _Packed | None = None) -> None:
         self._packed = packed
         self._items: list[ModelMessage]  # both are not set while the beginning is packed
-        self._call_ids: set[str] | None  # None for none, as an empty set takes 0.2 KB
+        # A tuple while there are few: a set takes 0.2 KB from the first one on.
+        self._call_ids: tuple[str, ...] | set[str]
         self.length: int = len(items) if packed is None else packed.count
         self.lineage: object = object()
         """The same in copies, which begin with the same messages."""
@@ -107,7 +109,7 @@ class _Log:
     def call_ids(self) -> Collection[str]:
         if self._packed is not None:
             self._decode()
-        return self._call_ids or ()
+        return self._call_ids
 
     def append(self, message: ModelMessage) -> None:
         if self._packed is not None:
@@ -121,9 +123,7 @@ class _Log:
         if isinstance(message, ModelResponse):
             for part in message.parts:
                 if isinstance(part, ToolCallPart):
-                    if self._call_ids is None:
-                        self._call_ids = set()
-                    self._call_ids.add(part.tool_call_id)
+                    self._add_call_id(part.tool_call_id)
 
     def copied(self, length: int) -> _Log:
         """Another list that begins with so many of these messages."""
@@ -151,14 +151,23 @@ class _Log:
             self._set_items(items + packed.later)
             self._packed = None
 
+    def _add_call_id(self, call_id: str) -> None:
+        if isinstance(self._call_ids, set):
+            self._call_ids.add(call_id)
+        elif len(self._call_ids) < _FEW_CALL_IDS:
+            self._call_ids += (call_id,)
+        else:
+            self._call_ids = {*self._call_ids, call_id}
+
     def _set_items(self, items: list[ModelMessage]) -> None:
-        self._call_ids = {
+        call_ids = {
             part.tool_call_id
             for message in items
             if isinstance(message, ModelResponse)
             for part in message.parts
             if isinstance(part, ToolCallPart)
-        } or None
+        }
+        self._call_ids = call_ids if len(call_ids) > _FEW_CALL_IDS else tuple(call_ids)
         self._items = items
 
     def plain_until(self, length: int) -> Plain | None:
