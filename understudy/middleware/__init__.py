@@ -20,12 +20,14 @@ from understudy.run.tool_call import ToolCall
 if typing.TYPE_CHECKING:
     from understudy.middleware.rate_limit import RateLimit
     from understudy.middleware.summarization import Summarization
+    from understudy.middleware.workspace import Workspace
 else:  # who uses none of them does not load them (test_a_plain_import_loads_no_actors_and_stores)
     __getattr__, __dir__ = _load_lazily(
         __name__,
         {
             "understudy.middleware.rate_limit": ["RateLimit"],
             "understudy.middleware.summarization": ["Summarization"],
+            "understudy.middleware.workspace": ["Workspace"],
         },
     )
 
@@ -48,4 +50,5 @@ __all__ = [
     "SubAgent",
     "Summarization",
     "ToolCall",
+    "Workspace",
 ]

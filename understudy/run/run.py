@@ -35,6 +35,7 @@ from understudy.outcomes import (
 )
 from understudy.run.cancellation import CancellationSource
 from understudy.run.definition import AgentDefinition, ChildAgent, Gate, PauseWhen
+from understudy.run.file_edits import FileEdits
 from understudy.run.hooks import in_hook
 from understudy.run.ledger import Ledger
 from understudy.run.model_input import ModelInput
@@ -229,6 +230,8 @@ class Run(Generic[DepsT_co]):
             {id(source): source for source in sources}.values()
         )
         """Called at the start and before each step; those of the agents above included."""
+        self.file_edits: dict[str, FileEdits] = {}
+        """By call: what calls that run now change of the files."""
         self.in_model_call = False
         """The next turn has begun: what a hook signals now counts after it."""
         self.timed: bool = False

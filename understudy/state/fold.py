@@ -26,6 +26,7 @@ from understudy.models.attribution import from_user
 from understudy.models.messages import Messages
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState, is_child_of
+from understudy.state.files import changed
 from understudy.state.plans import NO_PLANS, QueuedMessage
 from understudy.state.run_state import (
     NO_NOTICES,
@@ -60,6 +61,13 @@ MOVED_ON = "Not run: the user moved on instead of answering whether this call ma
 
 def apply(state: AgentState, record: r.Record) -> None:
     """Change `state` in place by one record."""
+    inner = _apply(state, record)
+    if (type(inner) is r.Result or type(inner) is r.FilesChanged) and inner.files:
+        _change_files(state, record, inner)
+
+
+def _apply(state: AgentState, record: r.Record) -> r.Record:
+    """All that the record changes but files; the record inside those of sub-agents."""
     kind = type(record)
     _APPLY[kind](state, record)
     while kind is r.ChildRecord:
@@ -67,6 +75,25 @@ def apply(state: AgentState, record: r.Record) -> None:
         kind = type(record)
     if kind in _PROGRESS and state.run is not None:
         state.run.fruitless = 0
+    return record
+
+
+def _change_files(state: AgentState, record: r.Record, inner: r.Result | r.FilesChanged) -> None:
+    """Change the files of the agent, or of the one above it with which it shares them."""
+    owner = state
+    while isinstance(record, r.ChildRecord):
+        state, record = state.children[record.child], record.record
+        if state.files is not None:
+            owner = state
+    if isinstance(inner, r.FilesChanged) and inner.own:
+        state.files = changed(None, inner.files)
+    else:
+        owner.files = changed(owner.files, inner.files)
+
+
+def _files_changed(state: AgentState, record: r.FilesChanged) -> None:
+    if record.own:  # also where there are none
+        state.files = {}
 
 
 def replay(records: Iterable[r.Record], state: AgentState | None = None) -> AgentState:
@@ -524,7 +551,7 @@ def _child_record(state: AgentState, record: r.ChildRecord) -> None:
     child = state.children.get(record.child)
     if child is None:
         child = state.children[record.child] = new_child(state, record)
-    apply(child, record.record)
+    _apply(child, record.record)
     run = child.run
     if run is None:
         return
@@ -796,6 +823,7 @@ _APPLY: dict[type[r.Record], Callable[[AgentState, Any], None]] = {
     r.Revoked: _revoked,
     r.Started: _started,
     r.Result: _result,
+    r.FilesChanged: _files_changed,
     r.Suspended: _suspended,
     r.PointReached: _point_reached,
     r.TokenMade: _token_made,

@@ -22,6 +22,7 @@ from understudy.models.messages import (
     StoredToolReturn,
     StoredUserPrompt,
 )
+from understudy.state.files import FileChange
 from understudy.state.plans import Occurrence, Schedule
 
 
@@ -503,7 +504,19 @@ class Result(Timed):
     """The request of a `Halt` that the tool raised."""
     user_prompt: StoredUserPrompt | None = None
     """What the tool gives the model beside its result, after the results of its turn."""
+    files: tuple[FileChange, ...] = ()
+    """The files that the call has changed."""
     kind: Literal["result"] = "result"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilesChanged(Timed):
+    """Files of the agent were changed, by no call of a tool."""
+
+    files: tuple[FileChange, ...]
+    own: bool = False
+    """A sub-agent has files of its own from now on: these. Else it shares those above it."""
+    kind: Literal["files_changed"] = "files_changed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -737,6 +750,7 @@ Record = (
     | Revoked
     | Started
     | Result
+    | FilesChanged
     | Suspended
     | PointReached
     | TokenMade

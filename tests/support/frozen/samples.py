@@ -52,6 +52,8 @@ from understudy.models.messages import Messages
 from understudy.modes import Loop, Mode, Parallel, Sequential
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
+from understudy.state.blobs import pack
+from understudy.state.files import FileChange
 from understudy.state.fold import replay
 from understudy.state.plans import Occurrence, Plans, QueuedMessage, Schedule
 from understudy.state.run_state import Call, ModelCall, Notices, Point, PointAnswer, RunState, Turn
@@ -456,7 +458,10 @@ def _results() -> Iterator[r.Record]:
         escalate=True,
         skip_summarization=True,
         user_prompt=beside(),
+        files=(FileChange(path="a.md", file=FILE), FileChange(path="gone.md")),
     )
+    yield r.FilesChanged(files=(FileChange(path="b/c.md", file=FILE),), at=at(10))
+    yield r.FilesChanged(files=(FileChange(path="b/c.md"),))
     yield r.Result(call_key=key(1), part=returned(1, 3), value=None, value_is="lost")
     yield r.Result(call_key=key(2), part=returned(2, "never", outcome="denied"))
     yield r.Result(call_key=key(3), part=returned(3, {"paid": "by hand"}), value_is="given")
@@ -515,6 +520,7 @@ def _nested(key: str) -> Iterator[r.Record]:
         return inner(r.ChildRecord(child="run-2.0.0", name="expert", record=record))
 
     yield inner(started("run-2", "helper"))
+    yield inner(r.FilesChanged(files=(FileChange(path="d.md", file=FILE),), own=True, at=at(10)))
     yield inner(r.Reply(turn=0, response=reply(tool_call(0))))
     yield innermost(started("run-3", "expert"))
     yield innermost(r.Reply(turn=0, response=reply(tool_call(0))))
@@ -575,7 +581,7 @@ def panel() -> Iterator[r.Record]:
 
 def archived() -> Iterator[r.Record]:
     """What was compacted, and then put into another store."""
-    yield r.Snapshot(state=sample_state().to_dict())
+    yield r.Snapshot(state=_stored_state())
     yield r.Imported(at=at(30), agent_id="attic", incarnation=4)
     yield r.StatusNoted(status="interrupted")
 
@@ -583,7 +589,7 @@ def archived() -> Iterator[r.Record]:
 def before_times() -> Iterator[r.Record]:
     """Records without a time."""
     yield from desk()
-    yield r.Snapshot(state=sample_state().to_dict())
+    yield r.Snapshot(state=_stored_state())
 
 
 def resting() -> Iterator[r.Record]:
@@ -737,6 +743,9 @@ AGENTS = {
 # -------------------------------------------------------------- a state, made by hand
 
 
+FILE, BLOBS = pack(b"frozen")
+
+
 def sample_state() -> AgentState:
     """Every field of the state, and of all that is in it, at a value that is not its default."""
     state = _state(_run())
@@ -751,10 +760,18 @@ def sample_state() -> AgentState:
     return state
 
 
+def _stored_state() -> dict[str, Any]:
+    """As a store keeps it: the bytes of files are beside it."""
+    state = sample_state()
+    state.blobs = None
+    return state.to_dict()
+
+
 def _state(run: RunState) -> AgentState:
     state = AgentState(values={"customer": {"name": "Ada"}, "n": 1.5})
     state.messages = Messages(history())
     state.run = run
+    state.files, state.blobs = {"a.md": FILE}, dict(BLOBS)
     record = DecisionRecord(request=request("q1", "k"), decision=EDITED, at=at(40), sticky=True)
     state.decisions = [record]
     state.sticky = {
@@ -795,6 +812,7 @@ def _run(**fields: Any) -> RunState:
         skip_summarization=True,
         halt=halt("run-1.0.1"),
         user_prompt=beside(),
+        files=(FileChange(path="a.md", file=FILE),),
         at=at(39),
     )
     call = Call(

@@ -52,6 +52,7 @@ from understudy.modes.steps.tool_results import (
     result_of,
     stop_result,
     timed_out_result,
+    with_files,
 )
 from understudy.modes.steps.tool_retry import with_retries
 from understudy.run.child_calls import CallSuspended, wait_for_parts
@@ -158,12 +159,18 @@ async def invoke(run: Run, ready: ReadyCall) -> None:
     except (CallSuspended, AttemptEnded):
         await _suspend(run, ready)
         return
+    edits = run.file_edits.pop(ready.call.key, None) if run.file_edits else None
     if result is not None:
         await end_agents_of(run, ready.call.key)
+        if edits is not None:
+            result = with_files(run, ready, result, edits)
         try:
             run.record(result)
         except RecordRefused as refused:  # too large: but the tool ran, and must not run again
             run.record(refused_result(run, ready, result, refused))
+        else:
+            if edits is not None and result.files:
+                run.ledger.keep_blobs(edits.blobs)
     if cancelled():
         # The tool swallowed the cancellation. Its result is kept, and the task ends nevertheless
         # (test_a_tool_that_swallows_the_cancellation_of_its_execution_does_not_save_it).
@@ -409,6 +416,8 @@ async def _body(run: Run, ready: ReadyCall) -> Any:
     thread.
     """
     tool, call = ready.tool, ready.call
+    if run.file_edits:  # of an attempt that failed: test_what_a_failed_attempt_has_changed_is_gone
+        run.file_edits.pop(call.key, None)
     # A middleware may have changed the arguments that a person approved
     # (test_arguments_changed_behind_the_approval_are_asked_again).
     if call.requests and not answers_match(run, call, tool, canonical(ready)):

@@ -19,6 +19,7 @@ from understudy.modes.steps.check_stop import halt_request
 from understudy.modes.steps.tool_arguments import ReadyCall, as_tool_call, prepare, record_request
 from understudy.outcomes import Completed, Failed, Stopped, ToolCallResult
 from understudy.run.child_calls import result_of_agent
+from understudy.run.file_edits import FileEdits
 from understudy.run.run import Run
 from understudy.state.agent_state import merged
 from understudy.state.fold import IN_DOUBT
@@ -118,6 +119,21 @@ def timed_out_result(run: Run, ready: ReadyCall, *, entered: bool) -> Result | N
         text = f"{ready.tool.name!r} was not started within its limit of {limit} seconds: no thread"
         return failed_result(run, ready.call, text)
     return in_doubt_result(run, ready.call, LIMIT_REASON.format(limit=limit))
+
+
+def with_files(run: Run, ready: ReadyCall, result: Result, edits: FileEdits) -> Result:
+    """The result with the files that the call has changed. Nothing is awaited until it is recorded.
+
+    A call that fails changes none. One that rests on a file as it was, which an agent beside it, or
+    the application, has changed meanwhile, is an error.
+    """
+    if result.part.outcome != "success":
+        return result
+    path = edits.conflict(run.ledger.files)
+    if path is not None:
+        text = f"{path!r} was changed meanwhile, and nothing was written: read it again."
+        return failed_result(run, ready.call, text)
+    return replace(result, files=edits.changes)
 
 
 def stop_result(run: Run, call: Call, signal: StopSignal) -> Result:
