@@ -15,6 +15,7 @@ from typing import Any, Literal, cast
 
 from pydantic import TypeAdapter, ValidationError
 
+from understudy._base.context_codecs import StoredContext
 from understudy._base.json_values import digest, shown, storable_text
 from understudy._base.request_timing import Escalation, OnExpiry, RequestTiming, request_timing
 from understudy.errors import DecisionError, UsageError
@@ -187,6 +188,8 @@ class Request:
     """The middleware that made the request."""
     doubts: tuple[DoubtfulCall, ...] = ()
     """Earlier calls of this tool whose outcome is unknown: check them before you approve."""
+    context: StoredContext = field(default_factory=dict)
+    """That of the run which asks."""
 
     @property
     def timing(self) -> RequestTiming:
@@ -314,6 +317,8 @@ class DecisionRecord:
     at: datetime
     sticky: bool = False
     """The decision comes from an earlier `always=True`."""
+    context: StoredContext = field(default_factory=dict)
+    """That of who decided."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

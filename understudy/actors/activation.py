@@ -65,6 +65,8 @@ class RunTaskResult:
 
     outcome: Outcome | None = None
     crash: BaseException | None = None
+    is_refused: bool = False
+    """The crash is an error before the run had begun: what was open before stays as it is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,6 +166,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         )
         future: Future[OutcomeOf[OutputT_co]] = self._future()
         request = RunRequest(
+            context=slot.services.codecs.capture(),
             message=user_message(input, at=slot.services.clock.now()),
             choices=choices,
             # Where the definition is not known yet, they are checked once the agent is read.
@@ -215,6 +216,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
                 self._slot.key in running_agents.get(),
                 future,
                 due,
+                self._slot.services.codecs.capture(),
             )
         )
         return future
@@ -259,7 +261,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         refuse_inside_run()
         checked = checked_expect(expect, decisions)
         future: Future[OutcomeOf[OutputT_co]] = self._future()
-        self._post(Resume(decisions, future, checked))
+        self._post(Resume(decisions, future, checked, self._slot.services.codecs.capture()))
         return future
 
     def decide(
@@ -281,7 +283,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         refuse_inside_run()
         checked = checked_expect(expect, decisions)
         future: Future[None] = self._future()
-        self._post(Decide(decisions, checked, future))
+        self._post(Decide(decisions, checked, future, self._slot.services.codecs.capture()))
         return future
 
     @overload

@@ -258,6 +258,7 @@ class AgentSlot:
             is_to_end_attempt=lambda: activation.is_to_end_attempt,
             pause_requested=lambda: requested_pause(activation.state),
             threads=services.threads,
+            codecs=services.codecs,
             abandon_later=lambda: self._abandon_later(activation),
         )
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeAlias
 
 from pydantic_ai.messages import ModelRequest
 
+from understudy._base.context_codecs import Context
 from understudy.actors.plans import PlanChange
 from understudy.agent.agent import Agent
 from understudy.agent.runner import Decisions, RunOptions
@@ -72,6 +73,8 @@ class RunRequest:
     """The agents in whose runs this was requested. They wait for this run."""
     on_run: OnRun = None
     """Gets the id of its run when that begins."""
+    context: Context = field(default_factory=dict)
+    """Of the caller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,8 @@ class Send:
     self_sent: bool
     future: Future[str]
     due: datetime | None = None
+    context: Context = field(default_factory=dict)
+    """Of the caller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +115,8 @@ class Resume:
     future: Future[Outcome]
     expect: dict[str, str] | None = None
     """By request id, the digest of what was shown."""
+    context: Context = field(default_factory=dict)
+    """Of the caller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +126,8 @@ class Decide:
     decisions: Decisions
     expect: dict[str, str] | None
     future: Future[None]
+    context: Context = field(default_factory=dict)
+    """Of the caller."""
 
 
 @dataclass(frozen=True, slots=True)

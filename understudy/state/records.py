@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, cast
 
 import pydantic
 
+from understudy._base.context_codecs import StoredContext
 from understudy.interrupts import Decision, Request
 from understudy.models.messages import (
     StoredMessage,
@@ -174,6 +175,8 @@ class RunStarted:
     """The time at which the run is stopped, also while it waits."""
     occurrence: Occurrence | None = None
     """The time of a schedule that it is the run of."""
+    context: StoredContext = field(default_factory=dict)
+    """That of who sent its message, or the last of several."""
     kind: Literal["run_started"] = "run_started"
 
 
@@ -218,6 +221,8 @@ class MessageQueued(Timed):
     """A tool or hook of the agent itself sent it."""
     due: datetime | None = None
     """It waits until this time; then it is queued."""
+    context: StoredContext = field(default_factory=dict)
+    """That of who sent it."""
     kind: Literal["message_queued"] = "message_queued"
 
 
@@ -423,6 +428,8 @@ class Decided:
     at: datetime
     sticky: bool = False
     """It comes from an earlier `always=True`."""
+    context: StoredContext = field(default_factory=dict)
+    """That of who decided."""
     kind: Literal["decided"] = "decided"
 
 

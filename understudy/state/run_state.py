@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar
 from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.usage import RunUsage
 
+from understudy._base.context_codecs import StoredContext
 from understudy.interrupts import Decision, Request
 from understudy.models.messages import StoredResponse
 from understudy.state.plans import Occurrence
@@ -263,6 +264,8 @@ class RunState:
     """The time at which the run is stopped, also while it waits."""
     occurrence: Occurrence | None = None
     """The time of a schedule that it is the run of."""
+    context: StoredContext = field(default_factory=dict)
+    """That of who sent its message. That of an agent inside is the outermost run's."""
 
     @property
     def over(self) -> bool:

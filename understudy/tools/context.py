@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from datetime import datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
+from understudy._base.context_codecs import Context
 from understudy._base.points_in_time import checked_time
 from understudy._base.request_timing import checked_delay
 from understudy._base.type_variables import DepsT_co, OutputT
@@ -28,6 +30,7 @@ class ToolContext(Generic[DepsT_co]):
     """
 
     __slots__ = (
+        "_context",
         "_emit",
         "_make_points",
         "_points",
@@ -78,6 +81,7 @@ class ToolContext(Generic[DepsT_co]):
             [Any, UserInput, int], Coroutine[Any, Any, Completed | Stopped | Failed]
         ],
         make_points: Callable[[], CallPoints],
+        context: Context,
     ) -> None:
         self._read_state = read_state
         self._state: AgentState | None = None
@@ -94,6 +98,12 @@ class ToolContext(Generic[DepsT_co]):
         self._run_agent = run_agent
         self._make_points = make_points
         self._points: CallPoints | None = None
+        self._context = context
+
+    @property
+    def context(self) -> Context:
+        """What was captured where the run's message was sent, by the names of the codecs."""
+        return MappingProxyType(self._context)
 
     @property
     def state(self) -> AgentState:
