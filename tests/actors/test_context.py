@@ -14,8 +14,8 @@ from tests.actors.test_agent_hosts import host, opened
 from tests.support.agents import Held, by_turn, completed, interrupted, reloaded
 from tests.support.inline_engine import Inline
 from tests.support.loops import soon, until
-from tests.support.places import Place
-from tests.support.plans import HOUR, later
+from tests.support.places import Place, SqlitePlace
+from tests.support.plans import HOUR, later, outcome_of
 from tests.support.postgres import Hosts
 from understudy import (
     Agent,
@@ -99,7 +99,8 @@ class _Hooks(Middleware):
         self._seen.note("start")
         self._seen.contexts.append(dict(run.context))
 
-    def after_model(self, run: Run, response: Any) -> None:
+    def before_step(self, run: Run) -> None:  # type: ignore[override]  # a hook may be plain
+        assert threading.current_thread() is not threading.main_thread()
         self._seen.note("plain hook")
 
     async def on_run_end(self, run: Run, outcome: Any) -> None:
@@ -129,7 +130,7 @@ async def test_tools_hooks_and_threads_have_the_context_of_the_caller(seen: Seen
 
 
 async def test_each_run_has_that_of_its_own_caller(seen: Seen) -> None:
-    turns = [call("note", {}), "done"] * 4
+    turns: list[Any] = [call("note", {}), "done"] * 4
     agent = Agent("desk", ScriptedModel(turns), tools=seen.tools)
     async with Runtime([agent], **CODECS) as runtime:
         ref = runtime.spawn("desk", "a")
@@ -196,7 +197,7 @@ async def test_it_is_there_where_a_run_is_recovered(place: Place, seen: Seen) ->
     held.release.set()
     async with Runtime([agent()], store=place.after_crash(), **CODECS) as runtime:
         await runtime.recover()
-        completed(await soon(runtime.get("a").outcome()))
+        completed(await outcome_of(runtime.get("a")))
     assert seen.notes == [("tool", "acme")] * 2
 
 
@@ -240,11 +241,11 @@ async def test_what_a_tool_sends_to_another_agent_has_it(seen: Seen) -> None:
 
 
 async def test_a_message_that_waits_for_its_time_has_that_of_who_sent_it(
-    seen: Seen, place: Place
+    seen: Seen, sqlite: SqlitePlace
 ) -> None:
     clock = SimulatedClock()
     agents = [seen.agent(call("note", {}))]
-    async with Runtime(agents, store=place.store(), clock=clock, **CODECS) as runtime:
+    async with Runtime(agents, store=sqlite.store(), clock=clock, **CODECS) as runtime:
         ref = runtime.spawn("desk", "a")
         with of("acme"):
             sent = ref.send("Later.", at=later(clock, HOUR), message_id="m")
@@ -252,10 +253,10 @@ async def test_a_message_that_waits_for_its_time_has_that_of_who_sent_it(
         (entry,) = [e for e in (await ref.history()).entries if e.what == "message_queued"]
         assert entry.detail["context"] == {"tenant": "acme"}
     agents = [seen.agent(call("note", {}))]
-    async with Runtime(agents, store=place.after_crash(), clock=clock, **CODECS) as runtime:
+    async with Runtime(agents, store=sqlite.after_crash(), clock=clock, **CODECS) as runtime:
         await soon(runtime.get("a").cancel_message("no such message"))  # it is in memory
         await soon(clock.advance(HOUR))
-        completed(await soon(runtime.get("a").outcome(message_id="m")))
+        completed(await outcome_of(runtime.get("a")))
     assert seen.notes == [("tool", "acme")]
 
 
@@ -267,7 +268,7 @@ async def test_the_runs_of_a_schedule_have_that_of_who_has_set_it(seen: Seen) ->
             made = runtime.schedule(ref, "hourly", cron="0 * * * *", input="go")
         assert (await made).context == {"tenant": "acme"}
         await soon(clock.advance(HOUR))
-        completed(await soon(ref.outcome()))
+        completed(await outcome_of(ref))
     assert seen.notes == [("tool", "acme")]
 
 
@@ -286,7 +287,7 @@ async def test_messages_that_one_run_takes_together_have_that_of_the_last_one(se
             await sent
         held.release.set()
         await first
-        await soon(ref.outcome())
+        await outcome_of(ref)
         entries = (await ref.history()).entries
     assert [who for _, who in seen.notes] == ["acme", "zeta"]
     queued = [e.detail["context"] for e in entries if e.what == "message_queued"]
@@ -383,7 +384,7 @@ async def test_a_run_goes_on_when_its_context_can_be_applied(seen: Seen) -> None
         assert seen.notes == []
         codec.is_broken = False
         await ref.unpause()
-        completed(await soon(ref.outcome()))
+        completed(await outcome_of(ref))
     assert seen.notes == [("gated", "acme")]
 
 
@@ -440,7 +441,7 @@ async def test_it_is_part_of_an_export(seen: Seen) -> None:
         ref = await runtime.import_(data, "b")
         del asked
         await ref.unpause()
-        asked = interrupted(await soon(ref.outcome()))
+        asked = interrupted(await outcome_of(ref))
         completed(await ref.resume(asked.decide(approve())))
     assert seen.notes == [("gated", "acme")]
 
