@@ -1,5 +1,6 @@
 """Middleware: concerns wrapped around an agent's model and tool calls, one in each module."""
 
+from understudy.middleware.ask_user import AskUser
 from understudy.middleware.base import Middleware, Next, NextModelCall, Prepared
 from understudy.middleware.cancellation import Cancellation
 from understudy.middleware.fallback import Fallback
@@ -15,6 +16,7 @@ from understudy.run.tool_call import ToolCall
 
 __all__ = [
     "AgentDefinition",
+    "AskUser",
     "Cancellation",
     "Fallback",
     "Haltable",
