@@ -70,7 +70,7 @@ def test_everything_that_looks_does_so_beside_a_runtime(store: str) -> None:
         feed = looked(store, "events")["events"]
         assert {event["agent_id"] for event in feed} == {"t-1", "t-2"}
         assert looked(store, "schedules", "t-1")["schedules"] == []
-        assert json.loads(run("export", "t-1", "--store", store).stdout)["id"] == "t-1"
+        assert json.loads(run("export", "t-1", "--store", store).stdout)["agent_id"] == "t-1"
         run("show", "t-9", "--store", store, code=3)
 
         doctor = {each["check"]: each for each in looked(store, "doctor")["checks"]}

@@ -1,5 +1,8 @@
 """Middleware: concerns wrapped around an agent's model and tool calls, one in each module."""
 
+import typing
+
+from understudy._base.lazy_names import load_lazily as _load_lazily
 from understudy.middleware.ask_user import AskUser
 from understudy.middleware.base import Middleware, Next, NextModelCall, Prepared
 from understudy.middleware.cancellation import Cancellation
@@ -13,6 +16,16 @@ from understudy.run.definition import AgentDefinition
 from understudy.run.model_input import ModelInput
 from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall
+
+if typing.TYPE_CHECKING:
+    from understudy.middleware.summarization import Summarization
+else:  # who uses none of them does not load them (test_a_plain_import_loads_no_actors_and_stores)
+    __getattr__, __dir__ = _load_lazily(
+        __name__,
+        {
+            "understudy.middleware.summarization": ["Summarization"],
+        },
+    )
 
 __all__ = [
     "AgentDefinition",
@@ -30,5 +43,6 @@ __all__ = [
     "Retry",
     "Run",
     "SubAgent",
+    "Summarization",
     "ToolCall",
 ]
