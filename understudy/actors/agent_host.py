@@ -182,6 +182,8 @@ class AgentHost:
                 for future in passive:
                     with contextlib.suppress(Exception):  # it could not be read: it is passive
                         await future
+                if self.services.telling:
+                    await asyncio.wait(self.services.telling)
 
     async def _end_all(self) -> None:
         await self.activator.close()

@@ -459,6 +459,14 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         self._refuse_in_fork()
         return self._slot.status
 
+    def subscribers(self) -> int:
+        """How many subscriptions to its events are open in this runtime, now: who is present.
+
+        Those of `display_events` count as well. Never waits, and does not activate the agent.
+        """
+        self._refuse_in_fork()
+        return self._slot.log.count()
+
     def info(self) -> Future[AgentInfo]:
         """The agent as `runtime.agents()` lists it: its recorded status, and the host that owns it.
 

@@ -869,6 +869,7 @@ class RunDriver:
         finally:
             slot.answer(outcome)  # it is recorded, whatever becomes of the status
             self.answer_message_waits(outcome)
+            self._tell_hooks(outcome)
         if has_next and not activation.is_to_end_attempt:
             self.start_next(only_occurrence=not clean and not activation.queued_runs)
             return
@@ -876,6 +877,13 @@ class RunDriver:
             self.unpause()
         if isinstance(outcome, Interrupted):
             self._go_on_if_woken()
+
+    def _tell_hooks(self, outcome: Outcome) -> None:
+        slot, hooks = self._slot, self._activation.agent.definition.hooks
+        told = hooks.on_completed if isinstance(outcome, Completed) else ()
+        told = hooks.on_interrupted if isinstance(outcome, Interrupted) else told
+        if told and outcome.state.run is not None:
+            slot.tell_hooks(told, outcome, outcome.state.run.context)
 
     def _after_waiting(self) -> None:
         """The run has come to rest at its waits: whoever waits for its outcome goes on waiting."""

@@ -128,6 +128,8 @@ class RuntimeServices(Generic[S, A]):
     """Guards the lists of subscriptions."""
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     """What the runtime waits for when it stops, besides run tasks."""
+    telling: set[asyncio.Task[Any]] = field(default_factory=set)
+    """Those of them that call hooks of what has happened: the runtime lets them end."""
     forks: int = field(default_factory=lambda: forks.count)
     """Before the loop ran. A forked child has no thread that runs it."""
     closing: bool = False

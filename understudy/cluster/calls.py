@@ -29,6 +29,7 @@ REPEATABLE = frozenset(
         "run", "decide", "info", "display", "send", "resume", "cancel_message", "outcome",
         "compact", "state", "decisions", "settle", "revoke", "history", "stop", "subscribe",
         "schedules.set",
+        "subscribers",
         "schedules.list", "schedules.pause", "schedules.resume", "schedules.remove", "resolve",
         "reject", "count", "delete", "export", "page", "read_feed", "recover",
     }

@@ -3,7 +3,6 @@
 import typing
 
 from understudy._base.lazy_names import load_lazily as _load_lazily
-from understudy.middleware.ask_user import AskUser
 from understudy.middleware.base import Middleware, Next, NextModelCall, Prepared
 from understudy.middleware.cancellation import Cancellation
 from understudy.middleware.fallback import Fallback
@@ -18,11 +17,13 @@ from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall
 
 if typing.TYPE_CHECKING:
+    from understudy.middleware.ask_user import AskUser
     from understudy.middleware.summarization import Summarization
 else:  # who uses none of them does not load them (test_a_plain_import_loads_no_actors_and_stores)
     __getattr__, __dir__ = _load_lazily(
         __name__,
         {
+            "understudy.middleware.ask_user": ["AskUser"],
             "understudy.middleware.summarization": ["Summarization"],
         },
     )

@@ -187,7 +187,10 @@ def _run_started(state: AgentState, record: r.RunStarted) -> None:
         ends_at=record.ends_at,
         occurrence=record.occurrence,
         context=record.context,
+        instructions=record.instructions,
     )
+    for message in record.initial:
+        state.messages = state.messages.appending(message)
     if record.values:
         state.merge(record.values)
     if record.message is not None:

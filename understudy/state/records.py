@@ -177,6 +177,10 @@ class RunStarted:
     """The time of a schedule that it is the run of."""
     context: StoredContext = field(default_factory=dict)
     """That of who sent its message, or the last of several."""
+    initial: tuple[StoredMessage, ...] = ()
+    """Of an agent that a call runs: the conversation that it begins with, before its message."""
+    instructions: str = ""
+    """Of an agent that a call runs: what it is told besides its own instructions."""
     kind: Literal["run_started"] = "run_started"
 
 

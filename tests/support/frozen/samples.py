@@ -299,6 +299,8 @@ def started(run_id: str, agent: str, **fields: Any) -> r.RunStarted:
         "ends_at": at(900),
         "occurrence": occurrence(),
         "context": {"tenant": "acme", "locale": ""},
+        "initial": (asked("Who is Ann?", 6),),
+        "instructions": "Be brief.",
     }
     return r.RunStarted(**{**given, **fields})
 
