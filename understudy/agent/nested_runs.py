@@ -75,7 +75,7 @@ class NestedRuns:
                     deadline=parent.running_seconds_left,
                     max_overrides=definition.max_overrides,
                     initial=child.initial_messages,
-                    instructions=child.instructions,
+                    told=child.instructions,
                 )
             )
         elif state.run.end is not None:

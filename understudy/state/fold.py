@@ -187,7 +187,7 @@ def _run_started(state: AgentState, record: r.RunStarted) -> None:
         ends_at=record.ends_at,
         occurrence=record.occurrence,
         context=record.context,
-        instructions=record.instructions,
+        told=record.told,
     )
     for message in record.initial:
         state.messages = state.messages.appending(message)

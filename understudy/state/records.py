@@ -179,7 +179,7 @@ class RunStarted:
     """That of who sent its message, or the last of several."""
     initial: tuple[StoredMessage, ...] = ()
     """Of an agent that a call runs: the conversation that it begins with, before its message."""
-    instructions: str = ""
+    told: str = ""
     """Of an agent that a call runs: what it is told besides its own instructions."""
     kind: Literal["run_started"] = "run_started"
 

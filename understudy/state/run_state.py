@@ -266,7 +266,7 @@ class RunState:
     """The time of a schedule that it is the run of."""
     context: StoredContext = field(default_factory=dict)
     """That of who sent its message. That of an agent inside is the outermost run's."""
-    instructions: str = ""
+    told: str = ""
     """What the agent is told besides its own instructions: only of one that a call runs."""
 
     @property

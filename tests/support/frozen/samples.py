@@ -300,7 +300,7 @@ def started(run_id: str, agent: str, **fields: Any) -> r.RunStarted:
         "occurrence": occurrence(),
         "context": {"tenant": "acme", "locale": ""},
         "initial": (asked("Who is Ann?", 6),),
-        "instructions": "Be brief.",
+        "told": "Be brief.",
     }
     return r.RunStarted(**{**given, **fields})
 
