@@ -21,6 +21,7 @@ LATER = (
     "understudy.history",
     "understudy._base.cron",
     "understudy.modes.steps.ask_beside",
+    "understudy.middleware.rate_limit",
     "understudy.middleware.summarization",
     "understudy.models.token_counts",
     *("pykka", "sqlite3", "psycopg", "cronsim", "zoneinfo", "multiprocessing"),

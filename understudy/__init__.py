@@ -33,6 +33,7 @@ from understudy.errors import (
 )
 from understudy.interrupts import (
     Decision,
+    Defer,
     Halt,
     Interrupt,
     Request,
@@ -98,6 +99,7 @@ __all__ = [
     "ContextVarCodec",
     "Decision",
     "DecisionError",
+    "Defer",
     "ExecutionContinuation",
     "Failed",
     "Fenced",

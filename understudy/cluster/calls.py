@@ -31,7 +31,7 @@ REPEATABLE = frozenset(
         "schedules.set",
         "subscribers",
         "schedules.list", "schedules.pause", "schedules.resume", "schedules.remove", "resolve",
-        "reject", "count", "delete", "export", "page", "read_feed", "recover",
+        "reject", "load_blobs", "count", "delete", "export", "page", "read_feed", "recover",
     }
 )  # fmt: skip
 """What may be done twice: it is known by an id, or only looks, or comes to the same."""

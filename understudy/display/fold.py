@@ -60,6 +60,8 @@ class Display(Table):
                 )
             case r.UserMessage():
                 self._taken(place, f"message:{self.seq}", record.message, record.message_ids, None)
+            case r.ReplyHeld():
+                self._drop_live(place)
             case r.Attempt():
                 place.attempt = record.number
                 self._drop_live(place)
@@ -243,6 +245,7 @@ class Display(Table):
 
     def _run_ended(self, place: Place, end: r.End) -> None:
         self._drop_live(place)
+        self._end_requests_of(f"{place.run_id}.{place.turn}.model")
         for call_key, id in place.calls.items():
             self._close_children(call_key)
             row = self._rows.get(id)
@@ -267,6 +270,7 @@ class Display(Table):
         if place is None:
             return
         self._drop_live(place)
+        self._end_requests_of(f"{place.run_id}.{place.turn}.model")
         for call_key, id in place.calls.items():
             self._close_children(call_key)
             row = self._rows.get(id)

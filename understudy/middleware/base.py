@@ -50,8 +50,9 @@ class Middleware(Generic[DepsT_contra]):
 
     Class attributes to override: `state_schema` (a Pydantic model of the values that it adds to
     `state.values`), `stream_safe` (text deltas may be emitted before `after_model`),
-    `wraps_ask_model` (`wrap_model_call` is called for `run.ask_model`, too), `keeps_time` (it reads
-    `run.seconds`, so they are recorded).
+    `wraps_ask_model` (`wrap_model_call` is called for `run.ask_model`, too), `innermost` (it is
+    called for each request that `Retry` and `Fallback` make), `keeps_time` (it reads `run.seconds`,
+    so they are recorded).
 
     `class Audit(Middleware[Db])` is for agents whose `deps` are a `Db`: its hooks get a `Run[Db]`.
     """
@@ -62,6 +63,9 @@ class Middleware(Generic[DepsT_contra]):
     """Whether text deltas may be emitted before its hooks have seen the whole reply."""
     wraps_ask_model: ClassVar[bool] = False
     """Whether its `wrap_model_call` stands around each `run.ask_model`, too."""
+    innermost: ClassVar[bool] = False
+    """Whether its `wrap_model_call` is around each request itself, inside `Retry` and `Fallback`,
+    wherever it is in the stack."""
     keeps_time: bool = False
     """Whether it reads `run.seconds`, so that they must be recorded to survive a crash."""
 
@@ -252,9 +256,10 @@ def collect_hooks(stack: Sequence[Middleware]) -> Hooks:
         _refuse_misspelt_hooks(middleware)
     table: dict[str, tuple[Hook, ...]] = {}
     around_asks: list[Hook] = []
+    inwards = sorted(stack, key=lambda middleware: middleware.innermost)
     for name in _TABLE:
         hooks = []
-        for middleware in stack:
+        for middleware in inwards if name == "wrap_model_call" else stack:
             if getattr(type(middleware), name) is getattr(Middleware, name):
                 continue
             hook = Hook.of(middleware, name, getattr(middleware, name))
