@@ -3,6 +3,7 @@
 import logging
 import typing
 
+from understudy._base.context_codecs import ContextCodec, ContextVarCodec
 from understudy._base.lazy_names import load_lazily as _load_lazily
 from understudy.agent.agent import Agent
 from understudy.errors import (
@@ -94,6 +95,8 @@ __all__ = [
     "AgentState",
     "CancellationSource",
     "Completed",
+    "ContextCodec",
+    "ContextVarCodec",
     "Decision",
     "DecisionError",
     "Defer",

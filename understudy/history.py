@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from pydantic_ai.messages import ModelRequest, UserPromptPart
 
+from understudy._base.context_codecs import Context
 from understudy._base.json_values import shown
 from understudy.errors import UsageError
 from understudy.interrupts import Decision, Request
@@ -182,6 +183,7 @@ class _Reader:
                 detail: dict[str, Any] = {"text": text, "agent": record.agent}
                 if record.occurrence is not None:
                     detail["occurrence"] = _occurrence(record.occurrence)
+                detail |= _context(record.context)
                 yield "run_started", {"detail": detail}
             case r.RunEnded(end=end):
                 run_id = self._runs.pop(path, None)
@@ -228,6 +230,7 @@ class _Reader:
                 "kind": request.kind,
                 "arguments": request.arguments,
                 "payload": request.payload,
+                **_context(request.context),
             },
         }
 
@@ -235,6 +238,7 @@ class _Reader:
         decision: Decision = record.decision
         seconds = self._since(self._asked.pop(record.request_id, None), record.at)
         detail = {"request_id": record.request_id, **decision.to_dict(), "sticky": record.sticky}
+        detail |= _context(record.context)
         return "decision", {"who": decision.by, "seconds": seconds, "detail": detail}
 
 
@@ -243,6 +247,10 @@ def _text(message: ModelRequest) -> str:
     contents = [part.content for part in message.parts if isinstance(part, UserPromptPart)]
     items = [[content] if isinstance(content, str) else content for content in contents]
     return "\n".join(item for some in items for item in some if isinstance(item, str))
+
+
+def _context(context: Context) -> dict[str, Any]:
+    return {"context": dict(context)} if context else {}
 
 
 def _occurrence(occurrence: Occurrence) -> dict[str, Any]:
@@ -265,6 +273,7 @@ def _schedule(schedule: Schedule) -> dict[str, Any]:
         "overlap": schedule.overlap,
         "paused": schedule.paused,
         "next_due": None if schedule.next_due is None else schedule.next_due.isoformat(),
+        **_context(schedule.context),
     }
 
 
@@ -342,9 +351,13 @@ def _simple(record: r.Record) -> Iterator[tuple[What, dict[str, Any]]]:
         case r.ModelGaveNoAnswer():
             yield "model_asked", _asked(record, record.response.text, record.error)
         case r.MessageQueued():
-            detail = {"message_id": record.message_id, "text": _text(record.message)}
+            detail: dict[str, Any] = {
+                "message_id": record.message_id,
+                "text": _text(record.message),
+            }
             due = None if record.due is None else record.due.isoformat()
-            yield "message_queued", {"detail": {**detail, "steer": record.steer, "due": due}}
+            detail |= {"steer": record.steer, "due": due, **_context(record.context)}
+            yield "message_queued", {"detail": detail}
         case r.MessageDue():
             yield "message_due", {"detail": {"message_id": record.message_id}}
         case r.MessageCancelled():

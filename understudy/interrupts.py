@@ -15,6 +15,7 @@ from typing import Any, Literal, cast
 
 from pydantic import TypeAdapter, ValidationError
 
+from understudy._base.context_codecs import StoredContext
 from understudy._base.json_schema import fault_text, faults_of, json_schema_of
 from understudy._base.json_values import checked_json, checked_text, digest, shown, storable_text
 from understudy._base.points_in_time import checked_time
@@ -204,6 +205,8 @@ class Request:
     """The JSON schema that the value of `respond(value)` must fit; None where it may be any."""
     question_key: str = ""
     """Of a middleware's own question: the key of `run.answer(key)`."""
+    context: StoredContext = field(default_factory=dict)
+    """That of the run which asks."""
 
     @property
     def about(self) -> str:
@@ -392,6 +395,8 @@ class DecisionRecord:
     at: datetime
     sticky: bool = False
     """The decision comes from an earlier `always=True`."""
+    context: StoredContext = field(default_factory=dict)
+    """That of who decided."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

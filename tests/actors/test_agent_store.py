@@ -443,6 +443,29 @@ async def test_deps_for_gives_the_deps_of_an_agent_that_is_woken_by_its_id(
         assert sorted(ran) == ["look with shop of t", "refund 1"]
 
 
+async def test_deps_for_that_raises_for_a_new_run_leaves_the_one_that_asks(
+    ran: list[str],
+) -> None:
+    """J12: who asked for the new run gets the error, and not the outcome of the other one."""
+    broken: list[str] = []
+
+    def deps_for(id: str) -> str:
+        if broken:
+            raise LookupError(f"no deps of {id}")
+        return "shop"
+
+    agent = desk(ran, ONE)
+    async with Runtime([agent], deps_for=deps_for) as runtime:
+        ref = runtime.spawn("desk", "t")
+        asked = interrupted(await soon(ref.run("go")))
+        broken.append("yes")
+        with pytest.raises(LookupError, match="no deps of t"):
+            await soon(ref.run("something else"))
+        assert ref.status() is Status.INTERRUPTED
+        broken.clear()
+        completed(await soon(ref.resume(asked.decide(approve()))))
+
+
 async def test_deps_for_that_raises_refuses_a_new_run_and_pauses_an_old_one(
     place: Place, ran: list[str]
 ) -> None:

@@ -34,6 +34,7 @@ from understudy.journal import (
 from understudy.journal.shared import host_of, is_shared, shared_part
 from understudy.loop_actors.future import Future, refuse
 from understudy.outcomes import Outcome
+from understudy.run.hooks import Passivation
 from understudy.run.ledger import FactListener, Ledger
 from understudy.state.agent_state import AgentState
 from understudy.state.records import AgentCreated
@@ -65,6 +66,8 @@ class RunTaskResult:
 
     outcome: Outcome | None = None
     crash: BaseException | None = None
+    is_refused: bool = False
+    """The crash is an error before the run had begun: what was open before stays as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +159,7 @@ class Activation:
         "on_run",
         "outcome_futures",
         "passivate_futures",
+        "passivated_because",
         "queued_runs",
         "result",
         "runs_by_message_id",
@@ -172,6 +176,8 @@ class Activation:
         """The run task, until it has ended or is abandoned."""
         self.ending: asyncio.Task[None] | None = None
         """Waits for the end of the cancelled run task, and then abandons it."""
+        self.passivated_because: Passivation = "closing"
+        """Once it is: why."""
         self.is_given_up: bool = False
         """Its run task is abandoned: the agent is activated again at once, in a new epoch."""
         self.is_to_unpause: bool = False

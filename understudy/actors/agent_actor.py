@@ -63,7 +63,7 @@ from understudy.errors import (
 from understudy.journal import is_shared
 from understudy.loop_actors.future import Future, refuse
 from understudy.loop_actors.loop_actor import LoopActor
-from understudy.run.hooks import Hook, HookFailed
+from understudy.run.hooks import Hook, HookFailed, Passivation
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -392,12 +392,19 @@ class AgentActor(LoopActor):
         requested = (
             activation.passivate_futures or activation.delete_futures or activation.compact_futures
         )
-        if requested:
-            self._passivate()
+        if not requested:
+            return
+        if slot.services.closing:
+            self._passivate("closing")
+        elif activation.delete_futures:
+            self._passivate("deleted")
+        else:
+            self._passivate("compacted" if activation.compact_futures else "stopped")
 
-    def _passivate(self) -> None:
+    def _passivate(self, reason: Passivation) -> None:
         """Stop, once everything is durable. Messages that come now wait for the next actor."""
         slot, activation = self._slot, self._activation
+        activation.passivated_because = reason
         slot.enter(Phase.PASSIVATING)
         activation.ledger.outlives_run = False
         if not activation.ledger.has_unflushed and not activation.notifying:
@@ -438,7 +445,7 @@ class AgentActor(LoopActor):
             slot.refuse(error)  # there is no run whose outcome could be waited for
         activation.is_given_up = True
         slot.inbox.append(WaitOutcome(Future()))
-        self._passivate()
+        self._passivate("lost")
 
     def _lose_store(self, error: JournalFailed) -> None:
         """Passivate at once: what is in memory may be ahead of the store. Waiters get the error.
@@ -454,6 +461,7 @@ class AgentActor(LoopActor):
         level = logging.INFO if is_taken and slot.services.calls is not None else logging.ERROR
         logger.log(level, "agent %r is passivated: %s", slot.id, error)
         slot.refuse_waiters(error)
+        activation.passivated_because = "lost"
         activation.journal.fence("its store failed")
         if activation.task is not None:
             activation.attempt_ended(error)
@@ -482,7 +490,9 @@ class AgentActor(LoopActor):
         # looked at: its check stops the timer, but the timer may have fired in the same turn.
         if self._slot.phase is not Phase.IDLE or self._slot.inbox:
             return
-        if self._activation.notifying:
+        activation = self._activation
+        stays = activation.agent.definition.stays_for_subscribers
+        if activation.notifying or (stays and self._slot.log.has_subscribers()):
             self._start_idle_timer()
         else:
-            self._passivate()
+            self._passivate("idle")

@@ -222,6 +222,10 @@ class EventLog:
         """Whether there is a subscription of this runtime."""
         return any(isinstance(each, Subscription) for each in self._subscriptions)
 
+    def count(self) -> int:
+        """How many subscriptions of this runtime are open."""
+        return sum(isinstance(each, Subscription) for each in self._subscriptions)
+
     def add(self, tap: Tap) -> None:
         """Pass everything to it, until `remove` or its `_end`."""
         with self._lock:

@@ -12,6 +12,7 @@ from typing import Any
 
 from understudy._base.abandoned_tasks import AbandonedTasks
 from understudy._base.clock import Clock, NewId
+from understudy._base.context_codecs import ContextCodecs
 from understudy._base.worker_threads import WorkerThreads
 from understudy.actors.activation import Activation
 from understudy.actors.activator import Activator
@@ -69,6 +70,7 @@ class AgentHost:
         deps_for: Callable[[str], Any] | None,
         labels: frozenset[str],
         any_host: bool,
+        codecs: ContextCodecs,
     ) -> None:
         self.lifetime: Lifetime = Lifetime()
         self.directory: Directory = Directory(agents, self.lifetime)
@@ -90,6 +92,7 @@ class AgentHost:
             store=store,
             idle_timeout=idle_timeout,
             deps_for=deps_for,
+            codecs=codecs,
             placement=self.placement,
             definition=self.directory.named,
             check_inbox=self.activator.check_inbox,
@@ -179,6 +182,8 @@ class AgentHost:
                 for future in passive:
                     with contextlib.suppress(Exception):  # it could not be read: it is passive
                         await future
+                if self.services.telling:
+                    await asyncio.wait(self.services.telling)
 
     async def _end_all(self) -> None:
         await self.activator.close()

@@ -169,6 +169,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         )
         future: Future[OutcomeOf[OutputT_co]] = self._future()
         request = RunRequest(
+            context=slot.services.codecs.capture(),
             message=user_message(input, at=slot.services.clock.now()),
             choices=choices,
             # Where the definition is not known yet, they are checked once the agent is read.
@@ -218,6 +219,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
                 self._slot.key in running_agents.get(),
                 future,
                 due,
+                self._slot.services.codecs.capture(),
             )
         )
         return future
@@ -262,7 +264,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         refuse_inside_run()
         checked = checked_expect(expect, decisions)
         future: Future[OutcomeOf[OutputT_co]] = self._future()
-        self._post(Resume(decisions, future, checked))
+        self._post(Resume(decisions, future, checked, self._slot.services.codecs.capture()))
         return future
 
     def decide(
@@ -284,7 +286,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         refuse_inside_run()
         checked = checked_expect(expect, decisions)
         future: Future[None] = self._future()
-        self._post(Decide(decisions, checked, future))
+        self._post(Decide(decisions, checked, future, self._slot.services.codecs.capture()))
         return future
 
     @overload
@@ -501,6 +503,14 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         """
         self._refuse_in_fork()
         return self._slot.status
+
+    def subscribers(self) -> int:
+        """How many subscriptions to its events are open in this runtime, now: who is present.
+
+        Those of `display_events` count as well. Never waits, and does not activate the agent.
+        """
+        self._refuse_in_fork()
+        return self._slot.log.count()
 
     def info(self) -> Future[AgentInfo]:
         """The agent as `runtime.agents()` lists it: its recorded status, and the host that owns it.

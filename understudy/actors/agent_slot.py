@@ -11,8 +11,10 @@ import contextvars
 import logging
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any, TypeVar
 
+from understudy._base.context_codecs import Context
 from understudy._base.event_loops import call_on
 from understudy.actors.activation import (
     Activation,
@@ -41,6 +43,7 @@ from understudy.loop_actors.future import refuse
 from understudy.loop_actors.monitor import Down
 from understudy.loop_actors.ref import LoopActorRef
 from understudy.outcomes import Outcome
+from understudy.run.hooks import Hook, HookFailed
 from understudy.state.agent_state import AgentState
 from understudy.state.plans import requested_pause
 from understudy.state.records import Record, StatusNoted
@@ -258,6 +261,7 @@ class AgentSlot:
             is_to_end_attempt=activation.is_to_end_attempt,
             pause_requested=lambda: requested_pause(activation.state),
             threads=services.threads,
+            codecs=services.codecs,
             abandon_later=lambda: self._abandon_later(activation),
         )
 
@@ -362,6 +366,26 @@ class AgentSlot:
         if self.on_progress is not None:
             self.on_progress.set()
         self.services.release(self, activation)
+        if activation is not None and activation.agent.definition.hooks.on_passivated:
+            hooks = activation.agent.definition.hooks.on_passivated
+            self.tell_hooks(hooks, activation.passivated_because)
+
+    def tell_hooks(
+        self, hooks: tuple[Hook, ...], what: object, context: Context = MappingProxyType({})
+    ) -> None:
+        """Call hooks that nothing waits for but the end of the runtime."""
+
+        async def tell() -> None:
+            with self.services.codecs.applied(context, is_strict=False):
+                for hook in hooks:
+                    try:
+                        await hook(self.services.threads, self.services.ref_of(self), what)
+                    except HookFailed as failed:
+                        logger.error("agent %r: %s", self.id, failed, exc_info=failed)
+
+        task = self.start_task(tell(), f"{hooks[0].name} of {self.id}")
+        self.services.telling.add(task)
+        task.add_done_callback(self.services.telling.discard)
 
     def start_task(self, work: Coroutine[Any, Any, T], name: str | None = None) -> asyncio.Task[T]:
         """Run something in a task of its own, which the runtime waits for when it stops."""

@@ -87,7 +87,11 @@ def _body(message: AgentMessage, owner: str) -> tuple[str, Data]:
         case RunRequest():
             assert message.message is not None, "what a caller asks for has its message"
             assert message.message_id is not None, "a call that is posted has an id"
-            queued = MessageQueued(message_id=message.message_id, message=message.message)
+            queued = MessageQueued(
+                message_id=message.message_id,
+                message=message.message,
+                context={**message.context},
+            )
             return "run", {
                 "record": _record(queued),
                 "choices": _choices(message.choices),
@@ -100,6 +104,7 @@ def _body(message: AgentMessage, owner: str) -> tuple[str, Data]:
                 steer=message.steer,
                 self_sent=message.self_sent,
                 due=message.due,
+                context={**message.context},
             )
             return "send", {"record": _record(queued)}
         case CancelMessage(message_id=message_id):
@@ -113,10 +118,12 @@ def _body(message: AgentMessage, owner: str) -> tuple[str, Data]:
                 "at": None if change.at is None else change.at.isoformat(),
                 "message_id": change.message_id,
             }
-        case Resume(decisions=decisions, expect=expect):
-            return "resume", {"decisions": _decisions(decisions), "expect": expect}
-        case Decide(decisions=decisions, expect=expect):
-            return "decide", {"decisions": _decisions(decisions), "expect": expect}
+        case Resume() | Decide():
+            return "resume" if isinstance(message, Resume) else "decide", {
+                "decisions": _decisions(message.decisions),
+                "expect": message.expect,
+                **({"context": {**message.context}} if message.context else {}),
+            }
         case Cancel(signal=signal, run_id=run_id):
             return "cancel", {"signal": signal.to_dict(), "run_id": run_id}
         case Pause(reason=reason, run_id=run_id):
@@ -182,11 +189,12 @@ def _message(
                 message_id=queued.message_id,
                 refuse_if_interrupted=data["refuse_if_interrupted"],
                 on_run=on_run,
+                context=queued.context,
             )
         case "send":
             queued = _queued(data)
             what = queued.message, queued.message_id, queued.steer, queued.self_sent
-            return Send(*what, future, queued.due)
+            return Send(*what, future, queued.due, queued.context)
         case "cancel_message":
             return CancelMessage(data["message_id"], future)
         case "plans":
@@ -196,9 +204,9 @@ def _message(
             change = PlanChange(data["action"], data["id"], wanted, at, data["message_id"])
             return ChangePlans(change, future)
         case "resume":
-            return Resume(data["decisions"], future, data["expect"])
+            return Resume(data["decisions"], future, data["expect"], data.get("context", {}))
         case "decide":
-            return Decide(data["decisions"], data["expect"], future)
+            return Decide(data["decisions"], data["expect"], future, data.get("context", {}))
         case "cancel":
             signal = StopSignal.from_dict(data["signal"])
             return Cancel(signal, future, data["run_id"], on_run)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeAlias
 
 from pydantic_ai.messages import ModelRequest
 
+from understudy._base.context_codecs import Context
 from understudy.actors.plans import PlanChange
 from understudy.agent.agent import Agent
 from understudy.agent.runner import Decisions, RunOptions
@@ -73,6 +74,8 @@ class RunRequest:
     """The agents in whose runs this was requested. They wait for this run."""
     on_run: OnRun = None
     """Gets the id of its run when that begins."""
+    context: Context = field(default_factory=dict)
+    """Of the caller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,8 @@ class Send:
     self_sent: bool
     future: Future[str]
     due: datetime | None = None
+    context: Context = field(default_factory=dict)
+    """Of the caller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +116,8 @@ class Resume:
     future: Future[Outcome]
     expect: dict[str, str] | None = None
     """By request id, the digest of what was shown."""
+    context: Context = field(default_factory=dict)
+    """Of the caller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +127,8 @@ class Decide:
     decisions: Decisions
     expect: dict[str, str] | None
     future: Future[None]
+    context: Context = field(default_factory=dict)
+    """Of the caller."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic_ai.messages import ModelRequest, UserPromptPart
 
 from understudy._base.causes import cause_of
+from understudy._base.context_codecs import Context
 from understudy.actors.activation import Activation, QueuedRun
 from understudy.actors.agent_events import Status
 from understudy.actors.agent_slot import AgentSlot
@@ -41,7 +42,7 @@ from understudy.actors.replies import (
 )
 from understudy.actors.run_outcomes import earlier_outcome, quarantine_outcome, run_of_message
 from understudy.actors.run_task import start_run_task
-from understudy.agent.runner import Decisions, RunOptions, decide, unpause, withdraw_requests
+from understudy.agent.runner import RunOptions, decide, unpause, withdraw_requests
 from understudy.errors import (
     JournalFailed,
     NotInterrupted,
@@ -325,6 +326,7 @@ class RunDriver:
             steer=sent.steer,
             self_sent=sent.self_sent,
             due=None if is_due else sent.due,
+            context={**sent.context},
         )
         activation.ledger.check(queued, spare=RECORD_BYTES)
         activation.ledger.record(queued)
@@ -404,7 +406,7 @@ class RunDriver:
         """
         slot, activation = self._slot, self._activation
         state = activation.state
-        is_open = self._decide(resume.decisions, resume.expect)
+        is_open = self._decide(resume)
         if self._answer_if_quarantined(resume.future):
             return
         if is_open:
@@ -420,7 +422,7 @@ class RunDriver:
             NotInterrupted: as `resume`, and for a quarantined run, whose requests stay.
 
         """
-        self._decide(message.decisions, message.expect)
+        self._decide(message)
         run = self._open_run
         if run is not None and run.quarantined is not None:
             raise NotInterrupted(
@@ -428,12 +430,12 @@ class RunDriver:
             )
         answer_when_durable(self._slot, message.future, None)
 
-    def _decide(self, decisions: Decisions, expect: Mapping[str, str] | None) -> bool:
+    def _decide(self, message: Resume | Decide) -> bool:
         """Record decisions and continue the run; whether it is open. A quarantined one stays so."""
         slot, activation = self._slot, self._activation
         runner, run = activation.agent.runner, activation.state.run
         new = runner.check_decisions(
-            activation.state, decisions, slot.services.clock, expect=expect
+            activation.state, message.decisions, slot.services.clock, expect=message.expect
         )
         assert run is not None, "what was decided about is a request of a run"
         if run.over or run.quarantined is not None:
@@ -444,7 +446,7 @@ class RunDriver:
                     f"Agent {slot.id!r} begins a new run, which withdraws what it had asked"
                 )
         else:
-            decide(activation.ledger, new, slot.services.clock)
+            decide(activation.ledger, new, slot.services.clock, message.context)
             self.continue_run()
         return True
 
@@ -667,7 +669,9 @@ class RunDriver:
         ]
         message = replace(queued.message, parts=parts, timestamp=at)
         options = self._activation.agent.run_options()
-        begun = self._begin(message, options, (queued.message_id,), queued.occurrence)
+        begun = self._begin(
+            message, options, (queued.message_id,), queued.context, queued.occurrence
+        )
         self._run(Phase.BEGINNING, begun)
 
     def _start_run(
@@ -689,6 +693,7 @@ class RunDriver:
             messages.pop()
         parts = [part for queued in messages for part in queued.message.parts]
         ids = [queued.message_id for queued in messages]
+        context: Context = messages[-1].context if messages else {}
         options = activation.agent.run_options()
         callers: tuple[AgentKey, ...] = ()
         activation.on_run = queued_run.request.on_run if queued_run is not None else None
@@ -697,10 +702,11 @@ class RunDriver:
             callers = request.callers
             if request.message is not None:
                 parts += request.message.parts
+                context = request.context
                 ids += [request.message_id] if request.message_id is not None else []
             activation.outcome_futures += (request.future,)
         message = ModelRequest(parts=parts, timestamp=at)
-        self._run(Phase.BEGINNING, self._begin(message, options, tuple(ids)), callers)
+        self._run(Phase.BEGINNING, self._begin(message, options, tuple(ids), context), callers)
 
     def _fit_one_record(self, queued: list[QueuedMessage], last: ModelRequest | None) -> bool:
         """Whether these messages together are small enough for the first record of one run."""
@@ -721,6 +727,7 @@ class RunDriver:
         message: ModelRequest,
         options: RunOptions,
         message_ids: tuple[str, ...],
+        context: Context,
         occurrence: Occurrence | None = None,
     ) -> Outcome:
         activation = self._activation
@@ -733,6 +740,7 @@ class RunDriver:
             environment=self._slot.environment(),
             message_ids=message_ids,
             occurrence=occurrence,
+            context=context,
             signal=self._run_recorded,
         )
 
@@ -844,7 +852,7 @@ class RunDriver:
         slot.enter(Phase.IDLE)
         self.tell_due()  # before its waiters learn that it waits: they may advance the clock
         if result.crash is not None:
-            self._after_crash(result.crash, activating=activating)
+            self._after_crash(result.crash, activating=activating, is_refused=result.is_refused)
         elif result.outcome is not None:  # else it was halted between two steps
             self._after_outcome(result.outcome)
 
@@ -861,6 +869,7 @@ class RunDriver:
         finally:
             slot.answer(outcome)  # it is recorded, whatever becomes of the status
             self.answer_message_waits(outcome)
+            self._tell_hooks(outcome)
         if has_next and not activation.is_to_end_attempt():
             self.start_next(only_occurrence=not clean and not activation.queued_runs)
             return
@@ -868,6 +877,13 @@ class RunDriver:
             self.unpause()
         if isinstance(outcome, Interrupted):
             self._go_on_if_woken()
+
+    def _tell_hooks(self, outcome: Outcome) -> None:
+        slot, hooks = self._slot, self._activation.agent.definition.hooks
+        told = hooks.on_completed if isinstance(outcome, Completed) else ()
+        told = hooks.on_interrupted if isinstance(outcome, Interrupted) else told
+        if told and outcome.state.run is not None:
+            slot.tell_hooks(told, outcome, outcome.state.run.context)
 
     def _after_waiting(self) -> None:
         """The run has come to rest at its waits: whoever waits for its outcome goes on waiting."""
@@ -891,13 +907,13 @@ class RunDriver:
                 return False
         return True
 
-    def _after_crash(self, crash: BaseException, *, activating: bool) -> None:
+    def _after_crash(self, crash: BaseException, *, activating: bool, is_refused: bool) -> None:
         if self._slot.services.closing:
             return
         if isinstance(crash, JournalFailed) and not isinstance(crash, RecordRefused):
             raise crash
         run = self._open_run
-        if run is None or isinstance(crash, RecordRefused):
+        if run is None or is_refused or isinstance(crash, RecordRefused):
             self._refuse_run(crash)
         elif run.cancelled is not None:
             self.recover()  # cancelled before its first step

@@ -11,6 +11,7 @@ from understudy._base.json_values import shown
 from understudy.actors.activation import Activation, RunTaskResult
 from understudy.actors.agent_slot import AgentSlot, running_agents
 from understudy.actors.messages import AgentKey
+from understudy.actors.phase import Phase
 from understudy.errors import JournalFailed
 from understudy.outcomes import Outcome
 from understudy.run.run import AttemptEnded
@@ -61,7 +62,8 @@ async def _run(
     except BaseException as error:
         if activation.task is asyncio.current_task():  # else that it was abandoned is logged
             logger.warning("the run of agent %r crashed: %s", slot.id, shown(error))
-        result = RunTaskResult(crash=error)
+        is_refused = slot.phase is Phase.BEGINNING and isinstance(error, Exception)
+        result = RunTaskResult(crash=error, is_refused=is_refused)
     if activation.task is asyncio.current_task():  # else it was abandoned
         slot.run_task_ended(activation, result)
 

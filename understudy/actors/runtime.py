@@ -12,6 +12,7 @@ from typing import Any, Literal, Self, TypeVar, overload
 from understudy._base import forks
 from understudy._base.abandoned_tasks import AbandonedTasks
 from understudy._base.clock import Clock, NewId, SharedClock, SystemClock, new_random_id
+from understudy._base.context_codecs import ContextCodec, ContextCodecs
 from understudy._base.json_values import (
     checked_callable,
     checked_limit_seconds,
@@ -113,6 +114,9 @@ class Runtime(Looking):
         any_host: whether a call to an agent that another runtime has is answered here, where the
             store is shared. False: it is refused with `OwnedElsewhere`, and no other host takes an
             agent of this one.
+        context: what is carried from the code that calls an agent to the code that answers it, such
+            as a tenant or a trace: codecs, for instance `ContextVarCodec`. The code of a run, its
+            agents and its threads included, runs under the context of who sent its message.
         clock, new_id: the source of times and ids. By default times are those of the machine; where
             hosts share a database, those of its server.
 
@@ -143,6 +147,7 @@ class Runtime(Looking):
         host: str | None = None,
         labels: Collection[str] = frozenset(),
         any_host: bool = True,
+        context: Iterable[ContextCodec] = (),
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None: ...
@@ -164,6 +169,7 @@ class Runtime(Looking):
         host: str | None = None,
         labels: Collection[str] = frozenset(),
         any_host: bool = True,
+        context: Iterable[ContextCodec] = (),
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None: ...
@@ -184,6 +190,7 @@ class Runtime(Looking):
         host: str | None = None,
         labels: Collection[str] = frozenset(),
         any_host: bool = True,
+        context: Iterable[ContextCodec] = (),
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None:
@@ -213,6 +220,7 @@ class Runtime(Looking):
             deps_for=deps_for,
             labels=checked_labels(labels, what="`labels`"),
             any_host=any_host,
+            codecs=ContextCodecs(context),
         )
         self._feed_options = checked_feed(feed)
         if self._feed_options is not None and not isinstance(opened, FeedStore):

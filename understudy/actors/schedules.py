@@ -68,6 +68,7 @@ class Schedules:
             overlap=overlap,
             created_at=now,
             next_due=next_time(line, zone, now),
+            context={**self._ref._slot.services.codecs.capture()},
         )
         return self._change(PlanChange("set", id, wanted))
 

@@ -12,6 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from understudy._base import forks
 from understudy._base.abandoned_tasks import AbandonedTasks
 from understudy._base.clock import Clock, NewId
+from understudy._base.context_codecs import ContextCodecs
 from understudy._base.worker_threads import WorkerThreads
 from understudy.actors.placement import Placement
 from understudy.agent.agent import Agent
@@ -96,6 +97,7 @@ class RuntimeServices(Generic[S, A]):
     idle_timeout: float | None
     """Seconds after which an idle agent is passivated; None = never."""
     deps_for: Callable[[str], Any] | None
+    codecs: ContextCodecs
     placement: Placement
     """Which agents this runtime may run."""
     definition: Callable[[str], Agent]
@@ -126,6 +128,8 @@ class RuntimeServices(Generic[S, A]):
     """Guards the lists of subscriptions."""
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     """What the runtime waits for when it stops, besides run tasks."""
+    telling: set[asyncio.Task[Any]] = field(default_factory=set)
+    """Those of them that call hooks of what has happened: the runtime lets them end."""
     forks: int = field(default_factory=lambda: forks.count)
     """Before the loop ran. A forked child has no thread that runs it."""
     closing: bool = False

@@ -131,6 +131,8 @@ class Agent(Generic[DepsT_contra, OutputT_co]):
             run.
         idle_timeout: seconds after which a `Runtime` passivates the idle agent; None = never; by
             default the runtime's own.
+        stays_for_subscribers: whether it stays in memory while somebody subscribes to its events,
+            however long it is idle: a chat screen that is open, for instance.
         movable: whether another host of a shared store may take the agent from a living one while
             nothing of it goes on. False where it is bound to what its process has: a warm cache, a
             connection. Calls reach it at its host then.
@@ -172,6 +174,7 @@ class Agent(Generic[DepsT_contra, OutputT_co]):
         include_contents: Literal["default", "none"] = "default",
         pause_when: PauseWhen | None = None,
         idle_timeout: float | Literal["runtime"] | None = "runtime",
+        stays_for_subscribers: bool = False,
         movable: bool = True,
         needs: Collection[str] = frozenset(),
         version: int = 0,
@@ -200,6 +203,7 @@ class Agent(Generic[DepsT_contra, OutputT_co]):
             native_tools=native_tools,
             include_contents=include_contents,
             idle_timeout=idle_timeout,
+            stays_for_subscribers=stays_for_subscribers,
             movable=movable,
             needs=needs,
             version=version,

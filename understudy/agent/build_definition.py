@@ -34,6 +34,7 @@ from understudy.models.requirements import (
     checked_native_tools,
 )
 from understudy.modes import AgentExecution, Mode, collapse_until_tool
+from understudy.run.child_calls import checked_initial
 from understudy.run.definition import AgentDefinition, ChildAgent, OnVersion
 from understudy.run.hooks import Hook
 from understudy.run.instructions import check_instructions
@@ -56,6 +57,7 @@ def build_definition(
     output_mode: OutputMode | None = None,
     native_tools: object = (),
     include_contents: Any = "default",
+    stays_for_subscribers: object = False,
     movable: object = True,
     needs: object = (),
     version: object = 0,
@@ -80,6 +82,11 @@ def build_definition(
             f"Agent {agent!r}: `include_contents` must be 'default' or 'none', got "
             f"{include_contents!r}"
         )
+    if not isinstance(stays_for_subscribers, bool):
+        raise UsageError(
+            f"Agent {agent!r}: `stays_for_subscribers` must be True or False, got "
+            f"{shown(stays_for_subscribers)}"
+        )
     check_placement(movable, version, on_version, agent=agent)
     output = None
     if output_key is not None or output_type is not None or output_mode is not None:
@@ -99,6 +106,7 @@ def build_definition(
         output=output,
         native_tools=checked_native_tools(native_tools, agent=agent),
         include_contents=include_contents,
+        stays_for_subscribers=stays_for_subscribers,
         movable=bool(movable),
         needs=checked_labels(needs, what=f"Agent {agent!r}: `needs`"),
         version=cast("int", version),
@@ -475,6 +483,7 @@ _CHILD_OPTIONS = (
     "until_tool",
     "until_tool_success",
     "force",
+    "initial_messages",
 )
 
 
@@ -524,5 +533,11 @@ def _child(given: Any, parent: AgentDefinition) -> ChildAgent:
     if force:
         check_can_be_forced(known_models(definition), agent=definition.name)
     return ChildAgent(
-        definition=definition, until_tool=names, require_tool_success=require_success, force=force
+        definition=definition,
+        until_tool=names,
+        require_tool_success=require_success,
+        force=force,
+        initial_messages=checked_initial(
+            given.get("initial_messages", ()), what=f"Agent {definition.name!r}"
+        ),
     )

@@ -74,6 +74,8 @@ class NestedRuns:
                     agent_id=agent_id,
                     deadline=parent.running_seconds_left,
                     max_overrides=definition.max_overrides,
+                    initial=child.initial_messages,
+                    told=child.instructions,
                 )
             )
         elif state.run.end is not None:

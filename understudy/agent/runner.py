@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, Generic, TypedDict, Unpack
 
 from pydantic_ai.messages import ModelRequest
 from pydantic_ai.models import Model
 
 from understudy._base.clock import Clock, NewId, SystemClock, new_random_id
+from understudy._base.context_codecs import NO_CODECS, Context, ContextCodecs
 from understudy._base.json_values import checked_json, shown
 from understudy._base.points_in_time import checked_clock
 from understudy._base.request_timing import EXPIRY
@@ -108,6 +111,8 @@ class RunEnvironment:
     """Where plain tools and hooks run; by default a pool that the whole process shares."""
     cancellation: tuple[CancellationSource, ...] = ()
     """Called before each step, in addition to those of the agent's middleware."""
+    codecs: ContextCodecs = NO_CODECS
+    """By which the context of a run holds for its code."""
 
     @classmethod
     def of(cls, **options: Unpack[EnvironmentOptions]) -> RunEnvironment:
@@ -192,6 +197,7 @@ class Runner:
         environment: RunEnvironment,
         message_ids: tuple[str, ...] = (),
         occurrence: Occurrence | None = None,
+        context: Context = MappingProxyType({}),
         signal: Callable[[], StopSignal | None] = lambda: None,
     ) -> Outcome:
         """Record the start of a run in this ledger, and run its pipeline.
@@ -203,7 +209,11 @@ class Runner:
             environment: of this attempt.
             message_ids: the ids of the queued messages that `message` is made of.
             occurrence: the time of a schedule that it is the run of.
+            context: of who sent the message.
             signal: called once the start is recorded; a signal stops the run at once.
+
+        Raises:
+            UsageError: if the context cannot be applied. Nothing is recorded then.
 
         """
         definition = self._definition
@@ -231,25 +241,30 @@ class Runner:
                 ends_at=options.ends_at,
                 occurrence=occurrence,
                 max_overrides=definition.max_overrides,
+                context=dict(context),
             )
 
+        codecs = environment.codecs
         run = ledger.state.run
         if run is not None and not run.over:
-            # A start that the journal refuses must not withdraw the open run.
-            ledger.check(started())
+            # A start that is refused, by the journal or a codec, must not withdraw the open run.
+            with codecs.applied(context):
+                ledger.check(started())
             open_run = self._run(ledger, environment, models=())
-            await call_end_hooks(open_run, open_run.stopped(WITHDRAWN), final=True)
+            with codecs.applied(run.context, is_strict=False):
+                await call_end_hooks(open_run, open_run.stopped(WITHDRAWN), final=True)
             withdraw(ledger, environment.clock)
         prompt = options.early_stopping_prompt
         own = (Once(key=ANSWER_PROMPT, value=prompt),) if prompt is not None else ()
-        ledger.record(started(), *own)
-        # Race: an actor may get `cancel` before the start of the run is recorded. There is no run
-        # to cancel then, so the actor keeps the signal until here
-        # (test_a_cancel_before_a_run_begins_over_a_standing_one_is_for_the_new_run).
-        stop_signal = signal()
-        if stop_signal is not None:
-            return await self.stop(ledger, stop_signal, environment=environment)
-        return await run_pipeline(self._run(ledger, environment), self._definition.mode)
+        with codecs.applied(context):
+            ledger.record(started(), *own)
+            # Race: an actor may get `cancel` before the start of the run is recorded. There is no
+            # run to cancel then, so the actor keeps the signal until here
+            # (test_a_cancel_before_a_run_begins_over_a_standing_one_is_for_the_new_run).
+            stop_signal = signal()
+            if stop_signal is not None:
+                return await self.stop(ledger, stop_signal, environment=environment)
+            return await run_pipeline(self._run(ledger, environment), self._definition.mode)
 
     async def resume(
         self,
@@ -296,11 +311,14 @@ class Runner:
             (current.deps_given, environment.deps, "deps"),
             (current.pause_when_given, environment.pause_when, "pause_when"),
         ):
-            if given and value is None:  # it must not continue without
-                paused = replace(run.paused(f"needs {what}"), state=run.state.copied())
-                await run.durable()  # else the pipeline waits, for the next attempt's record
-                return paused
-        return await run_pipeline(run, self._definition.mode)
+            if given and value is None:
+                return await _held_up(run, f"needs {what}")
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(environment.codecs.applied(current.context))
+            except UsageError as error:
+                return await _held_up(run, str(error))
+            return await run_pipeline(run, self._definition.mode)
 
     def ended(self, state: AgentState) -> Outcome:
         """The outcome of the last run of this state, which is over."""
@@ -334,7 +352,8 @@ class Runner:
             # Race: a crash while the hooks run. The run must not be continued after it.
             ledger.record(CancelRequested(signal=signal.to_dict()))
         outcome = run.stopped(StopSignals((signal,)))
-        await call_end_hooks(run, outcome, final=True)
+        with environment.codecs.applied(run.context, is_strict=False):
+            await call_end_hooks(run, outcome, final=True)
         ledger.record(RunEnded(end=end_of(run, outcome), at=environment.clock.now()))
         ended = self.ended(ledger.state)  # before the wait, as in `run_pipeline`
         await ledger.durable()
@@ -481,6 +500,13 @@ class Runner:
             ) from error
 
 
+async def _held_up(run: Run, reason: str) -> Paused:
+    """The outcome of a run that must not continue without something that it had."""
+    paused = replace(run.paused(reason), state=run.state.copied())
+    await run.durable()  # else the pipeline waits, for the next attempt's record
+    return paused
+
+
 def _expired(request: Request) -> DecisionError:
     at = "" if request.expires_at is None else f" at {request.expires_at.isoformat()}"
     counts = "counts as rejected" if request.on_expiry == "reject" else "stops the run"
@@ -530,7 +556,12 @@ def refuse_inside_run() -> None:
         )
 
 
-def decide(ledger: Ledger, decisions: Mapping[str, Decision], clock: Clock) -> None:
+def decide(
+    ledger: Ledger,
+    decisions: Mapping[str, Decision],
+    clock: Clock,
+    context: Context = MappingProxyType({}),
+) -> None:
     """Record decisions that were checked, each in the ledger of the agent that requested it.
 
     Raises:
@@ -550,7 +581,8 @@ def decide(ledger: Ledger, decisions: Mapping[str, Decision], clock: Clock) -> N
     now = clock.now()
     records = []
     for place, request in places:
-        record = Decided(request_id=request.id, decision=decisions[request.id], at=now)
+        decision = decisions[request.id]
+        record = Decided(request_id=request.id, decision=decision, at=now, context=dict(context))
         try:
             # What is accepted must fit into the call's result as well.
             place.check(record, spare=RESULT_BYTES if record.decision.type == "respond" else 0)

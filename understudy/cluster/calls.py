@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import pykka
 
 from understudy._base.clock import new_random_id
+from understudy._base.context_codecs import Context, ContextCodecs
 from understudy.cluster.frames import Target, dump_arguments, with_state
 from understudy.cluster.hosts import HostEnd, HostPhase
 from understudy.errors import CallLost, OwnedElsewhere, UsageError
@@ -28,6 +29,7 @@ REPEATABLE = frozenset(
         "run", "decide", "info", "display", "send", "resume", "cancel_message", "outcome",
         "compact", "state", "decisions", "settle", "revoke", "history", "stop", "subscribe",
         "schedules.set",
+        "subscribers",
         "schedules.list", "schedules.pause", "schedules.resume", "schedules.remove", "resolve",
         "reject", "load_blobs", "count", "delete", "export", "page", "read_feed", "recover",
     }
@@ -38,9 +40,12 @@ REPEATABLE = frozenset(
 class Calls:
     """The calls of one cluster. All but `call` and `subscribe` is on the cluster's loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, hosts: list[HostEnd]) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, hosts: list[HostEnd], codecs: ContextCodecs
+    ) -> None:
         self.loop = loop
         self._hosts = hosts
+        self._codecs = codecs
         self._waiting: list[Wanted] = []
         """Calls that no host can take now, in order."""
         self._locating: dict[str, list[Wanted]] = {}
@@ -70,10 +75,11 @@ class Calls:
             met: called once the target has answered.
 
         Raises:
-            UsageError: if an argument cannot be sent.
+            UsageError: if an argument, or the context of the caller, cannot be sent.
 
         """
-        wanted = Wanted(self, target, method, (arguments, named or {}), route or target.id, met)
+        given = arguments, named or {}, self._codecs.capture()
+        wanted = Wanted(self, target, method, given, route or target.id, met)
         if self._has_ended:
             raise stopped()
         self.loop.call_soon_threadsafe(self.dispatch, wanted)
@@ -106,7 +112,7 @@ class Calls:
 
     async def subscribe(self, target: Target, what: str, after: int) -> tuple[int, HostEnd]:
         """Subscribe to an agent, by this method of its ref; the number of that, and the host."""
-        wanted = Wanted(self, target, "subscribe", ((what, after), {}), target.id)
+        wanted = Wanted(self, target, "subscribe", ((what, after), {}, {}), target.id)
         self.dispatch(wanted)
         number: int = await wanted.future
         assert wanted.host is not None, "it has answered"
@@ -149,7 +155,7 @@ class Calls:
         """Look up the definition of the agent, for hosts have different ones."""
         self._locating[wanted.route] = [wanted]
         options = {"prefix": wanted.route, "limit": 1}
-        asked = Wanted(self, Target(), "page", (("agents", options), {}))
+        asked = Wanted(self, Target(), "page", (("agents", options), {}, {}))
 
         def located(value: Any, error: Exception | None) -> None:
             found = [info.agent for info in value or () if info.id == wanted.route]
@@ -235,7 +241,7 @@ class Wanted:
         calls: Calls,
         target: Target,
         method: str,
-        arguments: tuple[tuple[Any, ...], dict[str, Any]],
+        arguments: tuple[tuple[Any, ...], dict[str, Any], Context],
         route: str = "",
         met: Callable[[], None] | None = None,
     ) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack, cast
 
+from understudy._base.context_codecs import ContextCodec, ContextCodecs
 from understudy._base.json_values import checked_seconds, shown
 from understudy.actors import (
     AgentInfo,
@@ -138,6 +139,8 @@ class Cluster(_RuntimeCalls):
         hang_timeout: seconds after which a host that does not answer is killed and started again;
             None = never.
         drain_timeout: seconds that a host may take to end its steps in progress.
+        context: codecs, as of `Runtime`, for what the callers in this process carry. Those of the
+            hosts, which apply it, come from their factory.
         options: of the `Runtime` of each host.
 
     Raises:
@@ -156,6 +159,7 @@ class Cluster(_RuntimeCalls):
         start_timeout: float = START_TIMEOUT,
         hang_timeout: float | None = HANG_TIMEOUT,
         drain_timeout: float = DRAIN_TIMEOUT,
+        context: Iterable[ContextCodec] = (),
         **options: Unpack[RuntimeOptions],
     ) -> None:
         self._pools = {pool.name: _Pool(pool) for pool in _pools(hosts, count)}
@@ -164,6 +168,7 @@ class Cluster(_RuntimeCalls):
         )
         self._engine = _engine(engine)
         self._options: Mapping[str, Any] = {**options}
+        self._codecs = ContextCodecs(context)
         self._start_timeout = checked_seconds(start_timeout, what="`start_timeout`")
         self._hang_timeout = (
             None if hang_timeout is None else checked_seconds(hang_timeout, what="`hang_timeout`")
@@ -221,7 +226,7 @@ class Cluster(_RuntimeCalls):
         # that is loaded when it is read can be read on the application's loop.
         self._thread = LoopThread("understudy-cluster")
         loop = self._thread.start()
-        self._calls = Calls(loop, self._hosts)
+        self._calls = Calls(loop, self._hosts, self._codecs)
         return self._calls.on_loop(self._open)
 
     async def _open(self) -> None:

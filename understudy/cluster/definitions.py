@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
+from understudy._base.context_codecs import ContextCodec
 from understudy._base.json_values import shown
 from understudy.agent.agent import Agent
 from understudy.errors import UsageError
@@ -21,11 +22,13 @@ class Definitions:
     Args:
         agents: as of `Runtime`.
         deps_for: as of `Runtime`.
+        context: as of `Runtime`.
 
     """
 
     agents: Sequence[Agent[Any, Any]]
     deps_for: Callable[[str], Any] | None = None
+    context: Sequence[ContextCodec] = ()
 
 
 @asynccontextmanager

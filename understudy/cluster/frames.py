@@ -31,7 +31,7 @@ class Call(NamedTuple):
     target: Target
     method: str
     arguments: bytes
-    """The pickled positional and keyword arguments."""
+    """The pickled positional and keyword arguments, and the context of the caller."""
 
 
 class Drain(NamedTuple):

@@ -62,6 +62,7 @@ class Host:
                     definitions.agents,
                     store=self._spec.store,
                     deps_for=definitions.deps_for,
+                    context=definitions.context,
                     **options,
                 )
                 async with runtime:
@@ -91,8 +92,9 @@ class Host:
             return
         assert isinstance(found, Call), "nothing else is sent to a host"
         try:
-            arguments, named = loads(found.arguments)
-            answer = self._called(found, arguments, named)
+            arguments, named, context = loads(found.arguments)
+            with self._runtime._agent_host.services.codecs.applied(context):
+                answer = self._called(found, arguments, named)
         except Exception as error:
             self._send(dump_answer(found.number, None, error))
             return

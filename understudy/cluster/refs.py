@@ -76,6 +76,10 @@ class ClusterRef(AgentRef[OutputT_co]):
         """
         return self._call("info", (), {}).map(lambda info: info.status)
 
+    def subscribers(self) -> Future[int]:  # type: ignore[override]
+        """As `AgentRef.subscribers`, of the cluster's subscriptions at the host that has it."""
+        return self._call("subscribers", (), {})
+
     def display_events(self, after: int = 0) -> ClusterDisplay:  # type: ignore[override]
         """As `AgentRef.display_events`. It goes on at another host, where the first one ends."""
         return ClusterDisplay(self._calls, self._target, after)

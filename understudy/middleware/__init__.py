@@ -18,6 +18,7 @@ from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall
 
 if typing.TYPE_CHECKING:
+    from understudy.middleware.ask_user import AskUser
     from understudy.middleware.rate_limit import RateLimit
     from understudy.middleware.summarization import Summarization
     from understudy.middleware.workspace import Workspace
@@ -25,6 +26,7 @@ else:  # who uses none of them does not load them (test_a_plain_import_loads_no_
     __getattr__, __dir__ = _load_lazily(
         __name__,
         {
+            "understudy.middleware.ask_user": ["AskUser"],
             "understudy.middleware.rate_limit": ["RateLimit"],
             "understudy.middleware.summarization": ["Summarization"],
             "understudy.middleware.workspace": ["Workspace"],
@@ -33,6 +35,7 @@ else:  # who uses none of them does not load them (test_a_plain_import_loads_no_
 
 __all__ = [
     "AgentDefinition",
+    "AskUser",
     "Cancellation",
     "Fallback",
     "Guard",

@@ -13,9 +13,9 @@ from pydantic import BaseModel
 from understudy._base.type_variables import DepsT_contra
 from understudy.errors import UsageError
 from understudy.interrupts import Decision, Request
-from understudy.outcomes import Outcome
+from understudy.outcomes import Completed, Interrupted, Outcome
 from understudy.run.definition import AgentDefinition
-from understudy.run.hooks import Hook, Hooks
+from understudy.run.hooks import Hook, Hooks, Passivation
 from understudy.run.instructions import Instructions
 from understudy.run.model_input import ModelInput
 from understudy.run.run import Run
@@ -86,6 +86,39 @@ class Middleware(Generic[DepsT_contra]):
 
         Args:
             actor: an `AgentRef` (not the actor itself), to `send` or `notify` later.
+
+        """
+
+    async def on_completed(self, actor: Any, outcome: Completed) -> None:
+        """A run has completed, and that is durable. Only under a `Runtime`.
+
+        This and the two below are told once, and not again after a crash: what must not be lost
+        goes into `on_run_end`. What they raise is logged, and changes nothing.
+
+        Args:
+            actor: an `AgentRef`.
+            outcome: of the run.
+
+        """
+
+    async def on_interrupted(self, actor: Any, outcome: Interrupted) -> None:
+        """A run waits for a person, and that is durable: also each time that it does so again.
+
+        Args:
+            actor: an `AgentRef`.
+            outcome: with the requests that are pending.
+
+        """
+
+    async def on_passivated(self, actor: Any, reason: Passivation) -> None:
+        """The agent has left the memory of this runtime; all of it is in the store.
+
+        Args:
+            actor: an `AgentRef`. A call of it activates the agent again.
+            reason: `idle`: nothing was asked of it for its `idle_timeout`. `stopped`: by `stop()`,
+                or because the runtime drains. `compacted` or `deleted`: by a call. `closing`: its
+                runtime ends. `lost`: its store failed, another host has it, or its run was
+                abandoned.
 
         """
 
@@ -180,6 +213,9 @@ _TABLE = (
     "on_run_start",
     "before_step",
     "after_step",
+    "on_completed",
+    "on_interrupted",
+    "on_passivated",
     "before_model",
     "after_model",
     "wrap_model_call",

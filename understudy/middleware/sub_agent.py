@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from understudy._base.json_values import checked_text
 from understudy._base.type_variables import DepsT_contra
 from understudy.errors import UnderstudyError, UsageError
 from understudy.middleware.base import Middleware, Prepared
 from understudy.run.child_calls import result_of_agent
 from understudy.run.definition import AgentDefinition
+from understudy.run.instructions import check_instructions
 from understudy.tools import Tool, ToolContext, ToolFailed
 
 if TYPE_CHECKING:
@@ -31,9 +33,10 @@ class SubAgent(Middleware[DepsT_contra]):
         agents: each an `Agent`, or a dict with `name`, `description` and any of `instructions`,
             `tools`, `middleware`, `model` (the parent's by default), `max_runs`, `early_stopping`,
             `early_stopping_prompt`, `max_overrides`, `native_tools`, `until_tool` or
-            `until_tool_success`, `force`.
+            `until_tool_success`, `force`, `initial_messages` (the conversation that each of its
+            tasks begins with).
         general_purpose: also offer an agent with the parent's model, tools and middleware, without
-            its `SubAgent`.
+            its `SubAgent`. A text is its instructions.
         block_middleware: classes of the parent's middleware that the general-purpose agent does
             not get. A gate cannot be blocked: it applies to all agents below.
         max_depth: how deep agents may nest, the root included; a deeper task is an error result.
@@ -47,12 +50,15 @@ class SubAgent(Middleware[DepsT_contra]):
         self,
         agents: Sequence[Agent[DepsT_contra, Any] | Mapping[str, Any]] | tuple[()] = (),
         *,
-        general_purpose: bool = True,
+        general_purpose: bool | str = True,
         block_middleware: Sequence[type[Middleware[Any]]] = (),
         max_depth: int = 5,
     ) -> None:
         if isinstance(agents, (str, Mapping)) or not isinstance(agents, Sequence):
             raise UsageError(f"SubAgent: `agents` must be a list, got {agents!r}")
+        if not isinstance(general_purpose, bool):
+            checked_text(general_purpose, what="SubAgent: `general_purpose`, if it is no bool,")
+            check_instructions(general_purpose, agent=GENERAL_PURPOSE)
         if not agents and not general_purpose:
             raise UsageError(
                 "SubAgent has no agents to run: give `agents`, or general_purpose=True"
@@ -110,7 +116,11 @@ class SubAgent(Middleware[DepsT_contra]):
         return {
             "name": GENERAL_PURPOSE,
             "description": "Does any task with the same tools, on its own.",
-            "instructions": "You do one task, completely, and report what came of it.",
+            "instructions": (
+                self._general_purpose
+                if isinstance(self._general_purpose, str)
+                else "You do one task, completely, and report what came of it."
+            ),
             "tools": list(definition.tools.values()),
             "native_tools": definition.native_tools,
             "middleware": kept,

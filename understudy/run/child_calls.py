@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from typing import Any
 
+from pydantic_ai.messages import ModelMessage
+
 from understudy._base.causes import cause_of
+from understudy._base.json_values import checked_text, shown
 from understudy.errors import UsageError
-from understudy.models.messages import UserInput, user_message
+from understudy.models.messages import UserInput, normalised, user_message
 from understudy.outcomes import (
     Completed,
     Failed,
@@ -37,7 +41,7 @@ class CallSuspended(BaseException):
 
 def make_run_agent(
     run: Run, call: Call
-) -> Callable[[Any, UserInput, int], Coroutine[Any, Any, Completed | Failed | Stopped]]:
+) -> Callable[..., Coroutine[Any, Any, Completed | Failed | Stopped]]:
     """The function behind `ctx.run_agent` of this call.
 
     The n-th agent of a call has the same key each time that the call runs. So a call that runs
@@ -46,12 +50,18 @@ def make_run_agent(
     count = 0
 
     async def run_agent(
-        agent: Any, input: UserInput, max_depth: int
+        agent: Any,
+        input: UserInput,
+        max_depth: int,
+        instructions: str,
+        initial_messages: Sequence[ModelMessage],
     ) -> Completed | Failed | Stopped:
         nonlocal count
         if doing_once.get():
             raise UsageError("an agent cannot run inside of ctx.once: its run is kept by itself")
         child = _child(run, agent)
+        if instructions or initial_messages:
+            child = _told(child, instructions, initial_messages)
         key = call.key if count == 0 else f"{call.key}+{count}"
         count += 1
         if run.children is None:
@@ -123,6 +133,33 @@ async def wait_for_parts(run: Run, call: Call) -> None:
     if parts is not None:
         parts.suspended = parts.body_ended = True
         await parts.wait_until_none_runs()
+
+
+def checked_initial(given: object, *, what: str) -> tuple[ModelMessage, ...]:
+    """The conversation that an agent begins with, made valid for any provider.
+
+    Raises:
+        UsageError: if it is no list of messages, or one of them cannot be stored.
+
+    """
+    if not isinstance(given, Sequence) or isinstance(given, str):
+        raise UsageError(
+            f"{what}: `initial_messages` must be a list of Pydantic AI's messages, got "
+            f"{shown(given)}"
+        )
+    return tuple(normalised(given)) if given else ()
+
+
+def _told(child: ChildAgent, instructions: object, initial_messages: object) -> ChildAgent:
+    """The child with what only this run of it is given."""
+    told = checked_text(instructions, what="run_agent: `instructions`", may_be_empty=True)
+    if told and not child.definition.asks_model:
+        raise UsageError(
+            f"run_agent: agent {child.definition.name!r} calls no model, so nobody would read "
+            "`instructions`: give them to its agents"
+        )
+    initial = checked_initial(initial_messages, what="run_agent")
+    return replace(child, instructions=told, initial_messages=initial or child.initial_messages)
 
 
 def _child(run: Run, agent: Any) -> ChildAgent:

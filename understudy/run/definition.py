@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from pydantic import BaseModel
+from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 from pydantic_ai.native_tools import AbstractNativeTool
 from pydantic_ai.settings import ModelSettings
@@ -72,6 +73,10 @@ class ChildAgent:
     until_tool: tuple[str, ...] | None = None
     require_tool_success: bool = False
     force: bool = False
+    instructions: str = ""
+    """What it is told besides its own."""
+    initial_messages: tuple[ModelMessage, ...] = ()
+    """The conversation that it begins with; well-formed."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -117,6 +122,8 @@ class AgentDefinition:
     include_contents: Literal["default", "none"] = "default"
     idle_timeout: float | Literal["runtime"] | None = "runtime"
     """Seconds after which a `Runtime` passivates the idle agent; None = never."""
+    stays_for_subscribers: bool = False
+    """Whether it is not passivated for being idle while somebody subscribes to its events."""
     movable: bool = True
     """Whether another host may take the agent from a living one while nothing of it goes on."""
     needs: frozenset[str] = frozenset()

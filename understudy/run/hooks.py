@@ -7,7 +7,7 @@ import contextvars
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from understudy._base.causes import cause_of
 from understudy._base.event_loops import is_cancelled
@@ -17,6 +17,10 @@ from understudy.interrupts import Defer, Interrupt
 
 in_hook: contextvars.ContextVar[bool] = contextvars.ContextVar("in_hook", default=False)
 """True while a hook runs: a hook must not add records of the pipeline."""
+
+
+Passivation = Literal["idle", "stopped", "compacted", "deleted", "closing", "lost"]
+"""Why an agent has left the memory of its runtime."""
 
 
 class HookFailed(Exception):
@@ -91,6 +95,9 @@ class Hooks:
     """The hooks of all middleware, by name, each tuple in calling order."""
 
     on_start: tuple[Hook, ...] = ()
+    on_completed: tuple[Hook, ...] = ()
+    on_interrupted: tuple[Hook, ...] = ()
+    on_passivated: tuple[Hook, ...] = ()
     on_run_start: tuple[Hook, ...] = ()
     before_model: tuple[Hook, ...] = ()
     after_model: tuple[Hook, ...] = ()

@@ -8,6 +8,7 @@ import contextlib
 import contextvars
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from types import MappingProxyType
 from typing import Any, Generic, Protocol, TypeVar, overload
 
 from pydantic_ai.messages import ModelMessage, ModelRequest
@@ -15,6 +16,7 @@ from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.usage import RunUsage
 
 from understudy._base.clock import Clock, NewId
+from understudy._base.context_codecs import Context
 from understudy._base.event_loops import call_on
 from understudy._base.json_values import checked_json, checked_text
 from understudy._base.type_variables import DepsT_co
@@ -268,6 +270,11 @@ class Run(Generic[DepsT_co]):
     @property
     def run_id(self) -> str:
         return self.current.run_id
+
+    @property
+    def context(self) -> Context:
+        """What was captured where its message was sent, by the names of the codecs."""
+        return MappingProxyType(self.root.current.context)
 
     @property
     def usage(self) -> RunUsage:

@@ -150,6 +150,7 @@ class ToolCall:
             ),
             doubts=doubts,
             source=source,
+            context=run.root.current.context,
             schema=schema,
             question_key=question_key,
         )
@@ -191,4 +192,5 @@ def make_context(run: Run, call: Call) -> ToolContext:
         emit=emit,
         run_agent=make_run_agent(run, call),
         make_points=lambda: Points(run, call, attempt),
+        context=run.root.current.context,
     )

@@ -230,7 +230,11 @@ def _run_started(state: AgentState, record: r.RunStarted) -> None:
         progress=Progress() if record.workflow is not None else None,
         ends_at=record.ends_at,
         occurrence=record.occurrence,
+        context=record.context,
+        told=record.told,
     )
+    for message in record.initial:
+        state.messages = state.messages.appending(message)
     if record.values:
         state.merge(record.values)
     if record.message is not None:
@@ -248,7 +252,12 @@ def _dequeue(state: AgentState, message_ids: tuple[str, ...]) -> None:
 
 def _message_queued(state: AgentState, record: r.MessageQueued) -> None:
     queued = QueuedMessage(
-        record.message_id, record.message, record.steer, record.self_sent, record.due
+        record.message_id,
+        record.message,
+        record.steer,
+        record.self_sent,
+        record.due,
+        context=record.context,
     )
     if record.due is None:
         state.queue[record.message_id] = queued
@@ -307,7 +316,12 @@ def _occurred(state: AgentState, record: r.Occurred) -> None:
     _plan(state, schedules={**schedules, before.id: after})
     if occurrence.skipped is None:
         state.queue[record.message_id] = QueuedMessage(
-            record.message_id, before.message, steer=False, self_sent=False, occurrence=occurrence
+            record.message_id,
+            before.message,
+            steer=False,
+            self_sent=False,
+            occurrence=occurrence,
+            context=before.context,
         )
 
 
@@ -440,7 +454,11 @@ def _decided(state: AgentState, record: r.Decided) -> None:
     halt = open_run(state).halt
     if halt is not None and halt.id == record.request_id:
         open_run(state).dismissed = True
-        state.decisions.append(DecisionRecord(request=halt, decision=record.decision, at=record.at))
+        state.decisions.append(
+            DecisionRecord(
+                request=halt, decision=record.decision, at=record.at, context=record.context
+            )
+        )
         return
     call = call_of_request(state, record.request_id)
     request, decision = call.requests[record.request_id], record.decision
@@ -448,7 +466,13 @@ def _decided(state: AgentState, record: r.Decided) -> None:
     if request.question_key:
         _answered(open_run(state), request.question_key, decision)
     state.decisions.append(
-        DecisionRecord(request=request, decision=decision, at=record.at, sticky=record.sticky)
+        DecisionRecord(
+            request=request,
+            decision=decision,
+            at=record.at,
+            sticky=record.sticky,
+            context=record.context,
+        )
     )
     if decision.always and not record.sticky:
         state.sticky[request.tool_name] = Sticky(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
+from understudy._base.context_codecs import StoredContext
 from understudy.models.messages import StoredRequest
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ class Schedule:
     """By a person, or because the agent was imported or is of an older copy of its store."""
     latest: Occurrence | None = None
     """The latest occurrence, also if it was skipped."""
+    context: StoredContext = field(default_factory=dict)
+    """That of who has set it: its runs have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,8 @@ class QueuedMessage:
     """The time before which no run takes it; None = at once."""
     occurrence: Occurrence | None = None
     """Set where it is the input of an occurrence, which gets a run of its own."""
+    context: StoredContext = field(default_factory=dict)
+    """That of who sent it."""
 
 
 class _DueTime:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, cast
 import pydantic
 from pydantic_ai.usage import RunUsage
 
+from understudy._base.context_codecs import StoredContext
 from understudy.interrupts import Decision, Request
 from understudy.models.messages import (
     StoredMessage,
@@ -176,6 +177,12 @@ class RunStarted:
     """The time at which the run is stopped, also while it waits."""
     occurrence: Occurrence | None = None
     """The time of a schedule that it is the run of."""
+    context: StoredContext = field(default_factory=dict)
+    """That of who sent its message, or the last of several."""
+    initial: tuple[StoredMessage, ...] = ()
+    """Of an agent that a call runs: the conversation that it begins with, before its message."""
+    told: str = ""
+    """Of an agent that a call runs: what it is told besides its own instructions."""
     kind: Literal["run_started"] = "run_started"
 
 
@@ -222,6 +229,8 @@ class MessageQueued(Timed):
     """A tool or hook of the agent itself sent it."""
     due: datetime | None = None
     """It waits until this time; then it is queued."""
+    context: StoredContext = field(default_factory=dict)
+    """That of who sent it."""
     kind: Literal["message_queued"] = "message_queued"
 
 
@@ -436,6 +445,8 @@ class Decided:
     at: datetime
     sticky: bool = False
     """It comes from an earlier `always=True`."""
+    context: StoredContext = field(default_factory=dict)
+    """That of who decided."""
     kind: Literal["decided"] = "decided"
 
 

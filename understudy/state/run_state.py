@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.usage import RunUsage
 
+from understudy._base.context_codecs import StoredContext
 from understudy.interrupts import Decision, Request
 from understudy.models.messages import StoredResponse
 from understudy.state.plans import Occurrence
@@ -286,6 +287,10 @@ class RunState:
     """The model call of the next turn, where it waits."""
     answers: dict[str, Decision] | None = None
     """By key, the answers to questions of middleware; None without one. It is never changed."""
+    context: StoredContext = field(default_factory=dict)
+    """That of who sent its message. That of an agent inside is the outermost run's."""
+    told: str = ""
+    """What the agent is told besides its own instructions: only of one that a call runs."""
 
     @property
     def calls(self) -> Collection[Call]:

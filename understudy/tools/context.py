@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
+from pydantic_ai.messages import ModelMessage
+
+from understudy._base.context_codecs import Context
 from understudy._base.points_in_time import checked_time
 from understudy._base.request_timing import checked_delay
 from understudy._base.type_variables import DepsT_co, OutputT
@@ -31,6 +35,7 @@ class ToolContext(Generic[DepsT_co]):
     """
 
     __slots__ = (
+        "_context",
         "_emit",
         "_make_points",
         "_points",
@@ -77,10 +82,9 @@ class ToolContext(Generic[DepsT_co]):
         resumed: bool,
         resume_value: Any,
         emit: Callable[[ToolContext[Any], Any], None],
-        run_agent: Callable[
-            [Any, UserInput, int], Coroutine[Any, Any, Completed | Stopped | Failed]
-        ],
+        run_agent: Callable[..., Coroutine[Any, Any, Completed | Stopped | Failed]],
         make_points: Callable[[], CallPoints],
+        context: Context,
     ) -> None:
         self._read_state = read_state
         self._state: AgentState | None = None
@@ -97,6 +101,12 @@ class ToolContext(Generic[DepsT_co]):
         self._run_agent = run_agent
         self._make_points = make_points
         self._points: CallPoints | None = None
+        self._context = context
+
+    @property
+    def context(self) -> Context:
+        """What was captured where the run's message was sent, by the names of the codecs."""
+        return MappingProxyType(self._context)
 
     @property
     def state(self) -> AgentState:
@@ -107,14 +117,32 @@ class ToolContext(Generic[DepsT_co]):
 
     @overload
     async def run_agent(
-        self, agent: Agent[DepsT_co, OutputT], input: UserInput, *, max_depth: int = 5
+        self,
+        agent: Agent[DepsT_co, OutputT],
+        input: UserInput,
+        *,
+        max_depth: int = 5,
+        instructions: str = "",
+        initial_messages: Sequence[ModelMessage] = (),
     ) -> Completed[OutputT] | Stopped | Failed: ...
     @overload
     async def run_agent(
-        self, agent: str, input: UserInput, *, max_depth: int = 5
+        self,
+        agent: str,
+        input: UserInput,
+        *,
+        max_depth: int = 5,
+        instructions: str = "",
+        initial_messages: Sequence[ModelMessage] = (),
     ) -> Completed | Stopped | Failed: ...
     async def run_agent(
-        self, agent: Agent[DepsT_co, Any] | str, input: UserInput, *, max_depth: int = 5
+        self,
+        agent: Agent[DepsT_co, Any] | str,
+        input: UserInput,
+        *,
+        max_depth: int = 5,
+        instructions: str = "",
+        initial_messages: Sequence[ModelMessage] = (),
     ) -> Completed | Stopped | Failed:
         """Run another agent inside this call, and return its outcome.
 
@@ -127,12 +155,14 @@ class ToolContext(Generic[DepsT_co]):
                 this agent offers.
             input: its input.
             max_depth: how many levels of agents may nest, including the root.
+            instructions: what it is told in this run besides its own instructions; sent as it is.
+            initial_messages: the conversation that it begins with, made valid for any provider.
 
         Raises:
             UsageError: if `agent` is not an agent, `input` is empty, or the nesting is too deep.
 
         """
-        return await self._run_agent(agent, input, max_depth)
+        return await self._run_agent(agent, input, max_depth, instructions, initial_messages)
 
     # ------------------------------------------------------------------ points
 

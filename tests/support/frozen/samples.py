@@ -247,6 +247,7 @@ def request(id: str, key: str, kind: str = "approval", **fields: Any) -> Request
         "schema": {"type": "string", "enum": ["yes", "no"]},
         "question_key": "may I",
         "doubts": (doubt("run-0.0.0"), doubt("run-0.0.1", token_hashes=())),
+        "context": {"tenant": "acme"},
     }
     return Request(**{**given, **fields})
 
@@ -299,6 +300,9 @@ def started(run_id: str, agent: str, **fields: Any) -> r.RunStarted:
         "forced": True,
         "ends_at": at(900),
         "occurrence": occurrence(),
+        "context": {"tenant": "acme", "locale": ""},
+        "initial": (asked("Who is Ann?", 6),),
+        "told": "Be brief.",
     }
     return r.RunStarted(**{**given, **fields})
 
@@ -321,6 +325,7 @@ def schedule(id: str = "nightly", **fields: Any) -> Schedule:
         "next_due": at(50),
         "paused": True,
         "latest": occurrence(skipped="full"),
+        "context": {"tenant": "acme"},
     }
     return Schedule(**{**given, **fields})
 
@@ -371,7 +376,13 @@ def desk() -> Iterator[r.Record]:
     """One run with everything that a run may meet, and one that a tool halts."""
     yield r.AgentCreated(values={"customer": {"name": "Ada", "vip": True}, "list": [1, 2.5, None]})
     yield r.StatusNoted(status="running", runs=2)
-    yield r.MessageQueued(message_id="m1", message=asked("first"), steer=True, self_sent=True)
+    yield r.MessageQueued(
+        message_id="m1",
+        message=asked("first"),
+        steer=True,
+        self_sent=True,
+        context={"tenant": "acme"},
+    )
     yield r.MessageQueued(message_id="m2", message=rich_question())
     yield started("run-1", "desk", message_ids=("m2",), message=rich_question())
     yield r.Attempt(number=1)
@@ -426,7 +437,7 @@ def _questions() -> Iterator[r.Record]:
     )
     yield r.Reminded(request_id="q0", number=2, at=at(27))
     yield r.Escalated(request_id="q0", number=1, audience="heads", at=at(37))
-    yield r.Decided(request_id="q0", decision=EDITED, at=at(9))
+    yield r.Decided(request_id="q0", decision=EDITED, at=at(9), context={"tenant": "acme"})
     yield r.Requested(
         request=request("q0b", "run-1.0.0", display="Really?"), replaces=("q0",), reply_size=6
     )
@@ -772,7 +783,13 @@ def _state(run: RunState) -> AgentState:
     state.messages = Messages(history())
     state.run = run
     state.files, state.blobs = {"a.md": FILE}, dict(BLOBS)
-    record = DecisionRecord(request=request("q1", "k"), decision=EDITED, at=at(40), sticky=True)
+    record = DecisionRecord(
+        request=request("q1", "k"),
+        decision=EDITED,
+        at=at(40),
+        sticky=True,
+        context={"tenant": "acme"},
+    )
     state.decisions = [record]
     state.sticky = {
         "member0/pay": Sticky(
@@ -791,7 +808,14 @@ def _state(run: RunState) -> AgentState:
     )
     state.queue = {"m3": waiting}
     state.message_ids = {"m3": None, "m2": "run-1", "t1": None}
-    timed = QueuedMessage("t1", rich_question(), steer=True, self_sent=True, due=at(45))
+    timed = QueuedMessage(
+        "t1",
+        rich_question(),
+        steer=True,
+        self_sent=True,
+        due=at(45),
+        context={"tenant": "acme"},
+    )
     state.plans = Plans(
         timed={"t1": timed}, schedules={"nightly": schedule()}, pause="a person wants to look"
     )

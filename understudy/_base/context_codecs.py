@@ -1,0 +1,202 @@
+"""Context: what holds for the code that calls an agent, and then for the code that answers it.
+
+A tenant, a locale, the parent of a trace. It is text by name, kept with what the call has led to,
+so that it is there in another thread, at another host, and after a restart.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import operator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from typing import Annotated, Protocol, runtime_checkable
+
+from pydantic import Field
+
+from understudy._base.causes import cause_of
+from understudy._base.json_values import checked_text, shown
+from understudy.errors import UsageError
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+MAX_CHARACTERS = 4096
+"""Of one value."""
+
+Context = Mapping[str, str]
+"""Values by the names of their codecs."""
+StoredContext = Annotated[dict[str, str], Field(exclude_if=operator.not_)]
+"""As a field of what is stored: it is not written where it is empty."""
+
+_current: ContextVar[Context] = ContextVar("understudy_context")
+"""Set while code runs under a context: also what no codec here knows goes with its own calls."""
+
+
+@runtime_checkable
+class ContextCodec(Protocol):
+    """Carries one thing from the code that calls an agent to the code that answers it.
+
+    Both methods are called often: they must be fast, and not block.
+    """
+
+    @property
+    def name(self) -> str:
+        """Under which its value is kept: the same at all hosts, and for as long as runs are."""
+
+    def capture(self) -> str | None:
+        """The value of now, in the thread and the context variables of the caller. None: none."""
+
+    def apply(self, value: str) -> AbstractContextManager[object]:
+        """Make it hold in the `with` block, for what runs there and for the threads it starts.
+
+        It sets context variables: these reach async code, worker threads and agents inside, which a
+        `threading.local` does not.
+        """
+
+
+class ContextVarCodec:
+    """Carries the value of a context variable, which is text.
+
+    Args:
+        variable: a variable without a value is not carried, whatever its default is.
+        name: the variable's own by default.
+
+    Raises:
+        UsageError: if `variable` is no context variable, or the name is no text.
+
+    """
+
+    def __init__(
+        self, variable: ContextVar[str] | ContextVar[str | None], *, name: str | None = None
+    ) -> None:
+        if not isinstance(variable, ContextVar):
+            raise UsageError(f"ContextVarCodec takes a ContextVar, got {shown(variable)}")
+        self._variable: ContextVar[str | None] = variable  # type: ignore[assignment]  # it gets text
+        self.name: str = checked_text(
+            variable.name if name is None else name, what="ContextVarCodec: `name`"
+        )
+
+    def __repr__(self) -> str:
+        return f"ContextVarCodec({self.name!r})"
+
+    def capture(self) -> str | None:
+        """Its value here."""
+        return self._variable.get(None)
+
+    @contextmanager
+    def apply(self, value: str) -> Iterator[None]:
+        """Set it."""
+        token = self._variable.set(value)
+        try:
+            yield
+        finally:
+            self._variable.reset(token)
+
+
+class ContextCodecs:
+    """The codecs of a runtime.
+
+    Raises:
+        UsageError: for what is no list of codecs, and for two of one name.
+
+    """
+
+    def __init__(self, codecs: Iterable[ContextCodec] = ()) -> None:
+        if isinstance(codecs, str) or not isinstance(codecs, Iterable):
+            raise UsageError(f"`context` must be a list of codecs, got {shown(codecs)}")
+        self._codecs: dict[str, ContextCodec] = {}
+        for codec in codecs:
+            name = _checked(codec)
+            if name in self._codecs:
+                raise UsageError(f"`context` has two codecs named {name!r}: rename one")
+            self._codecs[name] = codec
+
+    def capture(self) -> Context:
+        """The context of the caller.
+
+        Raises:
+            UsageError: if a codec raises, or its value is not text that can be kept.
+
+        """
+        current = _current.get(None)
+        if not self._codecs:
+            return current or {}
+        context = {name: value for name, value in (current or {}).items() if not self.knows(name)}
+        for name, codec in self._codecs.items():
+            what = f"the context codec {name!r}: capture()"
+            try:
+                value = codec.capture()
+            except Exception as error:
+                raise UsageError(f"{what} raised {cause_of(error)}") from error
+            if value is None:
+                continue
+            context[name] = checked_text(value, what=what, may_be_empty=True)
+            if len(value) > MAX_CHARACTERS:
+                raise UsageError(
+                    f"{what} gave {len(value):,} characters, and at most {MAX_CHARACTERS:,} are "
+                    "kept: carry an id, and look the rest up by it"
+                )
+        return context
+
+    def knows(self, name: str) -> bool:
+        """Whether there is a codec of this name."""
+        return name in self._codecs
+
+    @contextmanager
+    def applied(self, context: Context, *, is_strict: bool = True) -> Iterator[None]:
+        """Run the block under a context. What no codec here knows is kept, and not applied.
+
+        Args:
+            context: as it was captured.
+            is_strict: whether the block must not run where a codec fails. Else that is logged.
+
+        Raises:
+            UsageError: if a codec fails.
+
+        """
+        if not context:
+            yield
+            return
+        entered: list[tuple[str, AbstractContextManager[object]]] = []
+        token = _current.set(context)
+        try:
+            for name, value in context.items():
+                codec = self._codecs.get(name)
+                if codec is None:
+                    continue
+                try:
+                    manager = codec.apply(value)
+                    manager.__enter__()
+                except Exception as error:
+                    why = f"the context codec {name!r}: apply() raised {cause_of(error)}"
+                    if is_strict:
+                        raise UsageError(why) from error
+                    logger.exception(why)
+                else:
+                    entered.append((name, manager))
+            yield
+        finally:
+            for name, manager in reversed(entered):
+                try:  # it is not told of an error, which is not its to swallow
+                    manager.__exit__(None, None, None)
+                except Exception:
+                    logger.exception("the context codec %r raised when it was left", name)
+            _current.reset(token)
+
+
+NO_CODECS = ContextCodecs()
+
+
+def _checked(codec: object) -> str:
+    if isinstance(codec, type) or not isinstance(codec, ContextCodec):
+        raise UsageError(
+            f"`context` takes codecs, with a name, capture() and apply(value), got {shown(codec)}"
+        )
+    for method in (codec.capture, codec.apply):
+        if inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(
+            inspect.unwrap(method)
+        ):
+            raise UsageError(f"the context codec {shown(codec)}: its methods must not be async")
+    return checked_text(codec.name, what=f"the `name` of the context codec {shown(codec)}")
