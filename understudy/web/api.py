@@ -8,7 +8,6 @@ from functools import cache
 from typing import Any
 
 from pydantic import BaseModel
-from pydantic_core import to_jsonable_python
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
@@ -231,7 +230,9 @@ def api_routes(site: Site) -> list[BaseRoute]:
             found: Any = await endpoint.view(visit)
             if isinstance(found, Response):
                 return found
-            return JSONResponse(to_jsonable_python(found, fallback=repr, inf_nan_mode="strings"))
+            data = streams.jsonable(found)
+            is_whole = endpoint.view is agents.export  # it is to be imported again
+            return JSONResponse(data if is_whole else visit.redacted(data))
 
         return Route(f"/api{path}", answer, methods=list(endpoints))
 

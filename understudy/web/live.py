@@ -80,7 +80,7 @@ def live(visit: Visit, part: Callable[[], Awaitable[str]], watch: Watch | None =
 async def _watch(visit: Visit, signal: asyncio.Event) -> None:
     """Set the signal when anything happens; it ends where the store has no feed."""
     try:
-        feed: Feed = visit.runtime.events()
+        feed: Feed = visit.source.events()
         async for _ in feed:
             signal.set()
     except UsageError:
