@@ -95,7 +95,7 @@ def _plain_decision(visit: Visit, form: Form, given: str) -> Decision:
     """The decision of the buttons.
 
     Raises:
-        ValueError: if the answer is no JSON.
+        ValueError: if there is none, or the answer is no JSON.
 
     """
     always = form.get("always") == "yes" and given in ("approve", "reject")
@@ -119,6 +119,8 @@ def _plain_decision(visit: Visit, form: Form, given: str) -> Decision:
             return Decision(type="respond", value=value, **who)
         case "dismiss":
             return Decision(type="dismiss", **who)
+        case "":
+            raise ValueError("Nothing is decided yet: press the button of a decision.")
         case _:
             raise refused(400, "UsageError", "Choose one of the decisions.")
 

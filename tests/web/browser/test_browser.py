@@ -205,15 +205,15 @@ def test_a_keyboard_is_enough(page: Page) -> None:
 
 
 def test_enter_in_a_field_decides_nothing(page: Page) -> None:
-    with desk_site() as (url, runtime, done):
+    with desk_site() as (url, runtime, _):
         page.goto(url)
         page.get_by_role("link", name="refund").click()
-        page.get_by_role("checkbox").focus()
-        page.keyboard.press("Enter")
-        page.get_by_label("It is").evaluate("box => box.closest('details').open = true")
-        page.get_by_label("It is").press("Enter")
-        page.get_by_label("Note for the audit").first.press("Enter")
         page.get_by_label("Note for the audit").first.fill("looked at twice")
+        page.get_by_role("checkbox").press("Enter")
+        page.get_by_text("Nothing is decided yet").wait_for()
+        page.get_by_text("Respond in its place").click()
+        page.get_by_label("Answer").press("Enter")
+        page.get_by_label("Note for the audit").first.press("End")
         page.get_by_role("button", name="Approve").click()
         page.get_by_text("ann approved it.").wait_for()
         page.get_by_text("looked at twice").wait_for()
@@ -227,18 +227,20 @@ def test_a_page_says_that_its_store_went_away_and_that_it_is_back(
 ) -> None:
     backend = FaultyBackend(SqlitePlace(tmp_path).backend())
     store = DatabaseStore(backend, patience=0.01)
-    with Runtime([desk(Done(), refund())], store=store) as runtime:
-        with served(ui(runtime, auth=logged_in()), free_port()) as url:
-            page.goto(url)
-            page.locator("html[data-live=on]").wait_for(state="attached")
-            backend.fail("list_asks", times=1 << 30)
-            page.locator("html[data-live=away]").wait_for(state="attached")
-            told = "getComputedStyle(document.querySelector('.bar'), '::after').content"
-            assert "the store does not answer" in page.evaluate(told)
-            assert backend.mend()
-            page.locator("html[data-live=on]").wait_for(state="attached")
-            runtime.spawn("desk", id="a2").run("go").get(timeout=20)
-            page.get_by_role("link", name="a2").wait_for()
+    with (
+        Runtime([desk(Done(), refund())], store=store) as runtime,
+        served(ui(runtime, auth=logged_in()), free_port()) as url,
+    ):
+        page.goto(url)
+        page.locator("html[data-live=on]").wait_for(state="attached")
+        backend.fail("list_asks", times=1 << 30)
+        page.locator("html[data-live=away]").wait_for(state="attached")
+        told = "getComputedStyle(document.querySelector('.bar'), '::after').content"
+        assert "the store does not answer" in page.evaluate(told)
+        assert backend.mend()
+        page.locator("html[data-live=on]").wait_for(state="attached")
+        runtime.spawn("desk", id="a2").run("go").get(timeout=20)
+        page.get_by_role("link", name="a2").wait_for()
 
 
 def test_nothing_chosen_shows_no_bar_over_the_page(page: Page) -> None:
