@@ -15,7 +15,7 @@ import pytest
 
 from tests.cli.conftest import TOKEN, Desk, agents, run, served
 from tests.support.agents import by_turn, interrupted
-from understudy import Agent, Runtime, ScriptedModel, SimulatedClock, approve, call, tool
+from understudy import Agent, Runtime, ScriptedModel, SimulatedClock, Status, approve, call, tool
 from understudy.cli.demo_desk import new_runtime, set_up
 from understudy.cli.serve import url_of
 from understudy.cli.servers import Server, announced, running, store_name
@@ -143,6 +143,9 @@ def test_the_address_of_a_server_can_be_opened(host: str, url: str) -> None:
 @pytest.mark.parametrize("where", ["store", "server"])
 def test_the_feed_of_a_store_is_shown(desk: Desk, where: str) -> None:
     ask(desk)
+    for event in desk.runtime.events(start="oldest"):  # the last one comes after the outcome
+        if event.event.kind == "status_changed" and event.event.status is Status.INTERRUPTED:
+            break
     at = ["--store", desk.store] if where == "store" else []
     lines = run("events", "--jsonl", *at).stdout.splitlines()
     kinds = [json.loads(line)["event"]["kind"] for line in lines]
