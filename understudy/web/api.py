@@ -23,6 +23,7 @@ from understudy.web import (
     streams,
     timeline,
 )
+from understudy.web import agent_shapes as of
 from understudy.web import shapes as s
 from understudy.web.users import Right
 from understudy.web.visit import Site, Visit
@@ -78,23 +79,23 @@ AGENT = "/agents/{agent_id}"
 ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("GET", "", agents.overview, s.Overview),
     Endpoint("GET", "/pending", asks.inbox, s.Inbox, query=INBOX),
-    Endpoint("GET", "/agents", agents.agents, s.Agents, query=AGENTS),
+    Endpoint("GET", "/agents", agents.agents, of.Agents, query=AGENTS),
     Endpoint("GET", "/events", streams.feed, None, query=FEED),
     *(
         Endpoint("GET", f"{AGENT}{below}", view, answer, query=query)
         for below, view, answer, query in (
-            ("", agents.agent_page, s.AgentPage, {}),
+            ("", agents.agent_page, of.AgentPage, {}),
             ("/requests/{request_id}", asks.request_page, s.RequestPage, {}),
-            ("/conversation", conversation.conversation, s.Conversation, ROWS),
+            ("/conversation", conversation.conversation, of.Conversation, ROWS),
             ("/conversation/events", streams.conversation_events, None, LIVE_ROWS),
-            ("/messages", agents.messages, s.Messages, {}),
-            ("/timeline", timeline.timeline, s.Timeline, BARS),
-            ("/state", agents.agent_state, s.StatePage, {}),
-            ("/decisions", agents.decisions, s.Decisions, {}),
-            ("/history", agents.history, s.History, PAGE),
-            ("/usage", agents.usage, s.UsagePage, {}),
-            ("/schedules", schedules.schedules, s.SchedulesPage, {}),
-            ("/outcome", outcome.outcome, s.OutcomePage, WAIT),
+            ("/messages", agents.messages, of.Messages, {}),
+            ("/timeline", timeline.timeline, of.Timeline, BARS),
+            ("/state", agents.agent_state, of.StatePage, {}),
+            ("/decisions", agents.decisions, of.Decisions, {}),
+            ("/history", agents.history, of.History, PAGE),
+            ("/usage", agents.usage, of.UsagePage, {}),
+            ("/schedules", schedules.schedules, of.SchedulesPage, {}),
+            ("/outcome", outcome.outcome, of.OutcomePage, WAIT),
             ("/events", streams.agent_events, None, EVENTS),
         )
     ),
@@ -104,23 +105,23 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *(
         Endpoint("POST", f"{AGENT}/{name}", view, answer, "act", body)
         for name, view, answer, body in (
-            ("messages", actions.send, s.Sent, actions.MessageBody),
-            ("cancel", actions.cancel, s.Done, actions.CancelBody),
-            ("pause", actions.pause, s.Done, actions.PauseBody),
-            ("unpause", actions.unpause, s.Done, actions.RunBody),
-            ("retry", actions.retry, s.Done, actions.RunBody),
-            ("settle", actions.settle, s.Done, actions.SettleBody),
-            ("revoke", actions.revoke, s.Done, actions.RevokeBody),
-            ("schedules", schedules.change_schedule, s.Changed, schedules.ScheduleBody),
+            ("messages", actions.send, of.Sent, actions.MessageBody),
+            ("cancel", actions.cancel, of.Done, actions.CancelBody),
+            ("pause", actions.pause, of.Done, actions.PauseBody),
+            ("unpause", actions.unpause, of.Done, actions.RunBody),
+            ("retry", actions.retry, of.Done, actions.RunBody),
+            ("settle", actions.settle, of.Done, actions.SettleBody),
+            ("revoke", actions.revoke, of.Done, actions.RevokeBody),
+            ("schedules", schedules.change_schedule, of.Changed, schedules.ScheduleBody),
         )
     ),
     *(
         Endpoint(method, path, view, answer, "admin", body)
         for method, path, view, answer, body in (
-            ("POST", f"{AGENT}/compact", actions.compact, s.Done, actions.NothingBody),
-            ("DELETE", AGENT, actions.delete, s.Deleted, actions.DeleteBody),
-            ("POST", "/import", actions.import_, s.Imported, actions.ImportBody),
-            ("POST", "/recover", actions.recover, s.Continued, actions.NothingBody),
+            ("POST", f"{AGENT}/compact", actions.compact, of.Done, actions.NothingBody),
+            ("DELETE", AGENT, actions.delete, of.Deleted, actions.DeleteBody),
+            ("POST", "/import", actions.import_, of.Imported, actions.ImportBody),
+            ("POST", "/recover", actions.recover, of.Continued, actions.NothingBody),
         )
     ),
 )
