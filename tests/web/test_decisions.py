@@ -50,6 +50,7 @@ async def test_a_form_without_a_decision_decides_nothing_and_keeps_what_was_type
             row = await only_request(client)
             page = f"/agents/a1/requests/{row['id']}"
             typed = {"digest": row["digest"], "message": "why not", "note": "seen", "always": "yes"}
+            typed["value"] = ""
             for decision, said in (("", "Nothing is decided yet"), ("respond", "Say what")):
                 shown = await client.post(page, data={**typed, "decision": decision})
                 assert (shown.status_code, said in shown.text) == (422, True)

@@ -89,7 +89,7 @@ def show(
             for text, style in row_lines(row, out.console.width if out.is_terminal else None):
                 out.say(text, style)
     for request in state.requests:
-        asked = f"{line(request.tool_name)} waits for a person"
+        asked = f"{line(request.about)} waits for a person"
         out.say(f"? {asked}: understudy approve {line(request.id)}", "yellow")
     for doubt in state.doubts_in_tree.values():
         out.say(f"in doubt: {line(doubt.call_key)}  {line(doubt.tool_name)}", "red")
@@ -147,6 +147,7 @@ def pending(
             "short": short_id(row["id"], [each["id"] for each in rows]),
             "age": ago(row["created_at"], at),
             "what": summary(row),
+            "about": row["tool_name"] or row["source"],
             "expires": ago(row["expires_at"], at) if row["expires_at"] else "",
             "path": " / ".join(line(name) for name in row["agent_path"][1:]),
         }
@@ -157,7 +158,7 @@ def pending(
         Column("AGENT", "agent_id"),
         *([Column("INSIDE", "path")] if any(row["path"] for row in people) else []),
         Column("KIND", "kind"),
-        Column("TOOL", "tool_name"),
+        Column("TOOL", "about"),
         Column("AGE", "age"),
         *([Column("EXPIRES", "expires")] if any(row["expires"] for row in people) else []),
         Column("WHAT", "what", wide=True),

@@ -635,6 +635,32 @@ class Once(Timed):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelAsked(Timed):
+    """A model answered beside the conversation, by `run.ask_model`."""
+
+    key: str
+    response: StoredResponse
+    """Its reply, without the parts: `value` is what they say."""
+    value: Any
+    """The answer, as JSON."""
+    kind: Literal["model_asked"] = "model_asked"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelGaveNoAnswer(Timed):
+    """A model was asked by `run.ask_model`, and its replies are no answer. They cost nevertheless.
+
+    It is no progress: a run that only repeats it is quarantined in the end.
+    """
+
+    key: str
+    response: StoredResponse
+    """The last of them."""
+    error: str
+    kind: Literal["model_gave_no_answer"] = "model_gave_no_answer"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Withdrawn(Timed):
     """A new message from outside withdraws the pending requests."""
 
@@ -706,6 +732,8 @@ Record = (
     | SubRunEnded
     | HistoryReplaced
     | Once
+    | ModelAsked
+    | ModelGaveNoAnswer
     | Withdrawn
     | RunEnded
     | Snapshot

@@ -225,7 +225,7 @@ async def usage(visit: Visit) -> dict[str, Any]:
     by_model: dict[str, dict[str, int]] = {}
     by_agent: dict[str, dict[str, int]] = {}
     for entry in await history_of(visit):
-        if entry.what != "reply":
+        if entry.what not in ("reply", "model_asked"):
             continue
         for table, key in ((by_model, entry.who or "?"), (by_agent, " / ".join(entry.agent_path))):
             row = table.setdefault(key, {"replies": 0, "input_tokens": 0, "output_tokens": 0})

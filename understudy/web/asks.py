@@ -195,6 +195,7 @@ def _siblings(visit: Visit, state: AgentState, request: Request) -> list[dict[st
         {
             "id": found.id,
             "tool_name": found.tool_name,
+            "about": found.about,
             "summary": summary(visit.redacted(found.to_dict())),
         }
         for found in others

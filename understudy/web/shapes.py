@@ -77,6 +77,8 @@ class RequestShape(TypedDict):
     digest: str
     source: str
     doubts: list[Any]
+    schema: dict[str, Any] | None
+    question_key: str
 
 
 @exactly
@@ -120,6 +122,7 @@ class Sibling(TypedDict):
 
     id: str
     tool_name: str
+    about: str
     summary: str
 
 

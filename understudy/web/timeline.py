@@ -137,6 +137,8 @@ class _Reader:
                     self._close(self.open_waits.pop(key), at, detail["how"])
             case "paused" | "unpaused" | "released" | "quarantined" | "stop_requested":
                 self.marks.append(Mark(entry.what, entry.what.replace("_", " "), at))
+            case "model_asked":
+                self.marks.append(Mark(entry.what, f"asked a model: {detail['key']}", at))
             case "imported":
                 self.marks.append(Mark("imported", "imported from elsewhere", at))
             case "attempt_started":

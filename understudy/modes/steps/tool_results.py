@@ -158,6 +158,7 @@ def questions_asked(run: Run, ready: ReadyCall, interrupts: Sequence[Interrupt])
                 kind="interrupt",
                 allowed=interrupt.allowed,
                 payload=interrupt.payload,
+                schema=interrupt.schema,
                 timing=interrupt.timing,
             )
             for interrupt in interrupts
