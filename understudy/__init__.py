@@ -32,6 +32,7 @@ from understudy.errors import (
 )
 from understudy.interrupts import (
     Decision,
+    Defer,
     Halt,
     Interrupt,
     Request,
@@ -95,6 +96,7 @@ __all__ = [
     "Completed",
     "Decision",
     "DecisionError",
+    "Defer",
     "ExecutionContinuation",
     "Failed",
     "Fenced",

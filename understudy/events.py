@@ -16,11 +16,13 @@ from pydantic_ai.messages import (
 
 from understudy.interrupts import Request
 from understudy.state import records as r
+from understudy.state.files import FileChange
 
 __all__ = [
     "AgentEnded",
     "AttemptDiscarded",
     "Event",
+    "FilesUpdated",
     "NativeToolCalled",
     "NativeToolReturned",
     "ReplyEnded",
@@ -257,6 +259,18 @@ class WaitOver:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FilesUpdated:
+    """Files of the agent have changed."""
+
+    agent_path: tuple[str, ...]
+    files: tuple[FileChange, ...]
+    """Each path, with what it is from now on."""
+    call_key: str | None
+    """The call that has changed them; None: the application has."""
+    kind: Literal["files_updated"] = "files_updated"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptDiscarded:
     """A run continues after a crash: deltas of `attempt` without a `ReplyEnded` are void."""
 
@@ -315,6 +329,7 @@ Event = (
     | ToolEnded
     | WaitStarted
     | WaitOver
+    | FilesUpdated
     | AgentEnded
 )
 
@@ -393,6 +408,12 @@ def events_of(record: r.Record, agent_path: tuple[str, ...]) -> Iterator[Event]:
                 metadata=record.part.metadata,
                 user_content=None if record.user_prompt is None else record.user_prompt.content,
             )
+            if record.files:
+                yield FilesUpdated(
+                    agent_path=agent_path, files=record.files, call_key=record.call_key
+                )
+        case r.FilesChanged() if record.files and not record.own:
+            yield FilesUpdated(agent_path=agent_path, files=record.files, call_key=None)
         case r.PointReached():
             yield WaitStarted(
                 agent_path=agent_path,

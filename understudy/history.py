@@ -24,6 +24,7 @@ What = Literal[
     "status",
     "values_changed",
     "history_replaced",
+    "reply_held",
     "message_queued",
     "message_due",
     "message_cancelled",
@@ -215,7 +216,7 @@ class _Reader:
         self._asked[request.id] = request.created_at
         return "request", {
             "call_key": request.call_key,
-            "tool_name": request.tool_name,
+            "tool_name": request.tool_name or None,
             "who": request.source or None,
             "detail": {
                 "request_id": request.id,
@@ -352,6 +353,8 @@ def _simple(record: r.Record) -> Iterator[tuple[What, dict[str, Any]]]:
                     "detail": {"text": _text(record.message), "ids": list(record.message_ids)},
                 },
             )
+        case r.ReplyHeld():
+            yield "reply_held", {"detail": {"turn": record.turn, "text": record.response.text}}
         case r.Attempt():
             attempt = {"number": record.number, "reply_lost": record.reply_lost}
             yield "attempt_started", {"detail": {**attempt, "host": record.host}}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cache
 from typing import Any, Literal, cast
 
@@ -17,13 +17,21 @@ from pydantic import TypeAdapter, ValidationError
 
 from understudy._base.json_schema import fault_text, faults_of, json_schema_of
 from understudy._base.json_values import checked_json, checked_text, digest, shown, storable_text
-from understudy._base.request_timing import Escalation, OnExpiry, RequestTiming, request_timing
+from understudy._base.points_in_time import checked_time
+from understudy._base.request_timing import (
+    Escalation,
+    OnExpiry,
+    RequestTiming,
+    checked_delay,
+    request_timing,
+)
 from understudy.errors import DecisionError, UsageError
 
 __all__ = [
     "Decision",
     "DecisionRecord",
     "DecisionType",
+    "Defer",
     "DoubtfulCall",
     "Halt",
     "Interrupt",
@@ -288,6 +296,43 @@ class Interrupt(Exception):
                 )
             self.schema = json_schema_of(schema, what="Interrupt(schema=...)")
         self.key: str | None = None if key is None else checked_text(key, what="Interrupt(key=...)")
+
+
+class Defer(Exception):
+    """Raised in `wrap_model_call` to put the model call off until a later time.
+
+    The run waits, and its agent may be passive, or its process end, meanwhile. Then the call begins
+    again: instructions, `before_model`, `wrap_model_call`. It must be raised before there is a
+    reply; where models failed before, it may be. It passes the middleware around it. A call by
+    `run.ask_model` cannot be put off.
+
+    Args:
+        until: seconds from now, or a point in time with a time zone.
+        key: its name in lists of waits; by default the middleware's name with a number.
+        reason: why, for people.
+
+    Raises:
+        UsageError: for what is no time, or no text.
+
+    """
+
+    def __init__(
+        self, until: float | datetime, *, key: str | None = None, reason: str | None = None
+    ) -> None:
+        super().__init__(until)
+        self._until: timedelta | datetime = (
+            checked_time(until, what="Defer(until)")
+            if isinstance(until, datetime)
+            else checked_delay(until, what="Defer(until)")
+        )
+        self.key: str | None = None if key is None else checked_text(key, what="Defer(key=...)")
+        self.reason: str | None = (
+            None if reason is None else checked_text(reason, what="Defer(reason=...)")
+        )
+
+    def due(self, now: datetime) -> datetime:
+        """The time until which it waits, for one that is raised now."""
+        return self._until if isinstance(self._until, datetime) else now + self._until
 
 
 class Halt(Exception):

@@ -282,6 +282,8 @@ def _sentence(state: AgentState, how: str, why: str) -> str:
 def _wait(wait: Wait) -> str:
     until = "" if wait.expires_at is None else f" until {wait.expires_at.isoformat()}"
     verb = "sleeps" if wait.kind == "sleep" else "waits"
+    if not wait.tool_name:
+        return f"the model call is put off at {wait.name!r}{until}"
     return f"{wait.tool_name!r} {verb} at {wait.name!r}{until}"
 
 

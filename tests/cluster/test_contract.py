@@ -25,6 +25,7 @@ from understudy.errors import (
     UnknownToken,
     UsageError,
 )
+from understudy.middleware import Workspace
 from understudy.models.messages import UserInput
 from understudy.state.agent_state import AgentState
 
@@ -118,6 +119,18 @@ def test_errors_are_of_their_own_types(runtime: Runtime) -> None:
     assert type(raised(lambda: runtime.get("a/b"))) is UsageError
     assert type(raised(lambda: ref.run("x", until_tool="no_tool"))) is UsageError
     assert type(raised(lambda: runtime.agents(status="perhaps"))) is UsageError
+
+
+def test_the_application_has_the_files_of_an_agent(runtime: Runtime) -> None:
+    files = Workspace.of(desk(runtime))
+    files.write_all({"a.md": "one", "b.bin": b"\0" * 100_000}).get(timeout=SECONDS)
+    files.move("a.md", "c/d.md").get(timeout=SECONDS)
+    assert [file.path for file in files.list().get(timeout=SECONDS)] == ["b.bin", "c/d.md"]
+    assert files.read("c/d.md").get(timeout=SECONDS) == "one"
+    assert files.read_bytes("b.bin").get(timeout=SECONDS) == b"\0" * 100_000
+    assert type(raised(lambda: files.read("nothing"))) is UsageError
+    assert type(raised(lambda: files.write("../a", "x"))) is UsageError
+    assert "a.md" not in (files.state().get(timeout=SECONDS).files or {})
 
 
 def test_the_calls_of_one_caller_keep_their_order(runtime: Runtime) -> None:

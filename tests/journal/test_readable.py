@@ -44,6 +44,7 @@ from understudy import (
 from understudy.errors import RecordRefused
 from understudy.journal.codec import decode, encode
 from understudy.state import records as r
+from understudy.state.files import FileChange, StoredFile
 from understudy.state.plans import Occurrence, Schedule
 from understudy.state.records import Record, Reply, record_from_dict, record_to_dict
 
@@ -209,6 +210,7 @@ def of_kinds(value: Any) -> list[Record]:
         ),
         r.ChildRecord(child="k", name="a", record=result),
         r.ChildRecord(child="k", name="a", record=r.ChildRecord(child="k", name="a", record=reply)),
+        r.FilesChanged(files=(FileChange(path=text, file=StoredFile(hash=text, size=1)),)),
         r.Settled(call_key="k", how=text),
         r.Propagated(turn=0, at=NOW),
         r.TurnClosed(turn=0, end=end, message=ask),

@@ -8,6 +8,7 @@ from tests.support.agents import by_turn
 from understudy import Agent, Runtime, ToolContext, call
 from understudy.journal import DatabaseStore, checkpoint_writer
 from understudy.journal.contracts import Backend
+from understudy.middleware import Workspace
 
 __all__ = ["IDS", "fill"]
 
@@ -41,6 +42,7 @@ def fill(backend: Backend) -> None:
             runtime.spawn("gate", "asks").run("pay").get(timeout=20)
             runtime.spawn("desk", "rests").run("pay").get(timeout=20)
             runtime.spawn("depot", "waits").run("ship").get(timeout=20)
+            Workspace.of(runtime.get("rests")).write("a.md", "text").get(timeout=20)
             runtime.schedule("rests", "daily", cron="0 9 * * *", input="go").get(timeout=20)
             runtime.spawn("desk", "gone").run("pay").get(timeout=20)
             runtime.delete("gone").get(timeout=20)

@@ -82,6 +82,9 @@ class FaultyBackend:
     def write_checkpoint(self, *args: Any) -> Any:
         return self.__getattr__("write_checkpoint")(*args)
 
+    def load_blobs(self, *args: Any) -> Any:
+        return self.__getattr__("load_blobs")(*args)
+
     def load_latest(self, *args: Any) -> Any:
         return self.__getattr__("load_latest")(*args)
 

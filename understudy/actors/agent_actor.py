@@ -18,6 +18,7 @@ from understudy.actors.messages import (
     AnswerWait,
     Cancel,
     CancelMessage,
+    ChangeFiles,
     ChangePlans,
     CheckDue,
     Compact,
@@ -44,6 +45,7 @@ from understudy.actors.replies import (
     as_exception,
     check_known,
     notify,
+    record_files,
     refuse_when_confirmed,
     runtime_stopped,
 )
@@ -328,6 +330,9 @@ class AgentActor(LoopActor):
             case RecordFact(fact=fact, future=future):
                 check_known(slot.id, self._activation.state, fact)
                 self._activation.ledger.record(fact)
+                answer_when_durable(slot, future, None)
+            case ChangeFiles(future=future):
+                record_files(slot.id, self._activation.ledger, message)
                 answer_when_durable(slot, future, None)
             case CheckDue(future=future):
                 driver.check_due()

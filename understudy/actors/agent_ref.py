@@ -20,6 +20,7 @@ from understudy.actors.messages import (
     AgentMessage,
     Cancel,
     CancelMessage,
+    ChangeFiles,
     Compact,
     Decide,
     Expectation,
@@ -47,13 +48,15 @@ from understudy.display import DisplayUpdate
 from understudy.errors import ForkedRuntime, UsageError, WouldDeadlock
 from understudy.history import HistoryPage, check_page
 from understudy.interrupts import Decision, DecisionRecord, checked_expect
+from understudy.journal.store import BlobStore
 from understudy.loop_actors.future import Future, refuse_on_its_loop
 from understudy.loop_actors.monitor import Lifetime
 from understudy.models.messages import UserInput, user_message
 from understudy.outcomes import OutcomeOf
 from understudy.run.until_tool import UntilTool
 from understudy.state.agent_state import AgentState
-from understudy.state.records import Revoked, Settled
+from understudy.state.files import FileChange, StoredFile
+from understudy.state.records import FilesChanged, Revoked, Settled
 from understudy.stopping import StopReason, StopSignal
 from understudy.tools import ToolResult
 
@@ -446,7 +449,49 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         self._post(Compact(future))
         return future
 
+    def change_files(
+        self,
+        changes: Sequence[FileChange],
+        blobs: Mapping[str, bytes],
+        expected: Mapping[str, StoredFile | None] | None = None,
+    ) -> Future[None]:
+        """Change files of the agent, also during a run: `Workspace.of(ref)` is made of this.
+
+        The future settles when that is recorded. It raises `UsageError`, and nothing is changed, if
+        a path is not what `expected` says.
+
+        Args:
+            changes: each path, with what it is from now on.
+            blobs: what is to be kept of these files, as `understudy.state.blobs.pack` brings it.
+            expected: by path, what it must be now.
+
+        """
+        future: Future[None] = self._future()
+        fact = FilesChanged(files=tuple(changes))
+        self._post(ChangeFiles(fact, dict(blobs), dict(expected or {}), future))
+        return future
+
     # --------------------------------------------------------------------- looking
+
+    def load_blobs(self, hashes: Sequence[str]) -> Future[dict[str, bytes]]:
+        """The bytes that the store keeps of the agent's files under these hashes.
+
+        Those that are there: what no file has any more goes with the next compaction. On any host;
+        the agent is not activated. `Workspace.of(ref)` is made of this.
+        """
+        slot = self._slot
+
+        async def load() -> dict[str, bytes]:
+            store = slot.services.store
+            if not isinstance(store, BlobStore):
+                raise UsageError(f"{store!r} keeps no files")
+            return dict(await store.load_blobs(slot.id, hashes))
+
+        return self._from_store(load)
+
+    def on_loop(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
+        """Run `work` on the loop of the runtime; the future gets what it returns or raises."""
+        return self._from_store(work)
 
     def status(self) -> Status:
         """The agent's status in this runtime, now; `PASSIVE` where it is not in its memory.

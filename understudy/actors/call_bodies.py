@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
@@ -14,6 +15,7 @@ from understudy.actors.messages import (
     AnswerWait,
     Cancel,
     CancelMessage,
+    ChangeFiles,
     ChangePlans,
     Compact,
     Decide,
@@ -37,8 +39,10 @@ from understudy.loop_actors.future import Future
 from understudy.outcomes import Outcome
 from understudy.run.answers import Answer
 from understudy.run.until_tool import collapse_until_tool
+from understudy.state.files import FileChange
 from understudy.state.plans import Occurrence, Schedule
 from understudy.state.records import (
+    FilesChanged,
     MessageQueued,
     Occurred,
     Record,
@@ -135,6 +139,13 @@ def _body(message: AgentMessage, owner: str) -> tuple[str, Data]:
             return "delete", {"signal": signal.to_dict()}
         case RecordFact(fact=fact):
             return "record", {"record": _record(fact)}
+        case ChangeFiles(fact=fact, blobs=blobs, expected=expected):
+            changes = tuple(FileChange(path=path, file=file) for path, file in expected.items())
+            return "files", {
+                "record": _record(fact),
+                "expected": _record(FilesChanged(files=changes)),
+                "blobs": {hash: b64encode(kept).decode() for hash, kept in blobs.items()},
+            }
         case AnswerWait(token_hash=token_hash, answer=answer):
             given = {"how": answer.how, "value": answer.value, "reason": answer.reason}
             return "answer", {"token_hash": token_hash, "answer": given}
@@ -209,6 +220,13 @@ def _message(
             fact = _decoded(data["record"])
             assert isinstance(fact, Revoked | Settled), "as `_body` has it"
             return RecordFact(fact, future)
+        case "files":
+            fact, before = _decoded(data["record"]), _decoded(data["expected"])
+            assert isinstance(fact, FilesChanged), "as `_body` has it"
+            assert isinstance(before, FilesChanged), "as `_body` has it"
+            blobs = {hash: b64decode(kept) for hash, kept in data["blobs"].items()}
+            expected = {change.path: change.file for change in before.files}
+            return ChangeFiles(fact, blobs, expected, future)
         case "answer":
             return AnswerWait(data["token_hash"], Answer(**data["answer"]), future)
     raise UsageError(f"a call {kind!r} is not known to the version of this library that is there")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -17,6 +18,8 @@ from understudy.errors import (
     UsageError,
 )
 from understudy.journal import IndexStatus, Readable, Store, index_entry_of, load_latest
+from understudy.journal.store import BlobJournal, BlobStore
+from understudy.state.blobs import check_kept
 from understudy.state.fold import replay
 from understudy.state.records import Imported, Record, record_from_dict, record_to_dict
 
@@ -33,6 +36,15 @@ async def export(store: Readable, agent_id: str) -> dict[str, Any]:
 
     """
     loaded = await loaded_agent(store, agent_id)
+    blobs: Mapping[str, bytes] = {}
+    if isinstance(store, BlobStore):
+        blobs = await store.load_blobs(agent_id)
+        # Race: a compaction between the two reads takes what no file has any more, by what it knows
+        # (test_an_export_beside_a_compaction_has_the_bytes_of_its_files).
+        while blobs and not loaded.folded().file_hashes <= blobs.keys():
+            loaded = await loaded_agent(store, agent_id)
+            blobs = await store.load_blobs(agent_id)
+    files = {hash: b64encode(kept).decode() for hash, kept in blobs.items()}
     return {
         "export_version": EXPORT_VERSION,
         "agent_id": agent_id,
@@ -40,6 +52,7 @@ async def export(store: Readable, agent_id: str) -> dict[str, Any]:
         "incarnation": loaded.agent.incarnation,
         "first_seq": loaded.first_seq,
         "records": [record_to_dict(record) for record in loaded.records],
+        **({"blobs": files} if files else {}),
     }
 
 
@@ -62,7 +75,10 @@ async def import_(
         records: list[Record] = [record_from_dict(record) for record in data["records"]]
         name, before = str(data["agent"]), str(data["agent_id"])
         imported = Imported(at=clock.now(), agent_id=before, incarnation=int(data["incarnation"]))
-        replay([*records, imported])  # checked before anything is written
+        state = replay([*records, imported])  # checked before anything is written
+        given = dict(data.get("blobs") or {}).items()
+        blobs = {hash: b64decode(kept, validate=True) for hash, kept in given}
+        check_kept(state.file_hashes, blobs)
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(f"This exported agent is damaged: {error!r}") from error
     id = checked_id(before if agent_id is None else agent_id)
@@ -70,7 +86,7 @@ async def import_(
         raise UsageError(
             f"There is an agent {id!r} already: import this one under another id, or delete it"
         )
-    return id, await _append(store, id, name, [*records, imported])
+    return id, await _append(store, id, name, [*records, imported], blobs)
 
 
 async def mark_restored(store: Store, clock: Clock) -> None:
@@ -99,7 +115,11 @@ def _log_unreadable(agent_id: str, error: Exception) -> None:
 
 
 async def _append(
-    store: Store, agent_id: str, agent: str, records: list[Record]
+    store: Store,
+    agent_id: str,
+    agent: str,
+    records: list[Record],
+    blobs: Mapping[str, bytes] | None = None,
 ) -> datetime | None:
     """Append records to an agent; when it is due then."""
     owned = await store.claim(agent_id, agent)
@@ -111,6 +131,10 @@ async def _append(
             owned, index_entry=lambda: index_entry_of(state), on_durable=lambda _: None
         )
         journal.append(records)
+        if blobs:
+            if not isinstance(journal, BlobJournal):
+                raise UsageError(f"{store!r} keeps no files, and this agent has some")
+            journal.keep_blobs(blobs)
         await journal.durable()
         owned = journal.owned
         return state.next_due

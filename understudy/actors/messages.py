@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeAlias
@@ -17,7 +17,8 @@ from understudy.outcomes import Outcome
 from understudy.run.answers import Answer
 from understudy.run.until_tool import UntilTool
 from understudy.state.agent_state import AgentState
-from understudy.state.records import Revoked, Settled
+from understudy.state.files import StoredFile
+from understudy.state.records import FilesChanged, Revoked, Settled
 from understudy.stopping import StopSignal
 
 OnRun: TypeAlias = Callable[[str], None] | None
@@ -231,6 +232,18 @@ class RecordFact:
 
 
 @dataclass(frozen=True, slots=True)
+class ChangeFiles:
+    """Record that the application has changed files."""
+
+    fact: FilesChanged
+    blobs: Mapping[str, bytes]
+    """What is to be kept of them, by hash."""
+    expected: Mapping[str, StoredFile | None]
+    """What these paths must be now."""
+    future: Future[None]
+
+
+@dataclass(frozen=True, slots=True)
 class CheckDue:
     """Record what is due by now: of requests, waits and the run, of messages and schedules."""
 
@@ -301,6 +314,7 @@ AgentMessage = (
     | Compact
     | Delete
     | RecordFact
+    | ChangeFiles
     | CheckDue
     | AnswerWait
     | Expecting

@@ -13,13 +13,14 @@ from understudy._base.json_values import checked_json, shown
 from understudy.actors.activation import Activation
 from understudy.actors.agent_events import Status
 from understudy.actors.agent_slot import AgentSlot
-from understudy.actors.messages import Notify
+from understudy.actors.messages import ChangeFiles, Notify
 from understudy.errors import JournalFailed, UsageError
 from understudy.journal import IndexJournal, find_agent, is_shared
 from understudy.loop_actors.errors import ActorDied
 from understudy.loop_actors.future import Future, refuse
 from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Paused, Stopped, Waiting
 from understudy.run.hooks import HookFailed
+from understudy.run.ledger import Ledger
 from understudy.state.agent_state import AgentState
 from understudy.state.records import Revoked, Settled, ValuesMerged
 from understudy.stopping import StopReason
@@ -201,6 +202,24 @@ def check_known(agent_id: str, state: AgentState, fact: Revoked | Settled) -> No
     if wanted not in known:
         there = ", ".join(map(repr, known)) or "none"
         raise UsageError(f"Agent {agent_id!r} has no {what} {wanted!r}; there are: {there}")
+
+
+def record_files(agent_id: str, ledger: Ledger, message: ChangeFiles) -> None:
+    """Record that the application has changed files.
+
+    Raises:
+        UsageError: if a path is not what it must be; nothing is changed then.
+
+    """
+    for path, file in message.expected.items():
+        if ledger.files.get(path) != file:
+            raise UsageError(
+                f"{path!r} of agent {agent_id!r} was changed meanwhile, and nothing is written: "
+                "read it again"
+            )
+    ledger.record(message.fact)
+    if message.blobs:
+        ledger.keep_blobs(message.blobs)
 
 
 def status_after(outcome: Outcome) -> Status:

@@ -544,8 +544,7 @@ def decide(ledger: Ledger, decisions: Mapping[str, Decision], clock: Clock) -> N
     else:
         for place in ledger_tree(ledger):
             run = place.state.run
-            turn = run.turn if run is not None and not run.over else None
-            for request in turn.pending_requests if turn is not None else ():
+            for request in run.pending_requests if run is not None and not run.over else ():
                 if request.id in decisions:
                     places.append((place, request))
     now = clock.now()
@@ -602,8 +601,9 @@ def withdraw_requests(ledger: Ledger) -> None:
     """Record that a new message withdraws the pending requests, in the whole tree of agents."""
     for place in list(ledger_tree(ledger)):
         run = place.state.run
-        turn = run.turn if run is not None and not run.over else None
-        ids = tuple(request.id for request in turn.pending_requests) if turn is not None else ()
+        if run is None or run.over:
+            continue
+        ids = tuple(request.id for request in run.pending_requests)
         if ids:
             place.record(Withdrawn(request_ids=ids))
 

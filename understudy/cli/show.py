@@ -157,13 +157,12 @@ def _tree(state: AgentState, name: str, depth: int) -> Iterator[dict[str, Any]]:
     run = state.run
     status = "idle" if run is None else "over" if run.over else "open"
     yield {"depth": depth, "what": "agent", "name": name, "state": status, "call_key": None}
-    turn = run.turn if run is not None and not run.over else None
     told: set[str] = set()
-    for call in turn.calls.values() if turn is not None else ():
+    for call in run.calls if run is not None and not run.over else ():
         yield {
             "depth": depth + 1,
             "what": "call",
-            "name": call.part.tool_name,
+            "name": call.part.tool_name or "model",
             "state": _state_of(call),
             "call_key": call.key,
         }

@@ -29,7 +29,7 @@ REPEATABLE = frozenset(
         "compact", "state", "decisions", "settle", "revoke", "history", "stop", "subscribe",
         "schedules.set",
         "schedules.list", "schedules.pause", "schedules.resume", "schedules.remove", "resolve",
-        "reject", "count", "delete", "export", "page", "read_feed", "recover",
+        "reject", "load_blobs", "count", "delete", "export", "page", "read_feed", "recover",
     }
 )  # fmt: skip
 """What may be done twice: it is known by an id, or only looks, or comes to the same."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from understudy._base.type_variables import OutputT_co
 from understudy.actors import AgentActor, AgentRef, Schedules, Status
@@ -17,6 +17,8 @@ from understudy.run.until_tool import collapse_until_tool, refuse_both
 
 if TYPE_CHECKING:
     from understudy.cluster.calls import Calls
+
+T = TypeVar("T")
 
 
 class ClusterRef(AgentRef[OutputT_co]):
@@ -78,6 +80,10 @@ class ClusterRef(AgentRef[OutputT_co]):
         """As `AgentRef.display_events`. It goes on at another host, where the first one ends."""
         return ClusterDisplay(self._calls, self._target, after)
 
+    def on_loop(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
+        """As `AgentRef.on_loop`, on the loop of the cluster."""
+        return self._calls.on_loop(work)
+
     def stop(self, *, block: bool = True, timeout: float | None = None) -> Any:
         """As `AgentRef.stop`."""
         future = self._call("stop", (), {"block": False})
@@ -127,6 +133,8 @@ FORWARDED = (
     "retry",
     "outcome",
     "notify",
+    "change_files",
+    "load_blobs",
     "compact",
     "info",
     "state",

@@ -96,6 +96,8 @@ class Display:
                 self._taken(
                     place, f"message:{self._table.seq}", record.message, record.message_ids, None
                 )
+            case r.ReplyHeld():
+                self._live.drop(place)
             case r.Attempt():
                 place.attempt = record.number
                 self._live.drop(place)
@@ -290,6 +292,7 @@ class Display:
 
     def _run_ended(self, place: Place, end: r.End) -> None:
         self._live.drop(place)
+        self._table.end_requests_of(f"{place.run_id}.{place.turn}.model")
         for call_key, id in place.calls.items():
             self._close_children(call_key)
             row = self._table.by_id.get(id)
@@ -314,6 +317,7 @@ class Display:
         if place is None:
             return
         self._live.drop(place)
+        self._table.end_requests_of(f"{place.run_id}.{place.turn}.model")
         for call_key, id in place.calls.items():
             self._close_children(call_key)
             row = self._table.by_id.get(id)

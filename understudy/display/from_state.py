@@ -72,7 +72,7 @@ def _add_request_message(table: Table, place: Place, message: ModelRequest, pref
 
 
 def _add_open_run(table: Table, place: Place, state: AgentState, run: RunState) -> None:
-    for call in run.turn.calls.values() if run.turn is not None else ():
+    for call in run.calls:
         _add_call(table, place, call)
     if run.halt is not None and not run.dismissed and run.halt.run_id == run.run_id:
         table.add_request(place, run.halt)

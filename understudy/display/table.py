@@ -226,8 +226,9 @@ class Table:
     ) -> None:
         """The row of a request. Its call waits for the answer."""
         call = self.row_of_call(request.call_key) or self.by_tool_call_id.get(request.tool_call_id)
-        if call is not None:
-            self.requests.setdefault(call, []).append(request_id(request.id))
+        # The question of a middleware before a turn is about no row: about the model call.
+        about = call or request.call_key
+        self.requests.setdefault(about, []).append(request_id(request.id))
         summary = request.display if isinstance(request.display, str) else None
         if summary is None and request.kind in ("interrupt", "halt"):
             summary = request.payload if isinstance(request.payload, str) else None

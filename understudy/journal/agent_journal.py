@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from understudy.errors import Fenced, StoreError
+from understudy.errors import Fenced, StoreError, UsageError
 from understudy.journal.checkpoint_writer import CheckpointJob, CheckpointWriter
 from understudy.journal.codec import MAX_RECORD_BYTES, EncodedRecord, encode
 from understudy.journal.committer import Committer
-from understudy.journal.contracts import Backend, Batch, FeedRow, IndexEntry, IndexStatus, Owned
+from understudy.journal.contracts import (
+    Backend,
+    Batch,
+    FeedRow,
+    IndexEntry,
+    IndexStatus,
+    Owned,
+)
 from understudy.journal.feed import FeedStore, feed_row
 from understudy.journal.lease import Lease
 from understudy.journal.store_reader import Loaded
 from understudy.state.agent_state import AgentState
 from understudy.state.records import Record, StatusNoted
+
+LoadBlobs = Callable[[str, Collection[str]], Awaitable[Mapping[str, bytes]]]
+"""The bytes of an agent's files with these hashes."""
 
 
 class AgentJournal:
@@ -36,12 +46,14 @@ class AgentJournal:
             record.
         feed: the store, if it may keep a feed.
         checkpoint_every: so many records lie between two checkpoints; 0 = write none.
+        blobs: loads bytes of an agent's files; None where the backend keeps none.
 
     """
 
     __slots__ = (
         "_appended",
         "_at",
+        "_blobs",
         "_buffer",
         "_checkpoint_every",
         "_checkpoints",
@@ -53,12 +65,14 @@ class AgentJournal:
         "_in_flight",
         "_index_entry",
         "_lease",
+        "_load_blobs",
         "_max_bytes",
         "_on_durable",
         "_owned",
         "_push_scheduled",
         "_queued",
         "_queued_at",
+        "_queued_blobs",
         "_queued_entry",
         "_queued_feed",
         "_queued_status_noted",
@@ -81,6 +95,7 @@ class AgentJournal:
         max_bytes: int = MAX_RECORD_BYTES,
         feed: FeedStore | None = None,
         checkpoint_every: int = 0,
+        blobs: LoadBlobs | None = None,
     ) -> None:
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self._committer = committer
@@ -99,6 +114,9 @@ class AgentJournal:
         self._feed = feed
         self._feed_rows: list[FeedRow] = []
         """Of the buffer."""
+        self._load_blobs = blobs
+        self._blobs: dict[str, bytes] | None = None
+        """Of the buffer."""
         self._push_scheduled = False
         self._failure: StoreError | None = None
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
@@ -108,6 +126,7 @@ class AgentJournal:
         self._queued_at: datetime | None = None
         self._queued_status_noted = False
         self._queued_feed: list[FeedRow] = []
+        self._queued_blobs: dict[str, bytes] | None = None
         self._taken_seq = owned.last_seq
         # The newest record of each batch that was taken and is not settled, in the order in which
         # they settle. Added to in the committer's thread and removed from on the loop, at opposite
@@ -146,6 +165,20 @@ class AgentJournal:
         if not self._push_scheduled:
             self._push_scheduled = True
             self.loop.call_soon(self._push)
+
+    def keep_blobs(self, blobs: Mapping[str, bytes]) -> None:
+        """As `BlobJournal.keep_blobs`."""
+        self._check_keeps_blobs()
+        self._blobs = {**(self._blobs or {}), **blobs}
+
+    async def load_blobs(self, hashes: Collection[str]) -> Mapping[str, bytes]:
+        """As `BlobJournal.load_blobs`."""
+        return await self._check_keeps_blobs()(self._owned.agent_id, hashes)
+
+    def _check_keeps_blobs(self) -> LoadBlobs:
+        if self._load_blobs is None:
+            raise UsageError("the store of this runtime keeps no files: see `KeepsBlobs`")
+        return self._load_blobs
 
     def check(self, record: Record, *, spare: int = 0) -> None:
         """Raise `RecordRefused` if the record, with `spare` bytes more, could not be stored."""
@@ -239,11 +272,14 @@ class AgentJournal:
             self._queued_status_noted |= self._status_noted
             if self._feed_rows:
                 self._queued_feed += self._feed_rows
+            if self._blobs is not None:
+                self._queued_blobs = {**(self._queued_blobs or {}), **self._blobs}
             if job is not None:  # in the same hold: a commit of its own would cost a sync
                 self._committer.put(job)
         self._buffer, self._status_noted = [], False
         if self._feed_rows:
             self._feed_rows = []
+        self._blobs = None
 
     # ------------------------------------------------------ in the committer's thread
 
@@ -264,8 +300,9 @@ class AgentJournal:
             feed=tuple(self._queued_feed),
             takeable=entry.takeable,
             run_version=entry.run_version,
+            blobs=self._queued_blobs,
         )
-        self._queued_status_noted = False
+        self._queued_status_noted, self._queued_blobs = False, None
         if self._queued_feed:
             self._queued_feed = []
         self._taken_seq += len(queued)

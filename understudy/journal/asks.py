@@ -72,9 +72,8 @@ def reply_sizes(state: AgentState) -> dict[str, int]:
     """How many requests, answered or not, the reply of each request has, by the request's id."""
     sizes: dict[str, int] = {}
     for inner in state.tree:
-        turn = None if inner.run is None or inner.run.over else inner.run.turn
-        if turn is not None:
-            ids = [id for call in turn.calls.values() for id in call.requests]
+        if inner.run is not None and not inner.run.over:
+            ids = [id for call in inner.run.calls for id in call.requests]
             sizes.update(dict.fromkeys(ids, len(ids)))
     return sizes
 

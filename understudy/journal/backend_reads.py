@@ -20,6 +20,8 @@ class BackendReader(Protocol):
 
     def load_latest(self, agent_id: str) -> tuple[Checkpoint | None, StoredRecords] | None: ...
 
+    def load_blobs(self, agent_id: str, hashes: Collection[str] | None) -> Mapping[str, bytes]: ...
+
     def has_text(self, agent_id: str, kinds: Sequence[str], text: str) -> bool: ...
 
     def agents(
@@ -55,6 +57,9 @@ class ReadsByReader:
 
     def load_latest(self, agent_id: str) -> tuple[Checkpoint | None, StoredRecords] | None:
         return self._reader.load_latest(agent_id)
+
+    def load_blobs(self, agent_id: str, hashes: Collection[str] | None) -> Mapping[str, bytes]:
+        return self._reader.load_blobs(agent_id, hashes)
 
     def has_text(self, agent_id: str, kinds: Sequence[str], text: str) -> bool:
         return self._reader.has_text(agent_id, kinds, text)

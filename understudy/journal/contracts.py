@@ -270,6 +270,10 @@ class Batch:
     """As of `IndexEntry`."""
     takeable: bool = False
     """As of `IndexEntry`."""
+    blobs: Mapping[str, bytes] | None = None
+    """Bytes of files that its records name, by hash, of a backend that `KeepsBlobs`."""
+    blobs_in_use: Collection[str] = ()
+    """Of a snapshot: the hashes of those that it needs. The others of the agent are deleted."""
 
     @property
     def due_number(self) -> int | None:
@@ -553,3 +557,15 @@ class KeepsCheckpoints(Protocol):
         All records, as by `load`, where it has none, or none of this incarnation from the floor up
         to the newest record. None if there is no such agent. What is returned may be damaged.
         """
+
+
+@runtime_checkable
+class KeepsBlobs(Protocol):
+    """An optional part of a backend: it keeps the bytes of files, each by its hash, of each agent.
+
+    `append` adds those of `Batch.blobs`, each once, with the records; `compact` deletes those that
+    are not in `Batch.blobs_in_use`, and `delete` all.
+    """
+
+    def load_blobs(self, agent_id: str, hashes: Collection[str] | None) -> Mapping[str, bytes]:
+        """The reader's: those of the agent that there are of these; None = all of them."""

@@ -22,8 +22,9 @@ from understudy.journal.feed import FeedHint, FeedKey, FeedPage
 from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery
 from understudy.journal.memory_feed import MemoryFeed
 from understudy.journal.memory_index import MemoryIndex
-from understudy.journal.store import Loaded
+from understudy.journal.store import Loaded, hashes_of
 from understudy.state.agent_state import AgentState
+from understudy.state.blobs import in_use
 from understudy.state.records import Record, StatusNoted
 
 LAST_RECORDS: int = CHECKPOINT_EVERY // 4
@@ -67,6 +68,8 @@ class _AgentRecords:
     """When its status changed last, as far as records say so."""
     left: tuple[int, AgentState] | None = None
     """The state with which it left memory last, and the number of its newest record then."""
+    blobs: dict[str, bytes] = field(default_factory=dict)
+    """The bytes of its files, by hash."""
 
     @property
     def last_seq(self) -> int:
@@ -148,6 +151,15 @@ class MemoryStore:
         first = kept.floor + from_ + 1
         return Loaded(_stored(agent_id, kept), first, tuple(kept.records[from_:]))
 
+    async def load_blobs(
+        self, agent_id: str, hashes: Collection[str] | None = None
+    ) -> Mapping[str, bytes]:
+        kept = self._kept.get(agent_id)
+        if kept is None:
+            return {}
+        wanted = kept.blobs if hashes is None else hashes
+        return {hash: kept.blobs[hash] for hash in wanted if hash in kept.blobs}
+
     async def load_latest(self, agent_id: str) -> Loaded | None:
         kept = self._kept.get(agent_id)
         if kept is None or kept.left is None:
@@ -181,6 +193,9 @@ class MemoryStore:
         self._changed.add(owned.agent_id)
         kept.floor = kept.last_seq
         kept.records[:] = [snapshot]
+        if kept.blobs:
+            used = in_use(hashes_of(snapshot), kept.blobs)
+            kept.blobs = {hash: blob for hash, blob in kept.blobs.items() if hash in used}
         kept.left = None
         return replace(owned, last_seq=kept.last_seq)
 
@@ -189,6 +204,7 @@ class MemoryStore:
         if kept is None or kept.deleted:
             return False
         kept.deleted, kept.floor, kept.records, kept.left = True, 0, [], None
+        kept.blobs = {}
         kept.epoch += 1
         kept.entry, kept.live_entry, kept.status_at = _AT_REST, None, None
         self._changed.add(agent_id)
@@ -310,6 +326,15 @@ class MemoryAgentJournal:
         for record in records:
             if type(record) is StatusNoted:
                 self._kept.status_at = record.at
+
+    def keep_blobs(self, blobs: Mapping[str, bytes]) -> None:
+        """As `BlobJournal.keep_blobs`."""
+        self._kept.blobs.update(blobs)
+
+    async def load_blobs(self, hashes: Collection[str]) -> Mapping[str, bytes]:
+        """As `BlobJournal.load_blobs`."""
+        kept = self._kept.blobs
+        return {hash: kept[hash] for hash in hashes if hash in kept}
 
     async def durable(self) -> None:
         return

@@ -23,6 +23,7 @@ from understudy.journal.contracts import (
     IndexEntry,
     IndexStatus,
     Journal,
+    KeepsBlobs,
     KeepsCheckpoints,
     KeepsLostAttempts,
     LostAttempt,
@@ -39,8 +40,9 @@ from understudy.journal.shared import SharedBackend, SharedStore
 from understudy.journal.shared_database import SharedDatabase
 from understudy.journal.store_reader import NEWEST, PAGE, StoreReader
 from understudy.journal.store_reader import Loaded as Loaded
-from understudy.state.agent_state import AgentState
-from understudy.state.records import Record, StatusNoted
+from understudy.state.agent_state import AgentState, hashes_in
+from understudy.state.blobs import in_use
+from understudy.state.records import Record, Snapshot, StatusNoted
 
 logger: logging.Logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -66,6 +68,12 @@ async def load_latest(store: Readable, agent_id: str) -> Loaded | None:
     if isinstance(store, CheckpointStore):
         return await store.load_latest(agent_id)
     return await store.load(agent_id)
+
+
+def hashes_of(snapshot: Record) -> frozenset[str]:
+    """The hashes of the files that a snapshot's state has."""
+    assert isinstance(snapshot, Snapshot), "what takes the place of an agent's records"
+    return hashes_in(snapshot.state)
 
 
 async def find_agent(store: Readable, agent_id: str) -> StoredAgent | None:
@@ -201,6 +209,37 @@ class CheckpointStore(Protocol):
 
         All records, as by `load`, where it has no checkpoint that can be used.
         """
+
+
+@runtime_checkable
+class BlobStore(Protocol):
+    """An optional part of a store, or of what reads one: it keeps the bytes of agents' files."""
+
+    async def load_blobs(
+        self, agent_id: str, hashes: Collection[str] | None = None
+    ) -> Mapping[str, bytes]:
+        """Those with these hashes that there are; None = all of the agent.
+
+        Raises:
+            UsageError: if its backend keeps none.
+
+        """
+
+
+@runtime_checkable
+class BlobJournal(Protocol):
+    """An optional part of a journal: it keeps the bytes of files beside the records."""
+
+    def keep_blobs(self, blobs: Mapping[str, bytes]) -> None:
+        """Keep them, by their hashes, in the commit of the records that are appended last.
+
+        Raises:
+            UsageError: if its backend keeps none.
+
+        """
+
+    async def load_blobs(self, hashes: Collection[str]) -> Mapping[str, bytes]:
+        """Those of them that are kept."""
 
 
 @runtime_checkable
@@ -430,6 +469,7 @@ class DatabaseStore:
             max_bytes=self._max_bytes,
             feed=self,
             checkpoint_every=self._checkpoint_every,
+            blobs=self.reader.load_blobs if isinstance(self._backend, KeepsBlobs) else None,
         )
 
     async def load(self, agent_id: str, after: int = 0) -> Loaded | None:
@@ -437,6 +477,11 @@ class DatabaseStore:
         # After an outage the read may be through before the heartbeat is.
         await self._lease.wait_until_settled(self._lease.term)
         return loaded
+
+    async def load_blobs(
+        self, agent_id: str, hashes: Collection[str] | None = None
+    ) -> Mapping[str, bytes]:
+        return await self.reader.load_blobs(agent_id, hashes)
 
     async def has_text(self, agent_id: str, kinds: Sequence[str], text: str) -> bool:
         return await self.reader.has_text(agent_id, kinds, text)
@@ -527,9 +572,14 @@ class DatabaseStore:
             asks=entry.asks,
             run_version=entry.run_version,
             takeable=entry.takeable,
+            blobs_in_use=await self._blobs_in_use(owned.agent_id, hashes_of(snapshot)),
         )
         await self._change(lambda backend: backend.compact(batch), batch)
         return replace(owned, last_seq=batch.first_seq)
+
+    async def _blobs_in_use(self, agent_id: str, hashes: Collection[str]) -> Collection[str]:
+        """What the files with these hashes consist of. Nothing else is appended meanwhile."""
+        return in_use(hashes, await self.load_blobs(agent_id, hashes)) if hashes else ()
 
     async def delete(self, agent_id: str) -> bool:
         def delete(backend: Any) -> bool:

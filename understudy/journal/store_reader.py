@@ -20,6 +20,7 @@ from understudy.journal.contracts import (
     FindsAgents,
     FindsText,
     IndexStatus,
+    KeepsBlobs,
     KeepsCheckpoints,
     OpensToRead,
     StoredAgent,
@@ -151,6 +152,15 @@ class StoreReader:
             return await self.read(partial(backend.find_agents, agent_ids))
         newest = [await self.read(partial(backend.load, id, NEWEST)) for id in agent_ids]
         return [stored.agent for stored in newest if stored is not None]
+
+    async def load_blobs(
+        self, agent_id: str, hashes: Collection[str] | None = None
+    ) -> Mapping[str, bytes]:
+        """As `BlobStore.load_blobs`."""
+        backend = self._backend
+        if not isinstance(backend, KeepsBlobs):
+            raise UsageError(f"{backend!r} keeps no files: it has no load_blobs()")
+        return await self.read(partial(backend.load_blobs, agent_id, hashes))
 
     async def list_agents(
         self, query: AgentQuery, after: AgentKey | None, limit: int

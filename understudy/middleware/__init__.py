@@ -6,6 +6,7 @@ from understudy._base.lazy_names import load_lazily as _load_lazily
 from understudy.middleware.base import Middleware, Next, NextModelCall, Prepared
 from understudy.middleware.cancellation import Cancellation
 from understudy.middleware.fallback import Fallback
+from understudy.middleware.guard import Guard
 from understudy.middleware.haltable import Haltable
 from understudy.middleware.human_in_the_loop import HumanInTheLoop
 from understudy.middleware.limits import Limits
@@ -19,12 +20,14 @@ from understudy.run.tool_call import ToolCall
 if typing.TYPE_CHECKING:
     from understudy.middleware.rate_limit import RateLimit
     from understudy.middleware.summarization import Summarization
+    from understudy.middleware.workspace import Workspace
 else:  # who uses none of them does not load them (test_a_plain_import_loads_no_actors_and_stores)
     __getattr__, __dir__ = _load_lazily(
         __name__,
         {
             "understudy.middleware.rate_limit": ["RateLimit"],
             "understudy.middleware.summarization": ["Summarization"],
+            "understudy.middleware.workspace": ["Workspace"],
         },
     )
 
@@ -32,6 +35,7 @@ __all__ = [
     "AgentDefinition",
     "Cancellation",
     "Fallback",
+    "Guard",
     "Haltable",
     "HumanInTheLoop",
     "Limits",
@@ -46,4 +50,5 @@ __all__ = [
     "SubAgent",
     "Summarization",
     "ToolCall",
+    "Workspace",
 ]

@@ -5,14 +5,19 @@ from __future__ import annotations
 from typing import ClassVar
 
 from pydantic_ai.messages import ModelResponse
-from tenacity import AsyncRetrying, RetryError
+from tenacity import AsyncRetrying, DoAttempt, DoSleep, RetryCallState, RetryError
 
-from understudy._base.json_values import shown
-from understudy.errors import UsageError
+from understudy._base.causes import cause_of
+from understudy._base.json_values import shown, storable_text
+from understudy.errors import JournalFailed, UsageError
+from understudy.interrupts import Defer
 from understudy.middleware.base import Middleware, NextModelCall
 from understudy.models.reply_checks import EmptyReply, RefusedReply
+from understudy.run.hooks import HookFailed
 from understudy.run.model_input import ModelInput
+from understudy.run.points import IN_PROCESS, RETRY
 from understudy.run.run import Run
+from understudy.state.run_state import Point
 
 
 class Retry(Middleware):
@@ -21,8 +26,12 @@ class Retry(Middleware):
     A reply that is refused or empty is none of its errors: the same model would say it again.
     `Agent(retry=policy)` is short for it, as the innermost.
 
+    A wait of up to 5 seconds is in memory. For a longer one the model call is put off: the run
+    waits, as for `Defer`, and the failures so far are counted on. A call by `run.ask_model` waits
+    in memory.
+
     Args:
-        policy: which errors are retried, how often, and after how long. The waits are in memory.
+        policy: which errors are retried, how often, and after how long.
 
     Raises:
         UsageError: if it is no `tenacity.AsyncRetrying`.
@@ -40,17 +49,56 @@ class Retry(Middleware):
     async def wrap_model_call(
         self, run: Run, request: ModelInput, next: NextModelCall
     ) -> ModelResponse:
-        async def ask() -> ModelResponse | RefusedReply | EmptyReply:
+        policy = self._policy.copy()
+        policy.begin()
+        state = RetryCallState(policy, None, (), {})
+        is_of_step = request.ask_key is None
+        if is_of_step:
+            state.attempt_number += _failures_before(run)
+            state.start_time -= _seconds_before(run)
+        while True:
             try:
-                return await next(request)
-            except (RefusedReply, EmptyReply) as no_answer:
-                return no_answer
+                do = await policy.iter(retry_state=state)
+            except RetryError as error:
+                last = error.last_attempt.exception()
+                raise (last if isinstance(last, Exception) else error) from error
+            if isinstance(do, DoAttempt):
+                try:
+                    state.set_result(await next(request))
+                except (RefusedReply, EmptyReply, HookFailed, JournalFailed):
+                    raise  # the same would come again; or it is none of the model
+                except Exception as error:
+                    state.set_exception((type(error), error, error.__traceback__))
+            elif not isinstance(do, DoSleep):
+                assert isinstance(do, ModelResponse), "what a policy ends with is the result"
+                return do
+            elif do > IN_PROCESS and is_of_step:
+                failed = state.outcome.exception() if state.outcome is not None else None
+                reason = storable_text(cause_of(failed)) if failed is not None else None
+                raise Defer(do, key=f"{RETRY}{state.attempt_number}", reason=reason)
+            else:
+                state.prepare_for_next_attempt()
+                slept = policy.sleep(do)
+                if slept is not None:
+                    await slept
 
-        try:
-            got: ModelResponse | Exception = await self._policy.copy()(ask)
-        except RetryError as error:
-            last = error.last_attempt.exception()
-            raise (last if isinstance(last, Exception) else error) from error
-        if isinstance(got, Exception):
-            raise got
-        return got
+
+def _points(run: Run) -> list[Point]:
+    """The failures of this model call for which it was put off."""
+    waited = run.current.model_call
+    points = {} if waited is None else waited.call.points
+    return [
+        point
+        for name, point in points.items()
+        if name.startswith(RETRY) and name.removeprefix(RETRY).isdecimal()
+    ]
+
+
+def _failures_before(run: Run) -> int:
+    return max((int(point.name.removeprefix(RETRY)) for point in _points(run)), default=0)
+
+
+def _seconds_before(run: Run) -> float:
+    """Since the first of them, by the clock of the run: they may have been in other processes."""
+    since = min((point.since for point in _points(run) if point.since is not None), default=None)
+    return 0.0 if since is None else (run.clock.now() - since).total_seconds()

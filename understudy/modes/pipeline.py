@@ -139,7 +139,9 @@ async def run_pipeline(run: Run, mode: Pipeline) -> Outcome:
         current = run.current
         run.begin_attempt()
         has_replies = current.workflow is None  # a workflow's replies are in its agents' runs
-        reply_lost = has_replies and current.attempts > 0 and current.turn is None
+        waited = current.model_call
+        is_held = waited is not None and waited.held is not None
+        reply_lost = has_replies and current.attempts > 0 and current.turn is None and not is_held
         number, host = current.attempts + 1, run.ledger.host
         run.record(Attempt(number=number, reply_lost=reply_lost, host=host))
         if current.attempts > 1 or run.state.message_ids or current.occurrence is not None:
@@ -249,13 +251,11 @@ def _cancelled(run: Run) -> Stopped:
 
 
 async def _call_on_resume(run: Run) -> None:
-    """Call `on_resume` with the decisions about the open turn that it has not seen yet."""
+    """Call `on_resume` with the decisions about open calls that it has not seen yet."""
     current = run.current
-    if current.turn is None:
-        return
     decisions = {
         f"on_resume/{request_id}": (request_id, decision)
-        for call in current.turn.calls.values()
+        for call in current.calls
         for request_id, decision in call.decisions.items()
     }
     new = {key: pair for key, pair in decisions.items() if key not in current.once}

@@ -13,6 +13,7 @@ from understudy._base.causes import cause_of
 from understudy._base.event_loops import is_cancelled
 from understudy._base.worker_threads import WorkerThreads
 from understudy.errors import JournalFailed, MiddlewareError
+from understudy.interrupts import Defer, Interrupt
 
 in_hook: contextvars.ContextVar[bool] = contextvars.ContextVar("in_hook", default=False)
 """True while a hook runs: a hook must not add records of the pipeline."""
@@ -24,6 +25,12 @@ class HookFailed(Exception):
     def __init__(self, error: MiddlewareError) -> None:
         super().__init__(error.message)
         self.error = error
+
+
+_PLACES = {
+    Interrupt: "a middleware asks in before_model, after_model, or wrap_tool_call before next",
+    Defer: "a middleware puts a model call off in wrap_model_call alone",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +68,10 @@ class Hook:
 
     def failure(self, error: BaseException) -> MiddlewareError:
         """The error to report when this hook raised `error`."""
-        failure = MiddlewareError(middleware=self.middleware, hook=self.name, cause=cause_of(error))
+        cause = cause_of(error)
+        if isinstance(error, (Interrupt, Defer)):  # where the pipeline does not take it
+            cause += f": {_PLACES[type(error)]}"
+        failure = MiddlewareError(middleware=self.middleware, hook=self.name, cause=cause)
         failure.__cause__ = error
         return failure
 

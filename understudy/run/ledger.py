@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import Protocol, runtime_checkable
@@ -13,11 +13,12 @@ from understudy._base.causes import cause_of
 from understudy._base.clock import Clock, SystemClock
 from understudy._base.event_loops import call_on
 from understudy._base.json_values import shown
-from understudy.errors import JournalFailed, RecordRefused
+from understudy.errors import JournalFailed, RecordRefused, UsageError
 from understudy.events import Event, events_of
 from understudy.journal.codec import check_storable
 from understudy.journal.contracts import Journal
 from understudy.state.agent_state import AgentState
+from understudy.state.files import StoredFile
 from understudy.state.fold import apply
 from understudy.state.records import ChildRecord, Record, Snapshot, stamp
 from understudy.state.run_state import Call
@@ -48,6 +49,15 @@ class _ChecksRecords(Protocol):
     """An optional part of a journal: it refuses some records, because of their size say."""
 
     def check(self, record: Record, *, spare: int = 0) -> None: ...
+
+
+@runtime_checkable
+class _KeepsBlobs(Protocol):
+    """An optional part of a journal: it keeps the bytes of files beside the records."""
+
+    def keep_blobs(self, blobs: Mapping[str, bytes]) -> None: ...
+
+    async def load_blobs(self, hashes: Collection[str]) -> Mapping[str, bytes]: ...
 
 
 class Ledger:
@@ -151,8 +161,11 @@ class Ledger:
     def open(self, *, fresh: bool) -> None:
         """Begin to write. Unless the state is fresh, the journal begins with a snapshot of it."""
         if self._journal is not None and not fresh:
+            blobs, self._state.blobs = self._state.blobs, None
             snapshot = Snapshot(state=self.state.to_dict(), at=self._clock.now())
             self._append((snapshot,))
+            if blobs:
+                self.keep_blobs(blobs)
 
     def fence(self, error: JournalFailed) -> None:
         """Raise this error from every later call: a ledger of a later epoch takes its place.
@@ -195,6 +208,40 @@ class Ledger:
         """Raise `RecordRefused` if the journal could not keep it with `spare` bytes added."""
         if isinstance(self._journal, _ChecksRecords):
             self._journal.check(record, spare=spare)
+
+    @property
+    def files(self) -> Mapping[str, StoredFile]:
+        """The files of the agent: its own, or those of the agent above with which it shares."""
+        return self.state.files or {}
+
+    async def load_blobs(self, hashes: Collection[str]) -> Mapping[str, bytes]:
+        """What is kept under these hashes.
+
+        Raises:
+            UsageError: if something is not there: the state was taken out of a store without it.
+
+        """
+        kept = self._state.blobs or {}
+        journal = self._journal
+        if isinstance(journal, _KeepsBlobs):
+            # What an agent beside this one has written may not be durable yet
+            # (test_what_another_sub_agent_has_just_written_is_read).
+            await self.durable()
+            kept = await journal.load_blobs(hashes)
+        missing = [hash for hash in hashes if hash not in kept]
+        if missing:
+            raise UsageError(
+                "the bytes of a file are not in this state: they are in the store that it was "
+                "taken from. Take the state by Workspace.of(ref).state()"
+            )
+        return {hash: kept[hash] for hash in hashes}
+
+    def keep_blobs(self, blobs: Mapping[str, bytes]) -> None:
+        """Keep the bytes of files that the record before names, in the same commit."""
+        if isinstance(self._journal, _KeepsBlobs):
+            self._journal.keep_blobs(blobs)
+        else:
+            self._state.blobs = {**(self._state.blobs or {}), **blobs}
 
     def record(self, *records: Record) -> None:
         """Record facts, in order.
@@ -340,6 +387,17 @@ class ChildLedger(Ledger):
         return self._parent.count
 
     @property
+    def files(self) -> Mapping[str, StoredFile]:
+        own = self.state.files
+        return self._parent.files if own is None else own
+
+    async def load_blobs(self, hashes: Collection[str]) -> Mapping[str, bytes]:
+        return await self._parent.load_blobs(hashes)
+
+    def keep_blobs(self, blobs: Mapping[str, bytes]) -> None:
+        self._parent.keep_blobs(blobs)
+
+    @property
     def observed(self) -> bool:
         return self._parent.observed
 
@@ -379,9 +437,9 @@ def ledger_tree(ledger: Ledger) -> Iterator[Ledger]:
 
 
 def open_calls(ledger: Ledger) -> Iterator[tuple[Ledger, Call]]:
-    """The calls of the open turns of the whole tree, each with the ledger of its agent."""
+    """The open calls of the whole tree, each with the ledger of its agent."""
     for place in list(ledger_tree(ledger)):
         run = place.state.run
-        if run is not None and not run.over and run.turn is not None:
-            for call in run.turn.calls.values():
+        if run is not None and not run.over:
+            for call in run.calls:
                 yield place, call

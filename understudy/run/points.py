@@ -27,6 +27,8 @@ T = TypeVar("T")
 
 RETRY = "retry/"
 """With this the names of the points begin at which a failed call waits for its next attempt."""
+IN_PROCESS = 5.0
+"""Seconds up to which the next attempt, at a tool or a model, is waited for in memory."""
 _LOOP_CHECK_SECONDS = 0.1
 
 

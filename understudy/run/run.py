@@ -21,6 +21,7 @@ from understudy._base.type_variables import DepsT_co
 from understudy._base.worker_threads import WorkerThreads
 from understudy.errors import UnderstudyError, UsageError
 from understudy.events import Event
+from understudy.interrupts import Decision
 from understudy.models.messages import UserInput, normalised
 from understudy.outcomes import (
     Completed,
@@ -34,6 +35,7 @@ from understudy.outcomes import (
 )
 from understudy.run.cancellation import CancellationSource
 from understudy.run.definition import AgentDefinition, ChildAgent, Gate, PauseWhen
+from understudy.run.file_edits import FileEdits
 from understudy.run.hooks import in_hook
 from understudy.run.ledger import Ledger
 from understudy.run.model_input import ModelInput
@@ -228,6 +230,8 @@ class Run(Generic[DepsT_co]):
             {id(source): source for source in sources}.values()
         )
         """Called at the start and before each step; those of the agents above included."""
+        self.file_edits: dict[str, FileEdits] = {}
+        """By call: what calls that run now change of the files."""
         self.in_model_call = False
         """The next turn has begun: what a hook signals now counts after it."""
         self.timed: bool = False
@@ -431,6 +435,20 @@ class Run(Generic[DepsT_co]):
         if run is None or run.over or self.children is None:
             raise UsageError("run.ask_model: no run is open in which it could be recorded")
         return await self.children.ask_model(self, key, messages, model, output_type)
+
+    def answer(self, key: str) -> Decision | None:
+        """The decision on the question that a middleware asked by `Interrupt(payload, key=key)`.
+
+        None where it was not asked in this run, or is not answered. A question that expired, or
+        that a new message withdrew, counts as rejected.
+
+        Raises:
+            UsageError: for a key that is no text.
+
+        """
+        answers = self.current.answers
+        checked_text(key, what="run.answer: `key`")
+        return None if answers is None else answers.get(key)
 
     def signal(self, signal: StopSignal, *, answer: bool = False) -> None:
         """Request that the run stops, from any hook.

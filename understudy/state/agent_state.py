@@ -14,7 +14,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, cast
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Base64Bytes, TypeAdapter, ValidationError
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.usage import RunUsage
 
@@ -27,7 +27,9 @@ from understudy.models.messages import (
     messages_to_dicts,
     normalised,
 )
+from understudy.state.blobs import dumped_blobs
 from understudy.state.dues import next_due
+from understudy.state.files import StoredFile
 from understudy.state.plans import Plans, QueuedMessage
 from understudy.state.run_state import RunState
 from understudy.state.stored_names import is_needed
@@ -35,7 +37,7 @@ from understudy.state.waits import Wait, waits_of
 
 SCHEMA_VERSION = 1
 _STORED_KEYS = ("run", "decisions", "sticky", "doubts", "queue", "message_ids", "status")
-_LATER_KEYS = ("plans",)
+_LATER_KEYS = ("plans", "files", "blobs")
 """Without which a state is complete: it has the default of what was added since version 1."""
 _KEYS = ("messages", "values", "children", *_STORED_KEYS)
 """All of them are in every state that version 1 wrote."""
@@ -53,6 +55,8 @@ class _Stored:
     message_ids: dict[str, str | None]
     status: str
     plans: Plans | None = None
+    files: dict[str, StoredFile] | None = None
+    blobs: dict[str, Base64Bytes] | None = None
 
 
 @cache
@@ -77,9 +81,11 @@ class AgentState:
 
     __slots__ = (
         "_values",
+        "blobs",
         "children",
         "decisions",
         "doubts",
+        "files",
         "message_ids",
         "messages",
         "plans",
@@ -115,6 +121,13 @@ class AgentState:
     """The last status of its actor that was emitted to subscribers; `idle` without an actor."""
     plans: Plans | None
     """What it is to do later by itself; None where nothing is planned."""
+    files: dict[str, StoredFile] | None
+    """Its files, by path, without their bytes; None where it has none of its own."""
+    blobs: dict[str, bytes] | None
+    """The bytes of files that it has at hand, by hash, as `understudy.state.blobs` packs them.
+
+    A state that a store keeps has none: they are in the store.
+    """
 
     def __init__(
         self, messages: Iterable[ModelMessage] = (), values: Mapping[str, Any] | None = None
@@ -131,6 +144,8 @@ class AgentState:
         self.message_ids = {}
         self.status = "idle"
         self.plans = None
+        self.files = None
+        self.blobs = None
         self.children = {}
 
     @property
@@ -150,11 +165,10 @@ class AgentState:
             return ()
         if run.halt is not None:
             return () if run.dismissed else (run.halt,)
-        turn = run.turn
         if not self.children:
-            return tuple(turn.pending_requests) if turn is not None else ()
+            return tuple(run.pending_requests)
         pending: list[Request] = []
-        for call in turn.calls.values() if turn is not None else ():
+        for call in run.calls:
             pending += call.pending_requests
             for key, child in self.children.items():
                 if is_child_of(key, call.key):
@@ -244,6 +258,7 @@ class AgentState:
         twin.sticky, twin.doubts = dict(self.sticky), dict(self.doubts)
         twin.queue, twin.message_ids = dict(self.queue), dict(self.message_ids)
         twin.status, twin.plans = self.status, self.plans
+        twin.files, twin.blobs = self.files, self.blobs
         twin.children = {key: child.copied() for key, child in self.children.items()}
         return twin
 
@@ -278,7 +293,8 @@ class AgentState:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, AgentState):
             return NotImplemented
-        return self.to_dict() == other.to_dict()
+        mine, others = (messages_to_dicts(state.messages) for state in (self, other))
+        return self._dumped(mine) == other._dumped(others)
 
     __hash__: ClassVar[None] = None  # type: ignore[assignment]  # compared by content
 
@@ -286,9 +302,25 @@ class AgentState:
         run = "no run" if self.run is None else f"run {self.run.run_id!r}"
         return f"AgentState({len(self.messages)} messages, {run}, values={self._values!r})"
 
+    @property
+    def file_hashes(self) -> frozenset[str]:
+        """The hashes of its files, and of those of all agents that it runs now."""
+        found = (file.hash for state in self.tree for file in (state.files or {}).values())
+        return frozenset(hash for hash in found if hash)
+
     def to_dict(self) -> dict[str, Any]:
-        """The whole state as JSON-able data, with a schema version."""
-        return self._dumped(messages_to_dicts(self.messages))
+        """The whole state as JSON-able data, with a schema version.
+
+        The bytes of its files are in it where the state has them at hand.
+
+        Raises:
+            UsageError: if those have more than 8 MiB.
+
+        """
+        data = self._dumped(messages_to_dicts(self.messages))
+        if self.blobs is not None:
+            data["blobs"] = dumped_blobs(self.blobs, self.file_hashes)
+        return data
 
     def head(self) -> dict[str, Any]:
         """As `to_dict`, without the messages of this agent; those of agents that it runs are there.
@@ -307,13 +339,18 @@ class AgentState:
             self.message_ids,
             self.status,
             self.plans,
+            self.files,
         )
+        data = cast("dict[str, Any]", _stored().dump_python(stored, mode="json"))
+        del data["blobs"]
+        if self.files is None:
+            del data["files"]
         return {
             "schema_version": SCHEMA_VERSION,
             "messages": messages,
             "values": self._values,
             "children": {key: child.to_dict() for key, child in self.children.items()},
-            **cast("dict[str, Any]", _stored().dump_python(stored, mode="json")),
+            **data,
         }
 
     @classmethod
@@ -386,6 +423,8 @@ class AgentState:
         state.sticky, state.doubts = stored.sticky, stored.doubts
         state.queue, state.message_ids = stored.queue, stored.message_ids
         state.status, state.plans = stored.status, stored.plans
+        state.files = stored.files
+        state.blobs = stored.blobs
         state.children = {
             key: cls._read(child, f"{path}children.{shown(key)}.")
             for key, child in children.items()
@@ -408,3 +447,10 @@ def merged(base: Mapping[str, Any], delta: Mapping[str, Any]) -> dict[str, Any]:
         else:
             result[key] = value
     return result
+
+
+def hashes_in(data: Mapping[str, Any]) -> frozenset[str]:
+    """The `file_hashes` of a state, from its `to_dict`."""
+    here = (file["hash"] for file in (data.get("files") or {}).values())
+    inside = (hash for child in data["children"].values() for hash in hashes_in(child))
+    return frozenset(hash for hash in (*here, *inside) if hash)

@@ -15,20 +15,23 @@ from pydantic_ai.messages import (
     ModelRequest,
     ModelRequestPart,
     ModelResponse,
+    ToolCallPart,
     ToolReturnPart,
     UserPromptPart,
 )
 
 from understudy.errors import UsageError
-from understudy.interrupts import DecisionRecord, DoubtfulCall, Sticky
+from understudy.interrupts import Decision, DecisionRecord, DoubtfulCall, Sticky
 from understudy.models.attribution import from_user
 from understudy.models.messages import Messages
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState, is_child_of
+from understudy.state.files import changed
 from understudy.state.plans import NO_PLANS, QueuedMessage
 from understudy.state.run_state import (
     NO_NOTICES,
     Call,
+    ModelCall,
     Point,
     PointAnswer,
     RunState,
@@ -39,7 +42,7 @@ from understudy.state.waits import open_calls
 from understudy.state.workflow_progress import Progress, Shared
 from understudy.state.workflow_sharing import add_result, merge_child, new_child
 
-FOLD_VERSION = 2
+FOLD_VERSION = 3
 """Of the states that records fold to here. A checkpoint of another version is not used: raise it
 where the same records fold to another state, or a state has another field."""
 
@@ -58,6 +61,13 @@ MOVED_ON = "Not run: the user moved on instead of answering whether this call ma
 
 def apply(state: AgentState, record: r.Record) -> None:
     """Change `state` in place by one record."""
+    inner = _apply(state, record)
+    if (type(inner) is r.Result or type(inner) is r.FilesChanged) and inner.files:
+        _change_files(state, record, inner)
+
+
+def _apply(state: AgentState, record: r.Record) -> r.Record:
+    """All that the record changes but files; the record inside those of sub-agents."""
     kind = type(record)
     _APPLY[kind](state, record)
     while kind is r.ChildRecord:
@@ -65,6 +75,25 @@ def apply(state: AgentState, record: r.Record) -> None:
         kind = type(record)
     if kind in _PROGRESS and state.run is not None:
         state.run.fruitless = 0
+    return record
+
+
+def _change_files(state: AgentState, record: r.Record, inner: r.Result | r.FilesChanged) -> None:
+    """Change the files of the agent, or of the one above it with which it shares them."""
+    owner = state
+    while isinstance(record, r.ChildRecord):
+        state, record = state.children[record.child], record.record
+        if state.files is not None:
+            owner = state
+    if isinstance(inner, r.FilesChanged) and inner.own:
+        state.files = changed(None, inner.files)
+    else:
+        owner.files = changed(owner.files, inner.files)
+
+
+def _files_changed(state: AgentState, record: r.FilesChanged) -> None:
+    if record.own:  # also where there are none
+        state.files = {}
 
 
 def replay(records: Iterable[r.Record], state: AgentState | None = None) -> AgentState:
@@ -96,11 +125,21 @@ def open_turn(state: AgentState) -> Turn:
 
 
 def find_call(state: AgentState, key: str) -> Call:
-    return open_turn(state).calls[key]
+    run = open_run(state)
+    return _model_call(run, key).call if run.turn is None else run.turn.calls[key]
+
+
+def _model_call(run: RunState, key: str) -> ModelCall:
+    """The model call of the next turn, which waits from its first fact on."""
+    if key != run.model_call_key:
+        raise UsageError("These records do not fit together: no turn is open")
+    if run.model_call is None:
+        run.model_call = ModelCall(Call(key, ToolCallPart("", {}, tool_call_id="")))
+    return run.model_call
 
 
 def call_of_request(state: AgentState, request_id: str) -> Call:
-    for call in open_turn(state).calls.values():
+    for call in open_run(state).calls:
         if request_id in call.requests:
             return call
     raise UsageError(f"These records do not fit together: there is no request {request_id!r}")
@@ -124,11 +163,13 @@ def _imported(state: AgentState, record: r.Imported) -> None:
     for each in state.tree:
         for key, doubt in each.doubts.items():
             each.doubts[key] = replace(doubt, token_hashes=())
-        turn = each.run.turn if each.run is not None and not each.run.over else None
-        if turn is None:
+        run = each.run
+        if run is None or run.over:
             continue
-        turn.interrupts_checked = False
-        for call in turn.calls.values():
+        run.answers = None
+        if run.turn is not None:
+            run.turn.interrupts_checked = False
+        for call in run.calls:
             if call.result is None:
                 _reset_imported(each, call)
 
@@ -320,9 +361,15 @@ def _reply(state: AgentState, record: r.Reply) -> None:
         turn.calls[key] = Call(key, part)
     run.turn = turn
     run.turns = record.turn + 1
+    waited, run.model_call = run.model_call, None
+    if waited is None or waited.held is None:
+        _count_reply(run, response)
+    state.messages = state.messages.appending(response)
+
+
+def _count_reply(run: RunState, response: ModelResponse) -> None:
     run.model_calls += 1
     _count_usage(run, response)
-    state.messages = state.messages.appending(response)
 
 
 def _count_usage(run: RunState, response: ModelResponse) -> None:
@@ -333,6 +380,12 @@ def _count_usage(run: RunState, response: ModelResponse) -> None:
         if attempt.usage is not None:
             run.usage.incr(attempt.usage)
             run.usage.requests += 1
+
+
+def _reply_held(state: AgentState, record: r.ReplyHeld) -> None:
+    run = open_run(state)
+    _model_call(run, run.model_call_key).held = record.response
+    _count_reply(run, record.response)
 
 
 def _pause_checked(state: AgentState, record: r.PauseChecked) -> None:
@@ -355,6 +408,9 @@ def _requested(state: AgentState, record: r.Requested) -> None:
         call.decisions.pop(replaced, None)
     call.requests[record.request.id] = record.request
     call.running = False
+    run, key = open_run(state), record.request.question_key
+    if key and run.answers is not None:  # it is asked again
+        run.answers = _without(run.answers, key)
 
 
 def _interrupts_checked(state: AgentState, record: r.InterruptsChecked) -> None:
@@ -386,6 +442,8 @@ def _decided(state: AgentState, record: r.Decided) -> None:
     call = call_of_request(state, record.request_id)
     request, decision = call.requests[record.request_id], record.decision
     call.decisions[record.request_id] = decision
+    if request.question_key:
+        _answered(open_run(state), request.question_key, decision)
     state.decisions.append(
         DecisionRecord(request=request, decision=decision, at=record.at, sticky=record.sticky)
     )
@@ -399,6 +457,10 @@ def _decided(state: AgentState, record: r.Decided) -> None:
             at=record.at,
             request_id=request.id,
         )
+
+
+def _answered(run: RunState, key: str, decision: Decision) -> None:
+    run.answers = {**(run.answers or {}), key: decision}  # copies of the state share it
 
 
 def _revoked(state: AgentState, record: r.Revoked) -> None:
@@ -453,6 +515,12 @@ def _suspended(state: AgentState, record: r.Suspended) -> None:
 def _point_reached(state: AgentState, record: r.PointReached) -> None:
     call = find_call(state, record.call_key)
     point = call.points.get(record.name)
+    run = open_run(state)
+    if run.turn is None:  # the model call is put off, once more if it was before
+        call.attempts += 1
+        point = None
+        if record.used is not None:
+            run.usage.incr(record.used)
     if point is None:
         point = Point(name=record.name, kind=record.what, since=record.at, due=record.due)
     elif point.since is None:
@@ -483,7 +551,7 @@ def _child_record(state: AgentState, record: r.ChildRecord) -> None:
     child = state.children.get(record.child)
     if child is None:
         child = state.children[record.child] = new_child(state, record)
-    apply(child, record.record)
+    _apply(child, record.record)
     run = child.run
     if run is None:
         return
@@ -627,6 +695,9 @@ def _withdrawn(state: AgentState, record: r.Withdrawn) -> None:
     for request_id in record.request_ids:
         call = call_of_request(state, request_id)
         request = call.drop_request(request_id)
+        if request.question_key:
+            moved_on = Decision(type="reject", message=MOVED_ON)
+            _answered(open_run(state), request.question_key, moved_on)
         if request.kind == "doubt":
             call.running = True  # it was started, and its outcome is still unknown
         else:
@@ -636,6 +707,7 @@ def _withdrawn(state: AgentState, record: r.Withdrawn) -> None:
 def _run_ended(state: AgentState, record: r.RunEnded) -> None:
     run = open_run(state)
     turn = run.turn
+    run.model_call = None
     if turn is not None:
         if turn.calls and not turn.propagated:
             parts: list[ModelRequestPart] = []
@@ -698,6 +770,7 @@ _PROGRESS = frozenset(
     {
         r.HooksRan,
         r.Reply,
+        r.ReplyHeld,
         r.Once,
         r.ModelAsked,
         r.PauseChecked,
@@ -738,6 +811,7 @@ _APPLY: dict[type[r.Record], Callable[[AgentState, Any], None]] = {
     r.TimeSpent: _time_spent,
     r.HooksRan: _hooks_ran,
     r.Reply: _reply,
+    r.ReplyHeld: _reply_held,
     r.PauseChecked: _pause_checked,
     r.Paused: _paused,
     r.Unpaused: _unpaused,
@@ -749,6 +823,7 @@ _APPLY: dict[type[r.Record], Callable[[AgentState, Any], None]] = {
     r.Revoked: _revoked,
     r.Started: _started,
     r.Result: _result,
+    r.FilesChanged: _files_changed,
     r.Suspended: _suspended,
     r.PointReached: _point_reached,
     r.TokenMade: _token_made,

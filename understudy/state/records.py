@@ -12,6 +12,7 @@ from functools import cache
 from typing import Annotated, Any, Literal, cast
 
 import pydantic
+from pydantic_ai.usage import RunUsage
 
 from understudy.interrupts import Decision, Request
 from understudy.models.messages import (
@@ -21,6 +22,7 @@ from understudy.models.messages import (
     StoredToolReturn,
     StoredUserPrompt,
 )
+from understudy.state.files import FileChange
 from understudy.state.plans import Occurrence, Schedule
 
 
@@ -358,6 +360,15 @@ class Reply(Timed):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplyHeld(Timed):
+    """The model's reply, as it came: `after_model` asks a person about it before it counts."""
+
+    turn: int
+    response: StoredResponse
+    kind: Literal["reply_held"] = "reply_held"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PauseChecked(Timed):
     """`pause_when` was called for this turn, and the run does not pause."""
 
@@ -493,7 +504,19 @@ class Result(Timed):
     """The request of a `Halt` that the tool raised."""
     user_prompt: StoredUserPrompt | None = None
     """What the tool gives the model beside its result, after the results of its turn."""
+    files: tuple[FileChange, ...] = ()
+    """The files that the call has changed."""
     kind: Literal["result"] = "result"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilesChanged(Timed):
+    """Files of the agent were changed, by no call of a tool."""
+
+    files: tuple[FileChange, ...]
+    own: bool = False
+    """A sub-agent has files of its own from now on: these. Else it shares those above it."""
+    kind: Literal["files_changed"] = "files_changed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -506,7 +529,10 @@ class Suspended(Timed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointReached:
-    """A call has come to a named point of its tool where it sleeps, or waits for the outside."""
+    """A call has come to a named point of its tool where it sleeps, or waits for the outside.
+
+    Or the model call of the next turn is put off.
+    """
 
     call_key: str
     name: str
@@ -518,7 +544,9 @@ class PointReached:
     suspends: bool = True
     """The call is suspended with it. Not where something else of the call is under way."""
     reason: str | None = None
-    """Of a call that failed and is retried: its error."""
+    """Of a call that failed and is retried: its error. Of a model call: why it is put off."""
+    used: RunUsage | None = None
+    """Of a model call that is put off: what replies cost that were no answer."""
     kind: Literal["point_reached"] = "point_reached"
 
 
@@ -710,6 +738,7 @@ Record = (
     | TimeSpent
     | HooksRan
     | Reply
+    | ReplyHeld
     | PauseChecked
     | Paused
     | Unpaused
@@ -721,6 +750,7 @@ Record = (
     | Revoked
     | Started
     | Result
+    | FilesChanged
     | Suspended
     | PointReached
     | TokenMade

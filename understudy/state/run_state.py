@@ -5,6 +5,7 @@ The names of the fields are stored, in `AgentState.to_dict`.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from copy import copy
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -119,7 +120,9 @@ class Call:
         return [
             self.decisions[request.id]
             for request in self.requests.values()
-            if request.kind == "interrupt" and request.id in self.decisions
+            if request.kind == "interrupt"
+            and not request.question_key
+            and request.id in self.decisions
         ]
 
     def drop_request(self, request_id: str) -> Request:
@@ -179,6 +182,22 @@ class Turn:
         twin = _twin(self)
         twin.calls = {key: call.copied() for key, call in self.calls.items()}
         return twin
+
+
+@dataclass(slots=True)
+class ModelCall:
+    """The model call of the next turn, where middleware asks about it, or puts it off.
+
+    It ends with the reply that opens the turn. Where nothing waits there is none.
+    """
+
+    call: Call
+    """The requests about it, and the points until which it is put off."""
+    held: StoredResponse | None = None
+    """The model's reply, as it came: `after_model` asks about it. The conversation has it not."""
+
+    def copied(self) -> ModelCall:
+        return ModelCall(self.call.copied(), self.held)
 
 
 @dataclass(slots=True)
@@ -263,6 +282,27 @@ class RunState:
     """The time at which the run is stopped, also while it waits."""
     occurrence: Occurrence | None = None
     """The time of a schedule that it is the run of."""
+    model_call: ModelCall | None = None
+    """The model call of the next turn, where it waits."""
+    answers: dict[str, Decision] | None = None
+    """By key, the answers to questions of middleware; None without one. It is never changed."""
+
+    @property
+    def calls(self) -> Collection[Call]:
+        """The calls that are open: of the turn, or else the model call of the next one."""
+        if self.turn is not None:
+            return self.turn.calls.values()
+        return () if self.model_call is None else (self.model_call.call,)
+
+    @property
+    def pending_requests(self) -> list[Request]:
+        """The requests of the open calls without a decision, in call order."""
+        return [request for call in self.calls for request in call.pending_requests]
+
+    @property
+    def model_call_key(self) -> str:
+        """The key of the model call of the next turn."""
+        return f"{self.run_id}.{self.turns}.model"
 
     @property
     def over(self) -> bool:
@@ -272,6 +312,7 @@ class RunState:
     def copied(self) -> RunState:
         twin = _twin(self)
         twin.turn = self.turn.copied() if self.turn is not None else None
+        twin.model_call = self.model_call.copied() if self.model_call is not None else None
         twin.usage = copy(self.usage)
         twin.once = dict(self.once)
         twin.signals, twin.overrides = list(self.signals), list(self.overrides)

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """One point at which a tool call waits: a sleep, or a wait for the outside."""
+    """One point at which a tool call waits: a sleep, or a wait for the outside.
+
+    Or a model call that is put off, which has neither `tool_name` nor `tool_call_id`.
+    """
 
     agent_id: str
     """Of the agent whose run it is; without a runtime, the agent's name."""
@@ -36,11 +39,11 @@ class Wait:
 
 
 def open_calls(state: AgentState) -> Iterator[Call]:
-    """The calls of the open turns, in this agent and in those that it runs."""
+    """The open calls, in this agent and in those that it runs."""
     for inner in state.tree:
         run = inner.run
-        if run is not None and run.end is None and run.turn is not None:
-            yield from run.turn.calls.values()
+        if run is not None and run.end is None:
+            yield from run.calls
 
 
 def may_wait(state: AgentState) -> bool:
@@ -50,11 +53,14 @@ def may_wait(state: AgentState) -> bool:
     """
     if state.children:
         return True
-    turn = state.run.turn if state.run is not None else None
-    if turn is not None:
-        for call in turn.calls.values():
-            if call.requests or call.points:
-                return True
+    run = state.run
+    if run is None:
+        return False
+    if run.turn is None:
+        return run.model_call is not None
+    for call in run.turn.calls.values():  # noqa: SIM110  # as in `Turn.has_requests`
+        if call.requests or call.points:
+            return True
     return False
 
 
@@ -87,7 +93,7 @@ def _waits(state: AgentState, agent_id: str, path: tuple[str, ...]) -> Iterator[
     run = state.run
     if run is None or run.over:
         return
-    for call in run.turn.calls.values() if run.turn is not None else ():
+    for call in run.calls:
         for point in call.waits_at:
             assert point.kind != "once", "a call is suspended at sleeps and waits alone"
             assert point.since is not None, "what it is suspended at, it has come to"

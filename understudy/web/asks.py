@@ -139,12 +139,12 @@ def replies_in(state: AgentState) -> dict[str, tuple[int, int]]:
     """By reply that is open: how many of its requests are answered, and how many it has."""
     found = {}
     for inner in state.tree:
-        turn = inner.run.turn if inner.run is not None and not inner.run.over else None
-        if turn is None:
+        if inner.run is None or inner.run.over:
             continue
-        requests = [request for call in turn.calls.values() for request in call.requests.values()]
+        calls = inner.run.calls
+        requests = [request for call in calls for request in call.requests.values()]
         if requests:
-            answered = sum(len(call.decisions) for call in turn.calls.values())
+            answered = sum(len(call.decisions) for call in calls)
             found[reply_of(requests[0])] = (answered, len(requests))
     return found
 

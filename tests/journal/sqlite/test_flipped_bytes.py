@@ -91,6 +91,7 @@ def looks(path: Path) -> Iterator[Callable[[], object]]:
 
     yield load
     yield load_latest
+    yield lambda: looking.load_blobs("rests", None)
     yield lambda: looking.agents(None, "", 9)
     yield lambda: looking.agents(set(IndexStatus), "", 9)
     yield lambda: looking.due(NOON, None, 9)

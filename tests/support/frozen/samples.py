@@ -52,9 +52,11 @@ from understudy.models.messages import Messages
 from understudy.modes import Loop, Mode, Parallel, Sequential
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
+from understudy.state.blobs import pack
+from understudy.state.files import FileChange
 from understudy.state.fold import replay
 from understudy.state.plans import Occurrence, Plans, QueuedMessage, Schedule
-from understudy.state.run_state import Call, Notices, Point, PointAnswer, RunState, Turn
+from understudy.state.run_state import Call, ModelCall, Notices, Point, PointAnswer, RunState, Turn
 from understudy.state.workflow_progress import AgentResult, Progress, Shared
 from understudy.stopping import StopReason, StopSignal, StopSignals
 
@@ -456,7 +458,10 @@ def _results() -> Iterator[r.Record]:
         escalate=True,
         skip_summarization=True,
         user_prompt=beside(),
+        files=(FileChange(path="a.md", file=FILE), FileChange(path="gone.md")),
     )
+    yield r.FilesChanged(files=(FileChange(path="b/c.md", file=FILE),), at=at(10))
+    yield r.FilesChanged(files=(FileChange(path="b/c.md"),))
     yield r.Result(call_key=key(1), part=returned(1, 3), value=None, value_is="lost")
     yield r.Result(call_key=key(2), part=returned(2, "never", outcome="denied"))
     yield r.Result(call_key=key(3), part=returned(3, {"paid": "by hand"}), value_is="given")
@@ -515,6 +520,7 @@ def _nested(key: str) -> Iterator[r.Record]:
         return inner(r.ChildRecord(child="run-2.0.0", name="expert", record=record))
 
     yield inner(started("run-2", "helper"))
+    yield inner(r.FilesChanged(files=(FileChange(path="d.md", file=FILE),), own=True, at=at(10)))
     yield inner(r.Reply(turn=0, response=reply(tool_call(0))))
     yield innermost(started("run-3", "expert"))
     yield innermost(r.Reply(turn=0, response=reply(tool_call(0))))
@@ -575,7 +581,7 @@ def panel() -> Iterator[r.Record]:
 
 def archived() -> Iterator[r.Record]:
     """What was compacted, and then put into another store."""
-    yield r.Snapshot(state=sample_state().to_dict())
+    yield r.Snapshot(state=_stored_state())
     yield r.Imported(at=at(30), agent_id="attic", incarnation=4)
     yield r.StatusNoted(status="interrupted")
 
@@ -583,7 +589,7 @@ def archived() -> Iterator[r.Record]:
 def before_times() -> Iterator[r.Record]:
     """Records without a time."""
     yield from desk()
-    yield r.Snapshot(state=sample_state().to_dict())
+    yield r.Snapshot(state=_stored_state())
 
 
 def resting() -> Iterator[r.Record]:
@@ -608,6 +614,7 @@ def queued() -> Iterator[r.Record]:
 def open_() -> Iterator[r.Record]:
     yield started("run-1", "open")
     yield r.Attempt(number=1)
+    yield r.ReplyHeld(turn=0, response=reply())
 
 
 def suspect() -> Iterator[r.Record]:
@@ -637,6 +644,27 @@ def asking() -> Iterator[r.Record]:
     yield r.Reply(turn=0, response=reply(tool_call(0)))
     yield r.InterruptsChecked(turn=0, requests=(request("q1", "run-1.0.0"),))
     yield r.Reminded(request_id="q1", number=2, at=at(27))
+
+
+def holding() -> Iterator[r.Record]:
+    """The model call was put off; now a person is asked about its reply."""
+    key = "run-1.0.model"
+    yield started("run-1", "holding")
+    question = request("q0", key, "interrupt", question_key="before", tool_name="")
+    yield r.Requested(request=question)
+    yield r.Decided(request_id="q0", decision=RESPONDED, at=at(28))
+    yield r.PointReached(
+        call_key=key,
+        name="retry/1",
+        what="sleep",
+        at=at(29),
+        due=at(39),
+        reason="ConnectionError: no answer",
+        used=run_usage(),
+    )
+    yield r.PointAnswered(call_key=key, name="retry/1", what="sleep", how="over", at=at(39))
+    yield r.ReplyHeld(turn=1, response=reply(tool_call(0)))
+    yield r.Requested(request=replace(question, id="q1", question_key="after"))
 
 
 def planning() -> Iterator[r.Record]:
@@ -698,6 +726,7 @@ AGENTS = {
     "asking": _timed(asking),
     "before_times": before_times,
     "desk": _timed(desk),
+    "holding": _timed(holding),
     "open": open_,
     "panel": _timed(panel),
     "planning": _timed(planning),
@@ -714,6 +743,9 @@ AGENTS = {
 # -------------------------------------------------------------- a state, made by hand
 
 
+FILE, BLOBS = pack(b"frozen")
+
+
 def sample_state() -> AgentState:
     """Every field of the state, and of all that is in it, at a value that is not its default."""
     state = _state(_run())
@@ -728,10 +760,18 @@ def sample_state() -> AgentState:
     return state
 
 
+def _stored_state() -> dict[str, Any]:
+    """As a store keeps it: the bytes of files are beside it."""
+    state = sample_state()
+    state.blobs = None
+    return state.to_dict()
+
+
 def _state(run: RunState) -> AgentState:
     state = AgentState(values={"customer": {"name": "Ada"}, "n": 1.5})
     state.messages = Messages(history())
     state.run = run
+    state.files, state.blobs = {"a.md": FILE}, dict(BLOBS)
     record = DecisionRecord(request=request("q1", "k"), decision=EDITED, at=at(40), sticky=True)
     state.decisions = [record]
     state.sticky = {
@@ -772,6 +812,7 @@ def _run(**fields: Any) -> RunState:
         skip_summarization=True,
         halt=halt("run-1.0.1"),
         user_prompt=beside(),
+        files=(FileChange(path="a.md", file=FILE),),
         at=at(39),
     )
     call = Call(
@@ -889,6 +930,8 @@ def _run(**fields: Any) -> RunState:
         "dismissed": True,
         "ends_at": at(900),
         "occurrence": occurrence(),
+        "model_call": ModelCall(replace(call, key="run-1.4.model"), held=reply(tool_call(2))),
+        "answers": {"may I": RESPONDED},
     }
     return RunState(**{**given, **fields})
 

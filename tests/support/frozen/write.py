@@ -22,6 +22,7 @@ import psycopg
 from tests.support.frozen.samples import (
     AGENTS,
     ARCHIVED,
+    BLOBS,
     DELETED,
     LOST_ATTEMPTS,
     sample_errors,
@@ -147,6 +148,8 @@ def _batch(owned: Owned, state: AgentState, *records: Record) -> Batch:
         asks=entry.asks,
         run_version=entry.run_version,
         takeable=entry.takeable,
+        blobs=BLOBS,
+        blobs_in_use=tuple(BLOBS),
         feed=tuple(
             row
             for seq, record in enumerate(records, owned.last_seq + 1)

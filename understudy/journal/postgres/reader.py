@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -70,6 +70,17 @@ class PostgresReader:
             checkpoint = Checkpoint(seq=seq, head=head, crc=crc, segments=tuple(parts))
         stored = _stored(agents, checkpoint.seq if checkpoint is not None else 0, rows)
         return None if stored is None else (checkpoint, stored)
+
+    def load_blobs(self, agent_id: str, hashes: Collection[str] | None) -> Mapping[str, bytes]:
+        if not is_storable_id(agent_id):
+            return {}
+        wanted = None if hashes is None else [bytes.fromhex(hash) for hash in hashes]
+        values = {"agent_id": agent_id, "hashes": wanted}
+
+        def read(connection: PsycopgConnection) -> Rows:
+            return connection.execute(sql.READ_BLOBS, values, binary=True).fetchall()
+
+        return {hash.hex(): kept for hash, kept in self._connection.run_repeatable(read)}
 
     def has_text(self, agent_id: str, kinds: Sequence[str], text: str) -> bool:
         if not is_storable_id(agent_id):

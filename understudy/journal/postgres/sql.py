@@ -173,6 +173,14 @@ UPGRADES: tuple[tuple[str, ...], ...] = (
         "ALTER TABLE agents ADD COLUMN run_version text",
         """CREATE INDEX agents_with_open_run ON agents (agent_id)
             WHERE run_version IS NOT NULL AND NOT deleted""",
+        # The bytes of files. A host of the version before deletes none of an agent that it
+        # compacts: the next compaction does.
+        """CREATE TABLE blobs (
+            agent bigint NOT NULL,
+            hash bytea NOT NULL,
+            payload bytea NOT NULL,
+            PRIMARY KEY (agent, hash)
+        )""",
     ),
 )
 """The n-th upgrades version n of the tables to n + 1. Only add to tables: hosts of the version
@@ -315,6 +323,16 @@ DELETE_LOST_ATTEMPTS = "DELETE FROM lost_attempts WHERE agent = %s"
 
 DELETE_CHECKPOINT = "DELETE FROM checkpoints WHERE agent = %s"
 DELETE_SEGMENTS = "DELETE FROM checkpoint_segments WHERE agent = %s AND number >= %s"
+
+DELETE_BLOBS = "DELETE FROM blobs WHERE agent = %s AND NOT hash = ANY(%s::bytea[])"
+ADD_BLOBS = """
+INSERT INTO blobs (agent, hash, payload)
+SELECT %s, b.hash, b.payload FROM unnest(%s::bytea[], %s::bytea[]) AS b (hash, payload)
+ON CONFLICT DO NOTHING"""
+READ_BLOBS = """
+SELECT b.hash, b.payload FROM blobs b JOIN agents a ON a.key = b.agent
+WHERE a.agent_id = %(agent_id)s AND NOT a.deleted
+    AND (%(hashes)s::bytea[] IS NULL OR b.hash = ANY(%(hashes)s::bytea[]))"""
 
 KEYS = "SELECT agent_id, key FROM agents WHERE agent_id = ANY(%s)"
 

@@ -251,6 +251,7 @@ class PostgresWriter:
         self.append(batch)
         ((key,),) = self.fetch(sql.SET_FLOOR, [batch.first_seq - 1, batch.agent_id])
         self.fetch(sql.DELETE_RECORDS_BELOW, [key, batch.first_seq])
+        self.fetch(sql.DELETE_BLOBS, [key, [bytes.fromhex(hash) for hash in batch.blobs_in_use]])
         self._delete_checkpoint(key)
 
     def delete(self, agent_id: str, *, take: bool = False) -> bool:
@@ -271,6 +272,7 @@ class PostgresWriter:
                 self.fetch(sql.DELETE_ASKS, [key])
                 if self.keeps_feed:
                     self.fetch(sql.ADD_DELETION_TO_FEED, [key])
+                self.fetch(sql.DELETE_BLOBS, [key, []])
                 self._delete_checkpoint(key)
                 return True
         raise _contended(agent_id)
@@ -452,6 +454,10 @@ class PostgresWriter:
         }
         if asks:
             put_asks(self.fetch, asks)
+        for place in accepted:
+            blobs = batches[place - 1].blobs
+            if blobs is not None:
+                self._add_blobs(keys[place - 1], blobs)
         told = [batches[place - 1] for place in sorted(accepted) if batches[place - 1].feed]
         if told:
             self.fetch(sql.ADD_TO_FEED, _feed_columns(told))
@@ -469,6 +475,20 @@ class PostgresWriter:
             else _refusal(batch, by_id.get(batch.agent_id), own_id=self.own_id)
             for place, batch in enumerate(batches, 1)
         ]
+
+    def _add_blobs(self, key: int, blobs: Mapping[str, bytes]) -> None:
+        hashes: list[bytes] = []
+        payloads: list[bytes] = []
+        size = 0
+        for hash, payload in blobs.items():
+            hashes.append(bytes.fromhex(hash))
+            payloads.append(payload)
+            size += len(payload)
+            if size > MAX_STATEMENT_BYTES:
+                self.fetch(sql.ADD_BLOBS, [key, hashes, payloads])
+                hashes, payloads, size = [], [], 0
+        if hashes:
+            self.fetch(sql.ADD_BLOBS, [key, hashes, payloads])
 
     def _keys_of(self, agent_ids: Sequence[str]) -> list[int]:
         """The keys of the agents' rows; -1 if there is none. Those of claimed agents are cached."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -22,7 +22,7 @@ from understudy.journal.contracts import (
 )
 from understudy.journal.feed import FeedKey, FeedPage
 from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery, ids_from, listed_ask
-from understudy.journal.sqlite import checkpoints, feed
+from understudy.journal.sqlite import blobs, checkpoints, feed
 from understudy.journal.sqlite.connection import connect_reader
 from understudy.journal.sqlite.errors import UNREADABLE, damaged, is_undecodable, store_error
 from understudy.journal.sqlite.lock import SidecarLock
@@ -124,6 +124,16 @@ class SqliteReader:
                 cause=f"of the records {after + 1} to {agent.last_seq} only {len(records)} exist",
             )
         return checkpoint, StoredRecords(agent=agent, first_seq=after + 1, records=records)
+
+    def load_blobs(self, agent_id: str, hashes: Collection[str] | None) -> Mapping[str, bytes]:
+        """See `KeepsBlobs.load_blobs`."""
+
+        def read(connection: sqlite3.Connection) -> Mapping[str, bytes]:
+            with _Snapshot(connection):
+                row = connection.execute(f"{_AGENT} id = ?", (agent_id,)).fetchone()
+                return {} if row is None else blobs.read(connection, row[0], hashes)
+
+        return self._read(read, what=f"agent {agent_id!r}")
 
     def has_text(self, agent_id: str, kinds: Sequence[str], text: str) -> bool:
         """See `FindsText.has_text`."""

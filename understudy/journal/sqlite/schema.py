@@ -81,6 +81,15 @@ _CHECKPOINTS = (
         crc INTEGER NOT NULL
     ) STRICT""",
 )
+# The bytes of files, of each agent, by its number.
+_BLOBS = (
+    """CREATE TABLE blobs (
+        agent INTEGER NOT NULL,
+        hash BLOB NOT NULL,
+        payload BLOB NOT NULL,
+        PRIMARY KEY (agent, hash)
+    ) STRICT, WITHOUT ROWID""",
+)
 SCHEMA_UPGRADES: Mapping[int, Sequence[str]] = MappingProxyType(
     {
         1: (
@@ -94,6 +103,7 @@ SCHEMA_UPGRADES: Mapping[int, Sequence[str]] = MappingProxyType(
             *_ASKS,
             *_FEED,
             *_CHECKPOINTS,
+            *_BLOBS,
         )
     }
 )
@@ -150,6 +160,7 @@ _TABLES = (
         payload BLOB NOT NULL
     ) STRICT""",
     *_CHECKPOINTS,
+    *_BLOBS,
     f"PRAGMA application_id = {_APPLICATION}",
 )
 _FIRST_ROW = """

@@ -26,7 +26,7 @@ from understudy.journal.contracts import (
     time_number,
 )
 from understudy.journal.lists import NEVER
-from understudy.journal.sqlite import checkpoints
+from understudy.journal.sqlite import blobs, checkpoints
 from understudy.journal.sqlite.lock import Watermark
 from understudy.journal.sqlite.schema import SEQ_BITS
 
@@ -115,6 +115,8 @@ def append(db: sqlite3.Connection, batch: Batch, mark: int) -> int:
     db.executemany(_RECORD, rows)
     if asking or batch.asks:
         _put_asks(db, no, batch.asks)
+    if batch.blobs:
+        blobs.add(db, no, batch.blobs)
     return int(no)
 
 
@@ -181,6 +183,7 @@ def compact(db: sqlite3.Connection, batch: Batch, mark: int) -> None:
     first, floor = append(db, batch, mark) << SEQ_BITS, batch.first_seq - 1
     db.execute(_DELETE_RECORDS, (first, first + floor))
     checkpoints.delete(db, first >> SEQ_BITS)
+    blobs.delete(db, first >> SEQ_BITS, but=batch.blobs_in_use)
     db.execute("UPDATE agents SET floor = ? WHERE id = ?", (floor, batch.agent_id))
 
 
@@ -205,6 +208,7 @@ def delete(db: sqlite3.Connection, agent_id: str, mark: int) -> bool:
     db.execute(_DELETE_RECORDS, (first, first + (1 << SEQ_BITS) - 1))
     db.execute("DELETE FROM asks WHERE agent = ?", row)
     checkpoints.delete(db, row[0])
+    blobs.delete(db, row[0])
     return True
 
 

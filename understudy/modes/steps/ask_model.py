@@ -13,12 +13,14 @@ from datetime import timedelta
 
 from pydantic_ai.messages import ModelMessage, ModelRequestAttempt, ModelResponse
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
+from pydantic_ai.usage import RunUsage
 
 from understudy._base.causes import cause_of, message_of
 from understudy._base.event_loops import is_cancelled
 from understudy._base.json_values import shown
 from understudy.errors import JournalFailed, ModelFailed, ModelRefused, StreamBroken, UsageError
 from understudy.events import ReplyStarted
+from understudy.interrupts import Defer
 from understudy.models.preparation import needs_preparation, prepared
 from understudy.models.reply_checks import (
     CancelledByModel,
@@ -49,13 +51,29 @@ class Answer:
     """How long a rejected one took."""
 
 
-async def ask_model(run: Run, request: ModelInput) -> Answer | ModelFailed:
+@dataclass(frozen=True, slots=True)
+class PutOff:
+    """The model call is to begin again later."""
+
+    middleware: str
+    defer: Defer
+    used: RunUsage | None
+    """What replies cost that were no answer."""
+
+
+async def ask_model(run: Run, request: ModelInput) -> Answer | ModelFailed | PutOff:
     """The answer that the models and the middleware around them give to this request.
 
     A reply that is refused or empty is no answer. An empty one is asked for once more. What they
     cost is recorded with the answer; without one, the last of them is recorded in its place.
     """
-    return await ask_through(run, request, ModelCall(run), run.definition.hooks.wrap_model_call)
+    call = ModelCall(run)
+    try:
+        return await ask_through(run, request, call, run.definition.hooks.wrap_model_call)
+    except HookFailed as failed:
+        if isinstance(failed.__cause__, Defer):
+            return PutOff(failed.error.middleware, failed.__cause__, call.used)
+        raise
 
 
 async def ask_through(
@@ -103,6 +121,10 @@ def _link(run: Run, hook: Hook, inner: _Ask, call: ModelCall) -> _Ask:
                 raise
             if call.raised_by_model(error):
                 raise
+            if isinstance(error, Defer) and request.ask_key is not None:
+                error = UsageError("Defer was raised in run.ask_model, which waits where it is")
+            elif isinstance(error, Defer) and call.has_reply:
+                error = UsageError("Defer was raised after a reply came: raise it before `next`")
             failed = HookFailed(hook.failure(error))
             call.ended = failed
             raise failed from error
@@ -240,6 +262,21 @@ class ModelCall:
     def raised_by_model(self, error: BaseException) -> bool:
         """Whether a model raised this error."""
         return any(error is known for known in self._raised)
+
+    @property
+    def has_reply(self) -> bool:
+        """Whether a model has answered, or text of it was emitted."""
+        return bool(self._answers) or (self._deltas is not None and self._deltas.said_text)
+
+    @property
+    def used(self) -> RunUsage | None:
+        """What replies cost that were no answer; None without one."""
+        if not self._rejected:
+            return None
+        used = RunUsage(requests=len(self._rejected))
+        for each in self._rejected:
+            used.incr(each.response.usage)
+        return used
 
     def answer(self, response: ModelResponse) -> Answer:
         """The answer, as the middleware returned its reply."""

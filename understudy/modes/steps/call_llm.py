@@ -8,6 +8,7 @@ unusable tool call ids are replaced; the reply is recorded.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -20,11 +21,12 @@ from pydantic_ai.messages import (
 
 from understudy.errors import ModelFailed, UsageError
 from understudy.models.reply_text import with_valid_text
-from understudy.modes.steps.ask_model import Answer, ask_model
+from understudy.modes.steps.ask_model import Answer, PutOff, ask_model
 from understudy.modes.steps.check_stop import NO_ANSWER, stop_before
 from understudy.modes.steps.deltas import DeltaEmitter
 from understudy.modes.steps.display_texts import with_texts_of_calls
 from understudy.modes.steps.model_request import check_changed, tool_choice
+from understudy.modes.steps.questions import ask_before_turn, at_rest, put_off
 from understudy.modes.steps.run_end import outcome_of
 from understudy.outcomes import Outcome
 from understudy.run.hooks import Hook, HookFailed
@@ -42,7 +44,12 @@ async def call_llm(run: Run) -> Outcome | None:
     if current.turn is not None:
         return None
     if current.closing is None:
-        if current.signals and current.early_stop is None:  # of a custom step before this one
+        waited = current.model_call
+        if waited is not None:
+            outcome = at_rest(run)
+            if outcome is not None or waited.held is not None:
+                return outcome or await _accept_held(run, waited.held)
+        elif current.signals and current.early_stop is None:  # of a custom step before this one
             outcome = stop_before(run)
             if outcome is not None:
                 return outcome
@@ -50,10 +57,15 @@ async def call_llm(run: Run) -> Outcome | None:
         if current.early_stop is None:
             for queued in steering_messages(run):
                 run.record(UserMessage(message=queued.message, message_ids=(queued.message_id,)))
-        prompt = await _model_input(run)
+        try:
+            prompt = await _model_input(run)
+        except HookFailed as failed:
+            return ask_before_turn(run, failed, None)
         answer = await ask_model(run, prompt)
         if isinstance(answer, ModelFailed):
             return run.failed(answer)
+        if isinstance(answer, PutOff):
+            return put_off(run, answer.middleware, answer.defer, answer.used)
         if run.definition.hooks.after_model:
             # Race: a crash now would lose results that this reply is based on, while a hook acted
             # on the reply. So they are durable first
@@ -61,10 +73,7 @@ async def call_llm(run: Run) -> Outcome | None:
             # reply before it is durable itself, and its record is behind theirs: one commit for
             # both (test_a_step_of_a_model_that_answers_at_once_is_one_commit).
             await run.durable()
-        await _accept(run, answer)
-        if run.timed:
-            run.keep_time()
-        return None
+        return await _accept(run, answer)
     return outcome_of(current.closing, run.state, run.definition, run.live_values)
 
 
@@ -127,8 +136,18 @@ def _check_returned(hook: Hook, returned: object, expected: type) -> None:
 # -------------------------------------------------------------------------------- the reply
 
 
-async def _accept(run: Run, answer: Answer) -> None:
-    """Record the reply. No tool call of a broken or cut reply runs: it may be incomplete."""
+async def _accept_held(run: Run, held: ModelResponse | None) -> Outcome | None:
+    """Record a reply that was held, as `after_model` returns it now. The model is not asked."""
+    assert held is not None, "only called with a reply"
+    run.in_model_call = True
+    return await _accept(run, Answer(deepcopy(held), run.models[0]))
+
+
+async def _accept(run: Run, answer: Answer) -> Outcome | None:
+    """Record the reply; the outcome if a middleware asks about it first.
+
+    No tool call of a broken or cut reply runs: it may be incomplete.
+    """
     response = object.__new__(type(answer.response))  # as copy.copy does, at a quarter of its cost
     response.__dict__.update(answer.response.__dict__)
     response.timestamp = run.clock.now()
@@ -137,11 +156,14 @@ async def _accept(run: Run, answer: Answer) -> None:
     if failed is not None:
         response.state = "interrupted"
     else:
-        for hook in run.definition.hooks.after_model:
-            replaced = await hook(run.threads, run, response)
-            _check_returned(hook, replaced, ModelResponse)
-            if replaced is not None:
-                response = with_valid_text(replaced)
+        if run.definition.hooks.after_model:
+            held = None
+            if current.model_call is None or current.model_call.held is None:
+                held = replace(response, parts=list(response.parts))  # a hook may change it
+            try:
+                response = await _after_model(run, response)
+            except HookFailed as asked:
+                return ask_before_turn(run, asked, held)
         if current.early_stop is not None:
             response = _without_calls(response, run.definition.output_tool)
         if not run.definition.hooks.streams_safely and run.streaming and response.text:
@@ -158,6 +180,18 @@ async def _accept(run: Run, answer: Answer) -> None:
         )
     )
     run.in_model_call = False
+    if run.timed:
+        run.keep_time()
+    return None
+
+
+async def _after_model(run: Run, response: ModelResponse) -> ModelResponse:
+    for hook in run.definition.hooks.after_model:
+        replaced = await hook(run.threads, run, response)
+        _check_returned(hook, replaced, ModelResponse)
+        if replaced is not None:
+            response = with_valid_text(replaced)
+    return response
 
 
 def _without_calls(response: ModelResponse, output_tool: Tool[Any] | None) -> ModelResponse:

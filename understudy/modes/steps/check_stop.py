@@ -49,6 +49,8 @@ async def check_stop(run: Run) -> Outcome | None:
     current = run.current
     if current.turn is not None or current.closing is not None or current.early_stop is not None:
         return None
+    if current.model_call is not None:
+        return None  # the turn has begun: its model call waits, or did
     if run.timed:
         run.keep_time()
     for hook in run.definition.hooks.before_step:

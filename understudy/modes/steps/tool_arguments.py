@@ -33,7 +33,7 @@ def prepare(run: Run, call: Call) -> ReadyCall | str:
         known = ", ".join(run.definition.tools) or "none"
         return f"Unknown tool {call.part.tool_name!r}. Available tools: {known}"
     try:
-        request = next(iter(call.requests.values()), None)
+        request = _first_shown(call) if call.requests else None
         edited = _edited_arguments(call)
         if edited is not None:
             checked = tool.revalidate(edited)
@@ -43,6 +43,11 @@ def prepare(run: Run, call: Call) -> ReadyCall | str:
         return ReadyCall(call, tool, tool.validate(call.part.args))
     except InvalidArguments as error:
         return f"Invalid arguments for {call.part.tool_name!r}:\n{error}"
+
+
+def _first_shown(call: Call) -> Request | None:
+    """The first request about these arguments; a middleware's own question is about none."""
+    return next((each for each in call.requests.values() if not each.question_key), None)
 
 
 def _as_shown(tool: Tool, call: Call, shown: dict[str, Any]) -> dict[str, Any]:
@@ -88,6 +93,8 @@ def as_tool_call(run: Run, ready: ReadyCall) -> ToolCall:
 def answers_match(run: Run, call: Call, tool: Tool, arguments: dict[str, Any]) -> bool:
     """Whether every decision about this call was made for exactly this call, tool and arguments."""
     for request in call.requests.values():
+        if request.question_key:
+            continue  # the middleware that asked decides what an answer is for
         expected = binding(
             agent_id=run.agent_id,
             run_id=run.run_id,
@@ -119,6 +126,8 @@ def answers_match(run: Run, call: Call, tool: Tool, arguments: dict[str, Any]) -
 def request_again(run: Run, call: ToolCall) -> None:
     """Replace each request about a call by a new one, which shows what would run now."""
     for request in list(call.call.requests.values()):
+        if request.question_key:
+            continue
         fresh = call.request(
             kind=request.kind,
             allowed=request.allowed,

@@ -20,9 +20,16 @@ from understudy._base.json_values import (
     shown,
     text_of,
 )
-from understudy.errors import Fenced, JournalFailed, RecordRefused, UsageError
+from understudy.errors import (
+    Fenced,
+    JournalFailed,
+    MiddlewareError,
+    RecordRefused,
+    UsageError,
+)
 from understudy.interrupts import Halt, Interrupt, Request
 from understudy.modes.steps.check_interrupts import requests_about
+from understudy.modes.steps.questions import ask_about_call, interrupts_in, is_own
 from understudy.modes.steps.run_end import end_agents_of
 from understudy.modes.steps.tool_arguments import (
     ReadyCall,
@@ -45,6 +52,7 @@ from understudy.modes.steps.tool_results import (
     result_of,
     stop_result,
     timed_out_result,
+    with_files,
 )
 from understudy.modes.steps.tool_retry import with_retries
 from understudy.run.child_calls import CallSuspended, wait_for_parts
@@ -78,6 +86,16 @@ class _ToolInterrupt(_CallEnded):
         self.interrupts = interrupts
         self.child_suspended = child_suspended
         """An agent that the call runs waits, or another part of it at a point, too."""
+
+
+class _HookAsks(_CallEnded):
+    """A middleware around the call raised `Interrupt` before the call was passed on."""
+
+    def __init__(self, call: ToolCall, interrupts: list[Interrupt], error: MiddlewareError) -> None:
+        super().__init__()
+        self.call = call
+        self.interrupts = interrupts
+        self.error = error
 
 
 class _ToolStop(_CallEnded):
@@ -141,12 +159,18 @@ async def invoke(run: Run, ready: ReadyCall) -> None:
     except (CallSuspended, AttemptEnded):
         await _suspend(run, ready)
         return
+    edits = run.file_edits.pop(ready.call.key, None) if run.file_edits else None
     if result is not None:
         await end_agents_of(run, ready.call.key)
+        if edits is not None:
+            result = with_files(run, ready, result, edits)
         try:
             run.record(result)
         except RecordRefused as refused:  # too large: but the tool ran, and must not run again
             run.record(refused_result(run, ready, result, refused))
+        else:
+            if edits is not None and result.files:
+                run.ledger.keep_blobs(edits.blobs)
     if cancelled():
         # The tool swallowed the cancellation. Its result is kept, and the task ends nevertheless
         # (test_a_tool_that_swallows_the_cancellation_of_its_execution_does_not_save_it).
@@ -192,6 +216,13 @@ async def _result(run: Run, ready: ReadyCall, cancelled: Callable[[], bool]) -> 
             record_request(run, request)
         if not ended.requests:
             request_again(run, ended.call)
+        return None
+    except _HookAsks as ended:
+        try:
+            ask_about_call(run, ended.call, ended.interrupts, ended.error)
+        except HookFailed:
+            _record_not_run(run, call)
+            raise
         return None
     except _ToolStop as ended:
         return stop_result(run, call, ended.signal)
@@ -262,15 +293,20 @@ async def _call_through_hooks(run: Run, ready: ReadyCall) -> Any:
     before = to_json(original.arguments)  # a hook may change them in place
     chain: Callable[[ToolCall], Any] = innermost
     for hook in reversed(run.definition.hooks.wrap_tool_call):
-        chain = _link(run, hook, chain, raised, ended)
+        chain = _link(run, hook, chain, raised, ended, original)
     try:
         return await _unless_ended(run, chain(original), ended)
     except HookFailed:
         if not entered:  # the tool did not run, so the call is not in doubt
-            text = "Not run: a middleware failed before it was started."
-            part = make_part(run, ready.call, text, "interrupted")
-            run.record(Result(call_key=ready.call.key, part=part))
+            _record_not_run(run, ready.call)
         raise
+
+
+def _record_not_run(run: Run, call: Call) -> None:
+    part = make_part(
+        run, call, "Not run: a middleware failed before it was started.", "interrupted"
+    )
+    run.record(Result(call_key=call.key, part=part))
 
 
 async def _unless_ended(run: Run, chain: Awaitable[Any], ended: list[BaseException]) -> Any:
@@ -310,7 +346,7 @@ async def _as_changed(run: Run, ready: ReadyCall, before: bytes, call: ToolCall)
     if to_json(call.arguments) == before:
         return ready
     changed = ReadyCall(ready.call, ready.tool, ready.tool.revalidate(call.arguments))
-    if not ready.call.requests:
+    if is_own(ready.call):
         tool_call = as_tool_call(run, changed)
         requests = await requests_about(run, [tool_call])
         if requests:
@@ -324,9 +360,14 @@ def _link(
     inner: Callable[[ToolCall], Any],
     raised: list[Exception],
     ended: list[BaseException],
+    original: ToolCall,
 ) -> Callable[[ToolCall], Any]:
+    passed_on = False
+
     async def rest(call: ToolCall) -> Any:
+        nonlocal passed_on
         _check_passed_on(call)
+        passed_on = True
         return await inner(call)
 
     async def link(call: ToolCall) -> Any:
@@ -341,6 +382,10 @@ def _link(
             if isinstance(signal, _ToolStop):
                 ended.append(signal)
                 raise signal from error
+            if isinstance(signal, _ToolInterrupt) and not passed_on:
+                asked = _HookAsks(original, interrupts_in(error), hook.failure(error))
+                ended.append(asked)
+                raise asked from error
             failed = HookFailed(hook.failure(error))
             ended.append(failed)
             raise failed from error
@@ -371,6 +416,8 @@ async def _body(run: Run, ready: ReadyCall) -> Any:
     thread.
     """
     tool, call = ready.tool, ready.call
+    if run.file_edits:  # of an attempt that failed: test_what_a_failed_attempt_has_changed_is_gone
+        run.file_edits.pop(call.key, None)
     # A middleware may have changed the arguments that a person approved
     # (test_arguments_changed_behind_the_approval_are_asked_again).
     if call.requests and not answers_match(run, call, tool, canonical(ready)):

@@ -19,6 +19,7 @@ from understudy.modes.steps.check_stop import halt_request
 from understudy.modes.steps.tool_arguments import ReadyCall, as_tool_call, prepare, record_request
 from understudy.outcomes import Completed, Failed, Stopped, ToolCallResult
 from understudy.run.child_calls import result_of_agent
+from understudy.run.file_edits import FileEdits
 from understudy.run.run import Run
 from understudy.state.agent_state import merged
 from understudy.state.fold import IN_DOUBT
@@ -120,6 +121,21 @@ def timed_out_result(run: Run, ready: ReadyCall, *, entered: bool) -> Result | N
     return in_doubt_result(run, ready.call, LIMIT_REASON.format(limit=limit))
 
 
+def with_files(run: Run, ready: ReadyCall, result: Result, edits: FileEdits) -> Result:
+    """The result with the files that the call has changed. Nothing is awaited until it is recorded.
+
+    A call that fails changes none. One that rests on a file as it was, which an agent beside it, or
+    the application, has changed meanwhile, is an error.
+    """
+    if result.part.outcome != "success":
+        return result
+    path = edits.conflict(run.ledger.files)
+    if path is not None:
+        text = f"{path!r} was changed meanwhile, and nothing was written: read it again."
+        return failed_result(run, ready.call, text)
+    return replace(result, files=edits.changes)
+
+
 def stop_result(run: Run, call: Call, signal: StopSignal) -> Result:
     """The result of a tool that raised `StopAgent`, with its signal: a crash cannot part them."""
     part = make_part(run, call, f"Stopped the run: {signal}", "interrupted")
@@ -152,6 +168,9 @@ def questions_asked(run: Run, ready: ReadyCall, interrupts: Sequence[Interrupt])
     """
     unchanged = prepare(run, ready.call)  # the tool may have changed the arguments that it got
     call = as_tool_call(run, unchanged if isinstance(unchanged, ReadyCall) else ready)
+    if any(interrupt.key is not None for interrupt in interrupts):
+        text = "its question cannot be asked: a key is for middleware; a tool has ctx.resume_value"
+        return failed_result(run, ready.call, text)
     try:
         requests = [
             call.request(
@@ -165,7 +184,9 @@ def questions_asked(run: Run, ready: ReadyCall, interrupts: Sequence[Interrupt])
         ]
     except UsageError as error:
         return failed_result(run, ready.call, f"its question cannot be asked: {error}")
-    earlier = tuple(r.id for r in ready.call.requests.values() if r.kind == "interrupt")
+    earlier = tuple(
+        r.id for r in ready.call.requests.values() if r.kind == "interrupt" and not r.question_key
+    )
     for request in requests:
         try:
             record_request(run, request, replaces=earlier)

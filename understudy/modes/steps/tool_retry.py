@@ -21,14 +21,12 @@ from understudy._base.json_values import shown
 from understudy.errors import UnderstudyError, UsageError
 from understudy.run.child_calls import CallSuspended, parts_of
 from understudy.run.hooks import HookFailed
-from understudy.run.points import RETRY
+from understudy.run.points import IN_PROCESS, RETRY
 from understudy.run.run import Run
 from understudy.state.records import PointAnswered, PointReached
 from understudy.state.run_state import Call, Point
 from understudy.tools import Retry, ToolFailed
 
-IN_PROCESS = 5.0
-"""Seconds up to which the next attempt is waited for in memory."""
 LONGEST = 100 * 365 * 86_400.0
 MOST = 1000
 """How often a call is retried at most, whatever its policy says."""

@@ -1,0 +1,237 @@
+"""`Guard`: checks what users write before the model sees it, and replies before users see them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from pydantic import BaseModel
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    UserPromptPart,
+)
+
+from understudy._base.json_values import checked_text, shown
+from understudy.errors import UsageError
+from understudy.interrupts import Interrupt
+from understudy.middleware.base import Middleware
+from understudy.models.attribution import is_for_itself
+from understudy.run.definition import AgentDefinition
+from understudy.run.instructions import render
+from understudy.run.model_input import ModelInput
+from understudy.run.run import Run
+from understudy.stopping import StopAgent, StopSignal
+
+if TYPE_CHECKING:
+    from pydantic_ai.models import Model
+
+Verdict = str | Interrupt | StopSignal | None
+"""What a check says of a text. None: it passes. A text: that takes its place. An `Interrupt`: a
+person is asked. A `StopSignal`: the run is stopped.
+"""
+Check = Callable[[str, Run], Verdict | Awaitable[Verdict]]
+"""A function of the text and the run, async or plain; a plain one runs in a thread."""
+
+
+class Judgement(BaseModel):
+    """What an agent that checks a text answers."""
+
+    verdict: Literal["pass", "change", "ask", "stop"]
+    """`ask`: a person decides."""
+    text: str = ""
+    """For `change`: what takes the text's place."""
+    reason: str = ""
+
+
+class Guard(Middleware):
+    """Checks texts: it passes or changes them, asks a person, or stops the run.
+
+    What it asks has no answer but by a person: `approve` passes the text, `respond(text)` gives
+    another one, `reject` stops the run. What a user wrote is changed in the conversation itself.
+    A reply that is asked about, or stopped by, is neither shown nor in the conversation.
+
+    Args:
+        input: checks each text of a user, before the model gets it.
+        output: checks the text of each reply, before anybody gets it; also beside tool calls.
+        name: in requests and errors, and in the keys of what it records: give two guards of one
+            agent two names.
+
+    A check is a function of the text and the run, or an `Agent` without tools: its instructions and
+    its model, or else that of the agent that is guarded, judge the text by `run.ask_model`.
+
+    Raises:
+        UsageError: for anything else, or without a check.
+
+    """
+
+    def __init__(self, *, input: object = None, output: object = None, name: str = "Guard") -> None:
+        self._name = checked_text(name, what="Guard(name=...)")
+        if input is None and output is None:
+            raise UsageError("Guard checks nothing: give `input`, `output` or both")
+        self._input = _checked(input, "input")
+        self._output = _checked(output, "output")
+        # Without a check of replies their text need not be held back.
+        self.stream_safe = output is None  # type: ignore[misc]  # of this one
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    async def before_model(self, run: Run, request: ModelInput) -> ModelInput | None:
+        if self._input is None:
+            return None
+        changes: dict[str, str] = {}
+        for number, text in enumerate(_new_texts(request.messages)):
+            key = f"{self._name}/input/{run.current.turns}/{number}"
+            said = await self._said(run, self._input, text, key)
+            if said != text:
+                changes[text] = said
+        if not changes:
+            return None
+        # In the conversation, for later calls; and in this request, which may be another one.
+        await run.replace_history(_changed(run.state.messages, changes))
+        return request.replace(messages=_changed(request.messages, changes))
+
+    async def after_model(self, run: Run, reply: ModelResponse) -> ModelResponse | None:
+        text = reply.text or ""
+        if self._output is None or not text.strip():
+            return None
+        key = f"{self._name}/output/{run.current.turns}"
+        said = await self._said(run, self._output, text, key)
+        if said == text:
+            return None
+        parts = [part for part in reply.parts if not isinstance(part, TextPart)]
+        return replace(reply, parts=[TextPart(said), *parts])
+
+    async def _said(self, run: Run, check: Check | AgentDefinition, text: str, key: str) -> str:
+        """What takes the text's place, or the text itself.
+
+        Raises:
+            Interrupt: if a person is to decide.
+            StopAgent: if the run is to stop.
+
+        """
+        answer = run.answer(key)
+        if answer is not None:
+            if answer.type == "reject":
+                why = answer.message or "a person rejected the text"
+                raise StopAgent(StopSignal.stop_requested(why, source=self._name))
+            return cast("str", answer.value) if answer.type == "respond" else text
+        try:
+            verdict = await _verdict(run, check, text, key)
+        except Interrupt as asked:
+            verdict = asked
+        match verdict:
+            case None:
+                return text
+            case str():
+                return verdict
+            case StopSignal():
+                raise StopAgent(verdict)
+            case Interrupt():
+                verdict.key = key
+                verdict.schema = verdict.schema or _TEXT
+                raise verdict
+            case _:
+                raise UsageError(
+                    f"the check returned {shown(verdict)}: return None, a text, an Interrupt or a "
+                    "StopSignal"
+                )
+
+
+_TEXT = {"type": "string"}
+
+
+async def _verdict(run: Run, check: Check | AgentDefinition, text: str, key: str) -> Verdict:
+    if isinstance(check, AgentDefinition):
+        return await _judged(run, check, text, key)
+    if inspect.iscoroutinefunction(check):
+        return cast("Verdict", await check(text, run))
+    said = await run.threads.run(check, text, run)
+    return await said if inspect.isawaitable(said) else said
+
+
+async def _judged(run: Run, judge: AgentDefinition, text: str, key: str) -> Verdict:
+    told = [await render(each, run.state, agent=judge.name) for each in judge.instructions]
+    asks = ModelRequest(
+        parts=[UserPromptPart(text, timestamp=run.clock.now())],
+        instructions="\n\n".join(each for each in told if each) or None,
+        timestamp=run.clock.now(),
+    )
+    model: str | Model | None = judge.model
+    said = await run.ask_model(key, [asks], model, output_type=Judgement)
+    match said.verdict:
+        case "pass":
+            return None
+        case "change":
+            return said.text
+        case "ask":
+            payload = {"text": text, "reason": said.reason}
+            return Interrupt(payload, allowed=("approve", "respond", "reject"))
+        case "stop":
+            return StopSignal.stop_requested(said.reason or "the text was refused", source=key)
+
+
+def _checked(given: object, option: str) -> Check | AgentDefinition | None:
+    definition = getattr(given, "definition", None)
+    if isinstance(definition, AgentDefinition):
+        if definition.tools or definition.native_tools or definition.middleware:
+            raise UsageError(
+                f"Guard({option}=...): agent {definition.name!r} has tools or middleware: an agent "
+                "that checks has instructions and a model alone"
+            )
+        if not definition.asks_model:
+            raise UsageError(f"Guard({option}=...): {definition.name!r} is a workflow")
+        return definition
+    if given is not None and not callable(given):
+        raise UsageError(
+            f"Guard({option}=...) takes a function of the text and the run, or an Agent, got "
+            f"{shown(given)}"
+        )
+    return cast("Check | None", given)
+
+
+def _new_texts(messages: Sequence[ModelMessage]) -> list[str]:
+    """What users wrote since the last reply, each text once."""
+    found: dict[str, None] = {}
+    for message in reversed(messages):
+        if isinstance(message, ModelResponse):
+            break
+        for part in reversed(message.parts):
+            if isinstance(part, UserPromptPart) and not is_for_itself(message):
+                found.update(dict.fromkeys(reversed(_texts(part)), None))
+    return list(reversed(found))
+
+
+def _texts(part: UserPromptPart) -> list[str]:
+    content = [part.content] if isinstance(part.content, str) else part.content
+    return [item for item in content if isinstance(item, str) and item.strip()]
+
+
+def _changed(messages: Sequence[ModelMessage], changes: dict[str, str]) -> list[ModelMessage]:
+    """The messages with other texts for what users wrote since the last reply."""
+    after = list(messages)
+    for index in range(len(after) - 1, -1, -1):
+        message = after[index]
+        if isinstance(message, ModelResponse):
+            break
+        parts: list[Any] = []
+        for part in message.parts:
+            if isinstance(part, UserPromptPart):
+                content: Any = part.content
+                if isinstance(content, str):
+                    content = changes.get(content, content)
+                else:
+                    content = [
+                        changes.get(item, item) if isinstance(item, str) else item
+                        for item in content
+                    ]
+                part = replace(part, content=content)
+            parts.append(part)
+        after[index] = replace(message, parts=parts)
+    return after

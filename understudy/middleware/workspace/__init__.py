@@ -1,0 +1,150 @@
+"""`Workspace`: files that belong to the conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+from understudy._base.json_values import shown
+from understudy._base.type_variables import DepsT_contra
+from understudy.errors import UsageError
+from understudy.middleware.base import Middleware, Prepared
+from understudy.middleware.workspace.access import Access, FileLimits
+from understudy.middleware.workspace.files import AgentFiles, FileInfo, Files, files_in_call
+from understudy.middleware.workspace.mounts import Mount
+from understudy.middleware.workspace.tools import make_tools
+from understudy.run.definition import AgentDefinition
+from understudy.run.run import Run
+from understudy.state.files import FileChange
+from understudy.state.records import FilesChanged
+from understudy.tools import ToolContext
+
+if TYPE_CHECKING:
+    from understudy.actors.agent_ref import AgentRef
+
+__all__ = ["AgentFiles", "FileInfo", "FileLimits", "Files", "Workspace"]
+
+_DEFAULT = FileLimits()
+LARGEST_FILE: int = _DEFAULT.file
+"""Bytes. One file is one part of a commit, and of a call to another host."""
+_INSTRUCTIONS = (
+    "You have files, which belong to this conversation. Paths are relative, such as "
+    "'notes/plan.md'. Read a file before you edit it."
+)
+
+
+class Workspace(Middleware[DepsT_contra]):
+    """Files that belong to the conversation, and tools for the model to work on them.
+
+    The tools are `list_files`, `read_file`, `search_files`, `write_file`, `edit_file`,
+    `delete_file` and `move_file`; rules of `HumanInTheLoop` by these names ask a person first. What
+    a call changes is recorded with its result, in one record, and its bytes in the same commit: a
+    crash neither loses a write nor makes it twice.
+
+    `Workspace.of(ref)` has the files for the application, `Workspace.of(ctx)` for other tools.
+
+    Args:
+        mounts: real folders that are shown under these paths, to read alone.
+        max_file: bytes of one file.
+        max_total: bytes of all files together.
+        max_files: how many files.
+        sub_agents: a sub-agent that has this middleware, as the general-purpose one has, works on
+            the same files (`"share"`), or on its own `"copy"`, which ends with it.
+        backend: the files of another `pydantic_ai.workspaces` backend with `SupportsFilesystem`,
+            in place of the conversation's. No journal has them.
+
+    Raises:
+        UsageError: for an option that is wrong.
+
+    """
+
+    def __init__(
+        self,
+        *,
+        mounts: Mapping[str, str | Path] | None = None,
+        max_file: int = _DEFAULT.file,
+        max_total: int = _DEFAULT.total,
+        max_files: int = _DEFAULT.number,
+        sub_agents: Literal["share", "copy"] = "share",
+        backend: Any = None,
+    ) -> None:
+        for name, value in (
+            ("max_file", max_file),
+            ("max_total", max_total),
+            ("max_files", max_files),
+        ):
+            if type(value) is not int or value < 1:
+                raise UsageError(f"Workspace: `{name}` must be 1 or more, got {shown(value)}")
+        if max_file > LARGEST_FILE:
+            raise UsageError(f"Workspace: `max_file` is at most {LARGEST_FILE:,}, got {max_file:,}")
+        if sub_agents not in ("share", "copy"):
+            raise UsageError(
+                f"Workspace: `sub_agents` must be 'share' or 'copy', got {shown(sub_agents)}"
+            )
+        if mounts is not None and not isinstance(mounts, Mapping):
+            raise UsageError(f"Workspace: `mounts` must map paths to folders, got {shown(mounts)}")
+        self._limits = FileLimits(file=max_file, total=max_total, number=max_files)
+        self._mounts = tuple(Mount(path, folder) for path, folder in (mounts or {}).items())
+        self._copies = sub_agents == "copy"
+        self._backend = _checked_backend(backend) if backend is not None else None
+
+    def prepare(self, definition: AgentDefinition) -> Prepared:
+        text = _INSTRUCTIONS
+        for mount in self._mounts:
+            text += f" {mount.path!r} is a folder that is read-only."
+        access = None if self._backend is None else _of_backend(self._backend, self._limits)
+        return Prepared(
+            instructions=text.replace("{", "{{").replace("}", "}}"),
+            tools=make_tools(access, self._mounts, self._limits),
+        )
+
+    async def on_run_start(self, run: Run[DepsT_contra]) -> None:
+        if self._copies and run.parent is not None and run.state.files is None:
+            files = run.ledger.files.items()
+            copied = tuple(FileChange(path=path, file=file) for path, file in files)
+            run.record(FilesChanged(files=copied, own=True))
+
+    @overload
+    @staticmethod
+    def of(place: AgentRef[Any]) -> AgentFiles: ...
+    @overload
+    @staticmethod
+    def of(place: ToolContext[Any]) -> Files: ...
+    @staticmethod
+    def of(place: AgentRef[Any] | ToolContext[Any]) -> Files:
+        """The files of an agent, by its ref; or, in an async tool, those of its conversation.
+
+        What a tool changes is recorded with its result, if that is no error.
+
+        Raises:
+            UsageError: for what is neither a ref nor the context of a call.
+
+        """
+        if isinstance(place, ToolContext):
+            return files_in_call(place, FileLimits())
+        if not callable(getattr(place, "change_files", None)):
+            raise UsageError(
+                f"Workspace.of takes the ref of an agent, or `ctx`, got {shown(place)}"
+            )
+        return AgentFiles(place, FileLimits())
+
+
+def _checked_backend(backend: Any) -> Any:
+    from pydantic_ai.workspaces import SupportsFilesystem, WorkspaceBackend
+
+    if not isinstance(backend, SupportsFilesystem) or not isinstance(backend, WorkspaceBackend):
+        raise UsageError(
+            "Workspace: `backend` must be a WorkspaceBackend with SupportsFilesystem of "
+            f"pydantic_ai.workspaces, got {shown(backend)}"
+        )
+    return backend
+
+
+def _of_backend(backend: Any, limits: FileLimits) -> Any:
+    from understudy.middleware.workspace.backend import OtherBackend
+
+    def access(run: Run, ctx: ToolContext[Any]) -> Access:
+        return OtherBackend(backend, limits)
+
+    return access

@@ -1,0 +1,110 @@
+"""Real folders of the host that a workspace shows, to read alone."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from understudy.errors import UsageError
+from understudy.middleware.workspace.paths import checked_path, is_inside
+
+MAX_ENTRIES = 10_000
+"""Files of one mount that are listed."""
+
+
+class Mount:
+    """A real folder under a path of the workspace.
+
+    What is behind a symlink is read if it is in the folder as well; what leaves it is refused, also
+    where a link changes while it is followed.
+
+    Args:
+        path: in the workspace.
+        folder: the real one.
+
+    Raises:
+        UsageError: if it is none.
+
+    """
+
+    def __init__(self, path: str, folder: object) -> None:
+        self.path: str = checked_path(path, what="mounts")
+        if not isinstance(folder, str | Path) or not Path(folder).is_dir():
+            raise UsageError(f"Workspace: `mounts[{path!r}]` must be a folder, got {folder!r}")
+        self._root = Path(folder).resolve()
+
+    def entries(self) -> Mapping[str, int]:
+        """The sizes of its files, by their paths in the workspace; without links to folders."""
+        found: dict[str, int] = {}
+        for folder, _, names in os.walk(self._root):
+            for name in names:
+                file = Path(folder, name)
+                inner = file.relative_to(self._root).as_posix()
+                try:
+                    status = self._inside(inner).stat()
+                except (OSError, UsageError):
+                    continue  # it leaves the folder, or is gone
+                if stat.S_ISREG(status.st_mode) and inner.isprintable():
+                    found[f"{self.path}/{inner}"] = status.st_size
+                if len(found) > MAX_ENTRIES:
+                    raise UsageError(f"{self.path!r} has more than {MAX_ENTRIES:,} files")
+        return found
+
+    def read(self, path: str, limit: int) -> bytes:
+        """The bytes of a file.
+
+        Raises:
+            UsageError: if it is none, leaves the folder, or has more than `limit` bytes.
+
+        """
+        inner = path.removeprefix(self.path).lstrip("/")
+        try:
+            file = self._inside(inner)
+            number = self._open(file)
+            try:
+                if not stat.S_ISREG(os.fstat(number).st_mode):
+                    raise UsageError(f"{path!r} is no file: list it, or name a file in it")
+                with os.fdopen(number, "rb", closefd=False) as opened:
+                    data = opened.read(limit + 1)
+            finally:
+                os.close(number)
+        except FileNotFoundError:
+            raise UsageError(f"there is no file {path!r}: list the files that there are") from None
+        except OSError as error:
+            raise UsageError(f"{path!r} cannot be read: {error.strerror}") from None
+        if len(data) > limit:
+            raise UsageError(f"{path!r} has more than {limit:,} bytes, which is the limit")
+        return data
+
+    def _inside(self, inner: str) -> Path:
+        """Where a path of the folder really is."""
+        file = Path(os.path.realpath(self._root / inner, strict=True))
+        if not file.is_relative_to(self._root):
+            raise UsageError(f"'{self.path}/{inner}' leaves the folder that is mounted: refused")
+        return file
+
+    def _open(self, file: Path) -> int:
+        """Open a path that has no links any more. One that has become a link since is refused."""
+        if os.open not in os.supports_dir_fd:
+            return os.open(file, os.O_RDONLY)
+        at = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            *folders, name = file.relative_to(self._root).parts or (".",)
+            for folder in folders:
+                inside = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=at)
+                os.close(at)
+                at = inside
+            # A pipe that nobody writes to would block.
+            return os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=at)
+        finally:
+            os.close(at)
+
+
+def mount_of(mounts: tuple[Mount, ...], path: str) -> Mount | None:
+    """The mount that a path is in, or is."""
+    for mount in mounts:
+        if path == mount.path or is_inside(path, mount.path):
+            return mount
+    return None
