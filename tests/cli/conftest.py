@@ -11,9 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+from uuid import uuid4
 
+import psycopg
 import pytest
 import uvicorn
+from psycopg import sql
 from typer.testing import CliRunner, Result
 
 from tests.support.agents import by_turn, completed
@@ -129,3 +133,16 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
             server = Server(url=url, token=TOKEN, pid=os.getpid(), store=store_name(store))
             with announced(server):
                 yield Desk(store, url, runtime, paid)
+
+
+@pytest.fixture
+def postgres_store(postgres_url: str) -> Iterator[str]:
+    """The URL of a database of its own: a store that is named by a URL has a fixed schema."""
+    name = f"cli_{uuid4().hex}"
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        try:
+            yield urlunsplit(urlsplit(postgres_url)._replace(path=f"/{name}"))
+        finally:
+            drop = sql.SQL("DROP DATABASE {} WITH (FORCE)")
+            connection.execute(drop.format(sql.Identifier(name)))

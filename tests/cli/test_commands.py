@@ -22,6 +22,7 @@ from understudy import (
     Runtime,
     ScriptedModel,
     SimulatedClock,
+    Status,
     ToolContext,
     approve,
     call,
@@ -154,6 +155,9 @@ def test_the_address_of_a_server_can_be_opened(host: str, url: str) -> None:
 @pytest.mark.parametrize("where", ["store", "server"])
 def test_the_feed_of_a_store_is_shown(desk: Desk, where: str) -> None:
     ask(desk)
+    for event in desk.runtime.events(start="oldest"):  # the last one comes after the outcome
+        if event.event.kind == "status_changed" and event.event.status is Status.INTERRUPTED:
+            break
     at = ["--store", desk.store] if where == "store" else []
     lines = run("events", "--jsonl", *at).stdout.splitlines()
     kinds = [json.loads(line)["event"]["kind"] for line in lines]

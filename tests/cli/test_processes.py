@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
+import psycopg
 import pytest
 
 from understudy import Observer, Runtime
@@ -52,6 +53,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 PAYING = """
+import os
 from pathlib import Path
 
 from understudy import Agent, Runtime, ScriptedModel, call, tool
@@ -68,7 +70,7 @@ def reply(request):
 desk = Agent("desk", ScriptedModel(reply), tools=[pay], interrupt_on={"pay": True})
 
 def runtime():
-    return Runtime([desk], store="sqlite:///desk.db", feed=True)
+    return Runtime([desk], store=os.environ["DESK_STORE"], feed=True)
 """
 
 
@@ -287,15 +289,23 @@ def test_the_package_imports_nothing_of_the_command_line() -> None:
     assert Runtime is not None
 
 
-def test_what_a_server_asked_before_it_was_killed_is_approved_at_the_next_one(folder: Path) -> None:
+@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def test_what_a_server_asked_before_it_was_killed_is_approved_at_the_next_one(
+    folder: Path, kind: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = "sqlite:///desk.db" if kind == "sqlite" else request.getfixturevalue("postgres_store")
+    monkeypatch.setenv("DESK_STORE", store)
     (folder / "paying.py").write_text(PAYING)
     with serving(folder, "paying:runtime") as (process, _):
         command(folder, "run", "t-1", "pay", "--agent", "desk", "--wait", code=10)
         process.kill()
         assert process.wait(timeout=30) == -signal.SIGKILL
     assert not (folder / "paid").exists()
+    if kind == "postgres":
+        with psycopg.connect(store) as connection:  # its lease is over sooner than in a minute
+            connection.execute("UPDATE understudy.hosts SET lease_until = clock_timestamp()")
     with serving(folder, "paying:runtime"):
-        (request,) = json.loads(command(folder, "pending", "--json"))["requests"]
+        (asked,) = json.loads(command(folder, "pending", "--json"))["requests"]
         follower = subprocess.Popen(
             [*COMMAND, "events", "t-1", "--follow", "--jsonl"],
             cwd=folder,
@@ -304,7 +314,7 @@ def test_what_a_server_asked_before_it_was_killed_is_approved_at_the_next_one(fo
             text=True,
         )
         assert follower.stdout is not None
-        command(folder, "approve", request["id"], "--yes")
+        command(folder, "approve", asked["id"], "--yes")
         kinds = [""]
         while kinds[-1] != "run_finished":
             kinds.append(json.loads(follower.stdout.readline())["event"]["kind"])

@@ -6,12 +6,13 @@ import io
 import json
 
 import pytest
+from rich.cells import cell_len
 from rich.console import Console
 
 from tests.cli.conftest import Desk, run
 from understudy.cli.output import Column, Output
 from understudy.cli.progress import Progress
-from understudy.cli.show import request_text
+from understudy.cli.show import request_text, row_lines
 from understudy.cli.text import ago, as_json, clean, line, utc
 
 HOSTILE = "\x1b[2J\x1b[1;31mall is well\x07\u202egnp.exe\u2066\r\x9b31m\x00 [red]no markup[/red]"
@@ -160,3 +161,13 @@ def test_letters_that_look_like_others_are_told_apart_where_somebody_decides() -
     assert "p\u0430[U+0430]y\n" in text
     assert '"p\u0430[U+0430]ypal.example"' in text
     assert '"\u0421\u043e\u0440"' in text  # a word of a text that is not Latin is what it seems
+
+
+def test_lines_that_go_on_are_aligned_by_the_cells_that_they_take() -> None:
+    for text in ("漢字" * 20, "words of a text that goes on   and on, with some spaces in it" * 2):
+        row = {"kind": "text", "state": "done", "text": text, "detail": {}, "depth": 1}
+        lines = [line for line, _ in row_lines(row, 30)]
+        assert len(lines) > 2
+        assert all(cell_len(line) <= 30 for line in lines)
+        assert all(line[:4] == "    " and line[4] != " " for line in lines)
+        assert "".join(lines).replace(" ", "") == text.replace(" ", "")

@@ -137,6 +137,10 @@ async def filled(runtime: Runtime, more: int = 12) -> None:
             await rest(ref, Status.WAITING)
         else:
             await ref.run(text)
+    await runtime.schedule(
+        "ticket-2041", "follow-up", cron="0 9 * * mon-fri", timezone="Europe/Berlin",
+        input="Ask whether the money has arrived.",
+    )  # fmt: skip
     ref = runtime.spawn("payer", id="ticket-2049")
     outcome: Any = await ref.run("Send the money by bank transfer, please.")
     await ref.decide({outcome.requests[0].id: approve(by="ann")})

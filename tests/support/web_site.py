@@ -170,7 +170,7 @@ def client_of(
     )
 
 
-def site_of(runtime: Runtime | Callable[[], Runtime], **options: Any) -> httpx.AsyncClient:
+def site_of(runtime: Any, **options: Any) -> httpx.AsyncClient:
     """A client of the pages of a runtime."""
     return client_of(ui(runtime, **{"auth": logged_in(), **options}))
 

@@ -43,6 +43,23 @@ async def test_an_approval_is_recorded_and_the_call_runs(place: Place) -> None:
             assert len(done.calls) == 1
 
 
+async def test_a_form_without_a_decision_decides_nothing_and_keeps_what_was_typed() -> None:
+    async with Runtime([desk(Done(), refund())]) as runtime:
+        ref = await asked(runtime)
+        async with site_of(runtime) as client:
+            row = await only_request(client)
+            page = f"/agents/a1/requests/{row['id']}"
+            typed = {"digest": row["digest"], "message": "why not", "note": "seen", "always": "yes"}
+            typed["value"] = ""
+            for decision, said in (("", "Nothing is decided yet"), ("respond", "Say what")):
+                shown = await client.post(page, data={**typed, "decision": decision})
+                assert (shown.status_code, said in shown.text) == (422, True)
+                assert "why not</textarea>" in shown.text
+                assert "seen</textarea>" in shown.text
+                assert 'value="yes" checked' in shown.text
+        assert ref.status() is Status.INTERRUPTED
+
+
 async def test_another_answer_is_told_who_decided_what_and_when() -> None:
     done = Done()
     async with Runtime([desk(done, refund())]) as runtime:

@@ -16,11 +16,21 @@ from tests.support.loops import soon
 from tests.support.places import Place, PostgresPlace, SqlitePlace
 from tests.support.web_demo import agents as demo_agents
 from tests.support.web_demo import filled
-from tests.support.web_site import Done, asked, client_of, desk, logged_in, refund, rest, site_of
+from tests.support.web_site import (
+    ALL,
+    Done,
+    asked,
+    client_of,
+    desk,
+    logged_in,
+    refund,
+    rest,
+    site_of,
+)
 from understudy import Agent, Runtime, Status, UnknownAgent, call, tool
 from understudy.journal import DatabaseStore
 from understudy.middleware import SubAgent
-from understudy.web import ui
+from understudy.web import User, ui
 
 TABS = ("", "/timeline", "/decisions", "/schedules", "/usage", "/state", "/history")
 
@@ -304,6 +314,35 @@ async def test_what_was_asked_before_a_crash_is_answered_after_it(place: Place) 
                 assert (await client.post(page, data=form)).status_code == 303
                 await rest(next_one.get("a1"))
     assert len(done.calls) == 1
+
+
+async def test_two_people_who_answer_at_once_after_a_crash_get_one_decision(place: Place) -> None:
+    done = Done()
+    async with Runtime([desk(done, refund(), "ok")], store=place.store()) as runtime:
+        await asked(runtime)
+        agent = desk(done, refund(), "ok")
+        async with Runtime([agent], store=place.after_crash()) as next_one:
+            app = ui(next_one, auth=lambda request: User(request.headers["x-user"], may=ALL))
+            headers = {"sec-fetch-site": "same-origin"}
+            async with (
+                client_of(app, headers={**headers, "x-user": "ann"}) as ann,
+                client_of(app, headers={**headers, "x-user": "bob"}) as bob,
+            ):
+                (row,) = (await ann.get("/api/pending")).json()["requests"]
+                page = f"/agents/a1/requests/{row['id']}"
+                shown = {"digest": row["digest"]}
+                answers = await asyncio.gather(
+                    ann.post(page, data={**shown, "decision": "approve"}),
+                    bob.post(page, data={**shown, "decision": "reject"}),
+                )
+                await rest(next_one.get("a1"))
+                assert sorted(answer.status_code for answer in answers) == [303, 409]
+                (decision,) = (await ann.get("/api/agents/a1/decisions")).json()["decisions"]
+                by_ann = answers[0].status_code == 303
+                assert decision["by"] == ("ann" if by_ann else "bob")
+                told = "ann approved it." if by_ann else "bob rejected it."
+                assert told in answers[1 if by_ann else 0].text
+                assert len(done.calls) == (1 if by_ann else 0)
 
 
 async def test_a_megabyte_of_arguments_is_shown_in_full_and_goes_through_the_form() -> None:

@@ -235,6 +235,8 @@ async def test_a_stream_outlives_a_store_that_goes_away_for_a_time(
             assert await soon(stream.status) == 200
             await asked(runtime)
             assert await soon(asyncio.to_thread(backend.failed.wait, 10))
+            assert (await stream.next())["event"] == "away"
             assert stream.events.empty()
             assert backend.mend()
+            assert (await stream.next())["event"] == "back"
             assert 'class="ask"' in (await stream.next())["data"]

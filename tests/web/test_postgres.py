@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from tests.support.postgres import Hosts
+from tests.support.postgres import Hosts, Server
 from tests.support.web_site import Done, asked, desk, logged_in, refund, rest, site_of
 from tests.web.test_live import opened
-from understudy import Runtime
+from understudy import Runtime, Status
 from understudy.journal import DatabaseStore
 from understudy.web import ui
 
@@ -39,3 +41,47 @@ async def test_a_live_inbox_in_postgres_shows_what_is_asked_and_that_it_is_answe
             shown = (await stream.next())["data"]
         await rest(ref)
     assert len(done.calls) == 2
+
+
+@pytest.mark.postgres
+@pytest.mark.slow
+async def test_open_pages_outlive_a_postgres_that_is_stopped_and_started(
+    postgres_server: Server,
+) -> None:
+    done = Done()
+    agent = desk(done, refund("1"), "ok")
+    hosts = Hosts(postgres_server.url)
+    store = DatabaseStore(hosts.new(), patience=0.01)
+    async with (
+        Runtime([agent], store=store, feed=True) as runtime,
+        site_of(runtime) as client,
+        opened(ui(runtime, auth=logged_in()), "/live") as stream,
+    ):
+        assert "Nothing waits" in (await stream.next())["data"]
+        await asyncio.to_thread(postgres_server.crash)
+        try:
+            assert (await stream.next())["event"] == "away"
+            page = await client.get("/")
+            assert (page.status_code, '<meta http-equiv="refresh"' in page.text) == (503, True)
+            assert "The store does not answer now" in page.text
+            answer = await client.get("/api/pending")
+            assert (answer.status_code, answer.json()["error"]) == (503, "StoreUnavailable")
+        finally:
+            await asyncio.to_thread(postgres_server.start)
+        assert (await stream.next())["event"] == "back"
+        # A write does not wait for its connection here: who sends tries again.
+        body = {"text": "go", "agent": "desk", "message_id": "m1"}
+        async with asyncio.timeout(60):
+            while (await client.post("/api/agents/a1/messages", json=body)).status_code != 200:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        ref = runtime.get("a1")
+        await rest(ref, Status.INTERRUPTED)
+        # The same connection tells of it.
+        assert 'class="ask"' in (await stream.next())["data"]
+        (request,) = (await client.get("/api/pending")).json()["requests"]
+        form = {"decision": "approve", "digest": request["digest"]}
+        sent = await client.post(f"/agents/a1/requests/{request['id']}", data=form)
+        assert sent.status_code == 303
+        await rest(ref)
+    assert len(done.calls) == 1
+    hosts.close()

@@ -15,13 +15,15 @@ from understudy.actors.feed import Feed, Start
 from understudy.actors.lists import Lists
 from understudy.actors.looking import Looking
 from understudy.actors.stored_agents import (
+    AgentInfo,
+    info_of,
     loaded_agent,
     stored_events,
     stored_history,
     stored_state,
 )
 from understudy.display import DisplayUpdate
-from understudy.errors import ForkedRuntime, UsageError
+from understudy.errors import ForkedRuntime, UnknownAgent, UsageError
 from understudy.history import HistoryPage, check_page
 from understudy.journal import DatabaseStore
 from understudy.journal.opening import open_reader
@@ -116,6 +118,17 @@ class Observer(Looking):
         checked_id(id)
 
         return self._call(lambda: stored_state(self._reader, id))
+
+    def info(self, id: str) -> Future[AgentInfo]:
+        """The agent as `agents()` lists it; the future raises `UnknownAgent` if there is none."""
+        checked_id(id)
+
+        async def info() -> AgentInfo:
+            for stored in await self._reader.find_agents([id]):
+                return info_of(stored)
+            raise UnknownAgent(agent_id=id)
+
+        return self._call(info)
 
     def history(self, id: str, *, after: int = 0, limit: int = 100) -> Future[HistoryPage]:
         """As `ref.history`.

@@ -13,9 +13,9 @@ import typer
 from understudy.cli.api import Api, agent_path
 from understudy.cli.exits import FAILED, USAGE, refuse
 from understudy.cli.looking import IdArgument
-from understudy.cli.output import JsonOption, Output
+from understudy.cli.options import ListOutput, Where
+from understudy.cli.output import Output
 from understudy.cli.progress import follow_run
-from understudy.cli.targets import StoreOption, TokenOption, UrlOption, changing, looking
 from understudy.cli.text import as_json
 
 TextArgument = Annotated[
@@ -40,10 +40,9 @@ def send(
         str | None, typer.Option("--at", metavar="TIME", help="When, in ISO 8601 with a zone.")
     ] = None,
     message_id: MessageIdOption = None,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    token: TokenOption = None,
-    json: JsonOption = False,
+    *,
+    where: Where,
+    out: Output,
 ) -> None:
     """Send an agent a message, without waiting for what comes of it."""
     if at is not None:
@@ -59,7 +58,7 @@ def send(
         "message_id": message_id,
         "steer": True if steer else None,
     }
-    _post(id, "/messages", body, store, url, token, json, "the message is recorded")
+    _post(id, "/messages", body, where, out, "the message is recorded")
 
 
 def run(
@@ -71,17 +70,16 @@ def run(
         float | None, typer.Option("--timeout", min=0, help="Seconds to wait; the run goes on.")
     ] = None,
     message_id: MessageIdOption = None,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    token: TokenOption = None,
-    json: JsonOption = False,
-    jsonl: Annotated[
-        bool, typer.Option("--jsonl", help="Each change of a row, and last the outcome.")
-    ] = False,
+    *,
+    where: Where,
+    out: ListOutput,
 ) -> None:
-    """Run an agent on a message; with --wait, show what it does, and end with its outcome."""
-    api, out = changing(store, url, token), Output(json=json, jsonl=jsonl)
-    if jsonl and not wait:
+    """Run an agent on a message; with --wait, show what it does, and end with its outcome.
+
+    With --wait, --jsonl prints each change of a row, and last the outcome.
+    """
+    api = where.changing()
+    if out.is_jsonl and not wait:
         raise typer.BadParameter("--jsonl goes with --wait")
     body = {"text": _text(text), "agent": agent, "message_id": message_id}
     if not wait:
@@ -93,86 +91,79 @@ def run(
 def cancel(
     id: IdArgument,
     message: Annotated[str, typer.Option("--message", "-m", help="Why.")] = "cancelled",
-    store: StoreOption = None,
-    url: UrlOption = None,
-    token: TokenOption = None,
-    json: JsonOption = False,
+    *,
+    where: Where,
+    out: Output,
 ) -> None:
     """Stop the current run at once."""
     body = {"message": message}
-    _post(id, "/cancel", body, store, url, token, json, "the run is stopped")
+    _post(id, "/cancel", body, where, out, "the run is stopped")
 
 
 def pause(
     id: IdArgument,
     reason: Annotated[str, typer.Option("--reason", help="Why.")] = "pause",
-    store: StoreOption = None,
-    url: UrlOption = None,
-    token: TokenOption = None,
-    json: JsonOption = False,
+    *,
+    where: Where,
+    out: Output,
 ) -> None:
     """Pause the run after the model's next reply; without one, the next run."""
     said = "it pauses after the model's next reply"
-    _post(id, "/pause", {"reason": reason}, store, url, token, json, said)
+    _post(id, "/pause", {"reason": reason}, where, out, said)
 
 
 def unpause(
     id: IdArgument,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    token: TokenOption = None,
-    json: JsonOption = False,
+    *,
+    where: Where,
+    out: Output,
 ) -> None:
     """Continue a paused run."""
-    _post(id, "/unpause", {}, store, url, token, json, "the run continues")
+    _post(id, "/unpause", {}, where, out, "the run continues")
 
 
 def retry(
     id: IdArgument,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    token: TokenOption = None,
-    json: JsonOption = False,
+    *,
+    where: Where,
+    out: Output,
 ) -> None:
     """Release a run in quarantine, and continue it."""
-    _post(id, "/retry", {}, store, url, token, json, "the run is released")
+    _post(id, "/retry", {}, where, out, "the run is released")
 
 
 def settle(
     id: IdArgument,
     call_key: Annotated[str, typer.Argument(metavar="CALL", help="`show` lists calls in doubt.")],
     how: Annotated[str, typer.Option("--how", help="What was found out, for the record.")],
-    store: StoreOption = None,
-    url: UrlOption = None,
-    token: TokenOption = None,
-    json: JsonOption = False,
+    *,
+    where: Where,
+    out: Output,
 ) -> None:
     """Say what a call in doubt did: it is known now."""
     body = {"call_key": call_key, "how": how}
-    _post(id, "/settle", body, store, url, token, json, "the doubt is settled")
+    _post(id, "/settle", body, where, out, "the doubt is settled")
 
 
 def compact(
     id: IdArgument,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    token: TokenOption = None,
-    json: JsonOption = False,
+    *,
+    where: Where,
+    out: Output,
 ) -> None:
     """Replace the records of an agent by a snapshot of its state."""
-    _post(id, "/compact", {}, store, url, token, json, "the records are compacted")
+    _post(id, "/compact", {}, where, out, "the records are compacted")
 
 
 def delete(
     id: IdArgument,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask once more.")] = False,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    token: TokenOption = None,
-    json: JsonOption = False,
+    *,
+    where: Where,
+    out: Output,
 ) -> None:
     """Delete an agent and all its records."""
-    api, out = changing(store, url, token), Output(json=json)
+    api = where.changing()
     if not yes:
         if not sys.stdin.isatty():
             refuse(USAGE, "nobody is here to confirm that the agent is deleted: give --yes")
@@ -186,12 +177,11 @@ def export(
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="FILE", help="`-` is standard output.")
     ] = "-",
-    store: StoreOption = None,
-    url: UrlOption = None,
-    token: TokenOption = None,
+    *,
+    where: Where,
 ) -> None:
     """Write all records of an agent as JSON. The agent is not changed."""
-    with looking(store, url, token) as source:
+    with where.looking() as source:
         data = source.export(id)
     if output == "-":
         Output(json=True).write(as_json(data))
@@ -205,10 +195,9 @@ def export(
 def import_(
     file: Annotated[str, typer.Argument(metavar="FILE", help="`-` is standard input.")],
     id: Annotated[str | None, typer.Option("--id", help="Another id than that.")] = None,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    token: TokenOption = None,
-    json: JsonOption = False,
+    *,
+    where: Where,
+    out: Output,
 ) -> None:
     """Put an exported agent into a store: people are asked their requests anew."""
     try:
@@ -218,18 +207,17 @@ def import_(
         refuse(USAGE, f"{file} is no export: {error}")
     if not isinstance(data, dict):
         refuse(USAGE, f"{file} is no export: it is no JSON object")
-    api, out = changing(store, url, token), Output(json=json)
+    api = where.changing()
     _tell(out, api.post("/import", {"data": data, "id": id}), "it is imported")
 
 
 def recover(
-    store: StoreOption = None,
-    url: UrlOption = None,
-    token: TokenOption = None,
-    json: JsonOption = False,
+    *,
+    where: Where,
+    out: Output,
 ) -> None:
     """Continue every run that was cut off."""
-    api, out = changing(store, url, token), Output(json=json)
+    api = where.changing()
     found = api.post("/recover", {})
     if out.is_data:
         out.document(found)
@@ -243,14 +231,12 @@ def _post(
     id: str,
     below: str,
     body: dict[str, Any],
-    store: str | None,
-    url: str | None,
-    token: str | None,
-    json: bool,
+    where: Where,
+    out: Output,
     said: str,
 ) -> None:
-    api: Api = changing(store, url, token)
-    _tell(Output(json=json), api.post(agent_path(id, below), body), said)
+    api: Api = where.changing()
+    _tell(out, api.post(agent_path(id, below), body), said)
 
 
 def _tell(out: Output, done: Any, said: str) -> None:

@@ -9,6 +9,7 @@ import typer
 
 from understudy.cli import acting, deciding, demo, doctor, looking, serve
 from understudy.cli.exits import told
+from understudy.cli.options import spread
 
 HELP: str = """Look at agents, decide what they ask, and steer them.
 
@@ -74,4 +75,4 @@ for _function in (
     acting.recover,
     doctor.doctor,
 ):
-    app.command(_function.__name__.strip("_"))(told(_function))
+    app.command(_function.__name__.strip("_"))(told(spread(_function)))

@@ -18,10 +18,10 @@ import typer
 from understudy.cli.api import Api, agent_path
 from understudy.cli.exits import FAILED, NOT_FOUND, STALE, USAGE, ApiProblem, refuse
 from understudy.cli.looking import ToolOption, short_id
-from understudy.cli.output import JsonOption, Output, note
+from understudy.cli.options import Where
+from understudy.cli.output import Output, note
 from understudy.cli.show import request_text
 from understudy.cli.sources import ApiSource, every_row
-from understudy.cli.targets import StoreOption, TokenOption, UrlOption, changing
 from understudy.cli.text import as_json, clean, line, utc
 from understudy.interrupts import Decision
 
@@ -48,14 +48,13 @@ def approve(
     always: AlwaysOption = False,
     note: NoteOption = None,
     yes: YesOption = False,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    token: TokenOption = None,
-    json: JsonOption = False,
+    *,
+    where: Where,
+    out: Output,
 ) -> None:
     """Let a call run exactly as it is shown."""
     decision = {"type": "approve", "always": always, "note": note}
-    _decide(request, all, tool, decision, yes, changing(store, url, token), Output(json=json))
+    _decide(request, all, tool, decision, yes, where.changing(), out)
 
 
 def reject(
@@ -66,14 +65,13 @@ def reject(
     always: AlwaysOption = False,
     note: NoteOption = None,
     yes: YesOption = False,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    token: TokenOption = None,
-    json: JsonOption = False,
+    *,
+    where: Where,
+    out: Output,
 ) -> None:
     """Do not let a call run; the model is told why."""
     decision = {"type": "reject", "message": message, "always": always, "note": note}
-    _decide(request, all, tool, decision, yes, changing(store, url, token), Output(json=json))
+    _decide(request, all, tool, decision, yes, where.changing(), out)
 
 
 def edit(
@@ -86,13 +84,12 @@ def edit(
     ] = None,
     note: NoteOption = None,
     yes: YesOption = False,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    token: TokenOption = None,
-    json: JsonOption = False,
+    *,
+    where: Where,
+    out: Output,
 ) -> None:
     """Let a call run with other arguments; they replace all of the shown ones."""
-    api, out = changing(store, url, token), Output(json=json)
+    api = where.changing()
     found = find(api, request)
     if args is None and "decision" in found:
         _repeated(found, {"type": "edit"}, out)  # there is nothing to edit any more
@@ -113,13 +110,12 @@ def respond(
     ],
     note: NoteOption = None,
     yes: YesOption = False,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    token: TokenOption = None,
-    json: JsonOption = False,
+    *,
+    where: Where,
+    out: Output,
 ) -> None:
     """Answer a tool's question, or give the result of a call yourself; it does not run."""
-    api, out = changing(store, url, token), Output(json=json)
+    api = where.changing()
     found = find(api, request)
     text = _read(value)
     try:
@@ -133,13 +129,12 @@ def dismiss(
     request: RequestArgument,
     note: NoteOption = None,
     yes: YesOption = False,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    token: TokenOption = None,
-    json: JsonOption = False,
+    *,
+    where: Where,
+    out: Output,
 ) -> None:
     """Acknowledge a halt: the run ends."""
-    api, out = changing(store, url, token), Output(json=json)
+    api = where.changing()
     _decide_one(find(api, request), {"type": "dismiss", "note": note}, yes, api, out)
 
 

@@ -9,10 +9,10 @@ import typer
 
 from understudy._base.request_summary import summary
 from understudy.cli.api import agent_path
-from understudy.cli.output import Column, JsonlOption, JsonOption, Output
+from understudy.cli.options import ListOutput, Where
+from understudy.cli.output import Column, Output
 from understudy.cli.show import indented, row_lines, tree_rows, why
 from understudy.cli.sources import every_row, jsonable
-from understudy.cli.targets import StoreOption, TokenOption, UrlOption, changing, looking
 from understudy.cli.text import ago, clean, line, shown_json, utc
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The id of the agent.")]
@@ -33,15 +33,12 @@ def ls(
     agent: AgentOption = None,
     prefix: Annotated[str, typer.Option("--prefix", help="Only ids that begin so.")] = "",
     limit: LimitOption = 100,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    token: TokenOption = None,
-    json: JsonOption = False,
-    jsonl: JsonlOption = False,
+    *,
+    where: Where,
+    out: ListOutput,
 ) -> None:
     """List the agents: what each of them does, and what it waits for."""
-    out = Output(json=json, jsonl=jsonl)
-    with looking(store, url, token) as source:
+    with where.looking() as source:
         filters = {"status": status, "agent": agent, "prefix": prefix or None}
         given = {key: value for key, value in filters.items() if value is not None}
         rows = list(every_row(source.agents, limit, **given))
@@ -60,14 +57,12 @@ def ls(
 def show(
     id: IdArgument,
     thinking: Annotated[bool, typer.Option("--thinking", help="The model's thinking too.")] = False,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    token: TokenOption = None,
-    json: JsonOption = False,
+    *,
+    where: Where,
+    out: Output,
 ) -> None:
     """Show one agent: what it does now, and its conversation."""
-    out = Output(json=json)
-    with looking(store, url, token) as source:
+    with where.looking() as source:
         row, state, display = source.agent(id), source.state(id), source.display(id)
     usage = state.usage
     run = state.run
@@ -102,15 +97,13 @@ def show(
 
 def tree(
     id: Annotated[str | None, typer.Argument(metavar="[ID]", help="Of one agent.")] = None,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    token: TokenOption = None,
-    json: JsonOption = False,
+    *,
+    where: Where,
+    out: Output,
 ) -> None:
     """Show which agents run inside an agent, or inside each of those that are not idle."""
-    out = Output(json=json)
     rows: list[dict[str, Any]] = []
-    with looking(store, url, token) as source:
+    with where.looking() as source:
         if id is not None:
             found = [source.agent(id)]
         else:
@@ -138,15 +131,12 @@ def pending(
     ] = None,
     order: Annotated[str, typer.Option("--order", help="`oldest` or `expiring` first.")] = "oldest",
     limit: LimitOption = 100,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    token: TokenOption = None,
-    json: JsonOption = False,
-    jsonl: JsonlOption = False,
+    *,
+    where: Where,
+    out: ListOutput,
 ) -> None:
     """List what waits for a person, over all agents."""
-    out = Output(json=json, jsonl=jsonl)
-    with looking(store, url, token) as source:
+    with where.looking() as source:
         filters = {"tool": tool, "agent": agent, "kind": kind, "order": order}
         given = {key: value for key, value in filters.items() if value is not None}
         rows = list(every_row(source.pending, limit, **given))
@@ -190,19 +180,16 @@ def events(
     after: Annotated[
         str | None, typer.Option("--after", help="Behind this number or cursor.")
     ] = None,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    token: TokenOption = None,
-    json: JsonOption = False,
-    jsonl: JsonlOption = False,
+    *,
+    where: Where,
+    out: ListOutput,
 ) -> None:
     """Show the events of an agent; without an id, the feed of the store."""
-    out = Output(json=json, jsonl=jsonl)
     if out.is_json and follow:
         raise typer.BadParameter("--follow never ends: use --jsonl")
     if id is not None and after is not None and not after.isdecimal():
         raise typer.BadParameter("--after takes the number of an event", param_hint="--after")
-    with looking(store, url, token) as source:
+    with where.looking() as source:
         found = (
             source.feed(after=after, follow=follow)
             if id is None
@@ -232,15 +219,12 @@ def history(
     id: IdArgument,
     after: Annotated[int, typer.Option("--after", min=0, help="Behind this number.")] = 0,
     limit: LimitOption = 100,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    token: TokenOption = None,
-    json: JsonOption = False,
-    jsonl: JsonlOption = False,
+    *,
+    where: Where,
+    out: ListOutput,
 ) -> None:
     """Show what happened to an agent, with times and durations."""
-    out = Output(json=json, jsonl=jsonl)
-    with looking(store, url, token) as source:
+    with where.looking() as source:
         page = source.history(id, after=after, limit=limit)
     people = [
         {
@@ -275,22 +259,19 @@ def schedules(
     unpause: Annotated[str | None, _schedule_option("unpause", "Let it occur again.")] = None,
     trigger: Annotated[str | None, _schedule_option("trigger", "Let it occur now.")] = None,
     remove: Annotated[str | None, _schedule_option("remove", "Remove it.")] = None,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    token: TokenOption = None,
-    json: JsonOption = False,
-    jsonl: JsonlOption = False,
+    *,
+    where: Where,
+    out: ListOutput,
 ) -> None:
     """Show at which times an agent runs by itself, or change one of them."""
-    out = Output(json=json, jsonl=jsonl)
     given = {"pause": pause, "unpause": unpause, "trigger": trigger, "remove": remove}
     changes = [(action, name) for action, name in given.items() if name is not None]
     if len(changes) > 1:
         raise typer.BadParameter("one change at a time: --pause, --unpause, --trigger or --remove")
     for action, name in changes:
-        api = changing(store, url, token)
+        api = where.changing()
         api.post(agent_path(id, "/schedules"), {"schedule": name, "action": action})
-    with looking(store, url, token) as source:
+    with where.looking() as source:
         plans = source.state(id).plans
     rows = [
         {

@@ -6,6 +6,9 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from rich.console import Console
+from rich.text import Text
+
 from understudy.cli.text import clean, line, shown_json, told_apart
 from understudy.state.agent_state import AgentState, is_child_of
 
@@ -61,13 +64,16 @@ def row_lines(row: Mapping[str, Any], width: int | None = None) -> list[tuple[st
     room = None if width is None else max(width - len(indent) - 2, 20)
     found: list[tuple[str, str]] = []
     for number, each in enumerate(text.split("\n")):
-        pieces = (
-            [each] if room is None else textwrap.wrap(each, room, drop_whitespace=False) or [""]
-        )
-        for piece in pieces:
+        for piece in [each] if room is None else _wrapped(each, room):
             first = number == 0 and not found
             found.append((f"{indent}{mark if first else ' '} {piece}", style))
     return found
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """The lines of a text, by the cells that it takes: a letter of some scripts takes two."""
+    lines = Text(text).wrap(Console(width=width), width)
+    return [each.plain.rstrip() for each in lines] or [""]
 
 
 def _call_text(row: Mapping[str, Any]) -> str:

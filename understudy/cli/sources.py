@@ -107,10 +107,7 @@ class StoreSource:
         return Found(rows, page.after)
 
     def agent(self, id: str) -> dict[str, Any]:
-        for info in self._observer.agents(prefix=id, limit=1).get():
-            if info.id == id:
-                return agent_row(info)
-        raise UnknownAgent(agent_id=id)
+        return agent_row(self._observer.info(id).get())
 
     def state(self, id: str) -> AgentState:
         return self._observer.state(id).get()

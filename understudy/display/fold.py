@@ -13,15 +13,17 @@ from pydantic_ai.messages import (
 )
 
 from understudy.display.from_state import add_state
+from understudy.display.live_rows import LiveRows
 from understudy.display.places import Place, message_id, request_id
-from understudy.display.rows import DisplayUpdate
+from understudy.display.rows import DisplayUpdate, Row
 from understudy.display.table import OPEN_CALLS, Table, decision_detail, kind_of_stop
+from understudy.events import Event
 from understudy.models.display_halves import halves_of
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState, is_child_of
 
 
-class Display(Table):
+class Display:
     """The rows of one agent, folded from its records and from its live events.
 
     Args:
@@ -29,26 +31,58 @@ class Display(Table):
 
     """
 
-    seq: int
-    floor: int
+    def __init__(self, agent: str) -> None:
+        self._table = Table(agent)
+        self._live = LiveRows(self._table)
+
+    # ------------------------------------------------------------------- looking
+
+    @property
+    def seq(self) -> int:
+        """The number of the last record that is folded."""
+        return self._table.seq
+
+    @property
+    def floor(self) -> int:
+        """The number of the record that stands for all before it; 0 if there is none."""
+        return self._table.floor
+
+    @property
+    def rows(self) -> list[Row]:
+        """All rows, in the order of their positions."""
+        return self._table.rows
+
+    def update(self, after: int = 0, limit: int | None = None) -> DisplayUpdate:
+        """The recorded rows that have changed after a number.
+
+        Args:
+            after: the `seq` of the update before; 0 for all rows.
+            limit: how many rows; those of one record stay together, so there may be some more.
+
+        """
+        return self._table.update(after, limit)
 
     # ------------------------------------------------------------------- folding
 
+    def event(self, event: Event) -> DisplayUpdate | None:
+        """Fold a live event, which is not recorded. None where no row changes by it."""
+        return self._live.event(event)
+
     def record(self, seq: int, record: r.Record) -> DisplayUpdate:
         """Fold the next record. What it changes, all at once: it may be nothing."""
-        self.seq, self._n, self._changed = seq, 0, {}
-        self._at = record.at
+        self._table.seq, self._table.n, self._table.changed = seq, 0, {}
+        self._table.at = record.at
         reset = isinstance(record, r.Snapshot)
-        self._fold(record, self._root)
-        return self._told(seq, reset=reset)
+        self._fold(record, self._table.root)
+        return self._table.told(seq, reset=reset)
 
     # ------------------------------------------------------------------- records
 
     def _fold(self, record: r.Record, place: Place) -> None:
         match record:
             case r.ChildRecord():
-                self._at = self._at or record.at
-                self._fold(record.record, self.child(place, record.child, record.name))
+                self._table.at = self._table.at or record.at
+                self._fold(record.record, self._table.child(place, record.child, record.name))
             case r.Snapshot():
                 self._begin_with(record)
             case r.RunStarted():
@@ -59,16 +93,18 @@ class Display(Table):
                     place, f"{record.run_id}.input", record.message, record.message_ids, schedule
                 )
             case r.UserMessage():
-                self._taken(place, f"message:{self.seq}", record.message, record.message_ids, None)
+                self._taken(
+                    place, f"message:{self._table.seq}", record.message, record.message_ids, None
+                )
             case r.ReplyHeld():
-                self._drop_live(place)
+                self._live.drop(place)
             case r.Attempt():
                 place.attempt = record.number
-                self._drop_live(place)
+                self._live.drop(place)
             case r.Reply():
-                self._drop_live(place)
+                self._live.drop(place)
                 place.turn, place.calls = record.turn + 1, {}
-                self.add_reply(place, record.response, turn=record.turn, cut=record.cut)
+                self._table.add_reply(place, record.response, turn=record.turn, cut=record.cut)
             case r.Started():
                 self._call(place, record.call_key, "running", attempt=record.attempt)
                 self._since(place, record.call_key, "started_at")
@@ -84,29 +120,29 @@ class Display(Table):
                 self._call(place, record.call_key, None, waits_for=None)
             case r.Requested():
                 for replaced in record.replaces:
-                    self.change(request_id(replaced), "withdrawn")
-                self.add_request(place, record.request)
+                    self._table.change(request_id(replaced), "withdrawn")
+                self._table.add_request(place, record.request)
             case r.InterruptsChecked():
                 for request in record.requests:
-                    self.add_request(place, request)
+                    self._table.add_request(place, request)
                 for decided in record.decided:
                     self._decided(place, decided)
             case r.Decided():
                 self._decided(place, record)
             case r.Reminded():
-                self.change(request_id(record.request_id), reminders=record.number)
+                self._table.change(request_id(record.request_id), reminders=record.number)
             case r.Escalated():
-                row = self._rows.get(request_id(record.request_id))
+                row = self._table.by_id.get(request_id(record.request_id))
                 told = [] if row is None else row.detail.get("escalated_to", [])
                 escalated = [*told, record.audience]
-                self.change(request_id(record.request_id), escalated_to=escalated)
+                self._table.change(request_id(record.request_id), escalated_to=escalated)
             case r.Withdrawn():
                 for id in record.request_ids:
-                    self.change(request_id(id), "withdrawn")
+                    self._table.change(request_id(id), "withdrawn")
             case r.Settled():
-                for row in list(self._rows.values()):
+                for row in list(self._table.by_id.values()):
                     if row.detail.get("call_key") == record.call_key:
-                        self.change(row.id, in_doubt=None, settled=record.how)
+                        self._table.change(row.id, in_doubt=None, settled=record.how)
             case r.Imported():
                 self._imported(record)
             case r.RunEnded():
@@ -121,30 +157,32 @@ class Display(Table):
         match record:
             case r.MessageQueued():
                 due = None if record.due is None else record.due.isoformat()
-                self.add_queued(record.message_id, record.message, due=due, steer=record.steer)
+                self._table.add_queued(
+                    record.message_id, record.message, due=due, steer=record.steer
+                )
             case r.MessageDue():
-                self.change(message_id(record.message_id), due=None)
+                self._table.change(message_id(record.message_id), due=None)
             case r.MessageCancelled():
-                self.change(message_id(record.message_id), "cancelled")
+                self._table.change(message_id(record.message_id), "cancelled")
             case r.Paused():
-                self.add_notice(place, "paused", f"Paused: {record.reason}")
+                self._table.add_notice(place, "paused", f"Paused: {record.reason}")
             case r.Unpaused():
                 self._end_notice(place, "paused")
             case r.Quarantined():
                 text = f"Not continued any more: {record.cause}"
-                self.add_notice(place, "quarantined", text, kind="error")
+                self._table.add_notice(place, "quarantined", text, kind="error")
             case r.Released():
                 self._end_notice(place, "quarantined")
             case r.CancelRequested():
                 text = str(record.signal.get("message") or "cancelled")
                 kind = kind_of_stop([record.signal])
-                self.add_notice(place, "cancelled", text, kind=kind, signals=[record.signal])
+                self._table.add_notice(place, "cancelled", text, kind=kind, signals=[record.signal])
             case r.StatusNoted(runs=int(runs)):
                 text = f"Stopped after {runs} runs in a row by messages to itself"
-                self.add(place, f"notice:{self.seq}", "notice", text)
+                self._table.add(place, f"notice:{self._table.seq}", "notice", text)
             case r.HistoryReplaced():
                 text = "The conversation that the model gets was replaced"
-                self.add(place, f"notice:{self.seq}", "notice", text)
+                self._table.add(place, f"notice:{self._table.seq}", "notice", text)
             case (
                 r.EarlyStopBegun(message=message) | r.TurnClosed(message=ModelRequest() as message)
             ):
@@ -152,14 +190,16 @@ class Display(Table):
                 if isinstance(record, r.TurnClosed):
                     text = "The model is asked again"
                 told = halves_of(message)[1]
-                self.add(place, f"notice:{self.seq}", "notice", text, model_text=told)
+                self._table.add(place, f"notice:{self._table.seq}", "notice", text, model_text=told)
             case r.Override():
                 text = "It goes on in spite of a limit"
-                self.add(place, f"notice:{self.seq}", "notice", text, source=record.source)
+                self._table.add(
+                    place, f"notice:{self._table.seq}", "notice", text, source=record.source
+                )
             case r.Occurred(occurrence=occurrence) if occurrence.skipped is not None:
                 text = f"Schedule {occurrence.schedule_id}: left out ({occurrence.skipped})"
                 due = occurrence.due.isoformat()
-                self.add(place, f"notice:{self.seq}", "notice", text, due=due)
+                self._table.add(place, f"notice:{self._table.seq}", "notice", text, due=due)
             case _:
                 pass
 
@@ -174,109 +214,116 @@ class Display(Table):
         schedule_id: str | None,
     ) -> None:
         """A run takes a message: the rows of those that have waited, or a new one."""
-        waited = [row for each in message_ids if (row := self._rows.get(message_id(each)))]
+        waited = [row for each in message_ids if (row := self._table.by_id.get(message_id(each)))]
         for row in waited:
-            position, at = self._next_position(), row.at
-            self._put(
+            position, at = self._table.next_position(), row.at
+            self._table.put(
                 replace(
-                    row, state="done", position=position, at=at, seq=self.seq, run_id=place.run_id
+                    row,
+                    state="done",
+                    position=position,
+                    at=at,
+                    seq=self._table.seq,
+                    run_id=place.run_id,
                 )
             )
         if message is not None and len(waited) < max(1, len(message_ids)):
             text, model_text = halves_of(message)
             detail: dict[str, Any] = {} if schedule_id is None else {"schedule_id": schedule_id}
             if text or model_text:
-                self.add(place, id, "user", text, model_text=model_text, **detail)
+                self._table.add(place, id, "user", text, model_text=model_text, **detail)
 
     # ------------------------------------------------------------------- replies
 
     def _call(self, place: Place, call_key: str, state: str | None, **detail: Any) -> None:
-        self.change(place.calls.get(call_key), state, **detail)
+        self._table.change(place.calls.get(call_key), state, **detail)
 
     def _since(self, place: Place, call_key: str, name: str) -> None:
-        at = None if self._at is None else self._at.isoformat()
-        self.change(place.calls.get(call_key), **{name: at})
+        at = None if self._table.at is None else self._table.at.isoformat()
+        self._table.change(place.calls.get(call_key), **{name: at})
 
     def _result(self, place: Place, record: r.Result) -> None:
         self._close_children(record.call_key)
-        self._end_requests_of(place.calls.get(record.call_key))
+        self._table.end_requests_of(place.calls.get(record.call_key))
         # By the call key: an id of a provider may come again in a later run.
-        row = self._rows.get(place.calls.get(record.call_key, ""))
+        row = self._table.by_id.get(place.calls.get(record.call_key, ""))
         if row is not None:
-            self._by_tool_call_id[record.part.tool_call_id] = row.id
-        ended = None if self._at is None else self._at.isoformat()
+            self._table.by_tool_call_id[record.part.tool_call_id] = row.id
+        ended = None if self._table.at is None else self._table.at.isoformat()
         detail = {"ended_at": ended, "in_doubt": record.doubt, "waits_for": None}
-        self.add_result(record.part, **detail)
+        self._table.add_result(record.part, **detail)
         if record.halt is not None:
-            self.add_request(place, record.halt)
+            self._table.add_request(place, record.halt)
 
     # ------------------------------------------------------------------ requests
 
     def _decided(self, place: Place, record: r.Decided) -> None:
         id, decision = request_id(record.request_id), record.decision
-        self.change(id, "decided", **decision_detail(decision, record.at, sticky=record.sticky))
-        row = self._rows.get(id)
-        call = self._rows.get(row.parent or "") if row is not None else None
+        self._table.change(
+            id, "decided", **decision_detail(decision, record.at, sticky=record.sticky)
+        )
+        row = self._table.by_id.get(id)
+        call = self._table.by_id.get(row.parent or "") if row is not None else None
         if call is not None and call.state == "asked":
             if decision.arguments is not None:
-                self.change(call.id, arguments=decision.arguments, edited=True)
-            if not any(each.state == "pending" for each in self._requests_of(call.id)):
-                self.change(call.id, "ready")
+                self._table.change(call.id, arguments=decision.arguments, edited=True)
+            if not any(each.state == "pending" for each in self._table.requests_of(call.id)):
+                self._table.change(call.id, "ready")
 
     def _imported(self, record: r.Imported) -> None:
-        self.add(
-            self._root,
-            f"notice:{self.seq}",
+        self._table.add(
+            self._table.root,
+            f"notice:{self._table.seq}",
             "notice",
             f"Imported from {record.agent_id}: what was under way there is in doubt",
         )
-        for row in list(self._rows.values()):
+        for row in list(self._table.by_id.values()):
             if row.kind == "request" and row.state == "pending":
-                self.change(row.id, "withdrawn")
+                self._table.change(row.id, "withdrawn")
             elif row.kind == "call" and row.state == "asked":
-                self.change(row.id, "ready")
+                self._table.change(row.id, "ready")
 
     # ------------------------------------------------------------------- notices
 
     def _end_notice(self, place: Place, name: str) -> None:
-        self.change(place.open.pop(name, None), "done")
+        self._table.change(place.open.pop(name, None), "done")
 
     # ---------------------------------------------------------------------- ends
 
     def _run_ended(self, place: Place, end: r.End) -> None:
-        self._drop_live(place)
-        self._end_requests_of(f"{place.run_id}.{place.turn}.model")
+        self._live.drop(place)
+        self._table.end_requests_of(f"{place.run_id}.{place.turn}.model")
         for call_key, id in place.calls.items():
             self._close_children(call_key)
-            row = self._rows.get(id)
+            row = self._table.by_id.get(id)
             if row is not None and row.state in OPEN_CALLS:
-                self._end_requests_of(id)
-                self.change(id, "interrupted", waits_for=None)
-        for key in [key for key in self._places if key and _is_below(key, place.run_id)]:
+                self._table.end_requests_of(id)
+                self._table.change(id, "interrupted", waits_for=None)
+        for key in [key for key in self._table.places if key and _is_below(key, place.run_id)]:
             self._close(key)
         cancelled = place.open.get("cancelled")
         for name in list(place.open):
             self._end_notice(place, name)
-        self.add_end(place, end, already_told=cancelled is not None)
+        self._table.add_end(place, end, already_told=cancelled is not None)
         place.calls = {}
 
     def _close_children(self, call_key: str) -> None:
-        for key in [key for key in self._places if is_child_of(key, call_key)]:
+        for key in [key for key in self._table.places if is_child_of(key, call_key)]:
             self._close(key)
 
     def _close(self, key: str) -> None:
         """The run of a nested agent is over, or is given up with the call around it."""
-        place = self._places.pop(key, None)
+        place = self._table.places.pop(key, None)
         if place is None:
             return
-        self._drop_live(place)
-        self._end_requests_of(f"{place.run_id}.{place.turn}.model")
+        self._live.drop(place)
+        self._table.end_requests_of(f"{place.run_id}.{place.turn}.model")
         for call_key, id in place.calls.items():
             self._close_children(call_key)
-            row = self._rows.get(id)
+            row = self._table.by_id.get(id)
             if row is not None and row.state in OPEN_CALLS:
-                self._end_requests_of(id)
-                self.change(id, "interrupted", waits_for=None)
+                self._table.end_requests_of(id)
+                self._table.change(id, "interrupted", waits_for=None)
         for name in list(place.open):
             self._end_notice(place, name)
 
@@ -284,11 +331,16 @@ class Display(Table):
 
     def _begin_with(self, record: r.Snapshot) -> None:
         """Begin anew, from the state that stands for all records so far."""
-        self._rows, self._changed, self._by_tool_call_id, self._requests = {}, {}, {}, {}
-        self._root = Place(self._root.path)
-        self._places = {"": self._root}
-        self.floor = self.seq
-        add_state(self, self._root, AgentState.from_dict(record.state))
+        (
+            self._table.by_id,
+            self._table.changed,
+            self._table.by_tool_call_id,
+            self._table.requests,
+        ) = {}, {}, {}, {}
+        self._table.root = Place(self._table.root.path)
+        self._table.places = {"": self._table.root}
+        self._table.floor = self._table.seq
+        add_state(self._table, self._table.root, AgentState.from_dict(record.state))
 
 
 def _is_below(key: str, run_id: str | None) -> bool:

@@ -23,14 +23,6 @@ from pydantic_core import to_jsonable_python
 from understudy._base.json_values import shown
 from understudy.display.places import Place, message_id, part_id, request_id
 from understudy.display.rows import DisplayUpdate, Row, RowKind
-from understudy.events import (
-    Event,
-    ReplyStarted,
-    TextDelta,
-    ThinkingDelta,
-    ToolCallAnnounced,
-    ToolEmitted,
-)
 from understudy.interrupts import Decision, DecisionRecord, Request
 from understudy.models.display_halves import display_of, display_texts_of, halves_of
 from understudy.state import records as r
@@ -53,22 +45,22 @@ class Table:
         """The number of the last record that is folded."""
         self.floor: int = 0
         """The number of the record that stands for all before it; 0 if there is none."""
-        self._rows: dict[str, Row] = {}
-        self._root = Place((agent,))
-        self._places: dict[str, Place] = {"": self._root}
-        self._by_tool_call_id: dict[str, str] = {}
-        self._requests: dict[str, list[str]] = {}
+        self.by_id: dict[str, Row] = {}
+        self.root = Place((agent,))
+        self.places: dict[str, Place] = {"": self.root}
+        self.by_tool_call_id: dict[str, str] = {}
+        self.requests: dict[str, list[str]] = {}
         """The rows of the requests about a call, by the id of the call's row."""
-        self._changed: dict[str, None] = {}
-        self._at: datetime | None = None
-        self._n = 0
+        self.changed: dict[str, None] = {}
+        self.at: datetime | None = None
+        self.n = 0
 
     # ------------------------------------------------------------------- looking
 
     @property
     def rows(self) -> list[Row]:
         """All rows, in the order of their positions."""
-        return _in_order(self._rows.values())
+        return _in_order(self.by_id.values())
 
     def update(self, after: int = 0, limit: int | None = None) -> DisplayUpdate:
         """The recorded rows that have changed after a number.
@@ -80,7 +72,7 @@ class Table:
         """
         reset = after < self.floor or after > self.seq
         after = 0 if reset else after
-        changed = [(row.seq, row) for row in self._rows.values() if (row.seq or 0) > after]
+        changed = [(row.seq, row) for row in self.by_id.values() if (row.seq or 0) > after]
         changed.sort(key=lambda each: each[0] or 0)
         seq, more = self.seq, False
         if limit is not None and len(changed) > limit:
@@ -93,46 +85,21 @@ class Table:
         rows = _in_order(row for _, row in changed)
         return DisplayUpdate(rows=tuple(rows), seq=seq, reset=reset, more=more)
 
-    def event(self, event: Event) -> DisplayUpdate | None:
-        """Fold a live event, which is not recorded. None where no row changes by it."""
-        self._changed = {}
-        match event:
-            case ReplyStarted(run_id=run_id, turn=turn):
-                place = self._writing(run_id, turn)
-                if place is not None:  # another model is asked: what the one before said is void
-                    self._drop_live(place)
-            case TextDelta():
-                self._add_delta("text", event)
-            case ThinkingDelta():
-                self._add_delta("thinking", event)
-            case ToolCallAnnounced():
-                self._announce(event)
-            case ToolEmitted():
-                row = self._rows.get(self._row_of_call(event.call_key) or "")
-                if row is not None and row.state in OPEN_CALLS:
-                    emitted = _jsonable(event.data)
-                    text = emitted if isinstance(emitted, str) else display_of(emitted)
-                    detail = {**row.detail, "emitted": emitted, "progress": text}
-                    self._put(replace(row, detail=detail))
-            case _:
-                pass
-        return self._told(None) if self._changed else None
-
-    def _told(self, seq: int | None, *, reset: bool = False) -> DisplayUpdate:
-        rows = [self._rows[id] for id in self._changed]
+    def told(self, seq: int | None, *, reset: bool = False) -> DisplayUpdate:
+        rows = [self.by_id[id] for id in self.changed]
         for id in [row.id for row in rows if row.state == "void"]:
-            del self._rows[id]
+            del self.by_id[id]
         return DisplayUpdate(rows=tuple(_in_order(rows)), seq=seq, reset=reset)
 
     # ---------------------------------------------------------------------- rows
 
-    def _put(self, row: Row) -> None:
-        self._rows[row.id] = row
-        self._changed[row.id] = None
+    def put(self, row: Row) -> None:
+        self.by_id[row.id] = row
+        self.changed[row.id] = None
 
-    def _next_position(self) -> tuple[int, int]:
-        self._n += 1
-        return self.seq, self._n - 1
+    def next_position(self) -> tuple[int, int]:
+        self.n += 1
+        return self.seq, self.n - 1
 
     def add(
         self,
@@ -157,75 +124,26 @@ class Table:
             agent_path=place.path,
             run_id=place.run_id,
             parent=parent or place.parent,
-            at=at or self._at,
-            position=self._next_position(),
+            at=at or self.at,
+            position=self.next_position(),
             seq=self.seq,
             detail=detail,
         )
-        self._put(row)
+        self.put(row)
         return row
 
     def change(self, id: str | None, state: str | None = None, **detail: Any) -> None:
         """Change a recorded row; one that is not there was compacted away."""
-        row = self._rows.get(id or "")
+        row = self.by_id.get(id or "")
         if row is not None:
             details = {**row.detail, **detail} if detail else row.detail
-            self._put(replace(row, state=state or row.state, seq=self.seq, detail=details))
+            self.put(replace(row, state=state or row.state, seq=self.seq, detail=details))
 
-    def _row_of_call(self, call_key: str) -> str | None:
-        for place in self._places.values():
+    def row_of_call(self, call_key: str) -> str | None:
+        for place in self.places.values():
             if call_key in place.calls:
                 return place.calls[call_key]
         return None
-
-    # ---------------------------------------------------------------- live events
-
-    def _writing(self, run_id: str, turn: int, attempt: int | None = None) -> Place | None:
-        """The agent that writes this reply; None if the reply is recorded, or void."""
-        for place in self._places.values():
-            if place.run_id == run_id and place.turn <= turn:
-                # From another host it may come late.
-                return place if attempt is None or attempt >= place.attempt else None
-        return None
-
-    def _live(self, place: Place, id: str, kind: RowKind, part: int) -> Row:
-        row = self._rows.get(id)
-        if row is not None and row.kind == kind:
-            return row
-        place.live.append(id)
-        return Row(
-            id=id,
-            kind=kind,
-            state="streaming",
-            text="",
-            agent_path=place.path,
-            run_id=place.run_id,
-            parent=place.parent,
-            position=(self.seq + 1, part),
-            seq=None,
-        )
-
-    def _add_delta(self, kind: RowKind, event: TextDelta | ThinkingDelta) -> None:
-        place = self._writing(event.run_id, event.turn, event.attempt)
-        if place is not None:
-            row = self._live(place, part_id(event.run_id, event.turn, event.part), kind, event.part)
-            self._put(replace(row, text=row.text + event.text))
-
-    def _announce(self, event: ToolCallAnnounced) -> None:
-        place = self._writing(event.run_id, event.turn, event.attempt)
-        if place is not None:
-            id = part_id(event.run_id, event.turn, event.part)
-            row = self._live(place, id, "call", event.part)
-            text = event.display_text or event.tool_name
-            detail = {"tool_name": event.tool_name}
-            self._put(replace(row, state="announced", text=text, detail=detail))
-
-    def _drop_live(self, place: Place) -> None:
-        for id in place.live:
-            row = self._rows.get(id)
-            if row is not None and row.seq is None:
-                self._put(replace(row, state="void"))
-        place.live = []
 
     # -------------------------------------------------------------------- parts
 
@@ -260,7 +178,7 @@ class Table:
                     calls += 1
                     if key is not None:
                         place.calls[key] = id
-                    self._by_tool_call_id[part.tool_call_id] = id
+                    self.by_tool_call_id[part.tool_call_id] = id
                     self.add(
                         place,
                         id,
@@ -270,10 +188,10 @@ class Table:
                         tool_name=part.tool_name,
                         tool_call_id=part.tool_call_id,
                         call_key=key,
-                        arguments=_jsonable(part.args),
+                        arguments=jsonable(part.args),
                     )
                 case NativeToolCallPart():
-                    self._by_tool_call_id[part.tool_call_id] = id
+                    self.by_tool_call_id[part.tool_call_id] = id
                     self.add(
                         place,
                         id,
@@ -281,11 +199,11 @@ class Table:
                         part.tool_name,
                         state="running",
                         tool_name=part.tool_name,
-                        arguments=_jsonable(part.args),
+                        arguments=jsonable(part.args),
                     )
                 case NativeToolReturnPart():
-                    called = self._by_tool_call_id.get(part.tool_call_id)
-                    self.change(called, part.outcome, result=_jsonable(part.content))
+                    called = self.by_tool_call_id.get(part.tool_call_id)
+                    self.change(called, part.outcome, result=jsonable(part.content))
                 case FilePart():
                     self.add(place, id, "file", f"[{part.content.media_type}]")
                 case _:
@@ -296,10 +214,10 @@ class Table:
         display = display_of(part.metadata)
         told = {"result": part.model_response_str(), "result_display": display}
         self.change(
-            self._by_tool_call_id.get(part.tool_call_id),
+            self.by_tool_call_id.get(part.tool_call_id),
             part.outcome,
             **told,
-            metadata=_jsonable(part.metadata),
+            metadata=jsonable(part.metadata),
             **detail,
         )
 
@@ -307,12 +225,10 @@ class Table:
         self, place: Place, request: Request, *, state: str = "pending", **detail: Any
     ) -> None:
         """The row of a request. Its call waits for the answer."""
-        call = self._row_of_call(request.call_key) or self._by_tool_call_id.get(
-            request.tool_call_id
-        )
+        call = self.row_of_call(request.call_key) or self.by_tool_call_id.get(request.tool_call_id)
         # The question of a middleware before a turn is about no row: about the model call.
         about = call or request.call_key
-        self._requests.setdefault(about, []).append(request_id(request.id))
+        self.requests.setdefault(about, []).append(request_id(request.id))
         summary = request.display if isinstance(request.display, str) else None
         if summary is None and request.kind in ("interrupt", "halt"):
             summary = request.payload if isinstance(request.payload, str) else None
@@ -330,13 +246,13 @@ class Table:
         if state == "pending" and request.kind != "halt":
             self.change(call, "asked")
 
-    def _requests_of(self, call: str) -> Iterator[Row]:
-        for id in self._requests.get(call, ()):
-            if id in self._rows:
-                yield self._rows[id]
+    def requests_of(self, call: str) -> Iterator[Row]:
+        for id in self.requests.get(call, ()):
+            if id in self.by_id:
+                yield self.by_id[id]
 
-    def _end_requests_of(self, call: str | None) -> None:
-        for row in self._requests_of(call) if call is not None else ():
+    def end_requests_of(self, call: str | None) -> None:
+        for row in self.requests_of(call) if call is not None else ():
             if row.state == "pending":
                 self.change(row.id, "withdrawn")
 
@@ -346,7 +262,7 @@ class Table:
         """The row of a message that waits for a run."""
         text, model_text = halves_of(message)
         self.add(
-            self._root,
+            self.root,
             message_id(id),
             "user",
             text,
@@ -358,13 +274,13 @@ class Table:
 
     def child(self, place: Place, key: str, name: str) -> Place:
         """The nested agent of this key."""
-        child = self._places.get(key)
+        child = self.places.get(key)
         if child is None:
             parent = next(
                 (row for call, row in place.calls.items() if is_child_of(key, call)), None
             )
             child = Place((*place.path, name), key, parent or place.parent)
-            self._places[key] = child
+            self.places[key] = child
         return child
 
     def add_decided(self, place: Place, record: DecisionRecord) -> None:
@@ -414,7 +330,7 @@ def _in_order(rows: Iterable[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: row.position)
 
 
-def _jsonable(value: Any) -> Any:
+def jsonable(value: Any) -> Any:
     """A value for `to_dict`; what JSON lacks as text."""
     if isinstance(value, Mapping) or not isinstance(value, str):
         return to_jsonable_python(value, fallback=shown, inf_nan_mode="strings")

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic_ai.messages import ModelMessagesTypeAdapter
 from pydantic_core import to_jsonable_python
 
-from understudy.actors import AgentInfo, Status
+from understudy.actors import AgentInfo, Runtime, Status
 from understudy.state.agent_state import AgentState
 from understudy.web.asks import history_of, time_text
 from understudy.web.problems import refused
@@ -20,7 +20,7 @@ from understudy.web.visit import Visit
 async def agents(visit: Visit) -> dict[str, Any]:
     """The agents, in pages."""
     page = await visit.wait(
-        visit.runtime.agents(
+        visit.source.agents(
             status=visit.asked("status"),
             agent=visit.asked("agent"),
             prefix=visit.asked("prefix") or "",
@@ -64,7 +64,7 @@ async def agent_page(visit: Visit) -> dict[str, Any]:
         "run_id": None if run is None else run.run_id,
         "is_open": run is not None and not run.over,
         "quarantined": None if run is None or run.over else run.quarantined,
-        "requests": [request.to_dict() for request in state.requests],
+        "requests": [visit.redacted(request.to_dict()) for request in state.requests],
         "waits": to_jsonable_python(list(state.waits), fallback=repr),
         "doubts": to_jsonable_python(list(state.doubts_in_tree.values()), fallback=repr),
         "sticky": {
@@ -79,7 +79,7 @@ async def agent_page(visit: Visit) -> dict[str, Any]:
 
 async def info_of(visit: Visit) -> AgentInfo:
     """The row of the agent in the path."""
-    return await visit.wait(visit.ref.info())
+    return await visit.wait(visit.watched.info())
 
 
 def why(state: AgentState) -> str:
@@ -206,7 +206,7 @@ async def decisions(visit: Visit) -> dict[str, Any]:
 async def history(visit: Visit) -> dict[str, Any]:
     """What happened, in pages."""
     page = await visit.wait(
-        visit.ref.history(after=visit.number("after", 0), limit=visit.limit(100))
+        visit.watched.history(after=visit.number("after", 0), limit=visit.limit(100))
     )
     return {
         "id": visit.agent_id,
@@ -241,23 +241,25 @@ async def export(visit: Visit) -> dict[str, Any]:
     """All records of the agent."""
     if "admin" not in visit.user.may:
         visit.need("admin")
-    return await visit.wait(visit.runtime.export(visit.agent_id))
+    return await visit.wait(visit.source.export(visit.agent_id))
 
 
 async def overview(visit: Visit) -> dict[str, Any]:
     """The runtime: how many agents there are, and what it does now."""
-    counts = await visit.wait(visit.runtime.count())
-    status = visit.runtime.status()
+    counts = await visit.wait(visit.source.count())
+    runtime = visit.runtime if isinstance(visit.source, Runtime) else None
+    status = None if runtime is None else runtime.status()
     return {
         "title": visit.site.title,
         "user": {"name": visit.user.name, "may": sorted(visit.user.may)},
-        "read_only": visit.site.read_only,
+        "read_only": visit.site.read_only or runtime is None,
         "agents": {status.value: count for status, count in counts.items()},
-        "in_memory": status.agents,
-        "running": status.running,
-        "abandoned_threads": status.abandoned_threads,
-        "abandoned_tasks": status.abandoned_tasks,
-        "tree": str(visit.runtime.tree()),
+        # None where the pages look beside the runtimes: they are of one process.
+        "in_memory": None if status is None else status.agents,
+        "running": None if status is None else status.running,
+        "abandoned_threads": None if status is None else status.abandoned_threads,
+        "abandoned_tasks": None if status is None else status.abandoned_tasks,
+        "tree": None if runtime is None else str(runtime.tree()),
     }
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from pydantic import BaseModel
-from pydantic_core import to_jsonable_python
+from pydantic import BaseModel, TypeAdapter
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
@@ -24,15 +23,18 @@ from understudy.web import (
     streams,
     timeline,
 )
+from understudy.web import agent_shapes as of
+from understudy.web import shapes as s
 from understudy.web.users import Right
 from understudy.web.visit import Site, Visit
 
 View = Callable[[Visit], Awaitable[dict[str, Any]]]
 LIMIT = {"limit": "How many rows, at most 500."}
+REF = "#/components/schemas/{model}"
 PAGE = {"after": "The `next` of the page before.", **LIMIT}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Endpoint:
     """One call of the API."""
 
@@ -40,178 +42,87 @@ class Endpoint:
     path: str
     """Below `/api`."""
     view: View
+    answer: Any
+    """The shape of its answer; None: it is a stream of events."""
     right: Right = "read"
-    query: dict[str, str] | None = None
     body: type[BaseModel] | None = None
-    is_stream: bool = False
+    query: dict[str, str] = field(default_factory=dict)
 
 
+INBOX = {
+    "tool": "Only those about this tool.",
+    "agent": "Only those of agents with this definition.",
+    "kind": "Only `approval`, `interrupt`, `doubt`, `halt`, or a middleware's own kind.",
+    "order": "`oldest` or `expiring` first.",
+    **PAGE,
+}
+AGENTS = {
+    "status": "Only those with this status.",
+    "agent": "Only those with this definition.",
+    "prefix": "Only those whose ids begin so.",
+    "version": "Only those whose open run a definition of this fingerprint has begun; `other`: "
+    "none that this server has.",
+    **PAGE,
+}
+ROWS = {"after": "Only rows that are new or changed since this number.", **LIMIT}
+BARS = {"page": "The number of the page, from the newest; 0 by default."}
+WAIT = {"wait": "Seconds to wait until the run is at rest, at most 60."}
+LIVE_ROWS = {"after": "Only rows that have changed since; else the `Last-Event-ID`."}
+FOLLOW = {"follow": "`0`: only what is recorded now."}
+EVENTS = {"after": "Only events after this number; else the `Last-Event-ID`.", **FOLLOW}
+FEED = {
+    "after": "The cursor of the last event; else the `Last-Event-ID`.",
+    "start": "Without it: `now`, or at the `oldest` event that is kept.",
+    **FOLLOW,
+}
 AGENT = "/agents/{agent_id}"
 ENDPOINTS: tuple[Endpoint, ...] = (
-    Endpoint(method="GET", path="", view=agents.overview),
-    Endpoint(
-        method="GET",
-        path="/pending",
-        view=asks.inbox,
-        query={
-            "tool": "Only those about this tool.",
-            "agent": "Only those of agents with this definition.",
-            "kind": "Only `approval`, `interrupt`, `doubt`, `halt`, or a middleware's own kind.",
-            "order": "`oldest` or `expiring` first.",
-            **PAGE,
-        },
+    Endpoint("GET", "", agents.overview, s.Overview),
+    Endpoint("GET", "/pending", asks.inbox, s.Inbox, query=INBOX),
+    Endpoint("GET", "/agents", agents.agents, of.Agents, query=AGENTS),
+    Endpoint("GET", "/events", streams.feed, None, query=FEED),
+    *(
+        Endpoint("GET", f"{AGENT}{below}", view, answer, query=query)
+        for below, view, answer, query in (
+            ("", agents.agent_page, of.AgentPage, {}),
+            ("/requests/{request_id}", asks.request_page, s.RequestPage, {}),
+            ("/conversation", conversation.conversation, of.Conversation, ROWS),
+            ("/conversation/events", streams.conversation_events, None, LIVE_ROWS),
+            ("/messages", agents.messages, of.Messages, {}),
+            ("/timeline", timeline.timeline, of.Timeline, BARS),
+            ("/state", agents.agent_state, of.StatePage, {}),
+            ("/decisions", agents.decisions, of.Decisions, {}),
+            ("/history", agents.history, of.History, PAGE),
+            ("/usage", agents.usage, of.UsagePage, {}),
+            ("/schedules", schedules.schedules, of.SchedulesPage, {}),
+            ("/outcome", outcome.outcome, of.OutcomePage, WAIT),
+            ("/events", streams.agent_events, None, EVENTS),
+        )
     ),
-    Endpoint(
-        method="GET",
-        path="/agents",
-        view=agents.agents,
-        query={
-            "status": "Only those with this status.",
-            "agent": "Only those with this definition.",
-            "prefix": "Only those whose ids begin so.",
-            "version": "Only those whose open run a definition of this fingerprint has begun; "
-            "`other`: none that this server has.",
-            **PAGE,
-        },
+    Endpoint("GET", f"{AGENT}/export", agents.export, dict[str, Any], "admin"),
+    Endpoint("POST", f"{AGENT}/decisions", decide.decide, s.Taken, "decide", decide.DecisionsBody),
+    Endpoint("POST", "/bulk", decide.bulk, s.Results, "decide", decide.BulkBody),
+    *(
+        Endpoint("POST", f"{AGENT}/{name}", view, answer, "act", body)
+        for name, view, answer, body in (
+            ("messages", actions.send, of.Sent, actions.MessageBody),
+            ("cancel", actions.cancel, of.Done, actions.CancelBody),
+            ("pause", actions.pause, of.Done, actions.PauseBody),
+            ("unpause", actions.unpause, of.Done, actions.RunBody),
+            ("retry", actions.retry, of.Done, actions.RunBody),
+            ("settle", actions.settle, of.Done, actions.SettleBody),
+            ("revoke", actions.revoke, of.Done, actions.RevokeBody),
+            ("schedules", schedules.change_schedule, of.Changed, schedules.ScheduleBody),
+        )
     ),
-    Endpoint(method="GET", path=AGENT, view=agents.agent_page),
-    Endpoint(method="GET", path=f"{AGENT}/requests/{{request_id}}", view=asks.request_page),
-    Endpoint(
-        method="GET",
-        path=f"{AGENT}/conversation",
-        view=conversation.conversation,
-        query={"after": "Only rows that are new or changed since this number.", **LIMIT},
-    ),
-    Endpoint(
-        method="GET",
-        path=f"{AGENT}/conversation/events",
-        view=streams.conversation_events,
-        query={"after": "Only rows that have changed since; else the `Last-Event-ID`."},
-        is_stream=True,
-    ),
-    Endpoint(method="GET", path=f"{AGENT}/messages", view=agents.messages),
-    Endpoint(
-        method="GET",
-        path=f"{AGENT}/timeline",
-        view=timeline.timeline,
-        query={"page": "The number of the page, from the newest; 0 by default."},
-    ),
-    Endpoint(method="GET", path=f"{AGENT}/state", view=agents.agent_state),
-    Endpoint(method="GET", path=f"{AGENT}/decisions", view=agents.decisions),
-    Endpoint(method="GET", path=f"{AGENT}/history", view=agents.history, query=PAGE),
-    Endpoint(method="GET", path=f"{AGENT}/usage", view=agents.usage),
-    Endpoint(method="GET", path=f"{AGENT}/schedules", view=schedules.schedules),
-    Endpoint(
-        method="GET",
-        path=f"{AGENT}/outcome",
-        view=outcome.outcome,
-        query={"wait": "Seconds to wait until the run is at rest, at most 60."},
-    ),
-    Endpoint(method="GET", path=f"{AGENT}/export", view=agents.export, right="admin"),
-    Endpoint(
-        method="GET",
-        path=f"{AGENT}/events",
-        view=streams.agent_events,
-        query={
-            "after": "Only events after this number; else the `Last-Event-ID`.",
-            "follow": "`0`: only what is recorded now.",
-        },
-        is_stream=True,
-    ),
-    Endpoint(
-        method="GET",
-        path="/events",
-        view=streams.feed,
-        query={
-            "after": "The cursor of the last event; else the `Last-Event-ID`.",
-            "start": "Without it: `now`, or at the `oldest` event that is kept.",
-            "follow": "`0`: only what is recorded now.",
-        },
-        is_stream=True,
-    ),
-    Endpoint(
-        method="POST",
-        path=f"{AGENT}/decisions",
-        view=decide.decide,
-        right="decide",
-        body=decide.DecisionsBody,
-    ),
-    Endpoint(method="POST", path="/bulk", view=decide.bulk, right="decide", body=decide.BulkBody),
-    Endpoint(
-        method="POST",
-        path=f"{AGENT}/messages",
-        view=actions.send,
-        right="act",
-        body=actions.MessageBody,
-    ),
-    Endpoint(
-        method="POST",
-        path=f"{AGENT}/cancel",
-        view=actions.cancel,
-        right="act",
-        body=actions.CancelBody,
-    ),
-    Endpoint(
-        method="POST",
-        path=f"{AGENT}/pause",
-        view=actions.pause,
-        right="act",
-        body=actions.PauseBody,
-    ),
-    Endpoint(
-        method="POST",
-        path=f"{AGENT}/unpause",
-        view=actions.unpause,
-        right="act",
-        body=actions.RunBody,
-    ),
-    Endpoint(
-        method="POST",
-        path=f"{AGENT}/retry",
-        view=actions.retry,
-        right="act",
-        body=actions.RunBody,
-    ),
-    Endpoint(
-        method="POST",
-        path=f"{AGENT}/settle",
-        view=actions.settle,
-        right="act",
-        body=actions.SettleBody,
-    ),
-    Endpoint(
-        method="POST",
-        path=f"{AGENT}/revoke",
-        view=actions.revoke,
-        right="act",
-        body=actions.RevokeBody,
-    ),
-    Endpoint(
-        method="POST",
-        path=f"{AGENT}/schedules",
-        view=schedules.change_schedule,
-        right="act",
-        body=schedules.ScheduleBody,
-    ),
-    Endpoint(
-        method="POST",
-        path=f"{AGENT}/compact",
-        view=actions.compact,
-        right="admin",
-        body=actions.NothingBody,
-    ),
-    Endpoint(
-        method="DELETE", path=AGENT, view=actions.delete, right="admin", body=actions.DeleteBody
-    ),
-    Endpoint(
-        method="POST", path="/import", view=actions.import_, right="admin", body=actions.ImportBody
-    ),
-    Endpoint(
-        method="POST",
-        path="/recover",
-        view=actions.recover,
-        right="admin",
-        body=actions.NothingBody,
+    *(
+        Endpoint(method, path, view, answer, "admin", body)
+        for method, path, view, answer, body in (
+            ("POST", f"{AGENT}/compact", actions.compact, of.Done, actions.NothingBody),
+            ("DELETE", AGENT, actions.delete, of.Deleted, actions.DeleteBody),
+            ("POST", "/import", actions.import_, of.Imported, actions.ImportBody),
+            ("POST", "/recover", actions.recover, of.Continued, actions.NothingBody),
+        )
     ),
 )
 
@@ -231,22 +142,24 @@ def api_routes(site: Site) -> list[BaseRoute]:
             found: Any = await endpoint.view(visit)
             if isinstance(found, Response):
                 return found
-            return JSONResponse(to_jsonable_python(found, fallback=repr, inf_nan_mode="strings"))
+            data = streams.jsonable(found)
+            is_whole = endpoint.view is agents.export  # it is to be imported again
+            return JSONResponse(data if is_whole else visit.redacted(data))
 
         return Route(f"/api{path}", answer, methods=list(endpoints))
 
-    async def document(request: Request) -> Response:
+    async def openapi(request: Request) -> Response:
         root = request.scope.get("root_path", "")
-        return JSONResponse({**_document(), "servers": [{"url": f"{root}/api"}]})
+        return JSONResponse({**document(), "servers": [{"url": f"{root}/api"}]})
 
     return [
         *(route(path, endpoints) for path, endpoints in by_path.items()),
-        Route("/api/openapi.json", document, methods=["GET"]),
+        Route("/api/openapi.json", openapi, methods=["GET"]),
     ]
 
 
 @cache
-def _document() -> dict[str, Any]:
+def document() -> dict[str, Any]:
     """The API as an OpenAPI document."""
     paths: dict[str, dict[str, Any]] = {}
     schemas: dict[str, Any] = {
@@ -263,9 +176,17 @@ def _document() -> dict[str, Any]:
             for name in names
         ] + [
             {"name": name, "in": "query", "description": text, "schema": {"type": "string"}}
-            for name, text in (endpoint.query or {}).items()
+            for name, text in endpoint.query.items()
         ]
-        media = "text/event-stream" if endpoint.is_stream else "application/json"
+        if endpoint.answer is None:
+            content: dict[str, Any] = {"text/event-stream": {"schema": {"type": "string"}}}
+        else:
+            answer = TypeAdapter(endpoint.answer).json_schema(ref_template=REF)
+            schemas.update(answer.pop("$defs", {}))
+            if "title" in answer:  # a shape of ours
+                schemas[answer["title"]] = answer
+                answer = {"$ref": REF.format(model=answer["title"])}
+            content = {"application/json": {"schema": answer}}
         problem = {
             "description": "Why not.",
             "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
@@ -276,12 +197,12 @@ def _document() -> dict[str, Any]:
             "operationId": endpoint.view.__name__.strip("_"),
             "parameters": parameters,
             "responses": {
-                "200": {"description": "Done.", "content": {media: {"schema": {"type": "object"}}}},
+                "200": {"description": "Done.", "content": content},
                 "default": problem,
             },
         }
         if endpoint.body is not None:
-            schema = endpoint.body.model_json_schema(ref_template="#/components/schemas/{model}")
+            schema = endpoint.body.model_json_schema(ref_template=REF)
             schemas.update(schema.pop("$defs", {}))
             schemas[endpoint.body.__name__] = schema
             ref = {"$ref": f"#/components/schemas/{endpoint.body.__name__}"}

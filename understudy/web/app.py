@@ -15,28 +15,30 @@ from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp
 
 from understudy._base.json_values import shown
-from understudy.actors import Runtime
+from understudy.actors import Observer, Runtime
 from understudy.errors import UsageError
 from understudy.web.api import api_routes
 from understudy.web.guard import Guard
 from understudy.web.hosts import Hosts
 from understudy.web.pages import page_routes, problem_page
 from understudy.web.problems import problem_of, wants_json
+from understudy.web.redaction import Redact
 from understudy.web.render import new_templates
 from understudy.web.users import Auth
-from understudy.web.visit import Site
+from understudy.web.visit import Site, Source, SourceOf
 
 STATIC = Path(__file__).with_name("static")
 MEDIA = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 
 def ui(
-    runtime: Runtime | Callable[[], Runtime],
+    runtime: Source | SourceOf,
     *,
     auth: Auth | None = None,
     read_only: bool = False,
     allowed_hosts: Iterable[str] = (),
     title: str = "understudy",
+    redact: Redact | None = None,
 ) -> ASGIApp:
     """An ASGI application in which people answer requests, and look into agents.
 
@@ -45,7 +47,8 @@ def ui(
 
     Args:
         runtime: a runtime that is entered, or a function that gives it. A mounted application is
-            made before the runtime is: give a function.
+            made before the runtime is: give a function. An `Observer` does too: then the pages
+            only show, beside the runtimes that have the store open.
         auth: says who makes a request. It is called for every request, and returns a `User`; None,
             which is answered by 401; or a response of its own. `token_auth()` and
             `loopback_only()` are such functions.
@@ -53,6 +56,10 @@ def ui(
         allowed_hosts: the names under which the pages are served. Addresses and `localhost` always
             are; any other name is answered by 421.
         title: of the pages.
+        redact: hides what is not to be seen. It gets where a value stands in an answer, such as
+            `("requests", 0, "arguments", "iban")`, and the value, and returns what is shown in its
+            place. Pages and API ask it, an export does not. A request with hidden arguments can
+            be approved, and not edited by the form.
 
     Raises:
         UsageError: without `auth`, or for a wrong argument.
@@ -63,18 +70,21 @@ def ui(
             "ui(auth=...) is missing: a function that says who makes a request, such as "
             "token_auth(), or loopback_only() for a machine of your own"
         )
-    if not isinstance(runtime, Runtime) and not callable(runtime):
+    if not isinstance(runtime, (Runtime, Observer)) and not callable(runtime):
         raise UsageError(
             f"ui(runtime) takes a Runtime, or a function that gives it, got {shown(runtime)}"
         )
     if not isinstance(title, str) or not title.strip():
         raise UsageError(f"ui(title=...) must be a text, got {shown(title)}")
+    if redact is not None and not callable(redact):
+        raise UsageError(f"ui(redact=...) takes a function, got {shown(redact)}")
     hosts = Hosts(allowed_hosts)
     site = Site(
-        runtime_of=runtime if not isinstance(runtime, Runtime) else lambda: runtime,
-        read_only=read_only,
+        source_of=(lambda: runtime) if isinstance(runtime, (Runtime, Observer)) else runtime,
+        read_only=read_only or isinstance(runtime, Observer),
         title=title,
         templates=new_templates(),
+        redact=redact,
     )
 
     async def on_error(request: Request, error: Exception) -> Response:

@@ -28,7 +28,7 @@ async def inbox(visit: Visit) -> dict[str, Any]:
     kind, limit = visit.asked("kind"), visit.limit(30)
     order = visit.asked("order") or "oldest"
     found, after = await _page(visit, kind, order, limit)
-    rows = [request_row(pending) for pending in found]
+    rows = [request_row(visit, pending) for pending in found]
     is_whole = order == "oldest" and kind is None and visit.asked("tool") is None
     cut = [*(rows[:1] if visit.asked("after") else ()), *(rows[-1:] if after else ())]
     await _count_replies(visit, rows, cut if is_whole else rows)
@@ -51,7 +51,7 @@ async def _page(
     after, looked = visit.asked("after"), 0
     while True:
         page = await visit.wait(
-            visit.runtime.pending(
+            visit.source.pending(
                 tool=visit.asked("tool"),
                 agent=visit.asked("agent"),
                 order=cast("Any", order),
@@ -71,11 +71,12 @@ def reply_of(request: Request) -> str:
     return f"{'/'.join(request.agent_path)}:{request.call_key.rpartition('.')[0]}"
 
 
-def request_row(pending: PendingRequest) -> dict[str, Any]:
+def request_row(visit: Visit, pending: PendingRequest) -> dict[str, Any]:
     """A request as plain data, with what the store tells of it."""
     request = pending.request
+    data = visit.redacted(request.to_dict())
     return {
-        **request.to_dict(),
+        **data,
         # That of the request is of the agent inside, which nobody can be asked for.
         "agent_id": pending.agent_id,
         "agent": pending.agent,
@@ -86,7 +87,7 @@ def request_row(pending: PendingRequest) -> dict[str, Any]:
         "next_due": time_text(pending.next_due),
         "reply": reply_of(request),
         "reply_size": pending.reply_size,
-        "summary": summary(request.to_dict()),
+        "summary": summary(data),
     }
 
 
@@ -160,14 +161,14 @@ async def request_page(visit: Visit) -> dict[str, Any]:
     if request is None:
         story, request = await story_of(visit, request_id, state)
     visit.shown = request
-    tool = None if request is None else visit.runtime.tool_of(request)
-    siblings = [] if request is None else _siblings(state, request)
+    tool = None if request is None else visit.tool_of(request)
+    siblings = [] if request is None else _siblings(visit, state, request)
     answered, total = (
         (0, 1) if request is None else replies_in(state).get(reply_of(request), (0, 1))
     )
     doubts = () if request is None else request.doubts or _doubts_of(state, request)
     return {
-        "request": None if request is None else request.to_dict(),
+        "request": None if request is None else visit.redacted(request.to_dict()),
         "is_pending": story is None,
         "is_expired": request is not None and story is None and is_expired(visit, request),
         "story": story,
@@ -188,14 +189,14 @@ def is_expired(visit: Visit, request: Request) -> bool:
     )
 
 
-def _siblings(state: AgentState, request: Request) -> list[dict[str, Any]]:
+def _siblings(visit: Visit, state: AgentState, request: Request) -> list[dict[str, Any]]:
     others = (found for found in state.requests if reply_of(found) == reply_of(request))
     return [
         {
             "id": found.id,
             "tool_name": found.tool_name,
             "about": found.about,
-            "summary": summary(found.to_dict()),
+            "summary": summary(visit.redacted(found.to_dict())),
         }
         for found in others
         if found.id != request.id
@@ -209,7 +210,7 @@ def _doubts_of(state: AgentState, request: Request) -> list[Any]:
 
 async def history_of(visit: Visit) -> tuple[HistoryEntry, ...]:
     """Everything that is recorded of the agent in the path."""
-    return (await visit.wait(visit.ref.history(limit=1 << 30))).entries
+    return (await visit.wait(visit.watched.history(limit=1 << 30))).entries
 
 
 async def story_of(

@@ -68,7 +68,7 @@ async def _rows(visit: Visit, chosen: list[tuple[str, str, str]]) -> list[dict[s
     for agent_id, request_id, digest in chosen:
         if agent_id not in states:
             try:
-                state = await visit.wait(visit.runtime.get(agent_id).state())
+                state = await visit.about(agent_id).state()
                 states[agent_id] = {found.id: found for found in state.requests}
             except UnderstudyError:
                 states[agent_id] = {}
@@ -79,7 +79,9 @@ async def _rows(visit: Visit, chosen: list[tuple[str, str, str]]) -> list[dict[s
                 "agent_id": agent_id,
                 "request_id": request_id,
                 "value": f"{agent_id}/{request_id}/{digest}",
-                "request": found.to_dict() if found is not None and is_same else None,
+                "request": visit.redacted(found.to_dict())
+                if found is not None and is_same
+                else None,
             }
         )
     return rows

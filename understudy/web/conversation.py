@@ -18,17 +18,17 @@ async def conversation(visit: Visit) -> dict[str, Any]:
     """The rows of the conversation, oldest first, the newest page of them; or what has changed."""
     after = visit.number("after", 0)
     if visit.asked("after") is not None:
-        update = await visit.wait(visit.ref.display(after=after, limit=visit.limit(PAGE)))
+        update = await visit.wait(visit.watched.display(after=after, limit=visit.limit(PAGE)))
         return {"id": visit.agent_id, **update.to_dict()}
     if visit.rows is not None:
         return page_of(visit, visit.rows)
-    update = await visit.wait(visit.ref.display())
+    update = await visit.wait(visit.watched.display())
     return {**page_of(visit, update.rows), "seq": update.seq, "reset": True, "more": False}
 
 
 async def follow(visit: Visit, signal: asyncio.Event) -> None:
     """Keep the rows of a live page, with text that is being written, and tell of each change."""
-    subscription = visit.ref.display_events()
+    subscription = visit.watched.display_events()
     try:
         async for update in subscription:
             visit.rows = merged(visit.rows or (), update)
@@ -52,6 +52,6 @@ def page_of(visit: Visit, rows: Sequence[Row]) -> dict[str, Any]:
 
 async def last_rows(visit: Visit, count: int = 6) -> list[dict[str, Any]]:
     """The last rows that somebody said."""
-    update = await visit.wait(visit.ref.display())
+    update = await visit.wait(visit.watched.display())
     said = [row for row in update.rows if row.kind in ("user", "text") and row.text.strip()]
     return [row.to_dict() for row in said[-count:]]

@@ -15,7 +15,7 @@ from sse_starlette import ServerSentEvent
 
 from understudy._base.json_values import digest
 from understudy.actors import Feed
-from understudy.errors import UsageError
+from understudy.errors import UnderstudyError
 from understudy.web.problems import problem_of
 from understudy.web.streams import stream
 from understudy.web.visit import Visit
@@ -50,7 +50,20 @@ def live(visit: Visit, part: Callable[[], Awaitable[str]], watch: Watch | None =
     async def events() -> AsyncIterator[ServerSentEvent]:
         shown = seen
         signal = asyncio.Event()
-        watching = asyncio.ensure_future((watch or _watch)(visit, signal))
+        is_away = False
+
+        async def look_out() -> None:
+            # A store without a feed, or one that goes away: the next look tells what is wrong.
+            with suppress(UnderstudyError):
+                await (watch or _watch)(visit, signal)
+
+        def begin() -> asyncio.Future[None]:
+            task = asyncio.ensure_future(look_out())
+            # A store that goes away ends it: look at once.
+            task.add_done_callback(lambda _: signal.set())
+            return task
+
+        watching = begin()
         try:
             while True:
                 try:
@@ -59,8 +72,15 @@ def live(visit: Visit, part: Callable[[], Awaitable[str]], watch: Watch | None =
                     problem = problem_of(error)
                     if problem.status < 500:
                         return
+                    if not is_away:
+                        is_away = True
+                        yield ServerSentEvent("{}", event="away")
                     await asyncio.sleep(POLL)
                     continue
+                if is_away:
+                    is_away = False
+                    yield ServerSentEvent("{}", event="back")
+                    watching = begin() if watching.done() else watching
                 if version(text) != shown:
                     shown = version(text)
                     yield ServerSentEvent(text, id=shown)
@@ -78,10 +98,7 @@ def live(visit: Visit, part: Callable[[], Awaitable[str]], watch: Watch | None =
 
 
 async def _watch(visit: Visit, signal: asyncio.Event) -> None:
-    """Set the signal when anything happens; it ends where the store has no feed."""
-    try:
-        feed: Feed = visit.runtime.events()
-        async for _ in feed:
-            signal.set()
-    except UsageError:
-        return
+    """Set the signal when anything happens."""
+    feed: Feed = visit.source.events()
+    async for _ in feed:
+        signal.set()

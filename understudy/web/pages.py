@@ -118,7 +118,7 @@ def _shown(site: Site, page: Page) -> Callable[[Request], Awaitable[Response]]:
     async def show(request: Request) -> Response:
         visit = Visit(request, site)
         visit.need("read")
-        data = await page.view(visit)
+        data = visit.redacted(await page.view(visit))
         part = render(visit, f"parts/{page.name}.html", data=data)
         values: dict[str, Any] = {"data": data, "part": part, "version": version(part)}
         values["live_link"] = _live_link(visit, page, version(part))
@@ -135,7 +135,9 @@ def _live(site: Site, page: Page) -> Callable[[Request], Awaitable[Response]]:
         visit.need("read")
 
         async def part() -> str:
-            return render(visit, f"parts/{page.name}.html", data=await page.view(visit))
+            return render(
+                visit, f"parts/{page.name}.html", data=visit.redacted(await page.view(visit))
+            )
 
         watch = conversation.follow if page.name == "conversation" else None
         response: Response = live(visit, part, watch)

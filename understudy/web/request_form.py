@@ -16,6 +16,7 @@ from understudy.web.forms import AnswerForm, EditForm, changed
 from understudy.web.problems import Refused, refused
 from understudy.web.visit import Form, Visit, escaped_id
 
+HIDDEN = "Some of its arguments are hidden here: it cannot be edited on this page."
 ANY_OBJECT: dict[str, Any] = {}
 """The schema where the tool is not known here: one field for JSON."""
 
@@ -26,7 +27,7 @@ def form_values(
     """What the page of a request shows besides the request."""
     request = data["request"]
     edit = None
-    if "edit" in request["allowed"]:
+    if "edit" in request["allowed"] and not _hides_arguments(visit):
         edit = EditForm(data["tool_parameters"] or ANY_OBJECT, request["arguments"], typed)
     answer = None
     if "respond" in request["allowed"] and request["schema"] is not None:
@@ -37,8 +38,15 @@ def form_values(
         "is_editing": typed is not None and (typed.has("do") or typed.get("decision") == "edit"),
         "typed": typed or Form([]),
         "error": error,
+        "hidden": HIDDEN if _hides_arguments(visit) else "",
         "why_not": visit.why_not("decide"),
     }
+
+
+def _hides_arguments(visit: Visit) -> bool:
+    """Whether some of the arguments are not seen here: a form would put what is shown for them."""
+    arguments = None if visit.shown is None else visit.shown.to_dict()["arguments"]
+    return bool(visit.redacted({"arguments": arguments}) != {"arguments": arguments})
 
 
 async def decide_by_form(visit: Visit) -> Response | tuple[int, str, dict[str, Any]]:
@@ -59,6 +67,8 @@ async def decide_by_form(visit: Visit) -> Response | tuple[int, str, dict[str, A
         decision = Decision(type="respond", value=value, **_who(visit, form))
     elif given == "edit":
         data = await _shown(visit, form, Decision(type="edit", arguments={}))
+        if _hides_arguments(visit):
+            raise refused(403, "NotAllowed", HIDDEN)
         edit = EditForm(data["tool_parameters"] or ANY_OBJECT, data["request"]["arguments"], form)
         arguments = edit.values()
         if not edit.has_errors:
@@ -101,7 +111,7 @@ def _plain_decision(visit: Visit, form: Form, given: str) -> Decision:
     """The decision of the buttons.
 
     Raises:
-        ValueError: if the answer is no JSON.
+        ValueError: if there is none, or the answer is no JSON.
 
     """
     always = form.get("always") == "yes" and given in ("approve", "reject")
@@ -125,6 +135,8 @@ def _plain_decision(visit: Visit, form: Form, given: str) -> Decision:
             return Decision(type="respond", value=value, **who)
         case "dismiss":
             return Decision(type="dismiss", **who)
+        case "":
+            raise ValueError("Nothing is decided yet: press the button of a decision.")
         case _:
             raise refused(400, "UsageError", "Choose one of the decisions.")
 
@@ -132,7 +144,7 @@ def _plain_decision(visit: Visit, form: Form, given: str) -> Decision:
 def _validate(visit: Visit, edit: EditForm, arguments: dict[str, Any]) -> None:
     """Let the tool's own validator say what is wrong, field by field."""
     request = visit.shown
-    tool = None if request is None else visit.runtime.tool_of(request)
+    tool = None if request is None else visit.tool_of(request)
     if tool is None:
         return  # it is checked when the call is due
     try:
@@ -158,7 +170,7 @@ async def _again(
     """The page once more, with what was typed."""
     from understudy.web.pages import render
 
-    data = await request_page(visit)
+    data = visit.redacted(await request_page(visit))
     if data["request"] is None or not data["is_pending"]:
         raise refused(409, "Stale", "It is no longer asked.", story=data["story"])
     values = form_values(visit, data, form, error)

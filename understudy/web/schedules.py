@@ -36,7 +36,8 @@ class ScheduleBody(BaseModel):
 
 async def schedules(visit: Visit) -> dict[str, Any]:
     """What the agent is to do by itself, and what may be done with each schedule."""
-    found = await visit.wait(visit.runtime.schedules(visit.agent_id).list())
+    plans = (await visit.state()).plans
+    found = () if plans is None else plans.schedules.values()
     return {"id": visit.agent_id, "schedules": [schedule_row(visit, each) for each in found]}
 
 

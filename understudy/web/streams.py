@@ -46,14 +46,14 @@ def _after(visit: Visit) -> int:
 async def conversation_events(visit: Visit) -> Any:
     """The rows of the conversation that change, as they do."""
     after = _after(visit)
-    await visit.wait(visit.ref.display(after=after))  # whether there is such an agent
-    ref = visit.ref
+    await visit.wait(visit.watched.display(after=after))  # whether there is such an agent
+    ref = visit.watched
 
     async def events() -> AsyncIterator[ServerSentEvent]:
         subscription = ref.display_events(after)
         try:
             async for update in subscription:
-                data = to_jsonable_python(update.to_dict(), fallback=repr, inf_nan_mode="strings")
+                data = visit.redacted(jsonable(update.to_dict()))
                 number = None if update.seq is None else str(update.seq)
                 yield ServerSentEvent(json.dumps(data), event="rows", id=number)
         finally:
@@ -67,7 +67,7 @@ async def agent_events(visit: Visit) -> Any:
     after = _after(visit)
     follow = visit.asked("follow") != "0"
     await visit.state()  # whether there is such an agent
-    ref = visit.ref
+    ref = visit.watched
 
     async def events() -> AsyncIterator[ServerSentEvent]:
         subscription = ref.events(after)
@@ -76,15 +76,14 @@ async def agent_events(visit: Visit) -> Any:
         try:
             async for found in subscription:
                 what = found.event
+                data = {
+                    "agent_id": found.agent_id,
+                    "seq": found.seq,
+                    "at": time_text(found.at),
+                    "event": event_data(what),
+                }
                 yield ServerSentEvent(
-                    json.dumps(
-                        {
-                            "agent_id": found.agent_id,
-                            "seq": found.seq,
-                            "at": time_text(found.at),
-                            "event": event_data(what),
-                        }
-                    ),
+                    json.dumps(visit.redacted(data)),
                     event=what.kind,
                     id=None if found.seq is None else str(found.seq),
                 )
@@ -98,7 +97,7 @@ async def feed(visit: Visit) -> Any:
     """What happens to all agents."""
     after = visit.request.headers.get("last-event-id") or visit.asked("after")
     start = visit.asked("start") or "now"
-    found = visit.runtime.events(after, start=cast("Any", start))
+    found = visit.source.events(after=after, start=cast("Any", start))
     if visit.asked("follow") == "0":
         found = found.until_now()
     try:
@@ -116,7 +115,9 @@ async def feed(visit: Visit) -> Any:
                 "at": time_text(item.at),
                 "event": event_data(item.event),
             }
-            yield ServerSentEvent(json.dumps(data), event=item.event.kind, id=item.cursor)
+            yield ServerSentEvent(
+                json.dumps(visit.redacted(data)), event=item.event.kind, id=item.cursor
+            )
 
     return stream(events())
 
@@ -125,4 +126,9 @@ def event_data(event: Any) -> Any:
     """An event as JSON."""
     if isinstance(event, StatusChanged):
         return {"kind": event.kind, "status": event.status.value}
-    return to_jsonable_python(event, fallback=repr, inf_nan_mode="strings")
+    return jsonable(event)
+
+
+def jsonable(data: Any) -> Any:
+    """As JSON; what JSON lacks as text."""
+    return to_jsonable_python(data, fallback=repr, inf_nan_mode="strings")

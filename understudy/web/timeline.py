@@ -107,7 +107,7 @@ class _Reader:
             case "tool_ended":
                 if (path, entry.call_key or "") not in self.open_calls and not detail["in_doubt"]:
                     return  # denied, or answered by a person: it has no body that ran
-                self._end_call(path, entry, at, detail["outcome"], doubt=detail["in_doubt"])
+                self._end_call(path, entry, at, detail["outcome"], doubt=bool(detail["in_doubt"]))
             case "request":
                 label = f"{detail['kind']}: {entry.tool_name}"
                 self.open_asks[detail["request_id"]] = self._open(

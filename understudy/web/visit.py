@@ -14,12 +14,15 @@ from jinja2 import Environment
 from starlette.requests import Request
 
 from understudy._base.json_values import shown
-from understudy.actors import AgentRef, Runtime
+from understudy.actors import AgentRef, Observer, Runtime
 from understudy.display import Row
 from understudy.errors import UnderstudyError
 from understudy.interrupts import Request as AskedRequest
 from understudy.state.agent_state import AgentState
+from understudy.tools import Tool
+from understudy.web.observed import ObservedAgent, Watched
 from understudy.web.problems import refused
+from understudy.web.redaction import Redact, redacted
 from understudy.web.users import Right, User
 
 T = TypeVar("T")
@@ -31,32 +34,34 @@ SECONDS = 20.0
 """How long an agent may take to answer."""
 MAX_LIMIT = 500
 """Rows of a page."""
-RuntimeOf = Callable[[], Runtime]
+Source = Runtime | Observer
+SourceOf = Callable[[], Source]
 
 
 @dataclass(slots=True)
 class Site:
     """One mounted application: everything that is not of one request."""
 
-    runtime_of: RuntimeOf
+    source_of: SourceOf
     read_only: bool
     title: str
     templates: Environment
+    redact: Redact | None = None
 
-    def runtime(self) -> Runtime:
-        """The runtime.
+    def source(self) -> Source:
+        """The runtime, or the observer.
 
         Raises:
             Refused: if there is none yet.
 
         """
         try:
-            runtime = self.runtime_of()
+            source = self.source_of()
         except (AttributeError, LookupError, UnderstudyError) as error:
             raise refused(503, "NotStarted", "The runtime is not started yet.") from error
-        if not isinstance(runtime, Runtime):
-            raise TypeError(f"ui(runtime): it gave {type(runtime).__name__}, not a Runtime")
-        return runtime
+        if not isinstance(source, (Runtime, Observer)):
+            raise TypeError(f"ui(runtime): it gave {type(source).__name__}, not a Runtime")
+        return source
 
 
 class Visit:
@@ -72,7 +77,7 @@ class Visit:
         self.request = request
         self.site = site
         self.user: User = request.scope["understudy.user"]
-        self.runtime: Runtime = site.runtime()
+        self.source: Source = site.source()
         self._agent_id: str | None = None
         self.rows: list[Row] | None = None
         """The rows of the conversation, where a live page follows them."""
@@ -87,7 +92,7 @@ class Visit:
 
     def why_not(self, right: Right) -> str | None:
         """Why the user may not do that; None if they may."""
-        if right != "read" and self.site.read_only:
+        if right != "read" and (self.site.read_only or isinstance(self.source, Observer)):
             return "These pages are read-only."
         if right not in self.user.may:
             return f"{self.user.name} may not do that: it needs the right '{right}'."
@@ -113,6 +118,28 @@ class Visit:
         other = copy(self)
         other._agent_id = agent_id
         return other
+
+    @property
+    def runtime(self) -> Runtime:
+        """The runtime, for what changes something."""
+        if isinstance(self.source, Observer):
+            raise refused(403, "NotAllowed", "These pages are read-only.")
+        return self.source
+
+    @property
+    def watched(self) -> Watched:
+        """The agent that it is about, to look at."""
+        if isinstance(self.source, Observer):
+            return ObservedAgent(self.source, self.agent_id)
+        return self.source.get(self.agent_id)
+
+    def tool_of(self, request: AskedRequest) -> Tool[Any] | None:
+        """The tool that a request is about, where its definition is known here."""
+        return None if isinstance(self.source, Observer) else self.source.tool_of(request)
+
+    def redacted(self, data: Any) -> Any:
+        """The data as it may be seen here."""
+        return data if self.site.redact is None else redacted(self.site.redact, data)
 
     @property
     def ref(self) -> AgentRef:
@@ -193,7 +220,7 @@ class Visit:
 
     async def state(self) -> AgentState:
         """The state of the agent that it is about."""
-        return await self.wait(self.ref.state())
+        return await self.wait(self.watched.state())
 
 
 class Form:

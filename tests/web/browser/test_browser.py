@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,12 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.faulty import FaultyBackend
 from tests.support.places import SqlitePlace
 from tests.support.web_demo import agents as demo_agents
 from tests.support.web_demo import filled
 from tests.support.web_server import free_port, served
 from tests.support.web_site import ORDER, Done, desk, logged_in, refund
 from understudy import Runtime, call, reject
+from understudy.journal import DatabaseStore
 from understudy.web import ui
 
 if TYPE_CHECKING:
@@ -203,6 +204,54 @@ def test_a_keyboard_is_enough(page: Page) -> None:
         assert len(done.calls) == 1
 
 
+def test_enter_in_a_field_decides_nothing(page: Page) -> None:
+    with desk_site() as (url, runtime, _):
+        page.goto(url)
+        page.get_by_role("link", name="refund").click()
+        page.get_by_label("Note for the audit").first.fill("looked at twice")
+        page.get_by_role("checkbox").press("Enter")
+        page.get_by_text("Nothing is decided yet").wait_for()
+        page.get_by_text("Respond in its place").click()
+        page.get_by_label("Answer").press("Enter")
+        page.get_by_label("Note for the audit").first.press("End")
+        page.get_by_role("button", name="Approve").click()
+        page.get_by_text("ann approved it.").wait_for()
+        page.get_by_text("looked at twice").wait_for()
+        runtime.get("a1").outcome().get(timeout=20)
+        (decision,) = runtime.get("a1").decisions().get(timeout=20)
+        assert (decision.decision.type, decision.decision.note) == ("approve", "looked at twice")
+
+
+def test_a_page_says_that_its_store_went_away_and_that_it_is_back(
+    page: Page, tmp_path: Path
+) -> None:
+    backend = FaultyBackend(SqlitePlace(tmp_path).backend())
+    store = DatabaseStore(backend, patience=0.01)
+    with (
+        Runtime([desk(Done(), refund())], store=store) as runtime,
+        served(ui(runtime, auth=logged_in()), free_port()) as url,
+    ):
+        page.goto(url)
+        page.locator("html[data-live=on]").wait_for(state="attached")
+        backend.fail("list_asks", times=1 << 30)
+        page.locator("html[data-live=away]").wait_for(state="attached")
+        told = "getComputedStyle(document.querySelector('.bar'), '::after').content"
+        assert "the store does not answer" in page.evaluate(told)
+        assert backend.mend()
+        page.locator("html[data-live=on]").wait_for(state="attached")
+        runtime.spawn("desk", id="a2").run("go").get(timeout=20)
+        page.get_by_role("link", name="a2").wait_for()
+
+
+def test_nothing_chosen_shows_no_bar_over_the_page(page: Page) -> None:
+    with desk_site() as (url, _, _):
+        page.goto(url)
+        position = "getComputedStyle(document.querySelector('.bulk')).position"
+        assert page.evaluate(position) == "static"
+        page.get_by_role("checkbox").first.check()
+        assert page.evaluate(position) == "sticky"
+
+
 def test_without_scripts_everything_can_be_done(browser: Browser) -> None:
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
@@ -305,18 +354,17 @@ def test_open_pages_do_not_keep_a_server_from_stopping(
     program.write_text(PROGRAM.format(port=port))
     root = Path(__file__).parents[3]
     server = subprocess.Popen(
-        [sys.executable, str(program)], cwd=root, env={"PYTHONPATH": str(root)}
+        [sys.executable, str(program)],
+        cwd=root,
+        env={"PYTHONPATH": str(root)},
+        stdout=subprocess.PIPE,
+        text=True,
     )
     try:
+        assert server.stdout is not None
+        assert server.stdout.readline() == "it listens\n"
         page = browser.new_page()
-        end = time.monotonic() + 30
-        while True:
-            try:
-                page.goto(f"http://127.0.0.1:{port}/ops/")
-                break
-            except Exception:
-                assert time.monotonic() < end, "the server does not start"
-                time.sleep(0.1)
+        page.goto(f"http://127.0.0.1:{port}/ops/")
         page.locator("html[data-live=on]").wait_for(state="attached")
         others = [browser.new_page() for _ in range(2)]
         for other in others:
@@ -329,7 +377,7 @@ def test_open_pages_do_not_keep_a_server_from_stopping(
             opened.close()
     finally:
         server.kill()
-        server.wait()
+        server.communicate()
 
 
 PROGRAM = """
@@ -351,5 +399,10 @@ async def lifespan(app):
 app = Starlette(
     routes=[Mount("/ops", ui(lambda: state["runtime"], auth=loopback_only()))], lifespan=lifespan
 )
-uvicorn.run(app, host="127.0.0.1", port={port}, log_level="error")
+class Server(uvicorn.Server):
+    async def startup(self, sockets=None):
+        await super().startup(sockets)
+        print("it listens", flush=True)
+
+Server(uvicorn.Config(app, host="127.0.0.1", port={port}, log_level="error")).run()
 """

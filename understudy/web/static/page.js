@@ -3,6 +3,9 @@
   const say = (state) => { document.documentElement.dataset.live = state; };
   document.addEventListener("htmx:sse:after:connection", () => say("on"));
   document.addEventListener("htmx:sse:error", () => say("off"));
+  // The server is there, and its store is not.
+  document.addEventListener("away", () => say("away"));
+  document.addEventListener("back", () => say("on"));
   // A browser has six connections to a server: a page that nobody sees takes none. htmx lets go of
   // one when a page is hidden; here is the page that is hidden when it begins, or while it connects.
   let held = null;

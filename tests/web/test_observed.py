@@ -1,0 +1,131 @@
+"""Pages that only look beside a runtime, and pages of which a host hides something."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.loops import soon
+from tests.support.places import SqlitePlace
+from tests.support.web_site import Done, asked, desk, logged_in, refund, site_of
+from tests.web.test_inspector import TABS
+from tests.web.test_live import opened
+from understudy import Observer, Runtime, UsageError, approve
+from understudy.web import ui
+
+
+async def test_an_observer_shows_every_page_beside_the_runtime_and_changes_nothing(
+    sqlite: SqlitePlace,
+) -> None:
+    done = Done()
+    async with Runtime([desk(done, refund(), "ok")], store=sqlite.store(), feed=True) as runtime:
+        ref = await asked(runtime)
+        await soon(runtime.schedules(ref).set("daily", cron="0 6 * * *", input="go"))
+        async with Observer(f"sqlite:///{sqlite.path}") as observer, site_of(observer) as client:
+            (row,) = (await client.get("/api/pending")).json()["requests"]
+            page = f"/agents/a1/requests/{row['id']}"
+            for path in ("/", "/agents", "/runtime", page, *(f"/agents/a1{tab}" for tab in TABS)):
+                shown = await client.get(path)
+                assert shown.status_code == 200, (path, shown.text)
+                assert 'method="post"' not in shown.text, path
+            assert "These pages are read-only." in (await client.get(page)).text
+            for name in ("", "/conversation", "/messages", "/export", "/outcome"):
+                answer = await client.get(f"/api/agents/a1{name}")
+                assert answer.status_code == 200, (path, answer.text)
+            overview = (await client.get("/api")).json()
+            assert (overview["read_only"], overview["tree"]) == (True, None)
+            assert (await client.get("/api/agents/none")).status_code == 404
+
+            form = {"decision": "approve", "digest": row["digest"]}
+            attempts: list[tuple[str, dict[str, Any]]] = [
+                (page, {"data": form}),
+                ("/agents/a1/do/cancel", {"data": {"message": "no"}}),
+                ("/agents/a1/do/schedules", {"data": {"schedule": "daily", "change": "remove"}}),
+                ("/api/agents/a1/messages", {"json": {"text": "hi"}}),
+                ("/api/agents/a1/decisions", {"json": {
+                    "decisions": {row["id"]: {"type": "approve"}},
+                    "expect": {row["id"]: row["digest"]}}}),
+                ("/api/recover", {"json": {}}),
+                ("/api/import", {"json": {"data": {}}}),
+            ]  # fmt: skip
+            for path, sent in attempts:
+                assert (await client.post(path, **sent)).status_code == 403, path
+            delete = await client.request("DELETE", "/api/agents/a1", json={"confirm": "a1"})
+            assert delete.status_code == 403
+        assert len(await soon(runtime.pending())) == 1
+
+
+@pytest.mark.parametrize("path", ["/live", "/api/agents/a1/events", "/api/events?start=oldest"])
+async def test_what_an_observer_shows_is_live(sqlite: SqlitePlace, path: str) -> None:
+    done = Done()
+    async with Runtime([desk(done, refund(), "ok")], store=sqlite.store(), feed=True) as runtime:
+        ref = await asked(runtime)
+        async with Observer(f"sqlite:///{sqlite.path}") as observer:
+            app = ui(observer, auth=logged_in())
+            async with opened(app, path) as stream:
+                (one,) = (await ref.state()).requests
+                await soon(ref.resume({one.id: approve()}))
+                said = ""
+                while "Nothing waits" not in said and "run_finished" not in said:
+                    said = (await stream.next())["data"]
+
+
+SECRET = "4711-0815"
+
+
+def hide(path: tuple[str | int, ...], value: Any) -> Any:
+    return "hidden" if path[-1:] == ("reason",) else value
+
+
+async def test_what_a_host_hides_is_in_no_page_and_in_no_answer() -> None:
+    done = Done()
+    async with Runtime([desk(done, refund(reason=SECRET), "ok")], feed=True) as runtime:
+        ref = await asked(runtime)
+        async with site_of(runtime, redact=hide) as client:
+            (row,) = (await client.get("/api/pending")).json()["requests"]
+            assert row["arguments"]["reason"] == "hidden"
+            page = f"/agents/a1/requests/{row['id']}"
+
+            async def seen() -> None:
+                paths = ["/", page, *(f"/agents/a1{tab}" for tab in TABS)]
+                paths += [f"/api/agents/a1{tab}" for tab in TABS]
+                more = ("", "/conversation", "/messages", "/outcome")
+                paths += [f"/api/agents/a1{name}" for name in more]
+                paths += ["/api/pending", f"/api{page}"]
+                for path in paths:
+                    shown = await client.get(path)
+                    assert shown.status_code == 200, path
+                    assert SECRET not in shown.text, path
+
+            await seen()
+            chosen = {"chosen": f"a1/{row['id']}/{row['digest']}"}
+            bulk = await client.post("/bulk", data=chosen)
+            assert (SECRET in bulk.text, "hidden" in bulk.text) == (False, True)
+            text = (await client.get(page)).text
+            assert "it cannot be edited on this page" in text
+            assert 'id="edit"' not in text
+            form = {"decision": "edit", "digest": row["digest"], "v:/reason": "hidden"}
+            edited: httpx.Response = await client.post(page, data=form)
+            assert edited.status_code == 403
+            approved = {"decision": "approve", "digest": row["digest"]}
+            assert (await client.post(page, data=approved)).status_code == 303
+            await soon(ref.outcome())
+            await seen()
+            for path in ("/api/agents/a1/events", "/api/events?start=oldest"):
+                app = ui(runtime, auth=logged_in(), redact=hide)
+                async with opened(app, path) as stream:
+                    said = ""
+                    while "run_finished" not in said:
+                        said = (await stream.next())["data"]
+                        assert SECRET not in said
+            # An export is whole: it is to be imported.
+            assert SECRET in (await client.get("/api/agents/a1/export")).text
+    assert done.calls[0][1]["reason"] == SECRET
+
+
+def test_what_is_no_function_cannot_hide_anything(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="redact"):
+        ui(Runtime([]), auth=logged_in(), redact="reason")  # type: ignore[arg-type]

@@ -1,0 +1,299 @@
+"""The answers of the API about one agent, and about what is done with it: as `shapes`."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NotRequired
+
+from typing_extensions import TypedDict
+
+from understudy.interrupts import Decision
+from understudy.state.waits import Wait
+from understudy.web.shapes import Filters, RequestShape, RowShape, Time, exactly
+
+
+@exactly
+class ActionShape(TypedDict):
+    """Something that may be done, or the reason why not."""
+
+    name: str
+    enabled: bool
+    reason: str | None
+
+
+@exactly
+class AgentRow(TypedDict):
+    """An agent of the list."""
+
+    id: str
+    agent: str
+    status: str
+    status_at: Time | None
+    is_active: bool
+    host: str | None
+    waits_for: str
+    due: Time | None
+    version: str | None
+    damage: str | None
+
+
+@exactly
+class Agents(TypedDict):
+    """Agents, and the `after` of the next page."""
+
+    agents: list[AgentRow]
+    next: str | None
+    filters: Filters
+    statuses: list[str]
+
+
+@exactly
+class StickyShape(TypedDict):
+    """A decision that always holds."""
+
+    decision: Decision
+    at: Time | None
+
+
+@exactly
+class AgentPage(AgentRow):
+    """One agent: what it does now, what it asks, and what may be done with it."""
+
+    why: str
+    run_id: str | None
+    is_open: bool
+    quarantined: str | None
+    requests: list[RequestShape]
+    waits: list[Wait]
+    doubts: list[dict[str, Any]]
+    sticky: dict[str, StickyShape]
+    queue: list[str]
+    next_due: Time | None
+    actions: list[ActionShape]
+
+
+@exactly
+class Conversation(TypedDict):
+    """Rows, oldest first: a page of them, counted from the newest; or what has changed."""
+
+    id: str
+    rows: list[RowShape]
+    seq: int | None
+    reset: bool
+    more: bool
+    earlier: NotRequired[int | None]
+    later: NotRequired[int | None]
+
+
+@exactly
+class Messages(TypedDict):
+    """The conversation, as the model's messages."""
+
+    id: str
+    messages: list[dict[str, Any]]
+
+
+Bar = TypedDict(
+    "Bar",
+    {
+        "kind": Literal["run", "reply", "call", "person", "wait"],
+        "label": str,
+        "depth": int,
+        "start": Time,
+        "end": Time | None,
+        "seconds": float | None,
+        "outcome": str,
+        "in_doubt": bool,
+        "look": str,
+        "detail": str,
+        "from": float,
+        "to": float,
+    },
+)
+Mark = TypedDict("Mark", {"kind": str, "label": str, "at": Time, "from": float})
+
+
+@exactly
+class Timeline(TypedDict):
+    """A page of bars, with what happened between them. `from`, `to` and `breaks`: 0 to 100."""
+
+    id: str
+    bars: list[Bar]
+    marks: list[Mark]
+    breaks: list[float]
+    earlier: int | None
+    later: int | None
+
+
+@exactly
+class StatePage(TypedDict):
+    """The values, and the whole state as it is stored."""
+
+    id: str
+    values: dict[str, Any]
+    state: dict[str, Any]
+
+
+@exactly
+class DecisionRow(TypedDict):
+    """A decision of the audit."""
+
+    request_id: str
+    at: Time | None
+    by: str | None
+    waited_seconds: float | None
+    agent_path: list[str]
+    decision: dict[str, Any]
+    sticky: bool
+    tool_name: str | None
+
+
+@exactly
+class Decisions(TypedDict):
+    """Who decided what, oldest first."""
+
+    id: str
+    decisions: list[DecisionRow]
+
+
+@exactly
+class Entry(TypedDict):
+    """Something that happened."""
+
+    seq: int
+    what: str
+    at: Time | None
+    agent_path: list[str]
+    run_id: str | None
+    call_key: str | None
+    tool_name: str | None
+    who: str | None
+    seconds: float | None
+    detail: dict[str, Any]
+
+
+@exactly
+class History(TypedDict):
+    """What happened, and the `after` of the next page."""
+
+    id: str
+    entries: list[Entry]
+    next: int | None
+
+
+@exactly
+class Tokens(TypedDict):
+    """What replies cost."""
+
+    replies: int
+    input_tokens: int
+    output_tokens: int
+
+
+@exactly
+class UsagePage(TypedDict):
+    """What the replies cost."""
+
+    id: str
+    by_model: dict[str, Tokens]
+    by_agent: dict[str, Tokens]
+
+
+@exactly
+class LatestShape(TypedDict):
+    """The last time of a schedule."""
+
+    due: Time | None
+    triggered: bool
+    skipped: str | None
+
+
+@exactly
+class ScheduleShape(TypedDict):
+    """A schedule, and what may be done with it."""
+
+    id: str
+    name: str
+    cron: str
+    timezone: str
+    text: str
+    missed: str
+    overlap: str
+    paused: bool
+    created_at: Time | None
+    next_due: Time | None
+    latest: LatestShape | None
+    actions: list[ActionShape]
+
+
+@exactly
+class SchedulesPage(TypedDict):
+    """What the agent is to do by itself."""
+
+    id: str
+    schedules: list[ScheduleShape]
+
+
+@exactly
+class OutcomePage(TypedDict):
+    """How the run stands; `outcome` is null while it goes on."""
+
+    id: str
+    outcome: (
+        Literal["completed", "interrupted", "paused", "waiting", "stopped", "failed", "withdrawn"]
+        | None
+    )
+    run_id: str | None
+    model_calls: NotRequired[int]
+    text: NotRequired[str | None]
+    error: NotRequired[dict[str, Any] | None]
+    signals: NotRequired[dict[str, Any] | None]
+    requests: NotRequired[list[RequestShape]]
+    reason: NotRequired[str]
+    waits: NotRequired[list[str]]
+
+
+@exactly
+class Sent(TypedDict):
+    """A message that is recorded."""
+
+    id: str
+    message_id: str
+
+
+@exactly
+class Done(TypedDict):
+    """It is done; or has begun, where `done` is false."""
+
+    id: str
+    done: NotRequired[bool]
+
+
+@exactly
+class Deleted(TypedDict):
+    """An agent that is deleted."""
+
+    id: str
+    deleted: Literal[True]
+
+
+@exactly
+class Changed(TypedDict):
+    """What became of a schedule."""
+
+    id: str
+    schedule: str
+    result: dict[str, Any] | None
+
+
+@exactly
+class Imported(TypedDict):
+    """An agent that is imported."""
+
+    id: str
+
+
+@exactly
+class Continued(TypedDict):
+    """The agents whose runs were cut off, and go on."""
+
+    continued: list[str]

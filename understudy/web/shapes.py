@@ -1,0 +1,201 @@
+"""The answers of the API, as its OpenAPI document describes them.
+
+`tests/web/test_shapes.py` compares each answer with its shape: no field too many, none too few.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NotRequired
+
+from pydantic import ConfigDict, with_config
+from typing_extensions import TypedDict
+
+from understudy.interrupts import Decision
+
+exactly = with_config(ConfigDict(extra="forbid"))
+Time = str
+"""ISO 8601."""
+
+
+@exactly
+class UserShape(TypedDict):
+    """Who is logged in."""
+
+    name: str
+    may: list[str]
+
+
+@exactly
+class Overview(TypedDict):
+    """The runtime. What is of one process is null where the pages look beside the runtimes."""
+
+    title: str
+    user: UserShape
+    read_only: bool
+    agents: dict[str, int]
+    in_memory: int | None
+    running: int | None
+    abandoned_threads: int | None
+    abandoned_tasks: int | None
+    tree: str | None
+
+
+@exactly
+class Filters(TypedDict):
+    """What was asked for."""
+
+    tool: NotRequired[str | None]
+    agent: str | None
+    kind: NotRequired[str | None]
+    order: NotRequired[str]
+    status: NotRequired[str | None]
+    prefix: NotRequired[str | None]
+
+
+@exactly
+class RequestShape(TypedDict):
+    """A request, as it was asked."""
+
+    id: str
+    kind: str
+    agent_id: str
+    run_id: str
+    agent_path: list[str]
+    call_key: str
+    tool_call_id: str
+    tool_name: str
+    arguments: Any
+    display: Any
+    payload: Any
+    allowed: list[str]
+    created_at: Time
+    expires_at: Time | None
+    remind_at: list[Time]
+    escalations: list[Any]
+    on_expiry: str
+    fingerprint: str
+    digest: str
+    source: str
+    doubts: list[Any]
+    schema: dict[str, Any] | None
+    question_key: str
+
+
+@exactly
+class InboxRow(RequestShape):
+    """A request of the list, with what the store tells of it."""
+
+    agent: str
+    tool_description: str | None
+    tool_parameters: dict[str, Any] | None
+    reminders: int
+    escalated_to: list[str]
+    next_due: Time | None
+    reply: str
+    reply_size: int
+    reply_answered: int
+    summary: str
+
+
+@exactly
+class Inbox(TypedDict):
+    """Requests that wait, and the `after` of the next page."""
+
+    requests: list[InboxRow]
+    next: str | None
+    filters: Filters
+
+
+class Story(TypedDict):
+    """What became of a request."""
+
+    what: Literal["decided", "withdrawn", "expired", "deleted", "void", "unknown"]
+    at: Time | None
+    by: str | None
+    decision: Decision | None
+    sticky: NotRequired[bool]
+
+
+@exactly
+class Sibling(TypedDict):
+    """Another request of the same reply."""
+
+    id: str
+    tool_name: str
+    about: str
+    summary: str
+
+
+@exactly
+class Reply(TypedDict):
+    """The reply that a request belongs to. Nothing of it starts until all are answered."""
+
+    answered: int
+    size: int
+    others: list[Sibling]
+
+
+@exactly
+class RowShape(TypedDict):
+    """A row of a conversation."""
+
+    id: str
+    kind: str
+    state: str
+    text: str
+    model_text: str | None
+    agent_path: list[str]
+    run_id: str | None
+    parent: str | None
+    at: Time | None
+    position: list[int]
+    seq: int | None
+    detail: dict[str, Any]
+    depth: int
+
+
+@exactly
+class RequestPage(TypedDict):
+    """One request, whether it waits or not. Null where it is not known any more."""
+
+    request: RequestShape | None
+    is_pending: bool
+    is_expired: bool
+    story: Story | None
+    agent_id: str
+    agent: str | None
+    tool_description: str | None
+    tool_parameters: dict[str, Any] | None
+    doubts: list[dict[str, Any]]
+    last_rows: list[RowShape]
+    reply: Reply
+
+
+@exactly
+class Taken(TypedDict):
+    """Decisions that are recorded; whether they were so before."""
+
+    agent_id: str
+    recorded: list[str]
+    repeated: bool
+
+
+class Result(TypedDict):
+    """What became of one decision of many. A refused one has the fields of a problem."""
+
+    agent_id: str
+    request_id: str
+    ok: bool
+    detail: str
+    repeated: NotRequired[bool]
+    status: NotRequired[int]
+    error: NotRequired[str]
+
+
+@exactly
+class Results(TypedDict):
+    """What became of each."""
+
+    results: list[Result]
+    recorded: int
+    refused: int
