@@ -277,6 +277,8 @@ class FromHost:
     """Settles when what the message asks for is recorded: to what that host is told."""
     expects: str | None = None
     """The definition that the agent must have for it."""
+    number: int = 0
+    """Those of one agent are done in the order of their numbers."""
 
     @property
     def future(self) -> Future[Any]:
