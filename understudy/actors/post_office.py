@@ -22,7 +22,7 @@ from understudy.actors.activation import Activation, RunAbandoned
 from understudy.actors.agent_directory import Directory
 from understudy.actors.agent_slot import AgentSlot
 from understudy.actors.calls_elsewhere import CallsElsewhere
-from understudy.actors.known_calls import Found, what_became_of
+from understudy.actors.known_calls import Found, KnownCalls
 from understudy.actors.messages import (
     AgentMessage,
     Cancel,
@@ -260,10 +260,15 @@ class PostOffice:
         if slot.id in self._to_withdraw:
             is_free = self._to_withdraw.pop(slot.id)
             line += await self._elsewhere.withdraw(slot.id, is_free=is_free)
-        while (doubtful := next((call for call in line if call.in_doubt), None)) is not None:
-            if await self._is_done(doubtful):
-                line.remove(doubtful)
-            doubtful.in_doubt = False
+        known = KnownCalls(self._services.store, slot.id)
+        done = set[RefCall]()
+        for call in [call for call in line if call.in_doubt]:
+            call.in_doubt = False
+            if await self._is_done(call, known):
+                done.add(call)
+        if done:
+            with self._lock:
+                line[:] = [call for call in line if call not in done]
         place = await self._shared.place(slot.id)
         with self._lock:
             if slot.id in self._to_withdraw or any(call.in_doubt for call in line):
@@ -321,15 +326,13 @@ class PostOffice:
             return False  # taken in order to be passivated, it would be read for nothing
         return all(call.fences <= MOST_TAKES for call in calls) or random.random() < 0.2  # noqa: S311
 
-    async def _is_done(self, call: RefCall) -> bool:
+    async def _is_done(self, call: RefCall, known: KnownCalls) -> bool:
         """Whether the store has what a call was to record, before its owner lost the agent."""
         if call.was_handled and call.is_once_at_most:
             why = "its owner went away while it did this call: nobody knows what came of it"
             self.refuse(call, Fenced(agent_id=call.slot.id, why=why))
             return True
-        found = await what_became_of(
-            self._services.store, call.slot.id, call.message, run_id=call.run_id
-        )
+        found = await known.what_became_of(call.message, run_id=call.run_id)
         match found:
             case Found(run_id=str(run_id)):
                 self._start(self.follow(call, run_id))
