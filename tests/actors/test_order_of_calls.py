@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -16,6 +18,8 @@ from tests.support.postgres import Hosts
 from understudy import Agent, AgentRef, Runtime, ScriptedModel
 from understudy.actors import post_office, posted_calls
 from understudy.journal.postgres import sql
+from understudy.journal.shared import Hint
+from understudy.journal.store import DatabaseStore
 
 MOST = 200
 """Messages that are sent at a time."""
@@ -125,41 +129,47 @@ async def test_a_call_does_not_go_before_one_that_is_on_its_way(
 async def test_calls_at_a_copy_that_is_lost_are_done_again_in_their_order(
     hosts: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """J70: some are recorded there in vain, others wait in its inbox when that is noticed."""
+    """J70: one is recorded there in vain, the other waits in its inbox when that is told."""
     monkeypatch.setattr(sql, "TELL_OWNER", unheard(sql.TELL_OWNER))
-    here, there = stores(hosts, "here", "there")
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+    backend = hosts.new("here")
+    commit, reached, may_commit = backend.commit, threading.Event(), threading.Event()
+
+    def held_commit() -> None:
+        reached.set()
+        assert may_commit.wait(30)
+        commit()
+
+    here, (there,) = DatabaseStore(backend), stores(hosts, "there")
     agents = [Agent("desk", ScriptedModel(lambda request: "done")) for _ in "ab"]
     async with (
         opened(here, agents[0], sweep=None) as first,
         opened(there, agents[1], sweep=None) as second,
     ):
-        completed(await soon(first.spawn("desk", "t").run("go")))
+        ref = first.spawn("desk", "t")
+        completed(await soon(ref.run("go")))
         completed(await soon(second.get("t").run("go")))
-        sender = Sender(first.get("t"))
-        await sender.until_done(sender.send())
-        kept = await sender.all_kept()
-        assert await queued(second) == kept
+        told, asked = post_office.PostOffice.told, list[Any]()
 
+        def tell(office: post_office.PostOffice, hint: Hint | None) -> None:
+            if hint is not None and hint.kind == "taken" and len(asked) == 1:
+                asked.append(ref.send("second", at=tomorrow, message_id="1"))
+            told(office, hint)
 
-async def test_calls_that_their_owner_lost_are_done_in_their_order(hosts: Hosts) -> None:
-    """J70: its lease ends while they come; what it had in hand goes before what comes later."""
-    held, again = Held("first"), Held("second")
-    here, there, third = stores(hosts, "here", "there", "third")
-    async with (
-        opened(here, Agent("desk", ScriptedModel([held])), sweep=None) as first,
-        opened(there, desk("never"), sweep=None) as second,
-        opened(third, Agent("desk", ScriptedModel([again] * 9)), sweep=None) as last,
-    ):
-        await running(first, held)
-        sender = Sender(second.get("t"))
-        await sender.until_done(sender.send())
-        hosts.end_lease("here")
-        taken = last.get("t").send("taken", message_id="taken")
-        await sender.until_done(taken)
-        kept = await sender.all_kept()
-        assert [id for id in await queued(last) if id != "taken"] == kept
-        again.release.set()
-        held.release.set()
+        monkeypatch.setattr(post_office.PostOffice, "told", tell)
+        monkeypatch.setattr(backend, "commit", held_commit)
+        try:
+            asked.append(ref.send("first", at=tomorrow, message_id="0"))
+            assert await soon(asyncio.to_thread(reached.wait, 30))
+            taken = str(Hint("taken", 99, "t"))
+            hosts.sql("SELECT pg_notify(ear, %s) FROM hosts WHERE name = 'here'", taken)
+            await until(lambda: len(asked) == 2)
+            await turns()
+        finally:
+            may_commit.set()
+        for each in asked:
+            await soon(each)
+        assert await queued(second) == ["0", "1"]
 
 
 async def test_calls_keep_their_order_while_the_agent_goes_from_host_to_host(hosts: Hosts) -> None:

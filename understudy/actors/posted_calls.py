@@ -196,8 +196,7 @@ class PostedCalls:
             future._remove_waiter(self)
         reply = self._reply_to(row, first)
         if reply is None:
-            # At once: whoever claims the agent next does it before those that came later
-            # (test_calls_that_their_owner_lost_are_done_in_their_order).
+            # At once: whoever claims the agent next does it before those that came later.
             self._let_go(row)
         else:
             self._services.start_task(self._answer(row, reply), f"answering {row.kind}")
