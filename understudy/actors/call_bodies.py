@@ -28,6 +28,7 @@ from understudy.actors.messages import (
     RunRequest,
     Send,
     Unpause,
+    WaitOutcome,
 )
 from understudy.actors.plans import PlanChange
 from understudy.errors import DecisionError, RecordRefused, UsageError
@@ -113,8 +114,9 @@ def _body(message: AgentMessage, owner: str) -> tuple[str, Data]:
             return "resume", {"decisions": _decisions(decisions), "expect": expect}
         case Decide(decisions=decisions, expect=expect):
             return "decide", {"decisions": _decisions(decisions), "expect": expect}
-        case Cancel(signal=signal, run_id=run_id):
-            return "cancel", {"signal": signal.to_dict(), "run_id": run_id}
+        case Cancel(signal=signal, run_id=run_id, message_id=message_id):
+            named = {"run_id": run_id, "message_id": message_id}
+            return "cancel", {"signal": signal.to_dict(), **named}
         case Pause(reason=reason, run_id=run_id):
             return "pause", {"reason": reason, "run_id": run_id}
         case Unpause(run_id=run_id):
@@ -127,6 +129,8 @@ def _body(message: AgentMessage, owner: str) -> tuple[str, Data]:
                 "middleware": middleware,
                 "message": checked_json({"message": given}, what=what)["message"],
             }
+        case WaitOutcome(message_id=message_id):
+            return "outcome", {"message_id": message_id}
         case Passivate():
             return "stop", {}
         case Compact():
@@ -190,7 +194,7 @@ def _message(
             return Decide(data["decisions"], data["expect"], future)
         case "cancel":
             signal = StopSignal.from_dict(data["signal"])
-            return Cancel(signal, future, data["run_id"], on_run)
+            return Cancel(signal, future, data["run_id"], on_run, data["message_id"])
         case "pause":
             return Pause(data["reason"], future, data["run_id"], on_run)
         case "unpause":
@@ -199,6 +203,8 @@ def _message(
             return Retry(future, data["run_id"], on_run)
         case "notify":
             return Notify(data["middleware"], data["message"], future)
+        case "outcome":
+            return WaitOutcome(future, data["message_id"])
         case "stop":
             return Passivate(future)
         case "compact":

@@ -20,11 +20,11 @@ from understudy.actors.messages import (
     ChangePlans,
     Passivate,
     Pause,
-    Resume,
     Retry,
     RunRequest,
     Send,
     Unpause,
+    WaitOutcome,
 )
 from understudy.actors.ref_call import RefCall
 from understudy.actors.services import RuntimeServices
@@ -186,14 +186,20 @@ class CallsElsewhere:
                 calls.append(call)
         return calls
 
-    def _begins_none(self, call: RefCall) -> bool:
-        """Whether no call that may begin a run was made here before this one, and is under way."""
-        return not any(
-            other.slot is call.slot
-            and other.number < call.number
-            and isinstance(other.message, RunRequest | Resume | Send | Retry | ChangePlans)
+    def _message_before(self, call: RefCall) -> str | None:
+        """The id of the message of the last call here that may begin a run and is under way."""
+        before = [
+            other
             for other in self._office.calls
-        )
+            if other.slot is call.slot and other.number < call.number
+        ]
+        for other in sorted(before, key=lambda each: each.number, reverse=True):
+            message = other.message
+            if isinstance(message, RunRequest | Send):
+                return message.message_id
+            if isinstance(message, ChangePlans) and message.change.message_id:
+                return message.change.message_id
+        return None
 
     async def _post_of(self, call: RefCall, owner: str) -> Post | None:
         """Its row; None for a cancellation where there is nothing to cancel."""
@@ -207,9 +213,14 @@ class CallsElsewhere:
             # (test_a_cancel_that_comes_late_does_not_cancel_the_next_run).
             if call.run_id is None:
                 call.run_id = await run_of_call(self._services.store, call.slot.id, message)
-            if call.run_id is None and isinstance(message, Cancel) and self._begins_none(call):
-                # (test_a_cancel_of_nothing_that_comes_late_does_not_cancel_the_next_run)
-                return None
+            if isinstance(message, Cancel) and not (call.run_id or message.message_id):
+                # It is for the run that a call before it begins, or for none
+                # (test_a_cancel_of_nothing_that_comes_late_does_not_cancel_the_next_run,
+                # test_a_cancel_behind_a_call_is_for_the_run_of_that_call).
+                before = self._message_before(call)
+                if before is None:
+                    return None
+                message = call.message = replace(message, message_id=before)
             message = replace(message, run_id=call.run_id)
         expects = None
         if call.expectation is not None and not call.expectation.is_met:
@@ -310,4 +321,4 @@ class CallsElsewhere:
 
 def _can_be_taken(call: RefCall) -> bool:
     """Whether a call can be taken from a living owner that has not done it."""
-    return not (call.is_once_at_most or isinstance(call.message, Passivate))
+    return not (call.is_once_at_most or isinstance(call.message, Passivate | WaitOutcome))

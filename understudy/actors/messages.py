@@ -145,6 +145,8 @@ class Cancel:
     """Only this run, if it is the open one; None: whatever run is open."""
     on_run: OnRun = None
     """Gets the id of the run that it is for."""
+    message_id: str | None = None
+    """Only the run that takes this message; None: whatever run is meant."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ from understudy.errors import (
     OtherRun,
     OwnedElsewhere,
     UnfitHost,
+    UnknownMessage,
 )
 from understudy.journal.shared import Hint, Place, SharedStore
 from understudy.loop_actors.future import Future, refuse
@@ -287,7 +288,10 @@ class PostOffice:
                     is_ours or self._may_take(place, calls)
                 )
             if is_here:
-                self._put_here([call for call in calls if not isinstance(call.message, Passivate)])
+                here = [
+                    call for call in calls if not isinstance(call.message, Passivate | WaitOutcome)
+                ]
+                self._put_here(here)
             if is_here or not calls:
                 del self._lines[slot.id]
         if place is None or is_here:
@@ -296,6 +300,10 @@ class PostOffice:
                     # Nobody has it in memory by now. The owner to which it was posted had
                     # (test_an_agent_that_is_stopped_at_another_host_was_in_memory).
                     self.answer(call, call.was_handled)
+                elif isinstance(call.message, WaitOutcome):
+                    # Nobody is there who knows more of it than the store.
+                    unknown = call.message.message_id or ""
+                    self.refuse(call, UnknownMessage(agent_id=slot.id, message_id=unknown))
             if slot.inbox:
                 self._services.check_inbox(slot)
         elif place.host is None:
@@ -322,8 +330,8 @@ class PostOffice:
             return False
         if any(call.not_here is not None for call in calls):
             return False
-        if any(isinstance(call.message, Passivate) for call in calls):
-            return False  # taken in order to be passivated, it would be read for nothing
+        if any(isinstance(call.message, Passivate | WaitOutcome) for call in calls):
+            return False  # it would be read for nothing
         return all(call.fences <= MOST_TAKES for call in calls) or random.random() < 0.2  # noqa: S311
 
     async def _is_done(self, call: RefCall, known: KnownCalls) -> bool:

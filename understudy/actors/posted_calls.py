@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections import defaultdict
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -36,6 +36,12 @@ PAGE = 100
 """Calls that are read at a time, and how many of one agent are in memory: of those that wait for
 their turn, and of the others. The rest waits in the table. Where so many wait for their turn, what
 does not (a cancellation) goes before those behind them."""
+
+
+WAITING = frozenset({"run", "outcome"})
+"""Kinds of calls that may be in hand for as long as other runs take."""
+LONG = WAITING | {"notify", "compact", "stop", "delete"}
+"""Those, and others that may take long."""
 
 
 class PostedCalls:
@@ -123,8 +129,9 @@ class PostedCalls:
 
     async def _taken(self, agent_ids: list[str] | None) -> list[tuple[AgentSlot, FromHost]]:
         """The messages of calls that are to be done now, those of each agent in their order."""
-        busy = [id for id, kinds in self._in_hand.items() if _count(kinds, runs=False) >= PAGE]
-        full = [id for id, kinds in self._in_hand.items() if _count(kinds, runs=True) >= PAGE]
+        by_kind = {id: Counter(kinds.values()) for id, kinds in self._in_hand.items()}
+        busy = [id for id, each in by_kind.items() if _count(each.keys() - LONG, each) >= PAGE]
+        full = [id for id, each in by_kind.items() if _count(WAITING, each) >= PAGE]
         if agent_ids is None:
             self._left_out.update(busy)
         else:
@@ -240,6 +247,5 @@ class PostedCalls:
             self.collect(row.agent_id)
 
 
-def _count(kinds: Mapping[int, str], *, runs: bool) -> int:
-    """Of the calls in hand, how many wait for their turn, or do not."""
-    return sum((kind == "run") is runs for kind in kinds.values())
+def _count(kinds: Iterable[str], among: Counter[str]) -> int:
+    return sum(among[kind] for kind in kinds)

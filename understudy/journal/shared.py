@@ -69,7 +69,7 @@ class Posted(NamedTuple):
     """It is done once at most, and was begun."""
 
 
-QUEUEING = ("run", "send", "plans")
+QUEUEING = ("run", "send", "plans", "outcome")
 """The kinds of calls whose messages wait for their turn."""
 
 

@@ -295,6 +295,9 @@ class PostgresBackend(ReadsByReader):
     def claim(self, agent_id: str, agent: str | None) -> Owned | None:
         return self._writer.claim(agent_id, agent)
 
+    def claim_to_keep(self, agent_id: str, agent: str) -> Owned | None:
+        return self._writer.claim(agent_id, agent, runs=False)
+
     def register(self, definitions: Sequence[HostedDefinition]) -> None:
         self._writer.register(definitions)
 
