@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import gc
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -13,9 +13,8 @@ from tests.actors.test_posted_calls import Stopping, left, running, stores, unhe
 from tests.support.agents import Held, completed
 from tests.support.loops import soon, until
 from tests.support.postgres import Hosts
-from understudy import Agent, Completed, Paused, Runtime, ScriptedModel, Stopped
+from understudy import Agent, Completed, Paused, ScriptedModel, Stopped
 from understudy.errors import NotInterrupted, UnknownMessage
-from understudy.journal import MemoryStore
 from understudy.journal.postgres import sql
 from understudy.middleware import Middleware
 
@@ -157,12 +156,17 @@ async def test_a_cancel_behind_a_call_is_for_the_run_of_that_call(hosts: Hosts) 
         noted.release.set()
         await soon(told)
         await until(lambda: ended(hosts) == 2)
+        asker = Stopping(there, "place")
         hosts.end_lease("here")
+        await soon(asker.reached.wait())
         run = last.get("t").run("two")
         await soon(second_held.entered.wait())
+        asker.released.set()
         stopped = await soon(ran)
         assert type(stopped) is Stopped
-        assert await soon(cancelled) == stopped
+        found = await soon(cancelled)
+        assert found is not None
+        assert found.run_id == stopped.run_id
         second_held.release.set()
         assert type(await soon(run)) is Completed
         replies.released.set()
@@ -186,10 +190,12 @@ class Waits(Middleware):
         return {}
 
 
-async def test_a_message_that_comes_while_its_agent_is_deleted_keeps_its_place() -> None:
-    """There is one slot of an id: a second one would activate the same agent once more."""
-    store = MemoryStore()
-    delete, reached, released = store.delete, asyncio.Event(), asyncio.Event()
+async def test_a_message_that_comes_while_its_agent_is_deleted_keeps_its_place(
+    hosts: Hosts,
+) -> None:
+    """It is for the next agent of this id, which is in memory then like any other."""
+    here, there = stores(hosts, "here", "there")
+    delete, reached, released = here.delete, asyncio.Event(), asyncio.Event()
 
     async def held_delete(agent_id: str) -> bool:
         existed = await delete(agent_id)
@@ -197,17 +203,16 @@ async def test_a_message_that_comes_while_its_agent_is_deleted_keeps_its_place()
         await released.wait()
         return existed
 
-    held = Held("anew")
-    async with Runtime([desk("done")], store=store) as runtime:
-        completed(await soon(runtime.spawn("desk", "t").run("go")))
-        await soon(runtime.get("t").stop(block=False))
-        store.delete = held_delete  # type: ignore[method-assign]
-        deleted = runtime.delete("t")
+    async with opened(here, desk("done")) as first, opened(there, desk("done")) as second:
+        completed(await soon(first.spawn("desk", "t").run("go")))
+        await soon(first.get("t").stop(block=False))
+        here.delete = held_delete  # type: ignore[method-assign]
+        deleted = first.delete("t")
         await soon(reached.wait())
-        ref = runtime.get("t")
-        sent = ref.send("more")
-        del ref
-        gc.collect()
+        sent = first.get("t").send("more", at=datetime.now(UTC) + timedelta(days=1))
+        completed(await soon(second.spawn("desk", "t").run("go")))
+        await soon(second.get("t").stop(block=False))
         released.set()
         assert await soon(deleted) is True
-        del sent, held
+        await soon(sent)
+        assert first.status().agents == 1

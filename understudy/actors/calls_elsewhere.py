@@ -211,9 +211,10 @@ class CallsElsewhere:
         if isinstance(message, Cancel | Pause | Unpause | Retry) and message.run_id is None:
             # It comes late where its owner goes away: it is for the run of now
             # (test_a_cancel_that_comes_late_does_not_cancel_the_next_run).
-            if call.run_id is None:
+            is_named = isinstance(message, Cancel) and message.message_id is not None
+            if call.run_id is None and not is_named:
                 call.run_id = await run_of_call(self._services.store, call.slot.id, message)
-            if isinstance(message, Cancel) and not (call.run_id or message.message_id):
+            if isinstance(message, Cancel) and call.run_id is None and not is_named:
                 # It is for the run that a call before it begins, or for none
                 # (test_a_cancel_of_nothing_that_comes_late_does_not_cancel_the_next_run,
                 # test_a_cancel_behind_a_call_is_for_the_run_of_that_call).
