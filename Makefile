@@ -20,7 +20,7 @@ test: check  ## lint, types, layers and all tests but those of faults: two at a 
 	$(TESTS) -m 'not faults and not ray and not browser'
 
 test-faults: $(VENV)/.ready  ## the tests marked faults: processes are killed, hosts fight, servers go away
-	$(TESTS) -m 'faults and not ray and not hosts'
+	$(TESTS) -m 'faults and not ray'
 
 test-ray: $(VENV)/.ray  ## the tests marked ray: clusters of several nodes, nodes and heads that are killed
 	$(BIN)/python -m pytest -m ray
@@ -55,7 +55,7 @@ soak: $(VENV)/.ready  ## 2,000 agents, random operations and faults; SOAK_SEED=n
 chaos: $(VENV)/.ready  ## kills at every point, power cuts, hosts that fight or help; CHAOS_SEED=n for another story
 	$(BIN)/python -m tests.support.durability.chaos --seed $${CHAOS_SEED:-1} --picture chaos.svg
 	CHAOS_SECONDS=60 $(BIN)/python -m pytest -s $(LONG) tests/durability/test_hosts.py \
-	  tests/durability/test_any_host.py tests/durability/test_any_host.py
+	  tests/durability/test_any_host.py
 
 suspensions: $(VENV)/.ready  ## 500 owners suspended past their lease on PostgreSQL; SUSPENSIONS_SEED=n for others
 	$(BIN)/python -m tests.support.durability.suspensions --seed $${SUSPENSIONS_SEED:-1} --logs suspensions

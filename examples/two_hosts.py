@@ -56,6 +56,7 @@ def main(store: str) -> None:
 
         # 2. The other one sees it in the store, with its owner, and takes the answer: while an
         #    agent waits for a person, nothing of it goes on, and any runtime may go on with it.
+        #    (Where its owner is not done with it yet, it hands the answer over.)
         found = second.get(ref.id).info().get(timeout=SECONDS)
         print(f"the second runtime sees: {found.id!r} is owned by {found.host!r}, and waits")
         outcome = second.get(ref.id).resume(outcome.decide(approve(by="ann"))).get(timeout=SECONDS)

@@ -40,12 +40,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Mark what needs a server; where only one kind of store does, that parameter is marked.
 
     Unless a time limit is given, a slow test may take three times as long as another one before it
-    counts as hanging.
+    counts as hanging; one of faults ten times: it plays hundreds of stories.
     """
     limited = config.getoption("timeout") is not None
     for item in items:
         if item.get_closest_marker("slow") and not limited:
-            item.add_marker(pytest.mark.timeout(180))
+            is_long = item.get_closest_marker("faults") is not None
+            item.add_marker(pytest.mark.timeout(600 if is_long else 180))
         fixtures = getattr(item, "fixturenames", ())
         if "postgres_url" in fixtures or "postgres_server" in fixtures:
             item.add_marker(pytest.mark.postgres)

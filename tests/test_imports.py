@@ -20,6 +20,10 @@ LATER = (
     "understudy.journal.postgres",
     "understudy.history",
     "understudy._base.cron",
+    "understudy.modes.steps.ask_beside",
+    "understudy.middleware.rate_limit",
+    "understudy.middleware.summarization",
+    "understudy.models.token_counts",
     *("pykka", "sqlite3", "psycopg", "cronsim", "zoneinfo", "multiprocessing"),
 )
 RUN = (

@@ -47,6 +47,7 @@ What = Literal[
     "wait_over",
     "token_made",
     "done_once",
+    "model_asked",
     "tool_ended",
     "settled",
     "paused",
@@ -282,6 +283,21 @@ def _reply(record: r.Reply) -> dict[str, Any]:
     return {"who": response.model_name, "detail": detail}
 
 
+def _asked(
+    record: r.ModelAsked | r.ModelGaveNoAnswer, answer: Any, error: str | None
+) -> dict[str, Any]:
+    response = record.response
+    detail = {
+        "key": record.key,
+        "answer": answer,
+        "error": error,
+        "input_tokens": response.usage.input_tokens,
+        "output_tokens": response.usage.output_tokens,
+        "finish_reason": response.finish_reason,
+    }
+    return {"who": response.model_name, "detail": detail}
+
+
 def _result(record: r.Result) -> dict[str, Any]:
     part = record.part
     detail = {
@@ -307,6 +323,10 @@ def _simple(record: r.Record) -> Iterator[tuple[What, dict[str, Any]]]:
             yield "values_changed", {"who": record.source, "detail": {"delta": record.delta}}
         case r.HistoryReplaced():
             yield "history_replaced", {"detail": {"messages": len(record.messages)}}
+        case r.ModelAsked():
+            yield "model_asked", _asked(record, record.value, None)
+        case r.ModelGaveNoAnswer():
+            yield "model_asked", _asked(record, record.response.text, record.error)
         case r.MessageQueued():
             detail = {"message_id": record.message_id, "text": _text(record.message)}
             due = None if record.due is None else record.due.isoformat()
@@ -334,7 +354,7 @@ def _simple(record: r.Record) -> Iterator[tuple[What, dict[str, Any]]]:
             )
         case r.Attempt():
             attempt = {"number": record.number, "reply_lost": record.reply_lost}
-            yield "attempt_started", {"detail": attempt}
+            yield "attempt_started", {"detail": {**attempt, "host": record.host}}
         case r.Reminded():
             reminder = {"request_id": record.request_id, "number": record.number}
             yield "reminded", {"detail": reminder}

@@ -1,8 +1,8 @@
 """Requests to a person and the decisions on them, both plain data.
 
-A middleware makes a `Request` for an approval, a tool makes one by raising `Interrupt` (a question)
-or `Halt`, and the pipeline makes one for a call in doubt. All pending requests are in one flat
-list, whatever made them, and one `resume` may decide all of them.
+A middleware makes a `Request` for an approval, it or a tool makes one by raising `Interrupt` (a
+question), a tool by `Halt`, and the pipeline makes one for a call in doubt. All pending requests
+are in one flat list, whatever made them, and one `resume` may decide all of them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any, Literal, cast
 
 from pydantic import TypeAdapter, ValidationError
 
-from understudy._base.json_values import digest, shown, storable_text
+from understudy._base.json_schema import fault_text, faults_of, json_schema_of
+from understudy._base.json_values import checked_json, checked_text, digest, shown, storable_text
 from understudy._base.request_timing import Escalation, OnExpiry, RequestTiming, request_timing
 from understudy.errors import DecisionError, UsageError
 
@@ -152,12 +153,16 @@ class DoubtfulCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a person is asked about one tool call. `resume` takes the decision by its `id`."""
+    """What a person is asked about one tool call, or by a middleware.
+
+    `resume` takes the decision by its `id`.
+    """
 
     id: str
     """Opaque and used once. A decision on it holds for exactly what is shown here."""
     kind: str
-    """`approval`, `interrupt` (a tool's own question), `doubt`, `halt`, or a middleware's own."""
+    """`approval`, `interrupt` (a question of a tool or a middleware), `doubt`, `halt`, or a
+    middleware's own."""
     agent_id: str
     run_id: str
     agent_path: tuple[str, ...]
@@ -169,7 +174,7 @@ class Request:
     display: str | dict[str, Any] | None = None
     """What the gate's `display` returned, to be shown in addition to the arguments."""
     payload: Any = None
-    """For a tool's own question: its content. For a halt: the reason."""
+    """For a question: its content. For a halt: the reason."""
     allowed: tuple[DecisionType, ...] = DECISION_TYPES
     created_at: datetime
     expires_at: datetime | None = None
@@ -187,6 +192,15 @@ class Request:
     """The middleware that made the request."""
     doubts: tuple[DoubtfulCall, ...] = ()
     """Earlier calls of this tool whose outcome is unknown: check them before you approve."""
+    schema: dict[str, Any] | None = None
+    """The JSON schema that the value of `respond(value)` must fit; None where it may be any."""
+    question_key: str = ""
+    """Of a middleware's own question: the key of `run.answer(key)`."""
+
+    @property
+    def about(self) -> str:
+        """What it is about, in a word: the tool, or the middleware whose own question it is."""
+        return self.tool_name or self.source
 
     @property
     def timing(self) -> RequestTiming:
@@ -208,15 +222,22 @@ class Request:
 
 
 class Interrupt(Exception):
-    """Raised by a tool that needs an answer from outside before it can continue.
+    """Raised by a tool, or a middleware, that needs an answer from outside before it can continue.
 
     Its siblings finish and are recorded. After `resume` this tool alone runs again from its start,
     with the answer in `ctx.resume_value`: the value of `respond(value)`, or True for `approve()`.
     Several raised at once, in an exception group, are answered by a list in the same order.
     So a side effect that must not happen twice comes after the question, not before it.
 
+    A middleware asks by a `key`, in `before_model`, in `after_model`, or in `wrap_tool_call` before
+    `next`. Its hook is called again, and `run.answer(key)` is the decision.
+
     Args:
         payload: what is asked: JSON-able, for `request.payload`.
+        schema: what the value of `respond(value)` must be: a JSON schema as a dict, a Pydantic
+            model, or any other type. A value that does not fit is a `DecisionError`.
+        key: of a middleware's question, by which its answer is read; one question of the run has
+            it. A tool's question has none.
         allowed: the decisions that a person may take; `edit` is not possible.
         remind_after: seconds after which the person is reminded; one number or several.
         escalate_after: who else is told, by the seconds after which.
@@ -224,7 +245,8 @@ class Interrupt(Exception):
         on_expiry: what it counts as then: `"reject"`, or `"stop"`, which stops the whole run.
 
     Raises:
-        UsageError: if `allowed` is empty or holds an unknown decision, or a time is not possible.
+        UsageError: if `allowed` is empty or holds an unknown decision, a time is not possible, or
+            `schema` is none or can have no answer.
 
     """
 
@@ -232,6 +254,8 @@ class Interrupt(Exception):
         self,
         payload: Any = None,
         *,
+        schema: object = None,
+        key: str | None = None,
         allowed: Sequence[DecisionType] = ("respond", "reject"),
         remind_after: float | Sequence[float] = (),
         escalate_after: Mapping[float, str] | None = None,
@@ -255,6 +279,15 @@ class Interrupt(Exception):
                 "Interrupt(allowed=...) cannot offer 'edit': a tool's own question is answered "
                 "by respond(value), approve() or reject()"
             )
+        self.schema: dict[str, Any] | None = None
+        if schema is not None:
+            if "respond" not in self.allowed:
+                raise UsageError(
+                    "Interrupt(schema=...) is for the value of respond(value): name 'respond' in "
+                    "`allowed`, or leave the schema out"
+                )
+            self.schema = json_schema_of(schema, what="Interrupt(schema=...)")
+        self.key: str | None = None if key is None else checked_text(key, what="Interrupt(key=...)")
 
 
 class Halt(Exception):
@@ -375,7 +408,7 @@ def checked_decision(request: Request, decision: object) -> Decision:
         DecisionError: if not; it names the request.
 
     """
-    where = f"Request {request.id!r} ({request.tool_name})"
+    where = f"Request {request.id!r} ({request.about})"
     if isinstance(decision, Mapping):
         try:
             decision = Decision.from_dict(decision)
@@ -414,4 +447,16 @@ def checked_decision(request: Request, decision: object) -> Decision:
             f"{where}: `always=True` goes with approve or reject of an approval only",
             request_id=request.id,
         )
+    if decision.type == "respond" and request.schema is not None:
+        try:
+            value = checked_json({"value": decision.value}, what="respond(...)")["value"]
+        except UsageError as error:
+            raise DecisionError(f"{where}: {error}", request_id=request.id) from error
+        faults = faults_of(request.schema, value)
+        if faults:
+            raise DecisionError(
+                f"{where}: the answer does not fit what is asked for: {fault_text(faults)}. Answer "
+                f"by respond(value) with a value of its schema: {shown(request.schema)}",
+                request_id=request.id,
+            )
     return decision

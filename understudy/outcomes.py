@@ -155,7 +155,7 @@ class Interrupted(_OneOutcome):
 
     def explain(self) -> str:
         """In one sentence, what the run waits for."""
-        asked = Counter(f"{request.kind} of {request.tool_name!r}" for request in self.requests)
+        asked = Counter(f"{request.kind} of {request.about!r}" for request in self.requests)
         requests = ", ".join(f"{n} x {what}" if n > 1 else what for what, n in asked.items())
         n = len(self.requests)
         pending = "1 request is pending" if n == 1 else f"{n} requests are pending"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
@@ -506,6 +507,18 @@ async def test_hosts_of_one_database_take_the_time_of_its_server(
         ahead = pending.request.created_at.timestamp() - slow()
         assert 0.9 * HOUR < ahead < 1.1 * HOUR, "the machine's own clock is right in this test"
         await soon(ref.resume({pending.request.id: reject()}))
+
+
+async def test_a_host_whose_clock_is_wrong_is_right_from_the_first_answer_of_a_slow_server(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, seconds = time.time, itertools.count(0, 5)  # each look at the clock is 5 s later
+    monkeypatch.setattr(time, "time", lambda: slow() - HOUR + next(seconds))
+    backend = hosts.open("slow")
+    first = backend.time_offset
+    assert 0.9 * HOUR < first < 1.1 * HOUR
+    backend.renew()
+    assert backend.time_offset == first, "a later one must be prompt"
 
 
 async def test_a_simulated_clock_counts_hours_also_where_the_clocks_are_changed() -> None:

@@ -150,6 +150,23 @@ async def test_a_feed_goes_on_behind_any_of_its_cursors(new_store: NewStore) -> 
             assert rest == events[n:], "nothing is missing, nothing comes twice"
 
 
+async def test_what_is_in_the_feed_until_now_ends(new_store: NewStore) -> None:
+    async with Runtime([talker()], store=new_store(), feed=True) as runtime:
+        ref = runtime.spawn("talker", id="a1")
+        assert [event async for event in runtime.events(start="oldest").until_now()] == []
+        await soon(ref.run("hi"))
+
+        async def until_now(after: str | None = None) -> list[FeedEvent]:
+            feed = runtime.events(after=after, start="oldest")
+            return [event async for event in feed.until_now()]
+
+        await soon(runtime.delete("a1"))
+        events = await until_deleted(runtime.events(start="oldest"))
+        assert await soon(until_now()) == events
+        assert await soon(until_now(events[0].cursor)) == events[1:]
+        assert await soon(until_now(events[-1].cursor)) == []
+
+
 async def test_a_feed_begins_now_and_wakes_for_what_is_written_here(new_store: NewStore) -> None:
     async with Runtime([talker()], store=new_store(), feed=True) as runtime:
         await soon(runtime.spawn("talker", "before").run("Go."))

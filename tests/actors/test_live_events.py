@@ -16,7 +16,7 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls
 
 from tests.actors.test_agent_hosts import host, opened
 from tests.support.agents import completed
-from tests.support.loops import soon, until
+from tests.support.loops import soon
 from tests.support.postgres import Hosts
 from understudy import Agent, ScriptedModel, ToolContext, call, tool
 from understudy.actors import AgentEvent, EventsDropped, Subscription
@@ -359,30 +359,37 @@ async def test_text_of_a_host_that_has_lost_the_agent_does_not_mix_with_that_of_
 
 async def test_a_host_that_wakes_an_agent_knows_who_follows_it(hosts: Hosts) -> None:
     """It was told while the agent was at rest: no call of a model goes by unheard."""
-    followers: list[str] = []
+    unheard_calls: list[str] = []
     streamed = asyncio.Event()
 
     def unheard(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        followers.append("none")
+        unheard_calls.append("one")
         return ModelResponse([TextPart("unheard")])
 
     async def heard(messages: list[ModelMessage], info: AgentInfo) -> Pieces:
         yield "heard"
         streamed.set()
 
-    stores = host(hosts, "first"), host(hosts, "second")
-    sent = sends(stores[1])
-    agents = [Agent(name, FunctionModel(unheard, stream_function=heard)) for name in ("a", "b")]
-    async with opened(stores[0], *agents) as first, opened(stores[1]) as second:
-        events = [second.get(name).events() for name in ("a", "b")]
-        await until(lambda: bool(sent))
-        probe = first.spawn("a", "a")
+    async def until_heard(agent_id: str) -> None:
+        streamed.clear()
         while not streamed.is_set():  # the hint is on its way
-            completed(await soon(probe.run("go")))
-        followers.clear()
-        completed(await soon(first.spawn("b", "b").run("go")))
-        assert await soon(deltas(events[1], 1)) == ["heard"]
-        assert followers == []
+            completed(await soon(first.get(agent_id).run("go")))
+
+    stores = host(hosts, "first"), host(hosts, "second")
+    agent = Agent("a", FunctionModel(unheard, stream_function=heard))
+    async with opened(stores[0], agent) as first, opened(stores[1]) as second:
+        for probe in ("probe", "last"):
+            first.spawn("a", probe)
+        of_probe = second.get("probe").events()
+        await until_heard("probe")  # so the first host hears what hosts say
+        of_b, of_last = second.get("b").events(), second.get("last").events()
+        await until_heard("last")  # which is said with what is said of the other, or after it
+        unheard_calls.clear()
+        completed(await soon(first.spawn("a", "b").run("go")))
+        assert await soon(deltas(of_b, 1)) == ["heard"]
+        assert unheard_calls == []
+        of_probe.close()
+        of_last.close()
 
 
 async def test_events_end_where_an_agent_that_was_only_heard_of_is_deleted(hosts: Hosts) -> None:

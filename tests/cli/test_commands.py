@@ -6,17 +6,20 @@ import json
 import os
 import subprocess
 import sys
+import types
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cli.conftest import TOKEN, Desk, agents, run, served
-from tests.support.agents import interrupted
-from understudy import Agent, Runtime, ScriptedModel, approve
+from tests.support.agents import by_turn, interrupted
+from understudy import Agent, Runtime, ScriptedModel, SimulatedClock, approve, call, tool
 from understudy.cli.demo_desk import new_runtime, set_up
 from understudy.cli.serve import url_of
 from understudy.cli.servers import Server, announced, running, store_name
+from understudy.middleware import HumanInTheLoop
 from understudy.web import TokenAuth, ui
 
 
@@ -24,6 +27,11 @@ def ask(desk: Desk, id: str = "t-1", agent: str = "desk") -> str:
     """An agent that waits for a person; the id of its request."""
     outcome = interrupted(desk.runtime.spawn(agent, id).run("Pay 17.").get())
     return str(outcome.requests[0].id)
+
+
+@tool
+async def pay(order: str, amount: int) -> str:
+    return f"paid {amount} for {order}"
 
 
 # ------------------------------------------------------------------------------ look
@@ -77,6 +85,15 @@ def test_what_looks_says_the_same_of_a_store_and_of_a_server(desk: Desk, where: 
         assert run(*command, "nobody", *at, code=3).stdout == ""
 
 
+@pytest.mark.parametrize("where", ["store", "server"])
+def test_what_waits_is_listed_by_kind(desk: Desk, where: str) -> None:
+    request = ask(desk)
+    at = ["--store", desk.store] if where == "store" else []
+    found = desk.json("pending", "--kind", "approval", *at)["requests"]
+    assert [row["id"] for row in found] == [request]
+    assert desk.json("pending", "--kind", "interrupt", *at)["requests"] == []
+
+
 def test_people_read_a_conversation_and_what_waits(desk: Desk) -> None:
     request = ask(desk)
     shown = run("show", "t-1").stdout
@@ -123,9 +140,11 @@ def test_the_address_of_a_server_can_be_opened(host: str, url: str) -> None:
     assert url_of(host, 8) == url
 
 
-def test_the_feed_of_a_store_is_shown(desk: Desk) -> None:
+@pytest.mark.parametrize("where", ["store", "server"])
+def test_the_feed_of_a_store_is_shown(desk: Desk, where: str) -> None:
     ask(desk)
-    lines = run("events", "--jsonl", "--store", desk.store).stdout.splitlines()
+    at = ["--store", desk.store] if where == "store" else []
+    lines = run("events", "--jsonl", *at).stdout.splitlines()
     kinds = [json.loads(line)["event"]["kind"] for line in lines]
     assert kinds == ["status_changed", "request_made", "status_changed"]
 
@@ -362,6 +381,54 @@ def test_doctor_names_the_definitions_that_the_server_lacks(desk: Desk, tmp_path
     checks = {check["check"]: check for check in found["checks"]}
     assert checks["definitions"]["state"] == "bad"
     assert checks["definitions"]["detail"].endswith("that open runs need: desk, of t-1")
+
+
+def test_doctor_tells_what_is_overdue_and_what_has_expired_unnoticed(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path / 'old.db'}"
+    gate = HumanInTheLoop({"pay": True}, expires_after=60.0)
+    payment = call("pay", {"order": "17", "amount": 20})
+    asking = Agent("desk", by_turn(payment, "ok"), tools=[pay], middleware=[gate])
+    long_ago = SimulatedClock(datetime(2020, 1, 1, tzinfo=timezone.utc))
+    with Runtime([asking, Agent("echo", by_turn("hi"))], store=store, clock=long_ago) as runtime:
+        runtime.spawn("desk", "t-1").run("Pay 17.").get(timeout=20)
+        ref = runtime.spawn("echo", "t-2")
+        runtime.schedule(ref, "daily", cron="0 6 * * *", input="go").get(timeout=20)
+    found = json.loads(run("doctor", "--store", store, "--json", code=1).stdout)
+    checks = {check["check"]: check for check in found["checks"]}
+    assert checks["overdue"]["state"] == "bad"
+    assert checks["overdue"]["detail"].startswith("t-1 (")
+    assert "t-2 (" in checks["overdue"]["detail"]
+    assert checks["expired"]["detail"].startswith("t-1 (pay)")
+    assert checks["schema"]["detail"] == "version 2"
+
+
+def test_doctor_names_the_agents_whose_definitions_a_program_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = f"sqlite:///{tmp_path / 'all.db'}"
+    with Runtime(agents([]), store=store) as runtime:
+        for name in ("desk", "boss"):
+            runtime.spawn(name, f"of-{name}").run("Pay 17.").get(timeout=20)
+    program = types.ModuleType("program_of_doctor")
+    program.all = agents([])  # type: ignore[attr-defined]
+    program.runtime = lambda: Runtime(agents([])[:1])  # type: ignore[attr-defined]
+    program.changed = [Agent("desk", by_turn("x")), *agents([])[1:]]  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "program_of_doctor", program)
+
+    def told(attribute: str, code: int) -> tuple[str, str]:
+        target = f"program_of_doctor:{attribute}"
+        output = run("doctor", "--store", store, "--app", target, "--json", code=code).stdout
+        checks = {check["check"]: check for check in json.loads(output)["checks"]}
+        return checks["app"]["state"], checks["app"]["detail"]
+
+    assert told("all", 0)[0] == "ok"
+    assert told("runtime", 1) == (
+        "bad",
+        "program_of_doctor:runtime has no definition boss, of of-boss",
+    )
+    state, detail = told("changed", 0)
+    assert (state, detail.endswith("desk, of of-desk")) == ("note", True)
+    assert run("doctor", "--store", store, "--app", "nothing", code=2).stdout == ""
 
 
 def test_the_demo_has_approvals_a_nested_agent_a_question_and_a_doubt(tmp_path: Path) -> None:

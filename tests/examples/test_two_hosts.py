@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -26,12 +27,12 @@ def run_example(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_either_runtime_answers_for_the_agent_and_one_takes_over(postgres_url: str) -> None:
-    """J6."""
+    """J6. The first may not have written yet that it rests; then the answer is posted to it."""
     done = run_example(postgres_url)
     assert done.returncode == 0, done.stderr
     owned, taken, goes_on = done.stdout.splitlines()
     assert "is owned by '" in owned
-    assert taken.endswith("2.1 was put into service by the second runtime")
+    assert re.search(r"2\.1 was put into service by the (first|second) runtime$", taken)
     assert goes_on.endswith("2.1 was put into service by the first runtime")
 
 

@@ -215,6 +215,8 @@ def of_kinds(value: Any) -> list[Record]:
         r.SubRunEnded(child="k", agent="a", round=0, index=0, outcome="completed", at=NOW),
         r.HistoryReplaced(messages=(ask, response)),
         r.Once(key=text, value=value),
+        r.ModelAsked(key=text, response=response, value=value),
+        r.ModelGaveNoAnswer(key=text, response=response, error=text),
         r.Withdrawn(request_ids=("q",)),
         r.RunEnded(end=end, at=NOW),
         r.Snapshot(state=state.to_dict()),

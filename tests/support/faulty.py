@@ -38,6 +38,8 @@ class FaultyBackend:
         self.lease = float("inf")
         self._was_lost = False
         self.lease_lost = False
+        self.failed = threading.Event()
+        """Set once it has failed."""
         self.renewed = threading.Event()
         """Set once there is a lease again, after one was lost."""
 
@@ -105,6 +107,7 @@ class FaultyBackend:
             self._left -= 1
             if not -self._times < self._left <= 0:
                 return None
+            self.failed.set()
             if self.after:
                 return self._fault
             fault = self._fault

@@ -40,7 +40,7 @@ class Inputs(html.parser.HTMLParser):
         self._area: str | None = None
         self._select: str | None = None
         self._error = False
-        start = text.index('<details class="card wide" id="edit"')
+        start = text.index('<details class="card" id="edit"')
         self.feed(text[start : text.index("</details>", start)])
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -196,7 +196,7 @@ async def test_a_mistake_is_told_at_its_field_and_what_was_typed_stays(
             if field != "v:/gift":
                 assert again.values[field] == typed
             assert again.values["v:/to/street"] == "Kept Road"
-            assert '<details class="card wide" id="edit" open>' in answer.text
+            assert '<details class="card" id="edit" open>' in answer.text
         assert ref.status() is Status.INTERRUPTED
     assert done.calls == []
 

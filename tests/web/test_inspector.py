@@ -13,7 +13,7 @@ import pytest
 from tests.support.agents import by_turn
 from tests.support.faulty import FaultyBackend
 from tests.support.loops import soon
-from tests.support.places import Place, SqlitePlace
+from tests.support.places import Place, PostgresPlace, SqlitePlace
 from tests.support.web_demo import agents as demo_agents
 from tests.support.web_demo import filled
 from tests.support.web_site import Done, asked, client_of, desk, logged_in, refund, rest, site_of
@@ -22,7 +22,7 @@ from understudy.journal import DatabaseStore
 from understudy.middleware import SubAgent
 from understudy.web import ui
 
-TABS = ("", "/timeline", "/decisions", "/usage", "/state", "/history")
+TABS = ("", "/timeline", "/decisions", "/schedules", "/usage", "/state", "/history")
 
 
 async def test_the_timeline_has_what_ran_side_by_side_what_failed_and_who_was_waited_for() -> None:
@@ -183,7 +183,7 @@ async def test_a_sticky_decision_is_shown_and_revoked() -> None:
         ref = await asked(runtime)
         async with site_of(runtime) as client:
             row = (await client.get("/api/pending")).json()["requests"][0]
-            form = {"decision": "approve", "digest": row["digest"], "always": "approve"}
+            form = {"decision": "approve", "digest": row["digest"], "always": "yes"}
             page = f"/agents/a1/requests/{row['id']}"
             assert (await client.post(page, data=form)).status_code == 303
             await rest(ref)
@@ -400,7 +400,13 @@ async def test_a_run_that_was_cut_off_has_a_mark_and_what_was_under_way_is_told(
             await rest(next_one.get("p1"), Status.INTERRUPTED)
             async with site_of(next_one) as client:
                 found = (await client.get("/api/agents/p1/timeline")).json()
-                assert [mark["kind"] for mark in found["marks"]] == ["crash"]
+                kinds = [mark["kind"] for mark in found["marks"]]
+                if isinstance(place, PostgresPlace):
+                    assert kinds == ["crash", "takeover"]
+                    told = "attempt 3: continued by host2; before, by host1"
+                    assert found["marks"][1]["label"] == told
+                else:
+                    assert kinds == ["crash"]
                 calls = [bar for bar in found["bars"] if bar["kind"] == "call"]
                 assert [bar["in_doubt"] for bar in calls] == [True]
                 row = (await client.get("/api/pending")).json()["requests"][0]
@@ -460,3 +466,44 @@ async def test_schedules_are_paused_triggered_and_removed_by_the_api() -> None:
         assert (await change("explode")).status_code in (400, 422)
         assert (await change("remove")).status_code == 200
         assert (await client.get("/api/agents/a1/schedules")).json()["schedules"] == []
+
+
+async def test_schedules_are_listed_on_a_page_with_what_can_be_done_and_why_not() -> None:
+    agent = Agent("desk", by_turn("ok", "ok"))
+    async with Runtime([agent]) as runtime, site_of(runtime) as client:
+        ref = runtime.spawn("desk", id="a1")
+        assert "It has no schedules" in (await client.get("/agents/a1/schedules")).text
+        text = "What is <new>?"
+        await soon(runtime.schedules(ref).set("daily", cron="0 6 * * *", input=text))
+        page = (await client.get("/agents/a1/schedules")).text
+        assert "What is &lt;new&gt;?" in page
+        assert 'value="pause"' in page
+        assert 'value="unpause"' not in page
+
+        async def do(change: str, schedule: str = "daily") -> httpx.Response:
+            form = {"schedule": schedule, "change": change}
+            return await client.post("/agents/a1/do/schedules", data=form)
+
+        async def reasons() -> dict[str, str | None]:
+            (row,) = (await client.get("/api/agents/a1/schedules")).json()["schedules"]
+            return {action["name"]: action["reason"] for action in row["actions"]}
+
+        assert (await reasons())["unpause"] == "It is not paused."
+        refused = await do("unpause")
+        assert (refused.status_code, "It is not paused." in refused.text) == (409, True)
+        sent = await do("pause")
+        assert "The schedule is paused." in (await client.get(sent.headers["location"])).text
+        assert (await reasons())["pause"] == "It is paused already."
+        assert (await do("unpause")).status_code == 303
+        assert (await do("trigger")).status_code == 303
+        await rest(ref)
+        assert (await do("fly")).status_code == 404
+        assert (await do("pause", "none")).status_code == 409
+        async with site_of(runtime, read_only=True) as reader:
+            shown = (await reader.get("/agents/a1/schedules")).text
+            assert "These pages are read-only." in shown
+            assert 'name="change"' not in shown
+            form = {"schedule": "daily", "change": "remove"}
+            assert (await reader.post("/agents/a1/do/schedules", data=form)).status_code == 403
+        assert (await do("remove")).status_code == 303
+        assert (await soon(runtime.schedules(ref).list())) == []

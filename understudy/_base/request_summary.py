@@ -13,23 +13,30 @@ SUMMARY = 160
 def summary(request: Mapping[str, Any]) -> str:
     """What a request, as plain data, is about."""
     display, payload = request.get("display"), request.get("payload")
-    if isinstance(display, str) and display.strip():
+    kind = request["kind"]
+    if kind == "doubt":  # what it displays says how to answer, and not what it is about
+        reason = payload.get("reason") if isinstance(payload, Mapping) else None
+        called = _named(request["arguments"], "=")
+        text = f"{called} ({one_line(reason)})" if reason else called
+    elif isinstance(display, str) and display.strip():
         text = display
-    elif request["kind"] == "halt" or (request["kind"] == "interrupt" and payload is not None):
-        text = one_line(payload)
+    elif kind == "halt" or (kind == "interrupt" and payload is not None):
+        text = _named(payload, ": ") if isinstance(payload, Mapping) else one_line(payload)
     else:
-        given = (
-            (name, value)
-            for name, value in request["arguments"].items()
-            if value not in ("", None, [], {})
-        )
-        text = ", ".join(f"{name}={one_line(value)}" for name, value in given)
+        text = _named(request["arguments"], "=")
     text = " ".join(text[: 4 * SUMMARY].split())
     return text if len(text) <= SUMMARY else text[: SUMMARY - 1] + "…"
 
 
+def _named(values: Mapping[str, Any], sign: str) -> str:
+    given = ((name, value) for name, value in values.items() if value not in ("", None, [], {}))
+    return ", ".join(f"{name}{sign}{one_line(value)}" for name, value in given)
+
+
 def one_line(value: Any) -> str:
-    """A text as it is, any other value as JSON."""
+    """A text as it is, a list of texts with commas between them, any other value as JSON."""
     if isinstance(value, str):
         return value[: 4 * SUMMARY]
+    if isinstance(value, list) and value and all(isinstance(each, str) for each in value):
+        return ", ".join(each[:SUMMARY] for each in value[:SUMMARY])
     return json.dumps(value, ensure_ascii=False, default=str)

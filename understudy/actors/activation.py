@@ -31,7 +31,7 @@ from understudy.journal import (
     load_latest,
     replay,
 )
-from understudy.journal.shared import shared_part
+from understudy.journal.shared import host_of, is_shared, shared_part
 from understudy.loop_actors.future import Future, refuse
 from understudy.outcomes import Outcome
 from understudy.run.ledger import FactListener, Ledger
@@ -373,6 +373,7 @@ async def activate(
         clock=services.clock,
         last_seq=owned.last_seq,
         epoch=owned.epoch,
+        host=host_of(services.store) if is_shared(services.store) else None,
     )
     ledger.outlives_run = True
     if isinstance(journal, CheckpointJournal):

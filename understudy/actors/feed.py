@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
+from copy import copy
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal, Protocol
@@ -180,11 +181,13 @@ class Feed:
         self._place: _Place | None = None if key is None else _Place(*key)
         self._start = start
         # Asked at once: what happens from now on is told.
-        self._begun: Future[_Place] = call(self._begin)
+        self._begun: Future[tuple[_Place, FeedKey]] = call(self._begin)
+        self._follows = True
         self._last: str | None = None
         """The cursor of the last event that it has brought."""
 
-    async def _begin(self) -> _Place:
+    async def _begin(self) -> tuple[_Place, FeedKey]:
+        """Where it begins, and where it ended then."""
         page = await self._store().read_feed(None, 0)
         if page is None:
             raise UsageError(
@@ -194,17 +197,25 @@ class Feed:
         if page.floor > page.end:
             what = f"it was removed up to {page.floor}, and ends at {page.end}"
             raise StoreDamaged(what="the feed", cause=what)
-        if self._place is not None:
-            return self._place
-        return _Place(page.feed, *(page.floor if self._start == "oldest" else page.end))
+        place = self._place
+        if place is None:
+            place = _Place(page.feed, *(page.floor if self._start == "oldest" else page.end))
+        return place, page.end
+
+    def until_now(self) -> Feed:
+        """The same, which ends behind the last event that was there when it was asked for."""
+        found = copy(self)
+        found._follows = False
+        return found
 
     def position(self) -> Future[str]:
         """The cursor before the first event that it brings. Once it is known, nothing is missed."""
-        return self._begun.map(self._cursor)
+        return self._begun.map(lambda begun: self._cursor(begun[0]))
 
     async def __aiter__(self) -> AsyncIterator[FeedEvent]:
-        place = self._behind_last(await self._begun)
-        while not self._has_ended():
+        begun, end = await self._begun
+        place = self._behind_last(begun)
+        while not self._is_over(place, end):
             try:
                 events, place = await self._next(place)
             except Exception:
@@ -214,10 +225,13 @@ class Feed:
             for event in events:
                 self._last = event.cursor
                 yield event
+            if not events and not self._follows:
+                return
 
     def __iter__(self) -> Iterator[FeedEvent]:
-        place = self._behind_last(self._begun.get())
-        while not self._has_ended():
+        begun, end = self._begun.get()
+        place = self._behind_last(begun)
+        while not self._is_over(place, end):
             try:
                 events, place = self._next(place).get()
             except Exception:
@@ -227,6 +241,12 @@ class Feed:
             for event in events:
                 self._last = event.cursor
                 yield event
+            if not events and not self._follows:
+                return
+
+    def _is_over(self, place: _Place, end: FeedKey) -> bool:
+        # The end need not be the place of a row: in PostgreSQL it is a transaction's.
+        return self._has_ended() or (not self._follows and place.key >= end)
 
     def _behind_last(self, begun: _Place) -> _Place:
         key = self._cursors.key(self._last, str, int, int, int)
@@ -238,7 +258,7 @@ class Feed:
 
     async def _read(self, place: _Place) -> tuple[list[FeedEvent], _Place]:
         page = await self._read_page(place)
-        if not page.rows and page.feed == place.feed:
+        if not page.rows and page.feed == place.feed and self._follows:
             await self._wait()
             page = await self._read_page(place)
         events: list[FeedEvent] = []

@@ -637,6 +637,11 @@ class Runtime(Looking):
         """The name of the store that was given, with its login; None for a `Store` of your own."""
         return self._store_name
 
+    @property
+    def definitions(self) -> tuple[Agent[Any, Any], ...]:
+        """The definitions that it was given, and those of agents that were spawned by one."""
+        return tuple(self._agent_host.directory.definitions())
+
     def status(self) -> RuntimeStatus:
         """How many agents are in memory, and how many of them run, now."""
         self._refuse_in_fork()

@@ -54,6 +54,8 @@ class AgentInfo:
     """Its status in the store's index: what it waits for, also while it is passive."""
     version: str | None = None
     """The fingerprint of the definition that has begun its open run; None where none is open."""
+    due: datetime | None = None
+    """When it has something to record by itself; None if nothing is due."""
     damage: StoreDamaged | None = None
     """Why its row in the index cannot be read: then nothing else here but the id is sure."""
 
@@ -96,6 +98,7 @@ def info_of(stored: StoredAgent, *, is_active: bool = False) -> AgentInfo:
         host=stored.host,
         index_status=stored.index_status,
         version=stored.run_version,
+        due=stored.due,
         damage=stored.damage,
     )
 

@@ -41,7 +41,6 @@ from understudy.events import Event
 from understudy.journal import Journal
 from understudy.loop_actors.live_actors import has_actors
 from understudy.middleware.base import Middleware
-from understudy.middleware.human_in_the_loop import Rule
 from understudy.models.messages import UserInput
 from understudy.models.requirements import OutputMode, check_can_be_forced
 from understudy.modes import Mode, collapse_until_tool
@@ -54,6 +53,7 @@ from understudy.run.until_tool import UntilTool, check_force, check_known, refus
 from understudy.state.agent_state import AgentState
 from understudy.state.records import Revoked, Settled
 from understudy.tools import ToolFunction, ToolResult
+from understudy.tools.gate_rule import Rule
 
 logger: logging.Logger = logging.getLogger(__name__)
 T = TypeVar("T")

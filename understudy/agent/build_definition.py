@@ -25,7 +25,7 @@ from understudy.errors import UsageError
 from understudy.middleware.base import Middleware, Prepared, collect_hooks
 from understudy.middleware.cancellation import Cancellation
 from understudy.middleware.fallback import Fallback
-from understudy.middleware.human_in_the_loop import HumanInTheLoop, Rule
+from understudy.middleware.human_in_the_loop import GatesOfTools, HumanInTheLoop
 from understudy.middleware.retry import Retry
 from understudy.models.output import Output
 from understudy.models.requirements import (
@@ -35,9 +35,11 @@ from understudy.models.requirements import (
 )
 from understudy.modes import AgentExecution, Mode, collapse_until_tool
 from understudy.run.definition import AgentDefinition, ChildAgent, OnVersion
+from understudy.run.hooks import Hook
 from understudy.run.instructions import check_instructions
 from understudy.run.until_tool import check_force, check_known, refuse_both
 from understudy.tools.function_tool import Tool, as_tool
+from understudy.tools.gate_rule import Rule
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -111,6 +113,7 @@ def build_definition(
         owner = "output_mode='tool'"
         tools = _merge_tools(definition.tools, [output_tool], agent=agent, owner=owner)
         definition = replace(definition, tools=tools, output_tool=output_tool)
+    definition = _with_gates_of_tools(definition)
     if not asks:
         _check_workflow_hooks(definition)
     _check_output(definition)
@@ -132,7 +135,7 @@ def build_definition(
         and "check_interrupts" not in definition.mode.step_names
     ):
         raise UsageError(
-            f"Agent {agent!r}: a middleware gates tools, but the mode has no step "
+            f"Agent {agent!r}: a middleware or their `ask` gates tools, but the mode has no step "
             "check_interrupts, so the gate would be silently off: add the step"
         )
     for hooks, step in (
@@ -444,6 +447,17 @@ def _prepared(definition: AgentDefinition, stack: Sequence[Middleware]) -> Agent
     return replace(
         definition, instructions=tuple(instructions), tools=tools, children=children, gates=gates
     )
+
+
+def _with_gates_of_tools(definition: AgentDefinition) -> AgentDefinition:
+    """With a gate for the tools that ask for one themselves, behind those of the middleware."""
+    rules = {tool.name: tool.gate for tool in definition.tools.values() if tool.gate is not None}
+    if not rules:
+        return definition
+    gate = GatesOfTools(rules)
+    own = Hook.of(gate, "check_tool_calls", gate.check_tool_calls)
+    checks = (*definition.hooks.check_tool_calls, own)
+    return replace(definition, hooks=replace(definition.hooks, check_tool_calls=checks))
 
 
 _CHILD_OPTIONS = (

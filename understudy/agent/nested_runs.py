@@ -33,6 +33,8 @@ class NestedRuns:
 
     def __init__(self) -> None:
         self._models: WeakKeyDictionary[AgentDefinition, tuple[Model, ...]] = WeakKeyDictionary()
+        self._asked: dict[str, Model] = {}
+        """By their names, the models that were given to `Run.ask_model`."""
 
     async def run(
         self, parent: Run, key: str, child: ChildAgent, message: ModelRequest | None
@@ -97,6 +99,16 @@ class NestedRuns:
         end = End(outcome="stopped", signals=signals.to_dict())
         ledger = ChildLedger(parent.ledger, key, child.run.agent)
         ledger.record(RunEnded(end=end, at=parent.clock.now()))
+
+    async def ask_model(
+        self, run: Run, key: str, messages: Any, model: Any, output_type: Any
+    ) -> Any:
+        """As `Run.ask_model`."""
+        from understudy.modes.steps.ask_beside import ask_beside  # who asks none does without it
+
+        if not run.models and run.definition.model is not None:
+            run.models = self._models_of(run.definition)  # a run for hooks alone
+        return await ask_beside(run, key, messages, model, output_type, self._asked)
 
     def _run(
         self, parent: Run, key: str, definition: AgentDefinition, *, models: tuple[Model, ...] = ()

@@ -477,7 +477,7 @@ class Runner:
             return replace(decision, value=plain["value"], arguments=arguments)
         except (InvalidArguments, UsageError) as error:
             raise DecisionError(
-                f"Request {request.id!r} ({request.tool_name}): {error}", request_id=request.id
+                f"Request {request.id!r} ({request.about}): {error}", request_id=request.id
             ) from error
 
 
@@ -557,8 +557,7 @@ def decide(ledger: Ledger, decisions: Mapping[str, Decision], clock: Clock) -> N
             place.check(record, spare=RESULT_BYTES if record.decision.type == "respond" else 0)
         except RecordRefused as refused:
             raise DecisionError(
-                f"Request {request.id!r} ({request.tool_name}): the decision cannot be kept: "
-                f"{refused}",
+                f"Request {request.id!r} ({request.about}): the decision cannot be kept: {refused}",
                 request_id=request.id,
             ) from refused
         records.append((place, record))

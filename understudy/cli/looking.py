@@ -94,7 +94,7 @@ def show(
             for text, style in row_lines(row, out.console.width if out.is_terminal else None):
                 out.say(text, style)
     for request in state.requests:
-        asked = f"{line(request.tool_name)} waits for a person"
+        asked = f"{line(request.about)} waits for a person"
         out.say(f"? {asked}: understudy approve {line(request.id)}", "yellow")
     for doubt in state.doubts_in_tree.values():
         out.say(f"in doubt: {line(doubt.call_key)}  {line(doubt.tool_name)}", "red")
@@ -132,6 +132,10 @@ def tree(
 def pending(
     tool: ToolOption = None,
     agent: AgentOption = None,
+    kind: Annotated[
+        str | None,
+        typer.Option("--kind", help="`approval`, `interrupt`, `doubt`, `halt`, or one of yours."),
+    ] = None,
     order: Annotated[str, typer.Option("--order", help="`oldest` or `expiring` first.")] = "oldest",
     limit: LimitOption = 100,
     store: StoreOption = None,
@@ -143,7 +147,7 @@ def pending(
     """List what waits for a person, over all agents."""
     out = Output(json=json, jsonl=jsonl)
     with looking(store, url, token) as source:
-        filters = {"tool": tool, "agent": agent, "order": order}
+        filters = {"tool": tool, "agent": agent, "kind": kind, "order": order}
         given = {key: value for key, value in filters.items() if value is not None}
         rows = list(every_row(source.pending, limit, **given))
     at = now()
@@ -153,6 +157,7 @@ def pending(
             "short": short_id(row["id"], [each["id"] for each in rows]),
             "age": ago(row["created_at"], at),
             "what": summary(row),
+            "about": row["tool_name"] or row["source"],
             "expires": ago(row["expires_at"], at) if row["expires_at"] else "",
             "path": " / ".join(line(name) for name in row["agent_path"][1:]),
         }
@@ -163,7 +168,7 @@ def pending(
         Column("AGENT", "agent_id"),
         *([Column("INSIDE", "path")] if any(row["path"] for row in people) else []),
         Column("KIND", "kind"),
-        Column("TOOL", "tool_name"),
+        Column("TOOL", "about"),
         Column("AGE", "age"),
         *([Column("EXPIRES", "expires")] if any(row["expires"] for row in people) else []),
         Column("WHAT", "what", wide=True),

@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import webbrowser
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -216,24 +216,38 @@ def tell(settings: Settings, url: str, out: Output, *, browser: bool) -> None:
 
 def load_runtime(settings: Settings) -> tuple[Runtime, str | None]:
     """The runtime of the target, and the name of its store."""
-    found = load(settings.target)
-    if callable(found) and not isinstance(found, (Agent, Runtime)):
-        try:
-            found = found()
-        except Exception as error:  # of the application
-            refuse(USAGE, f"{settings.target}() raised {type(error).__name__}: {text_of(error)}")
+    found = _loaded(settings.target)
     if isinstance(found, Runtime):
         if settings.store is not None:
             refuse(USAGE, f"{settings.target} has its own store: leave --store out")
         return found, None if found.store_name is None else store_name(found.store_name)
-    agents = [found] if isinstance(found, Agent) else found
-    if not isinstance(agents, Iterable) or not (agents := list(agents)):
-        refuse(USAGE, f"{settings.target} must be a Runtime or agents, got {shown(found)}")
-    if not all(isinstance(agent, Agent) for agent in agents):
-        refuse(USAGE, f"{settings.target} must be a Runtime or agents, got {shown(found)}")
     if settings.store is None:
         refuse(USAGE, f"{settings.target} are agents: say where they are kept, by --store URL")
-    return Runtime(agents, store=settings.store), store_name(settings.store)
+    return Runtime(found, store=settings.store), store_name(settings.store)
+
+
+def load_definitions(target: str) -> Sequence[Agent[Any, Any]]:
+    """The definitions of the runtime, or of the agents, that `module:attr` names."""
+    found = _loaded(target)
+    return found.definitions if isinstance(found, Runtime) else found
+
+
+def _loaded(target: str) -> Runtime | list[Agent[Any, Any]]:
+    """The runtime, or the agents, that `module:attr` names; what a function of that name makes."""
+    found = load(target)
+    if callable(found) and not isinstance(found, (Agent, Runtime)):
+        try:
+            found = found()
+        except Exception as error:  # of the application
+            refuse(USAGE, f"{target}() raised {type(error).__name__}: {text_of(error)}")
+    if isinstance(found, Runtime):
+        return found
+    agents = [found] if isinstance(found, Agent) else found
+    if not isinstance(agents, Iterable) or not (agents := list(agents)):
+        refuse(USAGE, f"{target} must be a Runtime or agents, got {shown(found)}")
+    if not all(isinstance(agent, Agent) for agent in agents):
+        refuse(USAGE, f"{target} must be a Runtime or agents, got {shown(found)}")
+    return agents
 
 
 def load(target: str) -> Any:

@@ -108,13 +108,14 @@ def request_text(request: Mapping[str, Any]) -> str:
         f"request   {clean(request['id'], lines=False)}",
         f"agent     {_name(request['agent_id'])}  ({path})",
         f"kind      {clean(request['kind'], lines=False)}",
-        f"tool      {_name(request['tool_name'])}",
+        *([f"tool      {_name(request['tool_name'])}"] if request["tool_name"] else []),
+        *([f"asked by  {_name(request['source'])}"] if request.get("question_key") else []),
         f"allowed   {', '.join(request['allowed'])}",
     ]
     if request.get("expires_at"):
         lines.append(f"expires   {request['expires_at']}")
     lines += _block("arguments", request["arguments"])
-    for name in ("payload", "display"):
+    for name in ("payload", "display", "schema"):
         if request.get(name) is not None:
             lines += _block(name, request[name])
     for doubt in request.get("doubts") or ():

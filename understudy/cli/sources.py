@@ -101,8 +101,10 @@ class StoreSource:
         return Found([agent_row(info) for info in page], page.after)
 
     def pending(self, *, after: str | None, limit: int, **filters: Any) -> Found:
+        kind = filters.pop("kind", None)
         page = self._observer.pending(after=after, limit=limit, **filters).get()
-        return Found([request_row(pending) for pending in page], page.after)
+        rows = [request_row(found) for found in page if kind in (None, found.request.kind)]
+        return Found(rows, page.after)
 
     def agent(self, id: str) -> dict[str, Any]:
         for info in self._observer.agents(prefix=id, limit=1).get():
@@ -142,13 +144,8 @@ class StoreSource:
 
     def feed(self, *, after: str | None, follow: bool) -> Iterator[dict[str, Any]]:
         feed = self._observer.events(after=after, start="oldest")
-        end = None if follow else self._observer.events(start="now").position().get()
-        if end is not None and end == feed.position().get():
-            return
-        for event in feed:
+        for event in feed if follow else feed.until_now():
             yield feed_row(event)
-            if event.cursor == end:
-                return
 
     def export(self, id: str) -> dict[str, Any]:
         return self._observer.export(id).get()
@@ -216,7 +213,8 @@ class ApiSource:
 
     def feed(self, *, after: str | None, follow: bool) -> Iterator[dict[str, Any]]:
         while True:
-            for cursor, data in self.api.stream("/events", after):
+            path = "/events?start=oldest" + ("" if follow else "&follow=0")
+            for cursor, data in self.api.stream(path, after):
                 after = cursor or after
                 event = json.loads(data)
                 if event:
@@ -231,7 +229,18 @@ class ApiSource:
 
 # -------------------------------------------------------------- the forms of the API
 
-_ROW = ("id", "agent", "status", "status_at", "is_active", "host", "waits_for", "damage")
+_ROW = (
+    "id",
+    "agent",
+    "status",
+    "status_at",
+    "is_active",
+    "host",
+    "waits_for",
+    "due",
+    "version",
+    "damage",
+)
 
 
 def agent_row(info: AgentInfo) -> dict[str, Any]:
@@ -244,6 +253,8 @@ def agent_row(info: AgentInfo) -> dict[str, Any]:
         "is_active": info.is_active,
         "host": info.host,
         "waits_for": info.index_status.value,
+        "due": utc(info.due),
+        "version": info.version,
         "damage": None if info.damage is None else str(info.damage),
     }
 

@@ -319,7 +319,7 @@ class Table:
             place,
             request_id(request.id),
             "request",
-            summary or f"{request.kind}: {request.tool_name}",
+            summary or f"{request.kind}: {request.about}",
             state=state,
             parent=call,
             at=request.created_at,

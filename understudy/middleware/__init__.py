@@ -1,5 +1,8 @@
 """Middleware: concerns wrapped around an agent's model and tool calls, one in each module."""
 
+import typing
+
+from understudy._base.lazy_names import load_lazily as _load_lazily
 from understudy.middleware.base import Middleware, Next, NextModelCall, Prepared
 from understudy.middleware.cancellation import Cancellation
 from understudy.middleware.fallback import Fallback
@@ -13,6 +16,18 @@ from understudy.run.model_input import ModelInput
 from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall
 
+if typing.TYPE_CHECKING:
+    from understudy.middleware.rate_limit import RateLimit
+    from understudy.middleware.summarization import Summarization
+else:  # who uses none of them does not load them (test_a_plain_import_loads_no_actors_and_stores)
+    __getattr__, __dir__ = _load_lazily(
+        __name__,
+        {
+            "understudy.middleware.rate_limit": ["RateLimit"],
+            "understudy.middleware.summarization": ["Summarization"],
+        },
+    )
+
 __all__ = [
     "AgentDefinition",
     "Cancellation",
@@ -25,8 +40,10 @@ __all__ = [
     "Next",
     "NextModelCall",
     "Prepared",
+    "RateLimit",
     "Retry",
     "Run",
     "SubAgent",
+    "Summarization",
     "ToolCall",
 ]

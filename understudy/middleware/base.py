@@ -49,8 +49,10 @@ class Middleware(Generic[DepsT_contra]):
     put a side effect into `await run.once(key, fn)`.
 
     Class attributes to override: `state_schema` (a Pydantic model of the values that it adds to
-    `state.values`), `stream_safe` (text deltas may be emitted before `after_model`), `keeps_time`
-    (it reads `run.seconds`, so they are recorded).
+    `state.values`), `stream_safe` (text deltas may be emitted before `after_model`),
+    `wraps_ask_model` (`wrap_model_call` is called for `run.ask_model`, too), `innermost` (it is
+    called for each request that `Retry` and `Fallback` make), `keeps_time` (it reads `run.seconds`,
+    so they are recorded).
 
     `class Audit(Middleware[Db])` is for agents whose `deps` are a `Db`: its hooks get a `Run[Db]`.
     """
@@ -59,6 +61,11 @@ class Middleware(Generic[DepsT_contra]):
     """Typed values that this middleware adds to `state.values`: validated on each change."""
     stream_safe: ClassVar[bool] = False
     """Whether text deltas may be emitted before its hooks have seen the whole reply."""
+    wraps_ask_model: ClassVar[bool] = False
+    """Whether its `wrap_model_call` stands around each `run.ask_model`, too."""
+    innermost: ClassVar[bool] = False
+    """Whether its `wrap_model_call` is around each request itself, inside `Retry` and `Fallback`,
+    wherever it is in the stack."""
     keeps_time: bool = False
     """Whether it reads `run.seconds`, so that they must be recorded to survive a crash."""
 
@@ -212,9 +219,11 @@ def collect_hooks(stack: Sequence[Middleware]) -> Hooks:
     for middleware in stack:
         _refuse_misspelt_hooks(middleware)
     table: dict[str, tuple[Hook, ...]] = {}
+    around_asks: list[Hook] = []
+    inwards = sorted(stack, key=lambda middleware: middleware.innermost)
     for name in _TABLE:
         hooks = []
-        for middleware in stack:
+        for middleware in inwards if name == "wrap_model_call" else stack:
             if getattr(type(middleware), name) is getattr(Middleware, name):
                 continue
             hook = Hook.of(middleware, name, getattr(middleware, name))
@@ -223,9 +232,12 @@ def collect_hooks(stack: Sequence[Middleware]) -> Hooks:
             if name == "transform_display_message" and hook.is_async:
                 raise UsageError(f"{middleware.name}.transform_display_message must be plain")
             hooks.append(hook)
+            if name == "wrap_model_call" and middleware.wraps_ask_model:
+                around_asks.append(hook)
         table[name] = tuple(reversed(hooks) if name in _REVERSED else hooks)
     return Hooks(
         **table,
+        wrap_ask_model=tuple(around_asks),
         keeps_time=any(m.keeps_time for m in stack),
         streams_safely=all(
             m.stream_safe

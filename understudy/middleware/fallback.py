@@ -29,6 +29,7 @@ class Fallback(Middleware):
     """
 
     stream_safe: ClassVar[bool] = True
+    wraps_ask_model: ClassVar[bool] = True
 
     def __init__(self, models: Sequence[str | Model]) -> None:
         if isinstance(models, (str, Model)) or not isinstance(models, Sequence) or not models:
@@ -44,6 +45,8 @@ class Fallback(Middleware):
     async def wrap_model_call(
         self, run: Run, request: ModelInput, next: NextModelCall
     ) -> ModelResponse:
+        if request.ask_key is not None and request.model is not None:
+            return await next(request)  # it was asked for by name
         models = (request.model, *run.models[1:])
         for model in models[:-1]:
             try:

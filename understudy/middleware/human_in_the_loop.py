@@ -9,38 +9,23 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
 from typing import Any
 
 from understudy._base.causes import cause_of
 from understudy._base.json_values import checked_json, storable_text
-from understudy._base.request_timing import NO_TIMING, OnExpiry, RequestTiming, request_timing
+from understudy._base.request_timing import OnExpiry, request_timing
 from understudy.errors import UsageError
-from understudy.interrupts import DECISION_TYPES, DecisionType, Request, checked_allowed
+from understudy.interrupts import Request
 from understudy.middleware.base import Middleware
 from understudy.models.requirements import native_names
 from understudy.run.definition import AgentDefinition
 from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall
-from understudy.tools import ToolContext
+from understudy.tools.gate_rule import GateRule, Rule, checked_rule
 
 logger: logging.Logger = logging.getLogger(__name__)
-
-When = Callable[[dict[str, Any], ToolContext], Any]
-Display = Callable[[dict[str, Any], ToolContext], Any]
-Rule = bool | Sequence[str] | Mapping[str, Any]
-_TIMING_KEYS = ("remind_after", "escalate_after", "expires_after", "on_expiry")
-_RULE_KEYS = ("allowed", "when", "display", *_TIMING_KEYS)
-
-
-@dataclass(frozen=True, slots=True)
-class _Gate:
-    allowed: tuple[DecisionType, ...] = DECISION_TYPES
-    when: When | None = None
-    display: Display | None = None
-    timing: RequestTiming = NO_TIMING
 
 
 class HumanInTheLoop(Middleware):
@@ -86,7 +71,10 @@ class HumanInTheLoop(Middleware):
             "on_expiry": on_expiry,
         }
         timing = request_timing("HumanInTheLoop", **options)
-        self._gates = {name: _gate(name, rule, options, timing) for name, rule in rules.items()}
+        self._gates: dict[str, GateRule | None] = {
+            name: checked_rule(rule, options, timing, what=f"HumanInTheLoop({{{name!r}: ...}})")
+            for name, rule in rules.items()
+        }
 
     def covers(self, tool_name: str) -> bool | None:
         """Whether the tool is gated; None if no rule names it. Applies to the agents below, too."""
@@ -126,6 +114,24 @@ class HumanInTheLoop(Middleware):
         return requests
 
 
+class GatesOfTools(HumanInTheLoop):
+    """The gates that tools ask for themselves: those of their `ask`.
+
+    A `HumanInTheLoop` of the agent, or of one above it, that names the tool decides instead.
+    """
+
+    name: str = HumanInTheLoop.__name__  # sticky decisions hold whichever of them asked
+
+    def __init__(self, rules: Mapping[str, GateRule]) -> None:
+        super().__init__({})
+        self._gates = {**rules}
+
+    async def check_tool_calls(self, run: Run, calls: Sequence[ToolCall]) -> Sequence[Request]:
+        gates = (*run.definition.gates, *run.gates)
+        own = [c for c in calls if all(gate.covers(c.tool_name) is None for gate in gates)]
+        return await super().check_tool_calls(run, own)
+
+
 def _native_tools_of(definition: AgentDefinition) -> frozenset[str]:
     """The native tools of this agent and of all that it may run."""
     names = native_names(definition.native_tools)
@@ -142,34 +148,7 @@ def _tools_below(definition: AgentDefinition) -> set[str]:
     return names
 
 
-def _gate(name: str, rule: Rule, options: Mapping[str, Any], timing: RequestTiming) -> _Gate | None:
-    where = f"HumanInTheLoop({{{name!r}: ...}})"
-    if rule is True:
-        return _Gate(timing=timing)
-    if rule is False:
-        return None
-    if isinstance(rule, Mapping):
-        unknown = [key for key in rule if key not in _RULE_KEYS]
-        if unknown:
-            raise UsageError(
-                f"{where} has the option {unknown[0]!r}; options are {', '.join(_RULE_KEYS)}"
-            )
-        for option in ("when", "display"):
-            if rule.get(option) is not None and not callable(rule[option]):
-                raise UsageError(f"{where}: `{option}` must be a function, got {rule[option]!r}")
-        allowed = checked_allowed(rule.get("allowed", DECISION_TYPES), what=f"{where}['allowed']")
-        own = {key: rule[key] for key in _TIMING_KEYS if key in rule}
-        if own:
-            timing = request_timing(where, **{**options, **own})
-        return _Gate(allowed, rule.get("when"), rule.get("display"), timing)
-    if isinstance(rule, Sequence):
-        return _Gate(checked_allowed(rule, what=where), timing=timing)
-    raise UsageError(
-        f"{where} must be True, False, a list of decisions, or a dict of options, got {rule!r}"
-    )
-
-
-async def _needs_person(gate: _Gate, call: ToolCall) -> bool:
+async def _needs_person(gate: GateRule, call: ToolCall) -> bool:
     if gate.when is None:
         return True
     try:
@@ -182,7 +161,7 @@ async def _needs_person(gate: _Gate, call: ToolCall) -> bool:
         return True
 
 
-async def _displayed(gate: _Gate, call: ToolCall) -> str | dict[str, Any] | None:
+async def _displayed(gate: GateRule, call: ToolCall) -> str | dict[str, Any] | None:
     if gate.display is None:
         return None
     try:

@@ -30,6 +30,7 @@ class Retry(Middleware):
     """
 
     stream_safe: ClassVar[bool] = True
+    wraps_ask_model: ClassVar[bool] = True
 
     def __init__(self, policy: AsyncRetrying) -> None:
         if not isinstance(policy, AsyncRetrying):

@@ -140,7 +140,8 @@ async def run_pipeline(run: Run, mode: Pipeline) -> Outcome:
         run.begin_attempt()
         has_replies = current.workflow is None  # a workflow's replies are in its agents' runs
         reply_lost = has_replies and current.attempts > 0 and current.turn is None
-        run.record(Attempt(number=current.attempts + 1, reply_lost=reply_lost))
+        number, host = current.attempts + 1, run.ledger.host
+        run.record(Attempt(number=number, reply_lost=reply_lost, host=host))
         if current.attempts > 1 or run.state.message_ids or current.occurrence is not None:
             # Durable before anything else: if this attempt kills the process, the next one must
             # find it counted, or a run that kills each host would never be quarantined

@@ -161,6 +161,7 @@ class AgentDefinition:
     @property
     def fingerprint(self) -> str:
         """A digest of what a run depends on, recorded with each run so that a change shows."""
+        asking = [tool.name for tool in self.tools.values() if tool.gate is not None]
         return digest(
             [
                 self.name,
@@ -170,5 +171,6 @@ class AgentDefinition:
                 *([self.workflow] if self.workflow is not None else ()),
                 *self.requirements.fingerprints,
                 *([{"version": self.version}] if self.version else ()),
+                *([{"ask": asking}] if asking else ()),
             ]
         )

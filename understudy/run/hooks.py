@@ -85,6 +85,8 @@ class Hooks:
     before_model: tuple[Hook, ...] = ()
     after_model: tuple[Hook, ...] = ()
     wrap_model_call: tuple[Hook, ...] = ()
+    wrap_ask_model: tuple[Hook, ...] = ()
+    """Those of them that stand around `run.ask_model`, too."""
     check_tool_calls: tuple[Hook, ...] = ()
     wrap_tool_call: tuple[Hook, ...] = ()
     on_resume: tuple[Hook, ...] = ()

@@ -75,12 +75,15 @@ class Ledger:
         "_state",
         "_unreported",
         "epoch",
+        "host",
         "on_fence",
         "outlives_run",
     )
 
     epoch: int
     """The epoch that it writes under; 0 where no other host could write."""
+    host: str | None
+    """The host that writes, of a store that hosts share; None elsewhere."""
     on_fence: tuple[Callable[[], None], ...]
     """Called right before it is fenced: they record what the next ledger must know."""
     outlives_run: bool | None
@@ -100,6 +103,7 @@ class Ledger:
         clock: Clock | None = None,
         last_seq: int = 0,
         epoch: int = 0,
+        host: str | None = None,
     ) -> None:
         self._state = state
         self._journal = journal
@@ -120,6 +124,7 @@ class Ledger:
         # (test_nothing_is_recorded_after_the_journal_has_failed_whoever_catches_it).
         self._failure: JournalFailed | None = None
         self.epoch = epoch
+        self.host = host
         self.on_fence = ()
         self.outlives_run = None
 
@@ -321,7 +326,7 @@ class ChildLedger(Ledger):
     __slots__ = ("_child", "_name", "_parent")
 
     def __init__(self, parent: Ledger, child: str, name: str) -> None:
-        super().__init__(AgentState(), epoch=parent.epoch)
+        super().__init__(AgentState(), epoch=parent.epoch, host=parent.host)
         self._parent = parent
         self._child = child
         self._name = name

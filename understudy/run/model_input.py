@@ -26,6 +26,8 @@ class ModelInput:
     """Tools that the provider runs."""
     model: Model | None = None
     """Which model is asked; None for the agent's own."""
+    ask_key: str | None = None
+    """The key of the `run.ask_model` that it is for; None for a request of the conversation."""
 
     def replace(self, **changes: Any) -> ModelInput:
         """A copy with some fields changed."""

@@ -136,6 +136,16 @@ class Points:
             with suppress(CallSuspended):  # the loop has stopped
                 self.from_thread(self._end_in_thread(part))
 
+    async def ask_model(self, key: str, messages: Any, model: Any, output_type: Any) -> Any:
+        """As `ToolContext.ask_model`."""
+        checked_text(key, what="ctx.ask_model: `key`")
+        parts = self._parts()
+        if not self._is_open or parts.suspended or parts.body_ended:
+            raise CallSuspended
+        with parts.running():  # a sleep beside it does not cut it off
+            own_key = f"{self._call.key}/{key}"
+            return await self._run.ask_model(own_key, messages, model, output_type)
+
     def _come_to_once(self, name: str) -> PointAnswer | None:
         """How it was done before, in an earlier run of the tool; None if it is to be done now.
 

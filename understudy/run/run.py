@@ -7,8 +7,8 @@ import concurrent.futures
 import contextlib
 import contextvars
 import inspect
-from collections.abc import Callable, Coroutine, Iterable, Iterator
-from typing import Any, Generic, Protocol
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from typing import Any, Generic, Protocol, TypeVar, overload
 
 from pydantic_ai.messages import ModelMessage, ModelRequest
 from pydantic_ai.models import Model, ModelRequestParameters
@@ -21,7 +21,7 @@ from understudy._base.type_variables import DepsT_co
 from understudy._base.worker_threads import WorkerThreads
 from understudy.errors import UnderstudyError, UsageError
 from understudy.events import Event
-from understudy.models.messages import normalised
+from understudy.models.messages import UserInput, normalised
 from understudy.outcomes import (
     Completed,
     Failed,
@@ -39,11 +39,21 @@ from understudy.run.ledger import Ledger
 from understudy.run.model_input import ModelInput
 from understudy.state.agent_state import AgentState
 from understudy.state.continuation import continuation_of
-from understudy.state.records import HistoryReplaced, Once, Override, Record, Signalled, TimeSpent
+from understudy.state.records import (
+    HistoryReplaced,
+    ModelAsked,
+    Once,
+    Override,
+    Record,
+    Signalled,
+    TimeSpent,
+)
 from understudy.state.run_state import RunState
 from understudy.state.waits import waits_of
 from understudy.stopping import ExecutionContinuation, StopSignal, StopSignals
 from understudy.tools import Tool
+
+T = TypeVar("T")
 
 inside_run: contextvars.ContextVar[Run | None] = contextvars.ContextVar("inside_run", default=None)
 """Set while a pipeline runs, so in tools, hooks and models too: `resume` is refused there."""
@@ -120,7 +130,7 @@ class RunningParts:
 
 
 class ChildRunner(Protocol):
-    """What a run needs to run other agents: `NestedRuns`, in the layer `agent` above."""
+    """What a run needs to run other agents, and to ask models: `NestedRuns`, in the layer above."""
 
     async def run(
         self, parent: Run, key: str, child: ChildAgent, message: ModelRequest | None
@@ -144,6 +154,11 @@ class ChildRunner(Protocol):
 
     async def stop(self, parent: Run, key: str, signals: StopSignals) -> None:
         """End this child, whose pipeline does not run now, as stopped."""
+
+    async def ask_model(
+        self, run: Run, key: str, messages: Any, model: Any, output_type: Any
+    ) -> Any:
+        """As `Run.ask_model`."""
 
 
 class Run(Generic[DepsT_co]):
@@ -293,7 +308,7 @@ class Run(Generic[DepsT_co]):
     # -------------------------------------------------------------------- writing
 
     def record(self, *records: Record) -> None:
-        """Add records, in order. For steps; a hook has `once` and `replace_history`.
+        """Add records, in order. For steps; a hook has `once`, `ask_model` and `replace_history`.
 
         Raises:
             UsageError: from inside a hook.
@@ -326,29 +341,96 @@ class Run(Generic[DepsT_co]):
 
         """
         checked_text(key, what="run.once: `key`")
+
+        async def call() -> Once:
+            result = function()
+            if inspect.isawaitable(result):
+                result = await result
+            value = checked_json({"result": result}, what=f"run.once({key!r})")["result"]
+            return Once(key=key, value=value)
+
+        return await self.recorded(key, call)
+
+    async def recorded(self, key: str, make: Callable[[], Awaitable[Once | ModelAsked]]) -> Any:
+        """What is recorded under this key of `RunState.once`; else what `make` returns is recorded.
+
+        Several may ask for one key: one of them makes the record.
+        """
         # Race: hooks of two tool calls run at the same time and use one key. The second waits for
         # the first, and tries itself if that one failed
         # (test_once_runs_a_side_effect_once_for_hooks_that_run_at_the_same_time).
         while key not in self.current.once:
             pending = self._once_pending.get(key)
-            if pending is None:
-                await self._run_once(key, function)
-            else:
+            if pending is not None:
                 await pending.wait()
+                continue
+            done = self._once_pending[key] = asyncio.Event()
+            try:
+                self.ledger.record(await make())
+                await self.durable()
+            finally:
+                del self._once_pending[key]
+                done.set()
         return self.current.once[key]
 
-    async def _run_once(self, key: str, function: Callable[[], Any]) -> None:
-        done = self._once_pending[key] = asyncio.Event()
-        try:
-            result = function()
-            if inspect.isawaitable(result):
-                result = await result
-            value = checked_json({"result": result}, what=f"run.once({key!r})")["result"]
-            self.ledger.record(Once(key=key, value=value))
-            await self.durable()
-        finally:
-            del self._once_pending[key]
-            done.set()
+    @overload
+    async def ask_model(
+        self,
+        key: str,
+        messages: UserInput | Sequence[ModelMessage],
+        model: str | Model | None = None,
+        output_type: None = None,
+    ) -> str: ...
+    @overload
+    async def ask_model(
+        self,
+        key: str,
+        messages: UserInput | Sequence[ModelMessage],
+        model: str | Model | None = None,
+        *,
+        output_type: type[T],
+    ) -> T: ...
+    @overload
+    async def ask_model(
+        self,
+        key: str,
+        messages: UserInput | Sequence[ModelMessage],
+        model: str | Model | None = None,
+        output_type: Any = None,
+    ) -> Any: ...
+    async def ask_model(
+        self,
+        key: str,
+        messages: UserInput | Sequence[ModelMessage],
+        model: str | Model | None = None,
+        output_type: Any = None,
+    ) -> Any:
+        """Ask a model beside the conversation, from a hook: a title, a summary, a judgement.
+
+        The answer is recorded once under its key: after a crash, or on another host, it is
+        returned without a call, also where the messages are others now. A call that was cut off is
+        made again. What it costs counts as the run's; it is no step of the run. A cancel of the run
+        ends it.
+
+        Args:
+            key: identifies it within the run.
+            messages: a user's input, or messages of Pydantic AI: the last one asks. Neither the
+                agent's instructions nor its conversation and tools are sent; instructions are
+                those of the last message that has some.
+            model: which model; None for the agent's own, with its settings, retries and fallbacks.
+            output_type: of the answer, as for an agent. One that does not fit is asked for again,
+                at most twice. None for text.
+
+        Raises:
+            ModelFailed: if no model answers, or the answers do not fit. That is not recorded as an
+                answer: who asks again, asks the model.
+            UsageError: for bad arguments, a model that cannot be used, or where no run is open.
+
+        """
+        run = self.state.run
+        if run is None or run.over or self.children is None:
+            raise UsageError("run.ask_model: no run is open in which it could be recorded")
+        return await self.children.ask_model(self, key, messages, model, output_type)
 
     def signal(self, signal: StopSignal, *, answer: bool = False) -> None:
         """Request that the run stops, from any hook.

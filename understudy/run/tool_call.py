@@ -78,6 +78,8 @@ class ToolCall:
         allowed: Sequence[DecisionType] = DECISION_TYPES,
         display: str | dict[str, Any] | None = None,
         payload: Any = None,
+        schema: dict[str, Any] | None = None,
+        question_key: str = "",
         remind_after: float | Sequence[float] = (),
         escalate_after: Mapping[float, str] | None = None,
         expires_after: float | None = None,
@@ -94,6 +96,8 @@ class ToolCall:
             allowed: the types of decision that may answer it.
             display: shown in addition to the arguments; JSON-able.
             payload: the content of a tool's own question; JSON-able.
+            schema: the JSON schema of an answer by `respond`, as `Interrupt(schema=...).schema`.
+            question_key: of a middleware's own question; the pipeline sets it.
             remind_after: seconds after which the person is reminded; one number or several.
             escalate_after: who else is told, by the seconds after which.
             expires_after: seconds after which it expires; None = never.
@@ -146,6 +150,8 @@ class ToolCall:
             ),
             doubts=doubts,
             source=source,
+            schema=schema,
+            question_key=question_key,
         )
 
 

@@ -11,7 +11,13 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
-from pydantic_ai.messages import ModelRequest, ModelRequestPart, ToolReturnPart, UserPromptPart
+from pydantic_ai.messages import (
+    ModelRequest,
+    ModelRequestPart,
+    ModelResponse,
+    ToolReturnPart,
+    UserPromptPart,
+)
 
 from understudy.errors import UsageError
 from understudy.interrupts import DecisionRecord, DoubtfulCall, Sticky
@@ -20,7 +26,15 @@ from understudy.models.messages import Messages
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState, is_child_of
 from understudy.state.plans import NO_PLANS, QueuedMessage
-from understudy.state.run_state import NO_NOTICES, Call, Point, PointAnswer, RunState, Turn
+from understudy.state.run_state import (
+    NO_NOTICES,
+    Call,
+    Point,
+    PointAnswer,
+    RunState,
+    Turn,
+    asked_key,
+)
 from understudy.state.waits import open_calls
 from understudy.state.workflow_progress import Progress, Shared
 from understudy.state.workflow_sharing import add_result, merge_child, new_child
@@ -307,13 +321,18 @@ def _reply(state: AgentState, record: r.Reply) -> None:
     run.turn = turn
     run.turns = record.turn + 1
     run.model_calls += 1
+    _count_usage(run, response)
+    state.messages = state.messages.appending(response)
+
+
+def _count_usage(run: RunState, response: ModelResponse) -> None:
+    """Count what a reply cost, and what those cost that were rejected before it."""
     run.usage.incr(response.usage)
     run.usage.requests += 1
     for attempt in response.failed_attempts or ():
         if attempt.usage is not None:
             run.usage.incr(attempt.usage)
             run.usage.requests += 1
-    state.messages = state.messages.appending(response)
 
 
 def _pause_checked(state: AgentState, record: r.PauseChecked) -> None:
@@ -594,6 +613,16 @@ def _once(state: AgentState, record: r.Once) -> None:
     open_run(state).once[record.key] = record.value
 
 
+def _model_asked(state: AgentState, record: r.ModelAsked) -> None:
+    run = open_run(state)
+    run.once[asked_key(record.key)] = record.value
+    _count_usage(run, record.response)
+
+
+def _model_gave_no_answer(state: AgentState, record: r.ModelGaveNoAnswer) -> None:
+    _count_usage(open_run(state), record.response)
+
+
 def _withdrawn(state: AgentState, record: r.Withdrawn) -> None:
     for request_id in record.request_ids:
         call = call_of_request(state, request_id)
@@ -670,6 +699,7 @@ _PROGRESS = frozenset(
         r.HooksRan,
         r.Reply,
         r.Once,
+        r.ModelAsked,
         r.PauseChecked,
         r.InterruptsChecked,
         r.Result,
@@ -730,6 +760,8 @@ _APPLY: dict[type[r.Record], Callable[[AgentState, Any], None]] = {
     r.SubRunEnded: _sub_run_ended,
     r.HistoryReplaced: _history_replaced,
     r.Once: _once,
+    r.ModelAsked: _model_asked,
+    r.ModelGaveNoAnswer: _model_gave_no_answer,
     r.Withdrawn: _withdrawn,
     r.RunEnded: _run_ended,
 }

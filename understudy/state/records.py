@@ -185,6 +185,8 @@ class Attempt(Timed):
     """From 1."""
     reply_lost: bool = False
     """The attempt before it may have ended in the middle of a reply of the model."""
+    host: str | None = None
+    """Who makes it, of a store that hosts share; None elsewhere, and in older records."""
     kind: Literal["attempt"] = "attempt"
 
 
@@ -633,6 +635,32 @@ class Once(Timed):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelAsked(Timed):
+    """A model answered beside the conversation, by `run.ask_model`."""
+
+    key: str
+    response: StoredResponse
+    """Its reply, without the parts: `value` is what they say."""
+    value: Any
+    """The answer, as JSON."""
+    kind: Literal["model_asked"] = "model_asked"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelGaveNoAnswer(Timed):
+    """A model was asked by `run.ask_model`, and its replies are no answer. They cost nevertheless.
+
+    It is no progress: a run that only repeats it is quarantined in the end.
+    """
+
+    key: str
+    response: StoredResponse
+    """The last of them."""
+    error: str
+    kind: Literal["model_gave_no_answer"] = "model_gave_no_answer"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Withdrawn(Timed):
     """A new message from outside withdraws the pending requests."""
 
@@ -704,6 +732,8 @@ Record = (
     | SubRunEnded
     | HistoryReplaced
     | Once
+    | ModelAsked
+    | ModelGaveNoAnswer
     | Withdrawn
     | RunEnded
     | Snapshot

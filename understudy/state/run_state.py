@@ -226,7 +226,7 @@ class RunState:
     """The call of that result."""
     usage: RunUsage = field(default_factory=RunUsage)
     once: dict[str, Any] = field(default_factory=dict)
-    """By key, the results of `run.once`."""
+    """By key, the results of `run.once`; by `asked_key`, those of `run.ask_model`."""
     agent_id: str = ""
     """Of the actor that runs it; the agent's name where there is none."""
     signals: list[Signalled] = field(default_factory=list)
@@ -278,6 +278,11 @@ class RunState:
         twin.shared = self.shared.copied() if self.shared is not None else None
         twin.progress = self.progress.copied() if self.progress is not None else None
         return twin
+
+
+def asked_key(key: str) -> str:
+    """The key in `RunState.once` of an answer to `run.ask_model`."""
+    return f"ask_model/{key}"
 
 
 def _twin(original: T) -> T:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
@@ -15,6 +15,9 @@ from understudy.models.messages import UserInput
 from understudy.state.agent_state import AgentState
 
 if TYPE_CHECKING:
+    from pydantic_ai.messages import ModelMessage
+    from pydantic_ai.models import Model
+
     from understudy.agent.agent import Agent
     from understudy.outcomes import Completed, Failed, Stopped
 
@@ -225,6 +228,49 @@ class ToolContext(Generic[DepsT_co]):
         """
         return self._on_loop("once").once(name, function)
 
+    @overload
+    def ask_model(
+        self,
+        key: str,
+        messages: UserInput | Sequence[ModelMessage],
+        model: str | Model | None = None,
+        output_type: None = None,
+    ) -> Coroutine[Any, Any, str]: ...
+    @overload
+    def ask_model(
+        self,
+        key: str,
+        messages: UserInput | Sequence[ModelMessage],
+        model: str | Model | None = None,
+        *,
+        output_type: type[T],
+    ) -> Coroutine[Any, Any, T]: ...
+    @overload
+    def ask_model(
+        self,
+        key: str,
+        messages: UserInput | Sequence[ModelMessage],
+        model: str | Model | None = None,
+        output_type: Any = None,
+    ) -> Coroutine[Any, Any, Any]: ...
+    def ask_model(
+        self,
+        key: str,
+        messages: UserInput | Sequence[ModelMessage],
+        model: str | Model | None = None,
+        output_type: Any = None,
+    ) -> Coroutine[Any, Any, Any]:
+        """Ask a model beside the conversation; each run of the tool gets the recorded answer.
+
+        As `Run.ask_model`, but the key is one of this call alone.
+
+        Raises:
+            ModelFailed: if no model answers, or the answers do not fit.
+            UsageError: for bad arguments, or in a plain tool, which calls `ctx.sync.ask_model`.
+
+        """
+        return self._on_loop("ask_model").ask_model(key, messages, model, output_type)
+
     @property
     def sync(self) -> SyncPoints:
         """The same points for plain tools, which cannot await: `ctx.sync.sleep("a", 60)`."""
@@ -282,6 +328,17 @@ class SyncPoints:
         value: T = self._points.once_in_thread(name, function)
         return value
 
+    def ask_model(
+        self,
+        key: str,
+        messages: UserInput | Sequence[ModelMessage],
+        model: str | Model | None = None,
+        output_type: Any = None,
+    ) -> Any:
+        """As `ToolContext.ask_model`."""
+        points = self._points
+        return points.from_thread(points.ask_model(key, messages, model, output_type))
+
 
 class CallPoints(Protocol):
     """The points of one attempt at a call: `Points`, in the layer `run`."""
@@ -303,6 +360,9 @@ class CallPoints(Protocol):
 
     def once_in_thread(self, name: str, function: Callable[[], Any]) -> Any:
         """As `once`, where the function runs in the thread of a plain tool."""
+
+    async def ask_model(self, key: str, messages: Any, model: Any, output_type: Any) -> Any:
+        """As `ToolContext.ask_model`."""
 
     def from_thread(self, work: Coroutine[Any, Any, T]) -> T:
         """Do this on the loop of the run, for a plain tool."""

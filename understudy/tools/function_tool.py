@@ -35,6 +35,7 @@ from understudy._base.json_values import (
 from understudy._base.type_variables import DepsT, FunctionT_co
 from understudy.errors import UsageError
 from understudy.tools.context import ToolContext
+from understudy.tools.gate_rule import GateRule, Rule, checked_rule
 from understudy.tools.result import InvalidArguments, ToolResult
 from understudy.tools.schema import (
     error_places,
@@ -78,6 +79,9 @@ class Tool(Generic[FunctionT_co]):
         display_text: what a person reads of a call, such as `"Searching the archive…"`; or a plain
             function of the arguments that the model wrote, which are not validated yet. It must
             not block. The model does not see it.
+        ask: a person decides before the tool runs. True, a list of decisions, or a dict of options:
+            a rule as `HumanInTheLoop` takes it. A `HumanInTheLoop` that names the tool decides
+            instead, also that it needs nobody.
 
     Raises:
         UsageError: for a parameter without annotation, `*args` or `**kwargs`, options that do not
@@ -99,6 +103,7 @@ class Tool(Generic[FunctionT_co]):
         version: str = "",
         retry: AsyncRetrying | None = None,
         display_text: DisplayText | None = None,
+        ask: Rule = False,
     ) -> None:
         if not callable(function):
             raise UsageError(f"A tool must be a function, got {function!r}")
@@ -117,6 +122,8 @@ class Tool(Generic[FunctionT_co]):
         _check_retry(self.name, retry, idempotent=idempotent)
         _check_display_text(self.name, display_text)
         self.display_text: DisplayText | None = display_text
+        self.gate: GateRule | None = checked_rule(ask, what=f"Tool {self.name!r}: `ask`")
+        """The rule of `ask`; None where the tool itself does not ask for a person."""
         self.is_async: bool = is_async(function)
         if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
             raise UsageError(f"Tool {self.name!r} is a generator: return one value instead")
@@ -287,6 +294,7 @@ def tool(
     version: str = "",
     retry: AsyncRetrying | None = None,
     display_text: DisplayText | None = None,
+    ask: Rule = False,
 ) -> ToolDecorator: ...
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Tool | ToolDecorator:
     """Create a `Tool` from a function: `@tool`, or `@tool(timeout=30, ...)` with its options."""

@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic_core import to_jsonable_python
 
 from understudy.actors import Future
+from understudy.web import schedules
 from understudy.web.agents import actions_of
 from understudy.web.decide import read_body
 from understudy.web.problems import refused
@@ -75,13 +75,6 @@ class ImportBody(Body):
 
     data: dict[str, Any]
     id: str | None = None
-
-
-class ScheduleBody(Body):
-    """What becomes of one of the agent's schedules."""
-
-    schedule: str
-    action: Literal["pause", "unpause", "trigger", "remove"]
 
 
 class RunBody(Body):
@@ -175,24 +168,6 @@ async def _revoke(visit: Visit, body: RevokeBody) -> dict[str, Any]:
     return {"id": visit.agent_id}
 
 
-async def change_schedule(visit: Visit) -> dict[str, Any]:
-    """Pause a schedule or let it go on, let it occur now, or remove it."""
-    visit.need("act")
-    body = await read_body(visit, ScheduleBody)
-    schedules = visit.runtime.schedules(visit.agent_id)
-    match body.action:
-        case "pause":
-            changed: Future[Any] = schedules.pause(body.schedule)
-        case "unpause":
-            changed = schedules.resume(body.schedule)
-        case "trigger":
-            changed = schedules.trigger(body.schedule)
-        case "remove":
-            changed = schedules.remove(body.schedule)
-    result = to_jsonable_python(await visit.wait(changed), fallback=repr)
-    return {"id": visit.agent_id, "schedule": body.schedule, "result": result}
-
-
 async def compact(visit: Visit) -> dict[str, Any]:
     """Replace the records by a snapshot."""
     visit.need("admin")
@@ -255,18 +230,21 @@ SAID: dict[str, str] = {
     "revoked": "It is revoked: people are asked again.",
     "compacted": "The records are replaced by a snapshot.",
     "deleted": "The agent is deleted.",
+    **{f"schedule-{change}": said for change, said in schedules.SAID.items()},
 }
 """What a page says of an action that was done. Its address has only the code."""
 
 
 async def by_form(visit: Visit, name: str, form: Form) -> str:
     """Do what a form of the agent's page asks for; the code of what is said of it."""
-    action = name if name in ("settle", "revoke") else _action_of(name, form)
+    action = name if name in ("settle", "revoke", "schedules") else _action_of(name, form)
     known = {found.name: found for found in actions_of(visit, await visit.state())}
     if action in known and known[action].reason is not None:
         raise refused(409, "NotNow", known[action].reason or "")
     visit.need(known[action].right if action in known else "act")
     match name:
+        case "schedules":
+            return f"schedule-{await schedules.change_by_form(visit, form)}"
         case "messages":
             await _send(visit, _checked(MessageBody, form, "text", "steer"))
             return "sent"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +47,8 @@ def agent_row(info: AgentInfo) -> dict[str, Any]:
         "is_active": info.is_active,
         "host": info.host,
         "waits_for": info.index_status.value,
+        "due": time_text(info.due),
+        "version": info.version,
         "damage": None if info.damage is None else str(info.damage),
     }
 
@@ -123,21 +126,28 @@ def actions_of(visit: Visit, state: AgentState) -> list[Action]:
     is_running = run is not None and state.status == Status.RUNNING.value
     is_paused = run is not None and state.pause is not None
     no_run = "No run is open."
-    reasons: list[tuple[str, Right, str | None]] = [
-        ("send", "act", None),
-        ("steer", "act", None if is_running else "No run is under way that it could steer."),
-        ("pause", "act", "It is paused already." if is_paused else None),
-        ("unpause", "act", None if is_paused else "It is not paused."),
-        ("cancel", "act", None if run is not None else no_run),
-        (
-            "retry",
-            "act",
-            None if run is not None and run.quarantined else "No run is in quarantine.",
-        ),
-        ("compact", "admin", "A run is under way." if is_running else None),
-        ("export", "admin", None),
-        ("delete", "admin", None),
-    ]
+    return allowed_actions(
+        visit,
+        [
+            ("send", "act", None),
+            ("steer", "act", None if is_running else "No run is under way that it could steer."),
+            ("pause", "act", "It is paused already." if is_paused else None),
+            ("unpause", "act", None if is_paused else "It is not paused."),
+            ("cancel", "act", None if run is not None else no_run),
+            (
+                "retry",
+                "act",
+                None if run is not None and run.quarantined else "No run is in quarantine.",
+            ),
+            ("compact", "admin", "A run is under way." if is_running else None),
+            ("export", "admin", None),
+            ("delete", "admin", None),
+        ],
+    )
+
+
+def allowed_actions(visit: Visit, reasons: Iterable[tuple[str, Right, str | None]]) -> list[Action]:
+    """The actions of these names, rights and reasons why not; without the right, that is why."""
     return [
         # An export changes nothing, but it shows everything.
         Action(
@@ -215,7 +225,7 @@ async def usage(visit: Visit) -> dict[str, Any]:
     by_model: dict[str, dict[str, int]] = {}
     by_agent: dict[str, dict[str, int]] = {}
     for entry in await history_of(visit):
-        if entry.what != "reply":
+        if entry.what not in ("reply", "model_asked"):
             continue
         for table, key in ((by_model, entry.who or "?"), (by_agent, " / ".join(entry.agent_path))):
             row = table.setdefault(key, {"replies": 0, "input_tokens": 0, "output_tokens": 0})
@@ -223,12 +233,6 @@ async def usage(visit: Visit) -> dict[str, Any]:
             row["input_tokens"] += entry.detail["input_tokens"]
             row["output_tokens"] += entry.detail["output_tokens"]
     return {"id": visit.agent_id, "by_model": by_model, "by_agent": by_agent}
-
-
-async def schedules(visit: Visit) -> dict[str, Any]:
-    """What the agent is to do by itself."""
-    found = await visit.wait(visit.runtime.schedules(visit.agent_id).list())
-    return {"id": visit.agent_id, "schedules": to_jsonable_python(found, fallback=repr)}
 
 
 async def export(visit: Visit) -> dict[str, Any]:

@@ -13,7 +13,17 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from understudy.web import actions, agents, asks, conversation, decide, outcome, streams, timeline
+from understudy.web import (
+    actions,
+    agents,
+    asks,
+    conversation,
+    decide,
+    outcome,
+    schedules,
+    streams,
+    timeline,
+)
 from understudy.web.users import Right
 from understudy.web.visit import Site, Visit
 
@@ -90,7 +100,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint(method="GET", path=f"{AGENT}/decisions", view=agents.decisions),
     Endpoint(method="GET", path=f"{AGENT}/history", view=agents.history, query=PAGE),
     Endpoint(method="GET", path=f"{AGENT}/usage", view=agents.usage),
-    Endpoint(method="GET", path=f"{AGENT}/schedules", view=agents.schedules),
+    Endpoint(method="GET", path=f"{AGENT}/schedules", view=schedules.schedules),
     Endpoint(
         method="GET",
         path=f"{AGENT}/outcome",
@@ -112,7 +122,11 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         method="GET",
         path="/events",
         view=streams.feed,
-        query={"after": "The cursor of the last event; else the `Last-Event-ID`."},
+        query={
+            "after": "The cursor of the last event; else the `Last-Event-ID`.",
+            "start": "Without it: `now`, or at the `oldest` event that is kept.",
+            "follow": "`0`: only what is recorded now.",
+        },
         is_stream=True,
     ),
     Endpoint(
@@ -175,9 +189,9 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint(
         method="POST",
         path=f"{AGENT}/schedules",
-        view=actions.change_schedule,
+        view=schedules.change_schedule,
         right="act",
-        body=actions.ScheduleBody,
+        body=schedules.ScheduleBody,
     ),
     Endpoint(
         method="POST",

@@ -191,7 +191,12 @@ def is_expired(visit: Visit, request: Request) -> bool:
 def _siblings(state: AgentState, request: Request) -> list[dict[str, Any]]:
     others = (found for found in state.requests if reply_of(found) == reply_of(request))
     return [
-        {"id": found.id, "tool_name": found.tool_name, "summary": summary(found.to_dict())}
+        {
+            "id": found.id,
+            "tool_name": found.tool_name,
+            "about": found.about,
+            "summary": summary(found.to_dict()),
+        }
         for found in others
         if found.id != request.id
     ]

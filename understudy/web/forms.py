@@ -1,4 +1,6 @@
-"""The form in which a person edits the arguments of a call, made of the tool's JSON schema.
+"""The forms in which a person edits the arguments of a call, or answers a question.
+
+They are made of the JSON schema of the tool, or of the question.
 
 The fields of a form are named by where their values stand: `v:/lines/0/price`. Beside a value that
 may be absent or null there is `is:/...`, and `n:/lines` is the number of the items of a list. What
@@ -12,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from understudy._base.json_schema import faults_of
 from understudy.web.visit import Form
 
 Kind = Literal[
@@ -24,6 +27,8 @@ MAX_DEPTH = 6
 MAX_ITEMS = 200
 LONG = 60
 """A text of more characters gets several lines."""
+ANSWER = "answer"
+"""The name of the one value of an `AnswerForm`."""
 _FORMATS: dict[str, Kind] = {
     "date": "date",
     "email": "email",
@@ -363,6 +368,30 @@ class EditForm:
     def has_errors(self) -> bool:
         """Whether anything is wrong."""
         return bool(self.errors) or any(inner.errors for inner in self.all)
+
+
+class AnswerForm(EditForm):
+    """The field, or the fields, for the answer to a question that has a schema.
+
+    Args:
+        schema: of the answer.
+        typed: what a person typed.
+
+    """
+
+    def __init__(self, schema: Mapping[str, Any], typed: Form | None = None) -> None:
+        defined = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
+        whole = {"properties": {ANSWER: schema}, "required": [ANSWER], **defined}
+        super().__init__(whole, {}, typed)
+        self._answer = schema
+
+    def answer(self) -> Any:
+        """The answer that is in the fields. What does not fit is noted at its field."""
+        value = self.values().get(ANSWER)
+        if not self.has_errors:
+            faults = faults_of(self._answer, value)
+            self.place([((ANSWER, *where), what) for where, what in faults])
+        return value
 
 
 def changed(form: Form, ask: str) -> Form:

@@ -12,7 +12,16 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from understudy.web import actions, agents, asks, bulk, conversation, request_form, timeline
+from understudy.web import (
+    actions,
+    agents,
+    asks,
+    bulk,
+    conversation,
+    request_form,
+    schedules,
+    timeline,
+)
 from understudy.web.live import live, version
 from understudy.web.problems import Problem
 from understudy.web.visit import Site, Visit, escaped_id
@@ -46,6 +55,7 @@ TABS: dict[str, tuple[str, str, View]] = {
     "conversation": ("", "Conversation", conversation.conversation),
     "timeline": ("/timeline", "Timeline", timeline.timeline),
     "decisions": ("/decisions", "Decisions", agents.decisions),
+    "schedules": ("/schedules", "Schedules", schedules.schedules),
     "usage": ("/usage", "Usage", agents.usage),
     "state": ("/state", "State", agents.agent_state),
     "history": ("/history", "Records", agents.history),
@@ -163,9 +173,10 @@ def _posted(
 async def do(visit: Visit) -> Response | tuple[int, str, dict[str, Any]]:
     """An action on an agent."""
     form = await visit.form()
-    said = await actions.by_form(visit, visit.request.path_params["action"], form)
-    target = visit.agent_link(visit.agent_id)
-    if visit.request.path_params["action"] == "delete":
+    action = visit.request.path_params["action"]
+    said = await actions.by_form(visit, action, form)
+    target = visit.agent_link(visit.agent_id, "/schedules" if action == "schedules" else "")
+    if action == "delete":
         target = visit.link("/agents")
     return RedirectResponse(str(URL(target).include_query_params(said=said)), 303)
 

@@ -17,6 +17,8 @@ from understudy.web.decide import told
 from understudy.web.marks import marked, plainly
 
 TEMPLATES = Path(__file__).with_name("templates")
+ITEMS = 50
+"""Of a list that is shown line by line."""
 
 
 def new_templates() -> Environment:
@@ -33,6 +35,7 @@ def new_templates() -> Environment:
         text=as_text, plainly=plainly, json=as_json, ago=ago, until=until, when=when,
         duration=duration, told=told, pairs=pairs, hexed=hexed, took=took,
     )  # fmt: skip
+    environment.tests["short_list"] = is_short_list
     environment.globals.update(groups=groups, query_with=query_with, query_without=query_without)
     return environment
 
@@ -50,6 +53,15 @@ def as_plain_json(value: Any) -> str:
 def as_json(value: Any) -> Markup:
     """A value as marked JSON."""
     return marked(as_plain_json(value))
+
+
+def is_short_list(value: Any) -> bool:
+    """Whether it is a list of texts and numbers alone, which needs no JSON to be read."""
+    return (
+        isinstance(value, (list, tuple))
+        and 0 < len(value) <= ITEMS
+        and all(each is None or isinstance(each, (str, int, float)) for each in value)
+    )
 
 
 def pairs(value: Any) -> list[tuple[str, Any]]:

@@ -12,7 +12,7 @@ from understudy.interrupts import Decision
 from understudy.tools.result import InvalidArguments
 from understudy.web.asks import request_page
 from understudy.web.decide import take
-from understudy.web.forms import EditForm, changed
+from understudy.web.forms import AnswerForm, EditForm, changed
 from understudy.web.problems import Refused, refused
 from understudy.web.visit import Form, Visit, escaped_id
 
@@ -28,8 +28,12 @@ def form_values(
     edit = None
     if "edit" in request["allowed"]:
         edit = EditForm(data["tool_parameters"] or ANY_OBJECT, request["arguments"], typed)
+    answer = None
+    if "respond" in request["allowed"] and request["schema"] is not None:
+        answer = AnswerForm(request["schema"], typed)
     return {
         "edit": edit,
+        "answer": answer,
         "is_editing": typed is not None and (typed.has("do") or typed.get("decision") == "edit"),
         "typed": typed or Form([]),
         "error": error,
@@ -45,15 +49,16 @@ async def decide_by_form(visit: Visit) -> Response | tuple[int, str, dict[str, A
     if form.has("do"):  # one more item, or one less
         return await _again(visit, changed(form, form.get("do")), 200)
     given = form.get("decision")
-    edit = None
-    if given == "edit":
-        data = await request_page(visit)
-        if data["request"] is None or not data["is_pending"]:
-            # The actor says what became of it.
-            await take(
-                visit, visit.agent_id, {request_id: Decision(type="edit", arguments={})},
-                {request_id: form.get("digest")},
-            )  # fmt: skip
+    edit = answer = None
+    if given == "respond" and not form.has("value"):  # the fields of a schema
+        data = await _shown(visit, form, Decision(type="respond"))
+        answer = AnswerForm(data["request"]["schema"] or ANY_OBJECT, form)
+        value = answer.answer()
+        if answer.has_errors:
+            return await _again(visit, form, 422, answer=answer)
+        decision = Decision(type="respond", value=value, **_who(visit, form))
+    elif given == "edit":
+        data = await _shown(visit, form, Decision(type="edit", arguments={}))
         edit = EditForm(data["tool_parameters"] or ANY_OBJECT, data["request"]["arguments"], form)
         arguments = edit.values()
         if not edit.has_errors:
@@ -71,10 +76,21 @@ async def decide_by_form(visit: Visit) -> Response | tuple[int, str, dict[str, A
     except Refused as refusal:
         if refusal.problem.status != 422:
             raise
-        return await _again(visit, form, 422, error=refusal.problem.detail, edit=edit)
+        detail = refusal.problem.detail
+        return await _again(visit, form, 422, error=detail, edit=edit, answer=answer)
     return RedirectResponse(
         visit.agent_link(visit.agent_id, f"/requests/{escaped_id(request_id)}"), 303
     )
+
+
+async def _shown(visit: Visit, form: Form, empty: Decision) -> dict[str, Any]:
+    """The page of the request; of one that waits no more, the actor says what became of it."""
+    data = await request_page(visit)
+    if data["request"] is None or not data["is_pending"]:
+        request_id = visit.request.path_params["request_id"]
+        await take(visit, visit.agent_id, {request_id: empty}, {request_id: form.get("digest")})
+        raise refused(409, "Stale", "It is no longer asked.", story=data["story"])
+    return data
 
 
 def _who(visit: Visit, form: Form) -> dict[str, Any]:
@@ -88,7 +104,7 @@ def _plain_decision(visit: Visit, form: Form, given: str) -> Decision:
         ValueError: if the answer is no JSON.
 
     """
-    always = form.get("always") == given and given in ("approve", "reject")
+    always = form.get("always") == "yes" and given in ("approve", "reject")
     who = _who(visit, form)
     match given:
         case "approve":
@@ -98,6 +114,8 @@ def _plain_decision(visit: Visit, form: Form, given: str) -> Decision:
             return Decision(type="reject", message=message, always=always, **who)
         case "respond":
             text = form.get("value")
+            if not text:
+                raise ValueError('Say what the answer is. An empty text is "" as JSON.')
             value: Any = text
             if form.get("value_is") == "json":
                 try:
@@ -129,7 +147,13 @@ def _validate(visit: Visit, edit: EditForm, arguments: dict[str, Any]) -> None:
 
 
 async def _again(
-    visit: Visit, form: Form, status: int, *, error: str = "", edit: EditForm | None = None
+    visit: Visit,
+    form: Form,
+    status: int,
+    *,
+    error: str = "",
+    edit: EditForm | None = None,
+    answer: AnswerForm | None = None,
 ) -> tuple[int, str, dict[str, Any]]:
     """The page once more, with what was typed."""
     from understudy.web.pages import render
@@ -140,6 +164,8 @@ async def _again(
     values = form_values(visit, data, form, error)
     if edit is not None:
         values["edit"] = edit
+    if answer is not None:
+        values["answer"] = answer
     part = render(visit, "parts/request.html", data=data)
     return status, "pages/request.html", {
         "data": data, "part": part, "live_link": None, "page": None, **values

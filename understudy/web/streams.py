@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, cast
 
 from pydantic_core import to_jsonable_python
 from sse_starlette import EventSourceResponse, ServerSentEvent
@@ -97,7 +97,10 @@ async def agent_events(visit: Visit) -> Any:
 async def feed(visit: Visit) -> Any:
     """What happens to all agents."""
     after = visit.request.headers.get("last-event-id") or visit.asked("after")
-    found = visit.runtime.events(after)
+    start = visit.asked("start") or "now"
+    found = visit.runtime.events(after, start=cast("Any", start))
+    if visit.asked("follow") == "0":
+        found = found.until_now()
     try:
         position = await visit.wait(found.position())
     except UsageError as error:

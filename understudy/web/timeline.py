@@ -74,8 +74,8 @@ class _Reader:
     open_calls: dict[tuple[tuple[str, ...], str], Bar] = field(default_factory=dict)
     open_asks: dict[str, Bar] = field(default_factory=dict)
     open_waits: dict[tuple[tuple[str, ...], str, str], Bar] = field(default_factory=dict)
-    was_cut_off: bool = True
-    """Whether an attempt that begins now follows one that was cut off."""
+    host: str | None = None
+    """Who has made the last attempt, where several hosts share the store."""
 
     def read(self, entry: HistoryEntry) -> None:
         at, path, detail = entry.at, entry.agent_path, entry.detail
@@ -86,7 +86,6 @@ class _Reader:
             case "run_started":
                 bar = self._open("run", path[-1], depth, entry, at)
                 self.open_runs[path] = bar
-                self.was_cut_off = False
             case "run_ended":
                 if path in self.open_runs:
                     self._close(self.open_runs.pop(path), at, detail["outcome"])
@@ -105,7 +104,6 @@ class _Reader:
                 self.open_calls[path, call] = bar
             case "tool_suspended":
                 self._end_call(path, entry, at, "suspended")
-                self.was_cut_off = False
             case "tool_ended":
                 if (path, entry.call_key or "") not in self.open_calls and not detail["in_doubt"]:
                     return  # denied, or answered by a person: it has no body that ran
@@ -123,7 +121,6 @@ class _Reader:
                     who = "" if entry.who in (None, EXPIRY) else f" by {entry.who}"
                     word = "expired" if entry.who == EXPIRY else detail["type"] + who
                     self._close(bar_or_none, at, word)
-                self.was_cut_off = False
             case "withdrawn":
                 for request_id in detail["request_ids"]:
                     if request_id in self.open_asks:
@@ -134,17 +131,16 @@ class _Reader:
                     label = f"{detail['what']}: {detail['name']}"
                     self.open_waits[key] = self._open("wait", label, depth + 1, entry, at)
                 self._end_call(path, entry, at, "suspended")
-                self.was_cut_off = False
             case "wait_over":
                 key = (path, entry.call_key or "", detail["name"])
                 if key in self.open_waits:
                     self._close(self.open_waits.pop(key), at, detail["how"])
-                self.was_cut_off = False
             case "paused" | "unpaused" | "released" | "quarantined" | "stop_requested":
                 self.marks.append(Mark(entry.what, entry.what.replace("_", " "), at))
-                self.was_cut_off = False
+            case "model_asked":
+                self.marks.append(Mark(entry.what, f"asked a model: {detail['key']}", at))
             case "imported":
-                self.marks.append(Mark("takeover", "imported from elsewhere", at))
+                self.marks.append(Mark("imported", "imported from elsewhere", at))
             case "attempt_started":
                 self._begin_attempt(path, detail, at)
             case _:
@@ -152,14 +148,21 @@ class _Reader:
 
     def _begin_attempt(self, path: tuple[str, ...], detail: dict[str, Any], at: datetime) -> None:
         """An attempt after a crash, or at another host, is marked; one after an answer is not."""
-        if len(path) > 1 or detail["number"] == 1:
+        if len(path) > 1:
+            return
+        number, before = detail["number"], self.host
+        self.host = detail["host"] or before
+        if number == 1:
             return
         if detail.get("reply_lost") or self.open_calls:
             word = "cut off, and continued from the records"
-            self.marks.append(Mark("crash", f"attempt {detail['number']}: {word}", at))
+            self.marks.append(Mark("crash", f"attempt {number}: {word}", at))
             for bar in self.open_calls.values():
                 self._close(bar, at, "cut off")
             self.open_calls.clear()
+        if before not in (None, self.host):
+            word = f"continued by {self.host}; before, by {before}"
+            self.marks.append(Mark("takeover", f"attempt {number}: {word}", at))
 
     def _open(
         self, kind: Kind, label: str, depth: int, entry: HistoryEntry, start: datetime

@@ -16,7 +16,8 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any
 
 from tests.support.durability.broken_hosts import replaced
@@ -36,10 +37,12 @@ from understudy import (
     respond,
     tool,
 )
+from understudy._base import clock
 from understudy.actors import calls_elsewhere, post_office
 from understudy.actors.post_office import PostOffice
 from understudy.actors.posted_calls import PostedCalls
 from understudy.journal import DatabaseStore
+from understudy.journal.postgres import backend
 from understudy.journal.postgres.backend import PostgresBackend
 from understudy.journal.postgres.writer import PostgresWriter
 from understudy.journal.shared import Hint
@@ -81,6 +84,8 @@ class Setting:
     patience: float = 0.3
     poll: float = 0.1
     sweep: float | None = 0.4
+    ahead: Mapping[str, float] = field(default_factory=dict)
+    """By host, the seconds by which the clock of its machine is ahead of the right time."""
 
 
 class _Stops:
@@ -90,13 +95,20 @@ class _Stops:
         self._log = log
         self._host = host
         self._point, self._action, self._left = "", "", 0
+        self._pause: float | None = None
+        self._is_deaf = False
         self.acting = threading.Lock()
         """Held by a tool from its entry to its effect: no host stops in between."""
         self._acted = self._wrote = False
 
-    def arm(self, point: str, action: str, nth: int) -> None:
-        self._point, self._action, self._left = point, action, nth
+    def arm(self, point: str, action: str, nth: int, pause: float | None) -> None:
+        self._point, self._action, self._left, self._pause = point, action, nth, pause
         self._log.write("armed", self._host, point)
+
+    def deafen(self) -> None:
+        """From now on it hears nothing of what other hosts tell."""
+        self._is_deaf = True
+        self._log.write("armed", self._host, "deaf")
 
     def __call__(self, point: str) -> None:
         if point != self._point:
@@ -106,9 +118,11 @@ class _Stops:
             return
         self._point = ""
         with self.acting:
-            self._log.write("stops", self._host, point, self._action)
-            kill = self._action == "kill"
-            os.kill(os.getpid(), signal.SIGKILL if kill else signal.SIGSTOP)
+            self._log.write("stops", self._host, point, self._action, json.dumps(self._pause))
+            if self._action == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            # Sent to the process, it may stop another thread first, while this one goes on.
+            signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
     def install(self) -> None:
         """Have this process pass all points."""
@@ -117,6 +131,7 @@ class _Stops:
         self._around_async(SharedDatabase, "reply", "before reply", "after reply")
         self._around_async(SharedDatabase, "remove_posts", "before delete", "after delete")
         self._around_async(SharedDatabase, "withdraw", "before withdraw", "after withdraw")
+        self._around_looks()
         self._around_told()
         self._around_act()
         self._around_commit()
@@ -146,11 +161,25 @@ class _Stops:
 
         setattr(owner, name, outer)
 
+    def _around_looks(self) -> None:
+        """Note each look at the calls that this host has posted."""
+        inner = SharedDatabase.post_states
+
+        @functools.wraps(inner)
+        async def looks(shared: SharedDatabase, ids: Any) -> Any:
+            states = await inner(shared, ids)
+            self._log.write("looked", self._host)
+            return states
+
+        replaced(SharedDatabase, "post_states", looks)
+
     def _around_told(self) -> None:
         inner = PostOffice.told
 
         @functools.wraps(inner)
         def told(office: PostOffice, hint: Hint | None) -> None:
+            if self._is_deaf:
+                return
             if hint is not None and hint.kind == "posted":
                 self("before hearing")
             inner(office, hint)
@@ -264,7 +293,27 @@ async def stop(ctx: ToolContext, what: str) -> str:
     raise Halt(what)
 
 
-TOOLS = {"ask": ["gated"], "hold": ["hold"], "halt": ["last", "stop"]}
+@tool(on_unknown="ask")
+async def brief(ctx: ToolContext, what: str) -> str:
+    """As `gated`, but it is asked about for a second."""
+    scene: _Scene = ctx.deps
+    return scene.act(ctx, what)
+
+
+@tool(on_unknown="ask")
+async def long(ctx: ToolContext, what: str) -> str:
+    """As `gated`, but it is asked about for an hour."""
+    scene: _Scene = ctx.deps
+    return scene.act(ctx, what)
+
+
+TOOLS = {
+    "ask": ["gated"],
+    "brief": ["brief"],
+    "long": ["long"],
+    "hold": ["hold"],
+    "halt": ["last", "stop"],
+}
 
 
 def _reply(request: Any) -> Any:
@@ -292,9 +341,13 @@ def _agent() -> Agent:
     return Agent(
         AGENT,
         model,
-        tools=[note, gated, hold, last, stop],
+        tools=[note, gated, brief, long, hold, last, stop],
         middleware=[Haltable()],
-        interrupt_on={"gated": True},
+        interrupt_on={
+            "gated": True,
+            "brief": {"expires_after": 1.0},
+            "long": {"expires_after": 3600.0},
+        },
     )
 
 
@@ -306,9 +359,24 @@ def play(setting: Setting, host: str, log: SideLog, commands: int) -> None:
     post_office.BEAT = setting.beat
     calls_elsewhere.PATIENCE = setting.patience
     calls_elsewhere.POLL = setting.poll
+    if host in setting.ahead:
+        _put_ahead(setting.ahead[host])
     stops = _Stops(log, host)
     stops.install()
     asyncio.run(_Host(setting, host, log, stops).follow(commands))
+
+
+def _put_ahead(seconds: float) -> None:
+    """Have the clock of this process's machine be wrong."""
+
+    class Wrong(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> Any:
+            return datetime.now(tz) + timedelta(seconds=seconds)
+
+    right = clock.wall_seconds
+    replaced(clock, "datetime", Wrong)
+    replaced(backend, "wall_seconds", lambda: right() + seconds)
 
 
 class _Host:
@@ -316,13 +384,13 @@ class _Host:
         self._name = host
         self._log = log
         self._stops = stops
-        backend = PostgresBackend(
+        database = PostgresBackend(
             setting.url, host=host, lease=setting.lease, schema=setting.schema
         )
         scene = _Scene(log, stops)
         self._runtime = Runtime(
             [_agent()],
-            store=DatabaseStore(backend),
+            store=DatabaseStore(database),
             deps_for=lambda _: scene,
             sweep=setting.sweep,
         )
@@ -341,7 +409,10 @@ class _Host:
                 self._log.write("open", self._name)
                 while (command := json.loads(await reader.readline())) is not None:
                     if command["do"] == "arm":
-                        self._stops.arm(command["point"], command["action"], command["nth"])
+                        del command["do"]
+                        self._stops.arm(**command)
+                    elif command["do"] == "deafen":
+                        self._stops.deafen()
                     else:
                         tasks.append(asyncio.ensure_future(self._tell(**command)))
                 for task in tasks:
@@ -363,14 +434,15 @@ class _Host:
             self._log.write("told", str(number), json.dumps(told), self._name)
 
     async def _call(self, do: str, id: str, given: Mapping[str, Any]) -> Any:
-        if do == "run":
-            ref = self._runtime.spawn(AGENT, id=id)
-            return await ref.run(given["prompt"], message_id=given["message_id"])
-        ref = self._runtime.get(id)
+        creates = do in ("run", "send")
+        ref = self._runtime.spawn(AGENT, id=id) if creates else self._runtime.get(id)
         match do:
+            case "run":
+                return await ref.run(given["prompt"], message_id=given["message_id"])
             case "send":
+                at = datetime.fromisoformat(given["at"]) if "at" in given else None
                 return await ref.send(
-                    given["prompt"], message_id=given["message_id"], steer=given["steer"]
+                    given["prompt"], message_id=given["message_id"], steer=given["steer"], at=at
                 )
             case "resume":
                 decisions = {key: _DECISIONS[what](said) for key, what, said in given["decisions"]}

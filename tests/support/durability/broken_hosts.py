@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from understudy._base.clock import SharedClock, SystemClock
 from understudy.actors import calls_elsewhere, replies
 from understudy.actors.activation import Activation
+from understudy.actors.call_bodies import body_of
 from understudy.actors.calls_elsewhere import CallsElsewhere
+from understudy.actors.messages import AgentMessage, Cancel
 from understudy.actors.post_office import PostOffice
 from understudy.actors.posted_calls import PostedCalls
 from understudy.journal import index_status
@@ -43,9 +46,10 @@ def _take_the_halted() -> None:
 def _keep_the_copy() -> None:
     replaced(PostOffice, "_drop_if_older", lambda *_: None)
 
-    async def confirmed(*_: Any) -> None: ...
+    async def confirmed(_: Any, activation: Activation) -> None:
+        await activation.ledger.durable()
 
-    replaced(replies, "_confirm", confirmed)
+    replaced(replies, "confirm", confirmed)
 
 
 def _new_ids() -> None:
@@ -85,10 +89,12 @@ def _delete_first() -> None:
 
 
 def _cancel_any_run() -> None:
-    async def no_run(*_: Any) -> None:
-        return None
+    def of_any_run(message: AgentMessage, **given: Any) -> tuple[str, bytes]:
+        if isinstance(message, Cancel):
+            message = replace(message, run_id=None)
+        return body_of(message, **given)
 
-    replaced(calls_elsewhere, "run_of_call", no_run)
+    replaced(calls_elsewhere, "body_of", of_any_run)
 
 
 def _no_sweep_after_listen() -> None:
@@ -125,6 +131,10 @@ def _no_poll() -> None:
     replaced(PostOffice, "_heartbeat", no_heartbeat)
 
 
+def _own_clocks() -> None:
+    replaced(SharedClock, "now", SystemClock.now)
+
+
 HOSTS_BROKEN = {
     "J6: an agent that runs may be taken": _take_anything,
     "J6: whether an agent may be taken is judged before it is taken": _judge_before,
@@ -136,5 +146,6 @@ HOSTS_BROKEN = {
     "J70: a cancel does not name its run": _cancel_any_run,
     "J70: nobody looks after listening again": _no_sweep_after_listen,
     "J70: nobody looks but when told": _no_poll,
+    "J21: each host goes by the clock of its machine": _own_clocks,
 }
 """Each of them, by what is wrong with it."""

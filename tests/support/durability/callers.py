@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.support.durability.fleet import NAMES, Answer, Fleet, Script, Stuck
 
-__all__ = ["KINDS", "Callers"]
+__all__ = ["BUSY", "KINDS", "Callers"]
 
 Steps = Generator[Callable[[], bool], None, Answer]
 MOST_STEPS = 20
@@ -19,6 +19,13 @@ LEFT = """
 SELECT FROM inbox i WHERE i.reply IS NULL OR EXISTS (
     SELECT FROM hosts h WHERE h.id = i.asker AND h.lease_until > clock_timestamp())"""
 """The reply to an asker who died is kept for an hour: who was only stopped comes for it."""
+BUSY = """
+SELECT a.agent_id, a.standing, a.takeable, a.status, h.name
+FROM agents a LEFT JOIN hosts h ON h.id = a.owner AND h.lease_until > clock_timestamp()
+WHERE a.agent_id LIKE %s AND NOT a.deleted
+    AND (a.standing <> 'rest' OR (NOT a.takeable AND h.id IS NOT NULL))"""
+"""Agents of which something goes on. A host that dies between the end of a run and the status that
+follows leaves one that is at rest, and that everybody may claim: it has no owner."""
 DECIDED = ("Completed", "NotInterrupted")
 
 
@@ -82,7 +89,7 @@ class Callers:
         return self.ask(host, "send", id, **given)
 
     def is_entered(self, prompt: str) -> Callable[[], bool]:
-        return lambda: any(entry.of[1] == prompt for entry in self.fleet.log.read("entered"))
+        return lambda: self.times_entered(prompt) > 0
 
     def entered(self, id: str, run: int, prompt: str) -> Generator[Callable[[], bool], None, int]:
         """Wait until the call of a prompt is entered; the number of the call to wait for.
@@ -102,6 +109,9 @@ class Callers:
 
     def release(self, prompt: str) -> None:
         self.fleet.log.write("release", prompt)
+
+    def times_entered(self, prompt: str) -> int:
+        return sum(entry.of[1] == prompt for entry in self.fleet.log.read("entered"))
 
     def pause(self, seconds: float) -> Steps:
         end = time.monotonic() + seconds
@@ -148,6 +158,13 @@ class Callers:
             self.wrong(f"the caller of {prompt!r} at {id} was told {told}")
         return told
 
+    def check_cancelled(self, id: str, prompt: str, cancel: int, told: Answer) -> None:
+        """Check what the caller was told who cancels the run of a prompt."""
+        # Made again, it finds no run: it was done before.
+        was_done = told["is"] == "NoneType" and cancel in self.fleet.repeated
+        if told["is"] != "Stopped" and not was_done:
+            self.wrong(f"who cancels {prompt!r} at {id} was told {told}")
+
     # ------------------------------------------------------------------- callers
 
     def simple(self, id: str) -> Script:
@@ -189,11 +206,7 @@ class Callers:
         run = yield from self.entered(id, run, prompt)
         cancel = self.ask(self.host(), "cancel", id)
         told = yield from self.end_of(id, cancel)
-        # Made again, it finds no run: it was done before.
-        if told["is"] != "Stopped" and not (
-            told["is"] == "NoneType" and cancel in self.fleet.repeated
-        ):
-            self.wrong(f"who cancels {prompt!r} at {id} was told {told}")
+        self.check_cancelled(id, prompt, cancel, told)
         told = yield from self.end_of(id, run)
         if told["is"] != "Stopped":
             self.wrong(f"the caller of {prompt!r} at {id}, cancelled, was told {told}")
@@ -244,7 +257,7 @@ class Callers:
         try:
             fleet.until(lambda: _is_idle(fleet, "%"), "all agents are at rest")
         except Stuck:
-            found = fleet.find("SELECT agent_id, standing, takeable, status, owner FROM agents")
+            found = fleet.find(BUSY, "%")
             self.wrong(f"not all agents are at rest: {found}")
         effects = Counter(entry.of[2] for entry in fleet.log.read("effect"))
         for prompt, may in self._effects.items():
@@ -254,6 +267,7 @@ class Callers:
         if not fleet.was_away and max(entered.values(), default=0) > 1:
             self.wrong("a call was entered twice, and no host was away")
         kept: Counter[str] = Counter()
+        begun: Counter[str] = Counter()
         runs: Counter[str] = Counter()
         for id, kind, payload in fleet.find(
             "SELECT a.agent_id, r.kind, r.payload FROM records r JOIN agents a ON a.key = r.agent"
@@ -263,12 +277,17 @@ class Callers:
             runs[id] += {"run_started": 1, "run_ended": -1}.get(kind, 0)
             if kind == "message_queued":
                 kept[record["message_id"]] += 1
+            elif kind == "run_started":
+                begun.update(str(part["content"]) for part in record["message"]["parts"])
             for message_id in record.get("message_ids", ()):
                 kept[f"run of {message_id}"] += 1
         for message_id, prompt in self._messages.items():
-            begun, queued = kept[f"run of {message_id}"], kept[message_id]
-            if max(begun, queued) != 1:
-                self.wrong(f"{prompt!r} is kept {queued} times, and begun {begun} times")
+            of_id, queued = kept[f"run of {message_id}"], kept[message_id]
+            if max(of_id, queued) != 1:
+                self.wrong(f"{prompt!r} is kept {queued} times, and begun {of_id} times")
+        for prompt, times in begun.items():
+            if times > 1:
+                self.wrong(f"{prompt!r} is the input of {times} runs")
         for id, open_runs in runs.items():
             if open_runs:
                 self.wrong(f"{open_runs} runs of {id} have no end")
@@ -291,9 +310,4 @@ def _agent_of(key: str, what: str, fleet: Fleet) -> str:
 
 
 def _is_idle(fleet: Fleet, id: str) -> bool:
-    busy = fleet.find(
-        "SELECT FROM agents WHERE agent_id LIKE %s AND NOT deleted"
-        " AND (standing <> 'rest' OR NOT takeable)",
-        id,
-    )
-    return not busy
+    return not fleet.find(BUSY, id)

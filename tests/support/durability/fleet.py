@@ -25,11 +25,16 @@ import psycopg
 from tests.support.durability.any_host import Setting, play
 from tests.support.durability.side_log import SideLog
 
-__all__ = ["NAMES", "SOON", "Answer", "Fleet", "Script", "Stuck"]
+__all__ = ["NAMES", "SOON", "Answer", "Fleet", "Script", "Stuck", "Wrong"]
 
 NAMES = ("one", "two", "three")
 SOON = float(os.environ.get("CHAOS_PATIENCE", "12"))
 """Seconds after which what is waited for does not come."""
+
+LISTENING = """
+SELECT a.pid FROM pg_stat_activity a JOIN hosts h ON a.query = format('LISTEN "%%s"', h.ear)
+WHERE h.name = coalesce(%s::text, h.name)"""
+"""The connections on which hosts, or this one, listen."""
 
 Answer = dict[str, Any]
 Script = Generator[Callable[[], bool], None, None]
@@ -40,12 +45,19 @@ class Stuck(Exception):
     """Something that a caller waits for does not come."""
 
 
+class Wrong(Exception):
+    """There is a violation, and that was the question."""
+
+
 @dataclass(slots=True)
 class _Process:
     name: str
     pid: int
     commands: int
     errors: Path
+    life: int
+    stops: int = 0
+    """How often it has stopped itself."""
     is_stopped: bool = False
     since: float = 0.0
     """When it was stopped."""
@@ -62,12 +74,19 @@ class Fleet:
         setting: of all hosts.
         folder: of the logs.
         chance: chooses the hosts.
-        soon: seconds after which what is waited for does not come.
+        absent: seconds after which an answer that a round is about does not come.
+        is_over_when_wrong: play on behind no violation.
 
     """
 
     def __init__(
-        self, setting: Setting, folder: Path, chance: random.Random, *, soon: float = SOON
+        self,
+        setting: Setting,
+        folder: Path,
+        chance: random.Random,
+        *,
+        absent: float = SOON,
+        is_over_when_wrong: bool = False,
     ) -> None:
         self.log = SideLog(folder / "log", -1)
         self.setting = setting
@@ -75,7 +94,10 @@ class Fleet:
         self.kills = 0
         self.stops = 0
         self.long_stops = 0
-        self._soon = soon
+        self._absent = absent
+        self._soon = SOON
+        self._is_over_when_wrong = is_over_when_wrong
+        self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
         self._folder = folder
         self._chance = chance
         self._lives = 0
@@ -86,7 +108,6 @@ class Fleet:
         """Calls that were made again, at another host."""
         self._answers: dict[int, Answer] = {}
         self._read = 0
-        self._pauses: dict[str, float | None] = {}
         self._hosts: dict[str, _Process] = {}
 
     # ------------------------------------------------------------------- hosts
@@ -95,6 +116,7 @@ class Fleet:
         for name in NAMES:
             self._start(name)
         self._until(lambda: len(self.log.read("open")) == len(NAMES), "the hosts open")
+        self._until(lambda: len(self.find(LISTENING, None)) == len(NAMES), "the hosts listen")
 
     def _start(self, name: str) -> None:
         self._lives += 1
@@ -115,7 +137,7 @@ class Fleet:
             finally:
                 os._exit(status)
         os.close(read)
-        self._hosts[name] = _Process(name, pid, commands, errors)
+        self._hosts[name] = _Process(name, pid, commands, errors, self._lives)
 
     def arm(self, host: str, point: str, action: str, *, pause: float | None, nth: int = 1) -> None:
         """Have a host stop itself at a point. It has heard so when this returns.
@@ -128,10 +150,21 @@ class Fleet:
             nth: the n-th time that it passes the point.
 
         """
-        self._pauses[host] = pause
-        armed = len(self.log.read("armed"))
-        self._write(host, {"do": "arm", "point": point, "action": action, "nth": nth})
-        self._until(lambda: len(self.log.read("armed")) > armed, f"{host} is armed")
+        armed = {"point": point, "action": action, "nth": nth, "pause": pause}
+        self._have(host, {"do": "arm", **armed})
+
+    def deafen(self, host: str) -> None:
+        """Have a host hear nothing of what others tell, from now on."""
+        self._have(host, {"do": "deafen"})
+
+    def _have(self, host: str, command: dict[str, Any]) -> None:
+        armed, life = len(self.log.read("armed")), self._hosts[host].life
+        self._write(host, command)
+        # It may stop before it reads that, at the point that it was armed for before.
+        self._until(
+            lambda: len(self.log.read("armed")) > armed or self._hosts[host].life != life,
+            f"{host} has heard {command}",
+        )
 
     def wake(self, host: str) -> None:
         found = self._hosts[host]
@@ -141,7 +174,6 @@ class Fleet:
 
     def stop(self, host: str) -> None:
         """Stop it now, wherever it is, until `wake`."""
-        self._pauses[host] = None
         os.kill(self._hosts[host].pid, signal.SIGSTOP)
         self._until(lambda: self.is_stopped(host), f"{host} is stopped")
 
@@ -156,10 +188,14 @@ class Fleet:
 
     @property
     def was_away(self) -> bool:
-        """Whether a host was killed, or stopped past its lease, or may be by now."""
-        longest = time.monotonic() - self.setting.lease * 0.6
-        asleep = any(host.is_stopped and host.since < longest for host in self._hosts.values())
-        return bool(self.kills or self.long_stops) or asleep
+        """Whether the lease of a host has ended: it was killed, stopped, or had no time to live.
+
+        Then the host has another number now, or another host has marked it.
+        """
+        ((away,),) = self.find(
+            "SELECT max(id) > %s OR bool_or(lease_until = '-infinity') FROM hosts", len(NAMES)
+        )
+        return bool(away)
 
     def running(self) -> list[str]:
         """Hosts that are not stopped."""
@@ -173,13 +209,22 @@ class Fleet:
                 self.stops += 1
                 host.is_stopped = True
                 host.since = time.monotonic()
-                pause = self._pauses.get(host.name)
+                pause = self._pause_of(host)
                 host.wake_at = None if pause is None else host.since + pause
             elif pid:
                 self._died(host, status)
             elif host.wake_at is not None and time.monotonic() > host.wake_at:
                 self.wake(host.name)
         self._hear()
+
+    def _pause_of(self, host: _Process) -> float | None:
+        """For how long it is stopped: it may have been armed for another stop since."""
+        stops = [entry for entry in self.log.read("stops") if entry.life == host.life]
+        if len(stops) == host.stops:
+            return None  # it did not stop itself
+        host.stops = len(stops)
+        pause: float | None = json.loads(stops[-1].of[3])
+        return pause
 
     def _died(self, host: _Process, status: int) -> None:
         os.close(host.commands)
@@ -230,6 +275,8 @@ class Fleet:
             os.waitpid(host.pid, 0)
             self.violations.append(f"{host.name}: {host.errors.read_text()[-1500:]}")
         self._hosts.clear()
+        if self._connection is not None:
+            self._connection.close()
 
     # ------------------------------------------------------------------- calls
 
@@ -273,25 +320,33 @@ class Fleet:
     def is_answered(self, number: int) -> bool:
         return number in self._answers
 
-    def told(self, number: int) -> Generator[Callable[[], bool], None, Answer]:
-        """Wait for the answer to a call."""
+    def told(
+        self, number: int, *, may_be_absent: bool = False
+    ) -> Generator[Callable[[], bool], None, Answer]:
+        """Wait for the answer to a call.
+
+        Args:
+            number: of the call.
+            may_be_absent: whether an answer comes is what the round is about, and all that waits.
+
+        """
+        self._soon = self._absent if may_be_absent else SOON
         yield lambda: number in self._answers
+        self._soon = SOON
         return self._answers[number]
 
     def find(self, text: str, *values: object) -> list[tuple[Any, ...]]:
         """What the database says."""
-        options = f"-c search_path={self.setting.schema}"
-        with psycopg.connect(self.setting.url, autocommit=True, options=options) as connection:
-            return connection.execute(text, values).fetchall()
+        if self._connection is None:
+            options = f"-c search_path={self.setting.schema}"
+            self._connection = psycopg.connect(self.setting.url, autocommit=True, options=options)
+        return self._connection.execute(text, values).fetchall()
 
     def cut_ears(self, host: str | None = None) -> int:
         """Cut the connections on which hosts listen; how many those were."""
-        rows = self.find(
-            "SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a JOIN hosts h"
-            " ON a.query = format('LISTEN %%I', h.ear) OR a.query = 'LISTEN \"' || h.ear || '\"'"
-            " WHERE h.name = coalesce(%s::text, h.name)",
-            host,
-        )
+        rows = self.find(LISTENING, host)
+        for (pid,) in rows:
+            self.find("SELECT pg_terminate_backend(%s)", pid)
         return len(rows)
 
     # ------------------------------------------------------------------- callers
@@ -301,6 +356,7 @@ class Fleet:
 
         Raises:
             Stuck: if one waits for too long.
+            Wrong: if there is a violation, and nothing is to be played behind it.
 
         """
         waiting: deque[tuple[Script, Callable[[], bool], float]] = deque()
@@ -310,6 +366,7 @@ class Fleet:
             self.tend()
             if often is not None:
                 often()
+            self._check()
             for _ in range(len(waiting)):
                 script, condition, since = waiting.popleft()
                 if condition():
@@ -327,6 +384,11 @@ class Fleet:
                     )
                 waiting.append((script, condition, since))
             time.sleep(0.004)
+        self._check()
+
+    def _check(self) -> None:
+        if self.violations and self._is_over_when_wrong:
+            raise Wrong
 
     def _step(self, script: Script, waiting: deque[Any]) -> None:
         with suppress(StopIteration):

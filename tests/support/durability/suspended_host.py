@@ -107,7 +107,8 @@ class _Stops:
                 return
             self._point = ""
         self._log.write("stops", self._host, point, str(now()))
-        os.kill(os.getpid(), signal.SIGSTOP)
+        # Sent to the process, it may stop another thread first, while this one goes on.
+        signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
     def install(self) -> None:
         """Have this process pass all points, and note claims, checks and leases."""

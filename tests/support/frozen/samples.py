@@ -242,6 +242,8 @@ def request(id: str, key: str, kind: str = "approval", **fields: Any) -> Request
         "fingerprint": FINGERPRINT,
         "digest": "d1" * 32,
         "source": "HumanInTheLoop",
+        "schema": {"type": "string", "enum": ["yes", "no"]},
+        "question_key": "may I",
         "doubts": (doubt("run-0.0.0"), doubt("run-0.0.1", token_hashes=())),
     }
     return Request(**{**given, **fields})
@@ -372,11 +374,14 @@ def desk() -> Iterator[r.Record]:
     yield started("run-1", "desk", message_ids=("m2",), message=rich_question())
     yield r.Attempt(number=1)
     yield r.AttemptClosed()
-    yield r.Attempt(number=2, reply_lost=True)
+    yield r.Attempt(number=2, reply_lost=True, host="host-b")
     yield r.HooksRan()
     yield r.ValuesMerged(delta={"customer": {"vip": False}}, source="Vip")
     yield r.HistoryReplaced(messages=history())
     yield r.Once(key="Vip/greeting", value={"sent": True})
+    answered = replace(reply(), parts=[])
+    yield r.ModelAsked(key="title", response=answered, value={"title": "Kettles"})
+    yield r.ModelGaveNoAnswer(key="title", response=reply(), error="it does not fit")
     yield r.UserMessage(message=asked("and the other one", 8), message_ids=("m1",), author="ada")
     yield r.TimeSpent(seconds=12.25)
     calls = [tool_call(0, id="tc", provider_details={"d": 4}), *map(tool_call, range(1, 12))]

@@ -57,6 +57,10 @@ async def calls_an_async_one(ctx: ToolContext) -> None:
 
 tool(timout=3)  # error: a misspelt option
 tool(on_unknown="asks")  # error: ask or tell
+tool(ask=True)
+tool(ask=["approve", "reject"])
+tool(ask={"allowed": ["approve"], "expires_after": 60})
+tool(ask=3)  # error: a rule, as of HumanInTheLoop
 
 MODEL = ScriptedModel(["done"])
 decorated = [lookup, fetch]

@@ -170,12 +170,12 @@ def test_what_is_typed_into_an_agents_page_stays_while_it_changes(page: Page) ->
     with desk_site() as (url, runtime, _):
         page.goto(f"{url}/agents/a1")
         page.get_by_label("Message").fill("half a sent")
-        page.get_by_text("Cancel the run…").click()
+        page.get_by_text("Delete the agent…").click()
         (one,) = runtime.pending().get(timeout=20)
         runtime.get("a1").resume({one.request.id: reject()}).get(timeout=20)
         page.locator(".status-idle").wait_for()
         assert page.get_by_label("Message").input_value() == "half a sent"
-        assert page.locator("#details-cancel").get_attribute("open") is not None
+        assert page.locator("#details-delete").get_attribute("open") is not None
 
 
 def test_a_keyboard_is_enough(page: Page) -> None:
@@ -234,7 +234,7 @@ def pages_of(runtime: Runtime) -> dict[str, str]:
     for pending in runtime.pending().get(timeout=20):
         name = f"{pending.request.kind} {pending.agent} {pending.request.tool_name}"
         found[name] = f"/agents/{pending.agent_id}/requests/{pending.request.id}"
-    for tab in ("", "/timeline", "/decisions", "/usage", "/state", "/history"):
+    for tab in ("", "/timeline", "/decisions", "/schedules", "/usage", "/state", "/history"):
         found[f"agent{tab}"] = f"/agents/ticket-2041{tab}"
     found["doubt"] = "/agents/ticket-2049"
     found["waiting"] = "/agents/ticket-2048"

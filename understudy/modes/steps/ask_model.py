@@ -55,9 +55,15 @@ async def ask_model(run: Run, request: ModelInput) -> Answer | ModelFailed:
     A reply that is refused or empty is no answer. An empty one is asked for once more. What they
     cost is recorded with the answer; without one, the last of them is recorded in its place.
     """
-    call = _ModelCall(run)
+    return await ask_through(run, request, ModelCall(run), run.definition.hooks.wrap_model_call)
+
+
+async def ask_through(
+    run: Run, request: ModelInput, call: ModelCall, hooks: Sequence[Hook]
+) -> Answer | ModelFailed:
+    """The answer of a model call, through these hooks around it."""
     chain: _Ask = call.ask
-    for hook in reversed(run.definition.hooks.wrap_model_call):
+    for hook in reversed(hooks):
         chain = _link(run, hook, chain, call)
     try:
         response = await chain(request)
@@ -70,7 +76,7 @@ async def ask_model(run: Run, request: ModelInput) -> Answer | ModelFailed:
     return call.answer(response)
 
 
-def _link(run: Run, hook: Hook, inner: _Ask, call: _ModelCall) -> _Ask:
+def _link(run: Run, hook: Hook, inner: _Ask, call: ModelCall) -> _Ask:
     async def link(request: ModelInput) -> ModelResponse:
         async def rest(changed: ModelInput) -> ModelResponse:
             # Here, so that the error names the middleware that passed it on.
@@ -104,7 +110,7 @@ def _link(run: Run, hook: Hook, inner: _Ask, call: _ModelCall) -> _Ask:
     return link
 
 
-class _ModelCall:
+class ModelCall:
     """One model call of a turn: every request that is made for it, and what came of each."""
 
     # As long as nothing goes wrong: most calls are made once, and keep nothing but an answer.
@@ -138,16 +144,7 @@ class _ModelCall:
         if self._deltas is not None and self._deltas.said_text:
             # After an answer, which a hook did not like.
             raise UsageError("next was called again after text of a reply was emitted")
-        parameters = parameters_of(run, request)
-        if run.observed:
-            run.emit(
-                ReplyStarted(
-                    agent_path=run.agent_path,
-                    turn=run.current.turns,
-                    model=model.model_name,
-                    run_id=run.run_id,
-                )
-            )
+        parameters = self._begin(model, request)
         self._asking = True
         try:
             since = run.clock.monotonic()
@@ -175,6 +172,25 @@ class _ModelCall:
             raise answer.error
         self._answers += (answer,)
         return answer.response
+
+    def _begin(self, model: Model, request: ModelInput) -> ModelRequestParameters:
+        """Say that the model is asked now. Returns the parameters of the request."""
+        run = self._run
+        parameters = parameters_of(run, request)
+        if run.observed:
+            run.emit(
+                ReplyStarted(
+                    agent_path=run.agent_path,
+                    turn=run.current.turns,
+                    model=model.model_name,
+                    run_id=run.run_id,
+                )
+            )
+        return parameters
+
+    def _may_be_empty(self) -> bool:
+        """Whether an empty reply is an answer: it becomes a sentence that says so."""
+        return self._run.current.early_stop is not None
 
     def _note(self, model: Model, error: BaseException) -> Exception:
         """Note what a model raised. Returns what is raised in its place."""
@@ -210,8 +226,8 @@ class _ModelCall:
         if answer.error is not None:
             return answer, None
         fault = fault_of(answer.response)
-        if isinstance(fault, EmptyReply) and self._run.current.early_stop is not None:
-            return answer, None  # it becomes a sentence that says so
+        if isinstance(fault, EmptyReply) and self._may_be_empty():
+            return answer, None
         return answer, fault
 
     def _reject(self, answer: Answer, since: float) -> float:
@@ -239,12 +255,12 @@ class _ModelCall:
             if self._answers:
                 model, rejected = rejected[-1].model, rejected[:-1]
             chosen = Answer(with_valid_text(response), model)
-        return _with_attempts(chosen, rejected) if rejected else chosen
+        return with_attempts(chosen, rejected) if rejected else chosen
 
     def failed(self, error: Exception) -> Answer | ModelFailed:
         """What is left where no model gave an answer: the reply that broke, or a rejected one."""
         if self._broken is not None and error is self._broken.error:
-            return _with_attempts(self._broken, self._rejected) if self._rejected else self._broken
+            return with_attempts(self._broken, self._rejected) if self._rejected else self._broken
         refused = all(each["type"] == RefusedReply.__name__ for each in self._failures)
         failed = (ModelRefused if refused else ModelFailed)(failures=self._failures)
         failed.__cause__ = error.__cause__ if isinstance(error, CancelledByModel) else error
@@ -254,10 +270,10 @@ class _ModelCall:
         last.error = failed
         if self._deltas is None or not self._deltas.said_text:
             last.response = replace(last.response, parts=[])
-        return _with_attempts(last, rejected)
+        return with_attempts(last, rejected)
 
 
-def _with_attempts(answer: Answer, rejected: Sequence[Answer]) -> Answer:
+def with_attempts(answer: Answer, rejected: Sequence[Answer]) -> Answer:
     """The answer, with the replies that were rejected as attempts before it."""
     attempts = list(answer.response.failed_attempts or ())
     for each in rejected:

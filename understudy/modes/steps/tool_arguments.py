@@ -124,6 +124,7 @@ def request_again(run: Run, call: ToolCall) -> None:
             allowed=request.allowed,
             display=request.display,
             payload=request.payload,
+            schema=request.schema,
             timing=request.timing,
             doubts=request.doubts,
         )

@@ -29,8 +29,9 @@ from understudy.tools import Tool, ToolFailed
 from understudy.tools.result import ToolResult, content_holds_files, model_content
 
 DOUBT_ANSWERS = (
-    "This call was started and never answered. Find out what it did: respond(result) if it took "
-    "effect, approve() if it did not and is to run now, reject() if it did not and must not run."
+    "This call was started and never answered. Find out what it did: respond with its result if "
+    "it took effect, approve if it did not and is to run now, reject if it did not and must not "
+    "run."
 )
 
 LIMIT_PASSED = "limit_passed/"
@@ -157,6 +158,7 @@ def questions_asked(run: Run, ready: ReadyCall, interrupts: Sequence[Interrupt])
                 kind="interrupt",
                 allowed=interrupt.allowed,
                 payload=interrupt.payload,
+                schema=interrupt.schema,
                 timing=interrupt.timing,
             )
             for interrupt in interrupts

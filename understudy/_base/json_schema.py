@@ -1,0 +1,154 @@
+"""JSON schemas of answers: made from a type, checked when they are given, and validated by.
+
+`jsonschema` is imported where a schema is given or an answer is checked, and nowhere before.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from datetime import datetime, time
+from typing import Any, cast
+
+from pydantic import TypeAdapter
+from pydantic.errors import PydanticUserError
+
+from understudy._base.json_values import checked_json, shown
+from understudy.errors import UsageError
+
+MAX_FAULTS = 5
+"""Of the faults of one value, so many are told."""
+Fault = tuple[tuple[int | str, ...], str]
+"""Where a value does not fit, as a path into it, and what is wrong there."""
+
+
+def json_schema_of(given: object, *, what: str) -> dict[str, Any]:
+    """The JSON schema that is given as itself, as a Pydantic model or as any other type.
+
+    Args:
+        given: a mapping, or a type such as a Pydantic model, `int` or `Literal["a", "b"]`.
+        what: names it in errors.
+
+    Raises:
+        UsageError: if it is none, refers to what it does not hold, or cannot be stored.
+
+    """
+    if isinstance(given, Mapping):
+        schema = checked_json(given, what=what)
+    elif (
+        given is None
+        or isinstance(given, (str, bytes, int, float, list, tuple, set))
+        or inspect.isroutine(given)
+    ):
+        raise UsageError(
+            f"{what} takes a JSON schema as a dict, a Pydantic model or a type, got {shown(given)}"
+        )
+    else:
+        try:
+            schema = TypeAdapter(cast("Any", given)).json_schema()
+        except (PydanticUserError, TypeError, NameError) as error:
+            raise UsageError(f"{what}: {shown(given)} has no JSON schema: {error}") from error
+        schema = checked_json(schema, what=what)
+    _check(schema, what)
+    return schema
+
+
+def faults_of(schema: Mapping[str, Any], value: object) -> tuple[Fault, ...]:
+    """Where this value does not fit the schema, the deepest faults of each place; empty if it fits.
+
+    Nothing is fetched: a schema that refers to what it does not hold fits no value.
+    """
+    from jsonschema.exceptions import best_match
+    from referencing.exceptions import Unresolvable
+
+    try:
+        found = sorted(_validator(schema).iter_errors(value), key=lambda e: list(map(str, e.path)))
+        faults = (
+            fault
+            for error in found[:MAX_FAULTS]
+            for fault in _faults_in(best_match([error]) or error)
+        )
+        return tuple(dict.fromkeys(faults))
+    except (Unresolvable, RecursionError, ValueError, re.error) as error:
+        return (((), f"it cannot be checked: {type(error).__name__}: {error}"),)
+
+
+def fault_text(faults: tuple[Fault, ...]) -> str:
+    """The faults in a line, each with its field."""
+    return "; ".join(
+        f"{'.'.join(map(str, where))}: {why}" if where else why for where, why in faults
+    )
+
+
+def _faults_in(error: Any) -> Iterator[Fault]:
+    place, given = tuple(error.absolute_path), error.instance
+    if error.validator == "required" and isinstance(given, dict):
+        for name in error.validator_value:
+            if name not in given:
+                yield (*place, name), "it is missing"
+    elif len(error.message) <= 500:
+        yield place, str(error.message)
+    else:  # the whole value would be in its message
+        yield place, f"{shown(given)} does not fit its {error.validator!r}"
+
+
+def _validator(schema: Mapping[str, Any]) -> Any:
+    from jsonschema import Draft202012Validator, FormatChecker
+    from jsonschema.validators import validator_for
+    from referencing import Registry
+
+    checker = FormatChecker()
+    checker.checkers = {
+        **checker.checkers,
+        "date-time": (_is_date_time, ValueError),
+        "time": (_is_time, ValueError),
+    }
+    of = validator_for(schema, default=Draft202012Validator)
+    # With a registry of its own it fetches nothing that a schema refers to.
+    return of(dict(schema), format_checker=checker, registry=Registry())
+
+
+def _is_date_time(value: object) -> bool:
+    return not isinstance(value, str) or bool(datetime.fromisoformat(value))
+
+
+def _is_time(value: object) -> bool:
+    return not isinstance(value, str) or time.fromisoformat(value) is not None
+
+
+def _check(schema: dict[str, Any], what: str) -> None:
+    from jsonschema import Draft202012Validator, SchemaError
+    from jsonschema.validators import validator_for
+    from referencing import Registry
+    from referencing.exceptions import Unresolvable
+    from referencing.jsonschema import DRAFT202012
+
+    try:
+        validator_for(schema, default=Draft202012Validator).check_schema(schema)
+    except SchemaError as error:
+        place = ".".join(map(str, error.absolute_path)) or "the whole"
+        raise UsageError(f"{what} is no JSON schema: {place}: {error.message}") from error
+    resource = DRAFT202012.create_resource(schema)
+    registry: Registry[Any] = Registry()
+    resolver = registry.resolver_with_root(resource)
+    for ref in _refs(schema):
+        try:
+            resolver.lookup(ref)
+        except (Unresolvable, ValueError) as error:
+            raise UsageError(
+                f"{what} refers to {shown(ref)}, which it does not hold: put what it refers to "
+                "under its '$defs'; nothing is fetched"
+            ) from error
+
+
+def _refs(schema: object) -> Iterator[str]:
+    if isinstance(schema, dict):
+        ref = schema.get("$ref")
+        if isinstance(ref, str):
+            yield ref
+        for value in schema.values():
+            yield from _refs(value)
+    elif isinstance(schema, list):
+        for value in schema:
+            yield from _refs(value)

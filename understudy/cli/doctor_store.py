@@ -1,0 +1,134 @@
+"""What `doctor` looks at in the file or the database of a store."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, LiteralString
+
+from understudy._base.json_values import text_of
+from understudy.cli import servers
+from understudy.cli.looking import now
+from understudy.cli.text import line
+
+LITTLE_SPACE = 200 * 1024 * 1024
+LARGE_WAL = 256 * 1024 * 1024
+HOSTS: LiteralString = """
+SELECT h.name, h.lease_until < clock_timestamp(), count(a.key)
+FROM understudy.hosts h LEFT JOIN understudy.agents a ON a.owner = h.id AND NOT a.deleted
+GROUP BY h.id ORDER BY h.id"""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at."""
+
+    check: str
+    state: Literal["ok", "note", "bad"]
+    detail: str
+
+
+def of_store(store: str, *, quick: bool) -> Iterator[Check]:
+    name = servers.store_name(store)
+    scheme, _, rest = name.partition("://")
+    if scheme == "sqlite":
+        yield from _of_file(Path(rest[1:] if rest.startswith("//") else rest), quick=quick)
+    else:
+        yield from _of_postgres(store)
+
+
+def _of_file(path: Path, *, quick: bool) -> Iterator[Check]:
+    wal = Path(f"{path}-wal")
+    wal_size = wal.stat().st_size if wal.exists() else 0
+    size = f"{path.stat().st_size / 1e6:.1f} MB, write-ahead log {wal_size / 1e6:.1f} MB"
+    yield Check("size", "note" if wal_size > LARGE_WAL else "ok", size)
+    free = shutil.disk_usage(path.parent).free
+    yield Check("disk", "bad" if free < LITTLE_SPACE else "ok", f"{free / 1e9:.1f} GB free")
+    kind = _file_system(path)
+    if kind in ("nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p"):
+        yield Check(
+            "file system", "bad", f"{kind}: locks of a network file system are not reliable"
+        )
+    yield Check("runtime", "ok", _holder(Path(f"{path}.lock")))
+    if not os.access(path, os.W_OK):
+        yield Check("file", "note", "this user cannot write it")
+    try:
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
+            yield Check("schema", "ok", _version(connection.execute("SELECT version FROM meta")))
+            if quick:
+                return
+            found = [str(row[0]) for row in connection.execute("PRAGMA quick_check(5)")]
+    except sqlite3.Error as error:
+        found = [text_of(error)]
+    ok = found == ["ok"]
+    yield Check("database", "ok" if ok else "bad", "whole" if ok else "; ".join(found))
+
+
+def _version(rows: Any) -> str:
+    """The version of the tables. One that this library cannot read is refused before."""
+    return f"version {rows.fetchone()[0]}"
+
+
+def _holder(lock: Path) -> str:
+    try:
+        lines = lock.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return "none has opened it here"
+    holder = lines[1].strip() if len(lines) > 1 else ""
+    pid = holder.rpartition(":")[2]
+    is_here = holder.startswith(f"{platform.node()}:") and pid.isdecimal()
+    if is_here and not servers.is_alive(int(pid)):
+        return f"none runs; the last one was {holder}"
+    return f"{holder} has it open, or had it last" if holder else "none has it open"
+
+
+def _file_system(path: Path) -> str:
+    """The kind of the file system that the file is on; empty where that is not known."""
+    try:
+        mounts = Path("/proc/mounts").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return ""
+    best, kind = "", ""
+    for mount in mounts:
+        fields = mount.split()
+        if len(fields) > 2 and len(fields[1]) >= len(best):
+            place = Path(fields[1])
+            if place == path or place in path.parents:
+                best, kind = fields[1], fields[2]
+    return kind
+
+
+def _of_postgres(store: str) -> Iterator[Check]:
+    import psycopg
+
+    try:
+        with psycopg.connect(store.replace("postgres://", "postgresql://", 1)) as connection:
+            row = connection.execute("SELECT version(), clock_timestamp()").fetchone()
+            version = _version(connection.execute("SELECT version FROM understudy.schema_version"))
+            hosts = connection.execute(HOSTS).fetchall()
+    except psycopg.Error as error:
+        yield Check("database", "bad", text_of(error))
+        return
+    assert row is not None, "the statement has one row"
+    yield Check("database", "ok", str(row[0]).partition(",")[0])
+    offset = abs((now() - row[1]).total_seconds())
+    yield Check("clock", "note" if offset > 5 else "ok", f"{offset:.1f} s from this machine's")
+    yield Check("schema", "ok", version)
+    living = [f"{line(name)} ({owns} agents)" for name, is_over, owns in hosts if not is_over]
+    yield Check("hosts", "ok" if living else "note", some(living) or "none has it open")
+    dead = [f"{line(name)} ({owns} agents)" for name, is_over, owns in hosts if is_over and owns]
+    if dead:
+        yield Check(
+            "dead hosts", "bad", f"{some(dead)}: their leases are over; `recover` continues"
+        )
+
+
+def some(names: list[str]) -> str:
+    """The first of them, and how many more there are."""
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

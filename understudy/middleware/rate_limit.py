@@ -1,0 +1,266 @@
+"""`RateLimit`: so many requests and tokens a minute to one provider, from this process.
+
+It keeps no count in the state: a limit is of the process, not of a run. It owns no requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import ClassVar
+from weakref import WeakKeyDictionary
+
+from pydantic_ai.messages import ModelResponse
+from pydantic_ai.models import Model
+
+from understudy._base.clock import Clock, SharedClock, SystemClock, TimerClock
+from understudy._base.event_loops import call_on
+from understudy._base.json_values import checked_text, shown
+from understudy.errors import UsageError
+from understudy.middleware.base import Middleware, NextModelCall
+from understudy.models.token_counts import estimated_tokens, last_counted, text_tokens
+from understudy.run.definition import AgentDefinition
+from understudy.run.model_input import ModelInput
+from understudy.run.run import Run
+
+MINUTE = 60.0
+_RECHECK = 0.1
+"""Seconds after which a clock of the program's own that has no timers is looked at again."""
+_NOW = 1e-6
+"""Seconds that are no wait: a clock counts microseconds."""
+
+
+class RateLimit(Middleware):
+    """Lets so many requests, and so many tokens, go to a provider in any 60 seconds.
+
+    It counts what this *process* sends: all its agents with a `RateLimit` and the same `key` share
+    a count for each provider, by its name and address. Other processes count for themselves. What
+    is above the limit waits, in the order in which it came; a cancel of the run ends the wait.
+
+    Each request counts, those of `Retry`, `Fallback` and `run.ask_model` too: it is around the
+    request itself, wherever it is in the stack. The tokens of a request that waits are those of its
+    last reply and an estimate of what came since; its reply corrects them. One that has more than
+    the limit goes alone.
+
+    Args:
+        requests_per_minute: None for no limit.
+        tokens_per_minute: input and output together; None for no limit.
+        key: tells accounts of one provider apart, such as API keys with limits of their own.
+
+    Raises:
+        UsageError: for no limit, or one that is no integer of at least 1.
+
+    """
+
+    stream_safe: ClassVar[bool] = True
+    wraps_ask_model: ClassVar[bool] = True
+    innermost: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        requests_per_minute: int | None = None,
+        tokens_per_minute: int | None = None,
+        *,
+        key: str = "",
+    ) -> None:
+        given = {"requests_per_minute": requests_per_minute, "tokens_per_minute": tokens_per_minute}
+        if requests_per_minute is None and tokens_per_minute is None:
+            raise UsageError(f"RateLimit: give {' or '.join(given)}")
+        for option, limit in given.items():
+            if limit is None:
+                continue
+            if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+                raise UsageError(
+                    f"RateLimit: `{option}` must be an integer of at least 1, or None for no "
+                    f"limit, got {shown(limit)}"
+                )
+        self._requests = requests_per_minute
+        self._tokens = tokens_per_minute
+        self._key = checked_text(key, what="RateLimit: `key`", may_be_empty=True)
+
+    def check(self, definition: AgentDefinition) -> None:
+        if sum(isinstance(item, RateLimit) for item in definition.middleware) > 1:
+            raise UsageError(
+                f"Agent {definition.name!r} has two RateLimits, which would count each request "
+                "twice: give both limits to one"
+            )
+
+    async def wrap_model_call(
+        self, run: Run, request: ModelInput, next: NextModelCall
+    ) -> ModelResponse:
+        model = run.models[0] if request.model is None else request.model
+        line = _line_of(model, self._key, run.clock)
+        tokens = 0 if self._tokens is None else _tokens_of(request)
+        with line.queued(self._requests, self._tokens, tokens) as entry:
+            await line.wait(entry)
+        reply = await next(request)
+        if self._tokens is not None and reply.usage.total_tokens:
+            line.correct(entry, reply.usage.total_tokens)
+        return reply
+
+
+def _tokens_of(request: ModelInput) -> int:
+    """The tokens of a request, as far as a reply tells; the rest is an estimate."""
+    counted = last_counted(request.messages)
+    if counted is not None:
+        tokens, index = counted
+        return tokens + estimated_tokens(request.messages[index + 1 :])
+    return estimated_tokens(request.messages) + text_tokens(request.instructions)
+
+
+# ------------------------------------------------------------------------- who comes next
+
+
+@dataclass(slots=True, eq=False)
+class _Entry:
+    """A request that was made in the last minute, or that waits."""
+
+    requests_limit: int | None
+    tokens_limit: int | None
+    tokens: int
+    at: float = 0.0
+    """When it may be made, or was."""
+    waits: bool = True
+    wake: Callable[[], object] = field(default=lambda: None)
+    """Called, with the lock held, when `at` has changed."""
+
+
+class _Line:
+    """The requests to one provider with one key, in order. Thread-safe: loops share it."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._entries: list[_Entry] = []
+
+    @contextmanager
+    def queued(
+        self, requests_limit: int | None, tokens_limit: int | None, tokens: int
+    ) -> Iterator[_Entry]:
+        """At the end of the line, while it waits there. Who leaves in the middle is not counted."""
+        entry = _Entry(requests_limit, tokens_limit, tokens)
+        with self._lock:
+            self._forget_old()
+            self._entries.append(entry)
+            self._plan(len(self._entries) - 1)
+        try:
+            yield entry
+        except BaseException:
+            with self._lock:
+                index = self._entries.index(entry)
+                del self._entries[index]
+                self._plan(index)
+            raise
+
+    async def wait(self, entry: _Entry) -> None:
+        """Wait until the request may be made."""
+        loop = asyncio.get_running_loop()
+        changed = asyncio.Event()
+        entry.wake = lambda: call_on(loop, changed.set)
+        while True:
+            with self._lock:
+                seconds = entry.at - self._clock.monotonic()
+                if seconds <= _NOW:
+                    entry.waits, entry.wake = False, lambda: None
+                    return
+            await _sleep(self._clock, seconds, changed)
+            changed.clear()
+
+    def correct(self, entry: _Entry, tokens: int) -> None:
+        """The request had so many tokens."""
+        with self._lock:
+            entry.tokens = tokens
+            if entry in self._entries:
+                self._plan(self._entries.index(entry) + 1)
+
+    def _plan(self, start: int) -> None:
+        """Find anew when each request may be made that waits, from this one in the line on."""
+        now = self._clock.monotonic()
+        for index in range(start, len(self._entries)):
+            entry = self._entries[index]
+            if entry.waits:
+                at = self._first_time(entry, index, now)
+                if at != entry.at:
+                    entry.at = at
+                    entry.wake()
+
+    def _first_time(self, entry: _Entry, index: int, now: float) -> float:
+        """When this request may be made: not before those that are before it in the line."""
+        entries = self._entries
+        at = max(now, entries[index - 1].at) if index else now
+        limit = entry.requests_limit
+        if limit is not None and index >= limit:
+            at = max(at, entries[index - limit].at + MINUTE)
+        if entry.tokens_limit is not None:
+            left = max(entry.tokens_limit - entry.tokens, 0)
+            for earlier in range(index - 1, -1, -1):
+                if entries[earlier].at + MINUTE <= at:
+                    break
+                left -= entries[earlier].tokens
+                if left < 0:
+                    at = entries[earlier].at + MINUTE
+                    break
+        return at
+
+    def _forget_old(self) -> None:
+        oldest = self._clock.monotonic() - MINUTE
+        entries = self._entries
+        while entries and not entries[0].waits and entries[0].at <= oldest:
+            del entries[0]
+
+
+async def _sleep(clock: Clock, seconds: float, changed: asyncio.Event) -> None:
+    """Wait so long by this clock, or until `changed` is set."""
+    if not isinstance(clock, TimerClock):
+        try:
+            async with asyncio.timeout(seconds if clock is _MACHINE else min(seconds, _RECHECK)):
+                await changed.wait()
+        except TimeoutError:
+            pass
+        return
+    loop = asyncio.get_running_loop()
+    handled: list[Callable[[], None]] = []
+
+    def wake(done: Callable[[], None]) -> None:
+        handled.append(done)
+        changed.set()
+
+    def on_time(done: Callable[[], None]) -> None:
+        if not call_on(loop, wake, done):
+            done()
+
+    cancel = clock.call_at(clock.now() + timedelta(seconds=seconds), on_time)
+    try:
+        await changed.wait()
+    finally:
+        cancel()
+        for done in handled:  # after the request is made, at the time at which the clock stands
+            loop.call_soon(done)
+
+
+# ------------------------------------------------------------------------- the lines
+
+_Lines = dict[tuple[str, str, str], _Line]
+_LOCK = threading.Lock()
+_MACHINE = SystemClock()
+_lines: _Lines = {}
+"""Of the machine's clock, for the whole process."""
+_simulated: WeakKeyDictionary[Clock, _Lines] = WeakKeyDictionary()
+"""Of any other clock."""
+
+
+def _line_of(model: Model, key: str, clock: Clock) -> _Line:
+    place = model.system, model.base_url or "", key
+    with _LOCK:
+        lines = _lines
+        if isinstance(clock, (SystemClock, SharedClock)):
+            clock = _MACHINE  # they all count the same seconds
+        else:
+            lines = _simulated.setdefault(clock, {})
+        if place not in lines:
+            lines[place] = _Line(clock)
+        return lines[place]

@@ -1,0 +1,75 @@
+"""Which calls of a tool need a person, and what that person may do: the rule of a gate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from understudy._base.json_values import shown
+from understudy._base.request_timing import NO_TIMING, RequestTiming, request_timing
+from understudy.errors import UsageError
+from understudy.interrupts import DECISION_TYPES, DecisionType, checked_allowed
+from understudy.tools.context import ToolContext
+
+When = Callable[[dict[str, Any], ToolContext], Any]
+Display = Callable[[dict[str, Any], ToolContext], Any]
+Rule = bool | Sequence[str] | Mapping[str, Any]
+"""True, False, the decisions that are allowed, or a dict of options."""
+_TIMING_KEYS = ("remind_after", "escalate_after", "expires_after", "on_expiry")
+_RULE_KEYS = ("allowed", "when", "display", *_TIMING_KEYS)
+
+
+@dataclass(frozen=True, slots=True)
+class GateRule:
+    """A rule that was checked."""
+
+    allowed: tuple[DecisionType, ...] = DECISION_TYPES
+    when: When | None = None
+    display: Display | None = None
+    timing: RequestTiming = NO_TIMING
+
+
+def checked_rule(
+    rule: Rule,
+    options: Mapping[str, Any] | None = None,
+    timing: RequestTiming = NO_TIMING,
+    *,
+    what: str,
+) -> GateRule | None:
+    """The rule, checked; None for no gate.
+
+    Args:
+        rule: as it was given.
+        options: the times of all rules, which one that has a time of its own takes the others from.
+        timing: those, checked.
+        what: the rule, for errors.
+
+    Raises:
+        UsageError: for an empty decision list, an unknown decision or option, or a time that is
+            not possible.
+
+    """
+    if rule is True:
+        return GateRule(timing=timing)
+    if rule is False:
+        return None
+    if isinstance(rule, Mapping):
+        unknown = [key for key in rule if key not in _RULE_KEYS]
+        if unknown:
+            raise UsageError(
+                f"{what} has the option {unknown[0]!r}; options are {', '.join(_RULE_KEYS)}"
+            )
+        for option in ("when", "display"):
+            if rule.get(option) is not None and not callable(rule[option]):
+                raise UsageError(f"{what}: `{option}` must be a function, got {rule[option]!r}")
+        allowed = checked_allowed(rule.get("allowed", DECISION_TYPES), what=f"{what}['allowed']")
+        own = {key: rule[key] for key in _TIMING_KEYS if key in rule}
+        if own:
+            timing = request_timing(what, **{**(options or {}), **own})
+        return GateRule(allowed, rule.get("when"), rule.get("display"), timing)
+    if isinstance(rule, Sequence):
+        return GateRule(checked_allowed(rule, what=what), timing=timing)
+    raise UsageError(
+        f"{what} must be True, False, a list of decisions, or a dict of options, got {shown(rule)}"
+    )
