@@ -146,6 +146,7 @@ class Activation:
         "ending",
         "has_deps",
         "is_given_up",
+        "is_taken",
         "is_to_unpause",
         "journal",
         "ledger",
@@ -174,6 +175,8 @@ class Activation:
         """Waits for the end of the cancelled run task, and then abandons it."""
         self.is_given_up: bool = False
         """Its run task is abandoned: the agent is activated again at once, in a new epoch."""
+        self.is_taken: bool = False
+        """Another host has claimed it since: there is nothing to release."""
         self.is_to_unpause: bool = False
         """`unpause` was called while a run task was under way."""
         self.result: RunTaskResult | None = None

@@ -219,7 +219,8 @@ class Activator:
                     snapshot = Snapshot(state=activation.state.to_dict(), at=now)
                     owned = await store.compact(owned, snapshot, activation.index_entry())
             finally:
-                await store.release(owned, activation.lost_attempt)
+                if not activation.is_taken or activation.lost_attempt is not None:
+                    await store.release(owned, activation.lost_attempt)
         except JournalFailed as error:  # given to the callers; the store has the agent anyway
             logger.warning("agent %r was not released: %s", owned.agent_id, error)
             failure = error

@@ -30,6 +30,7 @@ from understudy.actors.messages import (
     Retry,
     WaitOutcome,
 )
+from understudy.actors.phase import Phase
 from understudy.actors.posted_calls import PostedCalls
 from understudy.actors.ref_call import RefCall
 from understudy.actors.replies import runtime_stopped
@@ -137,6 +138,9 @@ class PostOffice:
                 line.append(call)
                 return
             is_elsewhere |= self._elsewhere.has_posted(slot.id)
+            # Where nothing is known of it, one look at its row tells whether to read it at all.
+            is_unknown = slot.agent is None and slot.phase is Phase.PASSIVE
+            is_elsewhere |= is_unknown and not slot.inbox
             if is_elsewhere:
                 self._lines[slot.id] = [call]
             else:
@@ -239,6 +243,10 @@ class PostOffice:
         line = self._lines[slot.id]
         while self._lines.get(slot.id) is line and not self._services.closing:
             await self._pause(line)
+            with self._lock:
+                if not line and slot.id not in self._to_withdraw:
+                    del self._lines[slot.id]
+                    return
             calls: list[RefCall] = []
             try:
                 await self._route(slot, line, calls)
@@ -408,6 +416,7 @@ class PostOffice:
         """Drop a copy that another host has gone on from; no message is needed for it."""
         activation = slot.activation
         if activation is not None and activation.journal.owned.epoch < epoch:
+            activation.is_taken = True
             slot.lose("another runtime has taken it")
 
 
