@@ -26,6 +26,7 @@ from understudy.actors.known_calls import Found, KnownCalls
 from understudy.actors.messages import (
     AgentMessage,
     Cancel,
+    Delete,
     Passivate,
     Retry,
     WaitOutcome,
@@ -287,7 +288,7 @@ class PostOffice:
             if place is None or place.host is None:
                 # Nobody has it who could be asked.
                 calls[:] = [call for call in calls if not self._is_refused(call)]
-            if place is None:
+            if place is None or self._is_unknown(place, calls):
                 is_here = True
             else:
                 # What is posted has its turn there: what comes later is posted behind it.
@@ -332,6 +333,12 @@ class PostOffice:
             return True
         call.not_here = None
         return False
+
+    def _is_unknown(self, place: Place, calls: list[RefCall]) -> bool:
+        """Whether this host lacks the definition that a call needs: then it says so."""
+        return not self._directory.knows(place.agent) and not all(
+            isinstance(call.message, Passivate | Delete | WaitOutcome) for call in calls
+        )
 
     def _may_take(self, place: Place, calls: list[RefCall]) -> bool:
         if not (place.takeable and place.listens and self._directory.may_run(place.agent)):
