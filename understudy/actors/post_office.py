@@ -26,12 +26,10 @@ from understudy.actors.known_calls import Found, KnownCalls
 from understudy.actors.messages import (
     AgentMessage,
     Cancel,
-    Delete,
     Passivate,
     Retry,
     WaitOutcome,
 )
-from understudy.actors.phase import Phase
 from understudy.actors.posted_calls import PostedCalls
 from understudy.actors.ref_call import RefCall
 from understudy.actors.replies import runtime_stopped
@@ -139,9 +137,6 @@ class PostOffice:
                 line.append(call)
                 return
             is_elsewhere |= self._elsewhere.has_posted(slot.id)
-            # Where nothing is known of it, one look at its row tells whether to read it at all.
-            is_unknown = slot.agent is None and slot.phase is Phase.PASSIVE
-            is_elsewhere |= is_unknown and not slot.inbox
             if is_elsewhere:
                 self._lines[slot.id] = [call]
             else:
@@ -288,7 +283,7 @@ class PostOffice:
             if place is None or place.host is None:
                 # Nobody has it who could be asked.
                 calls[:] = [call for call in calls if not self._is_refused(call)]
-            if place is None or self._is_unknown(place, calls):
+            if place is None:
                 is_here = True
             else:
                 # What is posted has its turn there: what comes later is posted behind it.
@@ -333,12 +328,6 @@ class PostOffice:
             return True
         call.not_here = None
         return False
-
-    def _is_unknown(self, place: Place, calls: list[RefCall]) -> bool:
-        """Whether this host lacks the definition that a call needs: then it says so."""
-        return not self._directory.knows(place.agent) and not all(
-            isinstance(call.message, Passivate | Delete | WaitOutcome) for call in calls
-        )
 
     def _may_take(self, place: Place, calls: list[RefCall]) -> bool:
         if not (place.takeable and place.listens and self._directory.may_run(place.agent)):
