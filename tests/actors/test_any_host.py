@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.actors.test_agent_hosts import desk, host, opened, pay
+from tests.actors.test_posted_calls import running
 from tests.support.agents import Held, completed, interrupted
 from tests.support.loops import soon, until
 from tests.support.postgres import Hosts
@@ -97,8 +98,7 @@ async def test_a_run_is_cancelled_from_a_host_that_does_not_run_it(hosts: Hosts)
         opened(host(hosts, "first"), Agent("desk", ScriptedModel([held]))) as first,
         opened(host(hosts, "second"), Agent("desk", ScriptedModel([held]))) as second,
     ):
-        run = first.spawn("desk", "t").run("go")
-        await soon(held.entered.wait())
+        run = await running(first, held)
         outcome = await soon(second.get("t").cancel("enough"))
         assert outcome is not None
         assert outcome.run_id == (await soon(run)).run_id

@@ -18,7 +18,7 @@ from understudy import Agent, Runtime, ScriptedModel
 from understudy.actors.call_bodies import body_of
 from understudy.actors.messages import Send
 from understudy.journal.postgres import inbox, sql
-from understudy.journal.shared import Post, to_reply
+from understudy.journal.shared import Post, Wanted, to_reply
 from understudy.journal.store import DatabaseStore
 from understudy.loop_actors.future import Future
 
@@ -139,7 +139,7 @@ def test_what_a_host_says_to_the_database_does_not_grow_with_the_hosts(
         asker.begin()
         (id,) = asker.post("t", place.incarnation, [Post("send", b"{}", f"n{said.statements}")])
         asker.commit()
-        (posted,) = owner.posted(0, None, 100)
+        (posted,) = owner.posted(Wanted(["t"], [], [], [], 100))
         owner.begin()
         owner.reply(posted.id, to_reply({"value": "m"}))
         owner.commit()

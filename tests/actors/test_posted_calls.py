@@ -78,6 +78,9 @@ async def running(runtime: Runtime, held: Held, id: str = "t") -> Any:
     """An agent in the middle of its first model call; the future of its run."""
     run = runtime.spawn("desk", id).run("go")
     await soon(held.entered.wait())
+    async with asyncio.timeout(30):  # what other hosts see of it is what is recorded
+        while "run_started" not in [each["kind"] for each in (await runtime.export(id))["records"]]:
+            pass
     return run
 
 

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from tests.actors.test_agent_hosts import desk, host, opened, pay
+from tests.actors.test_posted_calls import unheard
 from tests.support.agents import Held, completed, interrupted
 from tests.support.loops import soon
 from tests.support.postgres import Hosts
 from understudy import Agent, Runtime, ScriptedModel, approve, call
-from understudy.actors.post_office import PostOffice
 from understudy.errors import UnknownAgent
+from understudy.journal.postgres import sql
 
 
 def paying() -> Agent:
@@ -39,12 +40,12 @@ async def test_a_message_id_sent_again_is_not_answered_from_a_stale_copy(
     hosts: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """J14, J33: the host that has lost the agent has not heard of that."""
+    # No hint arrives that another host has taken the agent.
+    monkeypatch.setattr(sql, "TELL_OWNER", unheard(sql.TELL_OWNER))
     async with (
         opened(host(hosts, "first"), paying()) as first,
         opened(host(hosts, "second"), paying()) as second,
     ):
-        # The hint that another host has taken the agent comes late.
-        monkeypatch.setattr(PostOffice, "_drop_if_older", lambda *_: None)
         here, there = first.spawn("desk", "t"), second.get("t")
         asked = interrupted(await soon(here.run("go", message_id="m")))
         completed(await soon(there.resume(asked.decide(approve()))))

@@ -149,6 +149,7 @@ class Activation:
         "ending",
         "has_deps",
         "is_given_up",
+        "is_taken",
         "is_to_unpause",
         "journal",
         "ledger",
@@ -180,6 +181,8 @@ class Activation:
         """Once it is: why."""
         self.is_given_up: bool = False
         """Its run task is abandoned: the agent is activated again at once, in a new epoch."""
+        self.is_taken: bool = False
+        """Another host has claimed it since: there is nothing to release."""
         self.is_to_unpause: bool = False
         """`unpause` was called while a run task was under way."""
         self.result: RunTaskResult | None = None

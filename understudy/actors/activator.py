@@ -219,7 +219,8 @@ class Activator:
                     snapshot = Snapshot(state=activation.state.to_dict(), at=now)
                     owned = await store.compact(owned, snapshot, activation.index_entry())
             finally:
-                await store.release(owned, activation.lost_attempt)
+                if not activation.is_taken or activation.lost_attempt is not None:
+                    await store.release(owned, activation.lost_attempt)
         except JournalFailed as error:  # given to the callers; the store has the agent anyway
             logger.warning("agent %r was not released: %s", owned.agent_id, error)
             failure = error
@@ -248,7 +249,7 @@ class Activator:
             existed = False
         if slot.phase is Phase.PASSIVE:
             slot.forget()
-            self._directory.drop(slot)
+            self._directory.drop_unless_needed(slot)
         return existed
 
     async def _delete(self, id: str, signal: StopSignal) -> bool:
@@ -273,7 +274,9 @@ class Activator:
     async def _delete_stored(self, slot: AgentSlot) -> bool:
         existed = await self.services.store.delete(slot.id)
         slot.forget()
-        self._directory.drop(slot)
+        # A message that came meanwhile is for the next agent of this id: its slot is kept
+        # (test_a_message_that_comes_while_its_agent_is_deleted_keeps_its_place).
+        self._directory.drop_unless_needed(slot)
         return existed
 
 

@@ -360,8 +360,8 @@ class AgentSlot:
             activation.write_last_checkpoint()
             since, waiters = self.detached_waiters, activation.detach_waiters()
             self.detached_waiters = waiters if since is None else since.before(waiters)
-            incarnation = activation.journal.owned.incarnation
-            self.services.looks.follow_waiters(self, activation.state, incarnation)
+            owned = activation.journal.owned
+            self.services.looks.follow_waiters(self, activation.state, owned)
         self.set_status(Status.PASSIVE)
         if self.on_progress is not None:
             self.on_progress.set()

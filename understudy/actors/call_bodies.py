@@ -30,6 +30,7 @@ from understudy.actors.messages import (
     RunRequest,
     Send,
     Unpause,
+    WaitOutcome,
 )
 from understudy.actors.plans import PlanChange
 from understudy.errors import DecisionError, RecordRefused, UsageError
@@ -124,8 +125,9 @@ def _body(message: AgentMessage, owner: str) -> tuple[str, Data]:
                 "expect": message.expect,
                 **({"context": {**message.context}} if message.context else {}),
             }
-        case Cancel(signal=signal, run_id=run_id):
-            return "cancel", {"signal": signal.to_dict(), "run_id": run_id}
+        case Cancel(signal=signal, run_id=run_id, message_id=message_id):
+            named = {"run_id": run_id, "message_id": message_id}
+            return "cancel", {"signal": signal.to_dict(), **named}
         case Pause(reason=reason, run_id=run_id):
             return "pause", {"reason": reason, "run_id": run_id}
         case Unpause(run_id=run_id):
@@ -138,6 +140,8 @@ def _body(message: AgentMessage, owner: str) -> tuple[str, Data]:
                 "middleware": middleware,
                 "message": checked_json({"message": given}, what=what)["message"],
             }
+        case WaitOutcome(message_id=message_id):
+            return "outcome", {"message_id": message_id}
         case Passivate():
             return "stop", {}
         case Compact():
@@ -209,7 +213,7 @@ def _message(
             return Decide(data["decisions"], data["expect"], future, data.get("context", {}))
         case "cancel":
             signal = StopSignal.from_dict(data["signal"])
-            return Cancel(signal, future, data["run_id"], on_run)
+            return Cancel(signal, future, data["run_id"], on_run, data.get("message_id"))
         case "pause":
             return Pause(data["reason"], future, data["run_id"], on_run)
         case "unpause":
@@ -218,6 +222,8 @@ def _message(
             return Retry(future, data["run_id"], on_run)
         case "notify":
             return Notify(data["middleware"], data["message"], future)
+        case "outcome":
+            return WaitOutcome(future, data["message_id"])
         case "stop":
             return Passivate(future)
         case "compact":

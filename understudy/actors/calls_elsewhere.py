@@ -20,11 +20,11 @@ from understudy.actors.messages import (
     ChangePlans,
     Passivate,
     Pause,
-    Resume,
     Retry,
     RunRequest,
     Send,
     Unpause,
+    WaitOutcome,
 )
 from understudy.actors.ref_call import RefCall
 from understudy.actors.services import RuntimeServices
@@ -58,6 +58,9 @@ class Office(Protocol):
     def again(self, call: RefCall) -> None:
         """Have it done by whoever can do it now."""
 
+    def take_back(self, slot: AgentSlot, *, is_free: bool) -> None:
+        """Have what is posted to an agent done by whoever can do it now."""
+
     async def follow(self, call: RefCall, run_id: str) -> None:
         """Answer by the outcome of a run, wherever it goes on."""
 
@@ -86,6 +89,11 @@ class CallsElsewhere:
         self._office = office
         self._posted: dict[int, RefCall] = {}
         """By the ids of their rows."""
+        self._by_agent: dict[str, dict[int, RefCall]] = {}
+        """The same, by agent."""
+        self._told: set[int] = set()
+        """Of these the owner has said that there is a reply."""
+        self._look_at_all = False
         self._look_now = asyncio.Event()
         self._looking: asyncio.Task[None] | None = None
 
@@ -99,9 +107,13 @@ class CallsElsewhere:
 
         """
         for first in range(0, len(calls), AT_ONCE):
-            await self._post(slot, place, calls[first : first + AT_ONCE])
+            if not await self._post(slot, place, calls[first : first + AT_ONCE]):
+                for call in calls[first + AT_ONCE :]:
+                    self._office.again(call)
+                return
 
-    async def _post(self, slot: AgentSlot, place: Place, calls: list[RefCall]) -> None:
+    async def _post(self, slot: AgentSlot, place: Place, calls: list[RefCall]) -> bool:
+        """Post calls; False if there was no owner to post to any more."""
         assert place.host is not None, "what has no owner is claimed"
         posts: list[Post] = []
         posted: list[RefCall] = []
@@ -117,31 +129,77 @@ class CallsElsewhere:
                 posts.append(post)
                 posted.append(call)
         if not posts:
-            return
+            return True
         ids = await self._shared.post(slot.id, place.incarnation, posts)
         if not ids:  # it has another owner by now
             for call in posted:
                 self._office.again(call)
-            return
+            return False
+        by_id = self._by_agent.setdefault(slot.id, {})
         for id, call in zip(ids, posted, strict=True):
             call.posted_at, call.epoch = self._services.loop.time(), place.epoch
             call.incarnation = place.incarnation
-            self._posted[id] = call
+            self._posted[id] = by_id[id] = call
         # Race: the owner may have replied by now, and its hint is spent. Or the agent has another
         # owner, whose claim did not see the call yet, nor was it told of it
         # (test_a_call_that_crosses_a_change_of_owner_is_told_to_the_new_one).
-        self.look()
+        self._told.update(ids)
+        self._look_now.set()
         if self._looking is None and not self._services.closing:
             self._looking = self._services.start_task(self._look_again_and_again(), "post")
+        return True
 
-    def _begins_none(self, call: RefCall) -> bool:
-        """Whether no call that may begin a run was made here before this one, and is under way."""
-        return not any(
-            other.slot is call.slot
-            and other.number < call.number
-            and isinstance(other.message, RunRequest | Resume | Send | Retry | ChangePlans)
+    def has_posted(self, agent_id: str) -> bool:
+        """Whether a call for this agent is posted that has no reply yet. From any thread."""
+        return agent_id in self._by_agent
+
+    def _drop(self, id: int) -> RefCall:
+        call = self._posted.pop(id)
+        by_id = self._by_agent[call.slot.id]
+        del by_id[id]
+        if not by_id:
+            del self._by_agent[call.slot.id]
+        return call
+
+    async def withdraw(self, agent_id: str, *, is_free: bool) -> list[RefCall]:
+        """Take calls for an agent back, all at once, so that none stays before an earlier one.
+
+        Args:
+            agent_id: its id.
+            is_free: as of `Office.take_back`.
+
+        Returns:
+            Those that had no reply.
+
+        """
+        by_id = self._by_agent.get(agent_id, {})
+        ids = [id for id, call in by_id.items() if is_free or _can_be_taken(call)]
+        begun = await self._shared.withdraw(ids) if ids else {}
+        for id in ids:
+            if id in self._posted and id not in begun:
+                self.look(id)  # it has its reply
+        calls = []
+        for id in begun:
+            if id in self._posted:
+                call = self._drop(id)
+                self._take_up(call, begun=begun[id])
+                calls.append(call)
+        return calls
+
+    def _message_before(self, call: RefCall) -> str | None:
+        """The id of the message of the last call here that may begin a run and is under way."""
+        before = [
+            other
             for other in self._office.calls
-        )
+            if other.slot is call.slot and other.number < call.number
+        ]
+        for other in sorted(before, key=lambda each: each.number, reverse=True):
+            message = other.message
+            if isinstance(message, RunRequest | Send):
+                return message.message_id
+            if isinstance(message, ChangePlans) and message.change.message_id:
+                return message.change.message_id
+        return None
 
     async def _post_of(self, call: RefCall, owner: str) -> Post | None:
         """Its row; None for a cancellation where there is nothing to cancel."""
@@ -153,11 +211,17 @@ class CallsElsewhere:
         if isinstance(message, Cancel | Pause | Unpause | Retry) and message.run_id is None:
             # It comes late where its owner goes away: it is for the run of now
             # (test_a_cancel_that_comes_late_does_not_cancel_the_next_run).
-            if call.run_id is None:
+            is_named = isinstance(message, Cancel) and message.message_id is not None
+            if call.run_id is None and not is_named:
                 call.run_id = await run_of_call(self._services.store, call.slot.id, message)
-            if call.run_id is None and isinstance(message, Cancel) and self._begins_none(call):
-                # (test_a_cancel_of_nothing_that_comes_late_does_not_cancel_the_next_run)
-                return None
+            if isinstance(message, Cancel) and call.run_id is None and not is_named:
+                # It is for the run that a call before it begins, or for none
+                # (test_a_cancel_of_nothing_that_comes_late_does_not_cancel_the_next_run,
+                # test_a_cancel_behind_a_call_is_for_the_run_of_that_call).
+                before = self._message_before(call)
+                if before is None:
+                    return None
+                message = call.message = replace(message, message_id=before)
             message = replace(message, run_id=call.run_id)
         expects = None
         if call.expectation is not None and not call.expectation.is_met:
@@ -166,8 +230,12 @@ class CallsElsewhere:
         call.nonce = self._services.new_id()
         return Post(kind, body, call.nonce)
 
-    def look(self) -> None:
-        """Look at the calls that this host has posted, at once."""
+    def look(self, id: int | None = None) -> None:
+        """Look at a call that this host has posted, or at all of them, at once."""
+        if id is None:
+            self._look_at_all = True
+        else:
+            self._told.add(id)
         self._look_now.set()
 
     async def _look_again_and_again(self) -> None:
@@ -177,7 +245,7 @@ class CallsElsewhere:
                     async with asyncio.timeout(POLL):
                         await self._look_now.wait()
                 except TimeoutError:
-                    pass
+                    self._look_at_all = True
                 self._look_now.clear()
                 try:
                     await self._look()
@@ -187,18 +255,21 @@ class CallsElsewhere:
             self._looking = None
 
     async def _look(self) -> None:
-        ids = list(self._posted)
-        states = await self._shared.post_states(ids)
+        # A reply tells which call it is for: thousands are not read again for each of them.
+        ids = list(self._posted) if self._look_at_all else [*self._told & self._posted.keys()]
+        self._look_at_all = False
+        self._told.clear()
+        states = await self._shared.post_states(ids) if ids else {}
         replied = [id for id, state in states.items() if state.reply is not None]
         for id in ids:
-            state = states.get(id)
-            call = self._posted[id]
-            if state is None:  # the store is another one by now, or an older copy
-                del self._posted[id]
-                self._take_up(call, begun=True)
+            state, call = states.get(id), self._posted.get(id)
+            if call is None:
+                pass  # it is withdrawn
+            elif state is None:  # the store is another one by now, or an older copy
+                self._take_up(self._drop(id), begun=True)
+                self._office.again(call)
             elif state.reply is not None:
-                del self._posted[id]
-                self._start(self._replied(call, from_json(state.reply)))
+                self._replied(self._drop(id), from_json(state.reply))
             else:
                 await self._look_after(id, call, state)
         if replied:
@@ -214,16 +285,9 @@ class CallsElsewhere:
         """Take a call back whose owner is gone, or that any host can do by now."""
         age = self._services.loop.time() - call.posted_at
         is_late = age > PATIENCE
-        takes = state.is_takeable and not state.begun and is_late
-        if isinstance(call.message, Passivate):
-            takes = False
+        takes = state.is_takeable and not state.begun and is_late and _can_be_taken(call)
         if state.is_free or takes:
-            begun = await self._shared.withdraw(id)
-            if begun is not None:
-                del self._posted[id]
-                self._take_up(call, begun=begun)
-            else:
-                self.look()  # it has its reply
+            self._office.take_back(call.slot, is_free=state.is_free)
         elif is_late or state.epoch != call.epoch:
             call.posted_at, call.epoch = self._services.loop.time(), state.epoch
             await self._shared.retell(id)
@@ -231,14 +295,14 @@ class CallsElsewhere:
     def _take_up(self, call: RefCall, *, begun: bool) -> None:
         """It is ours again. Whether it was done is known by its ids, or not at all."""
         call.was_handled = True if not call.is_once_at_most else begun
-        self._office.again(call)
+        call.in_doubt = True
 
-    async def _replied(self, call: RefCall, reply: dict[str, Any]) -> None:
+    def _replied(self, call: RefCall, reply: dict[str, Any]) -> None:
         try:
             if "error" in reply:
                 error = error_from_dict(reply["error"])
                 if isinstance(error, OtherRun):
-                    await self._office.of_other_run(call, error)
+                    self._start(self._office.of_other_run(call, error))
                 else:
                     self._office.refuse(call, error)
                 return
@@ -246,7 +310,7 @@ class CallsElsewhere:
                 call.expectation.is_met = True
             run_id = reply.get("run")
             if run_id is not None:
-                await self._office.follow(call, run_id)
+                self._start(self._office.follow(call, run_id))
             else:
                 self._office.answer(call, value_of_reply(reply))
         except Exception as error:
@@ -254,3 +318,8 @@ class CallsElsewhere:
 
     def _start(self, work: Any) -> None:
         self._services.start_task(work, "calling")
+
+
+def _can_be_taken(call: RefCall) -> bool:
+    """Whether a call can be taken from a living owner that has not done it."""
+    return not (call.is_once_at_most or isinstance(call.message, Passivate | WaitOutcome))

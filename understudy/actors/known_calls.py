@@ -30,45 +30,77 @@ class Found:
     """The run whose outcome is the answer; None: `value` is."""
 
 
-async def what_became_of(
-    store: Readable, agent_id: str, message: AgentMessage, *, run_id: str | None
-) -> Found | None:
-    """What came of a call; None if nothing of it is recorded, or to do it again does no harm.
+class KnownCalls:
+    """What the store tells of the calls of one agent, as of now. It is read once, when first asked.
 
     Args:
         store: what is in it is durable.
         agent_id: of the agent.
-        message: the call.
-        run_id: of the run that it has begun, or is for, as far as the owner could tell.
 
     """
-    if not isinstance(message, RunRequest | Send | Resume | Decide | Cancel | Retry):
+
+    def __init__(self, store: Readable, agent_id: str) -> None:
+        self._store = store
+        self._agent_id = agent_id
+        self._loaded: Loaded | None = None
+        self._state: AgentState | None = None
+        self._is_read = False
+
+    async def what_became_of(self, message: AgentMessage, *, run_id: str | None) -> Found | None:
+        """What came of a call; None if nothing of it is recorded, or to do it again does no harm.
+
+        Args:
+            message: the call.
+            run_id: of the run that it has begun, or is for, as far as the owner could tell.
+
+        """
+        if not isinstance(message, RunRequest | Send | Resume | Decide | Cancel | Retry):
+            return None
+        state = await self._read()
+        if state is None:
+            return None
+        match message:
+            case RunRequest(message_id=message_id):
+                begun = state.message_ids.get(message_id or "") or run_id
+                if begun is not None and await self._is_recorded(state, begun):
+                    return Found(run_id=begun)
+            case Send(message_id=message_id):
+                if message_id in state.message_ids:
+                    return Found(value=message_id)
+            case Resume(decisions=decisions):
+                return _decided(state, decisions)
+            case Decide(decisions=decisions):
+                return None if _decided(state, decisions) is None else Found()
+            case Cancel():
+                run = state.run
+                is_it = run is not None and run.run_id == run_id
+                if is_it and run is not None and (run.over or run.cancelled is not None):
+                    return Found(run_id=run_id)
+            case Retry():
+                run = state.run
+                if run is not None and run.run_id == run_id and run.quarantined is None:
+                    return Found(run_id=run_id)
         return None
-    loaded = await load_latest(store, agent_id)
-    if loaded is None:
-        return None
-    state = loaded.folded()
-    match message:
-        case RunRequest(message_id=message_id):
-            begun = state.message_ids.get(message_id or "") or run_id
-            if begun is not None and await _is_recorded(store, agent_id, state, loaded, begun):
-                return Found(run_id=begun)
-        case Send(message_id=message_id):
-            if message_id in state.message_ids:
-                return Found(value=message_id)
-        case Resume(decisions=decisions):
-            return _decided(state, decisions)
-        case Decide(decisions=decisions):
-            return None if _decided(state, decisions) is None else Found()
-        case Cancel():
-            run = state.run
-            if run is not None and run.run_id == run_id and (run.over or run.cancelled is not None):
-                return Found(run_id=run_id)
-        case Retry():
-            run = state.run
-            if run is not None and run.run_id == run_id and run.quarantined is None:
-                return Found(run_id=run_id)
-    return None
+
+    async def _read(self) -> AgentState | None:
+        if not self._is_read:
+            self._loaded = await load_latest(self._store, self._agent_id)
+            self._state = None if self._loaded is None else self._loaded.folded()
+            self._is_read = True
+        return self._state
+
+    async def _is_recorded(self, state: AgentState, run_id: str) -> bool:
+        if (
+            state.run is not None and state.run.run_id == run_id
+        ) or run_id in state.message_ids.values():
+            return True
+        everything = self._loaded
+        if everything is not None and everything.checkpoint is not None:
+            everything = await self._store.load(self._agent_id)
+        return everything is not None and any(
+            isinstance(record, RunStarted) and record.run_id == run_id
+            for record in everything.records
+        )
 
 
 async def run_of_call(store: Readable, agent_id: str, message: AgentMessage) -> str | None:
@@ -78,19 +110,6 @@ async def run_of_call(store: Readable, agent_id: str, message: AgentMessage) -> 
     if run is None or run.over or (isinstance(message, Retry) and run.quarantined is None):
         return None
     return run.run_id
-
-
-async def _is_recorded(
-    store: Readable, agent_id: str, state: AgentState, loaded: Loaded, run_id: str
-) -> bool:
-    if (
-        state.run is not None and state.run.run_id == run_id
-    ) or run_id in state.message_ids.values():
-        return True
-    everything = loaded if loaded.checkpoint is None else await store.load(agent_id)
-    return everything is not None and any(
-        isinstance(record, RunStarted) and record.run_id == run_id for record in everything.records
-    )
 
 
 def _decided(state: AgentState, decisions: Any) -> Found | None:

@@ -155,6 +155,8 @@ class Cancel:
     """Only this run, if it is the open one; None: whatever run is open."""
     on_run: OnRun = None
     """Gets the id of the run that it is for."""
+    message_id: str | None = None
+    """Only the run that takes this message; None: whatever run is meant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +301,8 @@ class FromHost:
     """Settles when what the message asks for is recorded: to what that host is told."""
     expects: str | None = None
     """The definition that the agent must have for it."""
+    number: int = 0
+    """Those of one agent are done in the order of their numbers."""
 
     @property
     def future(self) -> Future[Any]:

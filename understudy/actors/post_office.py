@@ -11,6 +11,8 @@ import asyncio
 import itertools
 import logging
 import random
+import threading
+from functools import partial
 from typing import Any
 
 from understudy._base.clock import jittered
@@ -20,7 +22,7 @@ from understudy.actors.activation import Activation, RunAbandoned
 from understudy.actors.agent_directory import Directory
 from understudy.actors.agent_slot import AgentSlot
 from understudy.actors.calls_elsewhere import CallsElsewhere
-from understudy.actors.known_calls import Found, what_became_of
+from understudy.actors.known_calls import Found, KnownCalls
 from understudy.actors.messages import (
     AgentMessage,
     Cancel,
@@ -38,6 +40,7 @@ from understudy.errors import (
     OtherRun,
     OwnedElsewhere,
     UnfitHost,
+    UnknownMessage,
 )
 from understudy.journal.shared import Hint, Place, SharedStore
 from understudy.loop_actors.future import Future, refuse
@@ -72,8 +75,12 @@ class PostOffice:
         self._directory = directory
         self._shared = shared
         self._numbers = itertools.count(1)
+        self._lock = threading.RLock()
+        """Guards what follows, and which calls are put here in which order."""
         self._lines: dict[str, list[RefCall]] = {}
-        """By agent, the calls that are to be done again, or behind such, while that goes on."""
+        """By agent, the calls that are to be routed, or come behind such, while that goes on."""
+        self._to_withdraw: dict[str, bool] = {}
+        """The agents to which nothing is to stay posted, and whether nobody owns them."""
         self.calls: set[RefCall] = set()
         """Those whose callers wait."""
         self._elsewhere = CallsElsewhere(services, shared, self)
@@ -93,11 +100,6 @@ class PostOffice:
     def abandon(self) -> None:
         """The runtime has stopped: give all callers what is known by now, or an error."""
         for call in list(self.calls):
-            if call.here is not None and call.here.done():
-                try:
-                    self.answer(call, call.here.get())
-                except Exception as error:
-                    self.refuse(call, error)
             self.refuse(call, runtime_stopped(call.slot.id))
 
     async def claimed(self, slot: AgentSlot) -> None:
@@ -122,34 +124,55 @@ class PostOffice:
 
     def call(self, slot: AgentSlot, message: AgentMessage) -> None:
         """Have it done. Its future gets the answer."""
-        call = RefCall(slot, message, next(self._numbers))
-        self.calls.add(call)
+        call = RefCall(slot, message)
         is_elsewhere = isinstance(call.message, Passivate) and not slot.phase.is_in_memory
-        if slot.id in self._lines or is_elsewhere:
-            call_on(self._services.loop, self.again, call)
+        # Race: this in any thread against the loop, on which a call that was made before is refused
+        # here, or routed: whatever comes behind it must not go before it
+        # (test_a_call_does_not_go_before_one_that_is_on_its_way).
+        with self._lock:
+            call.number = next(self._numbers)
+            self.calls.add(call)
+            line = self._lines.get(slot.id)
+            if line is not None:
+                line.append(call)
+                return
+            is_elsewhere |= self._elsewhere.has_posted(slot.id)
+            if is_elsewhere:
+                self._lines[slot.id] = [call]
+            else:
+                self._put_here([call])
+        if is_elsewhere:
+            call_on(self._services.loop, self._begin, slot)
         else:
-            self._do_here(call)
+            self._services.check_inbox(slot)
 
     def call_elsewhere(self, slot: AgentSlot, message: AgentMessage) -> None:
         """The same, of what was found to be another host's. On the loop."""
-        call = RefCall(slot, message, next(self._numbers))
+        call = RefCall(slot, message)
+        call.number = next(self._numbers)
         self.calls.add(call)
         self.again(call)
 
-    def _do_here(self, call: RefCall) -> None:
-        here = call.here = Future(self._services.loop)
-        call.slot.post(call.for_here(here))
-        call_on(self._services.loop, self._start, self._see(call, here))
+    def _put_here(self, calls: list[RefCall]) -> None:
+        for call in calls:
+            here = call.here = Future(self._services.loop)
+            settled = partial(call_on, self._services.loop, self._settled, call, here)
+            here._when_settled(self, settled)
+            call.slot.inbox.append(call.for_here(here))
 
     # ------------------------------------------------------------------- on the loop
 
     def _start(self, work: Any) -> None:
         self._services.start_task(work, "calling")
 
-    async def _see(self, call: RefCall, here: Future[Any]) -> None:
-        """Answer as the agent does in memory here, unless it is not ours to answer."""
+    def _settled(self, call: RefCall, here: Future[Any]) -> None:
+        """Answer as the agent does in memory here, unless it is not ours to answer.
+
+        Called by whoever settles it: before that one goes on, the call waits in the line again, and
+        all that are made from then on wait behind it.
+        """
         try:
-            value = await here
+            value = here.get()
         except RunAbandoned as error:
             self.refuse(call, error)
         except (OwnedElsewhere, Fenced) as error:
@@ -158,6 +181,7 @@ class PostOffice:
                 return
             if isinstance(error, Fenced):
                 call.fences += 1
+                call.in_doubt = True
             elif error.must_post:
                 call.not_here = error
             self.again(call)
@@ -165,7 +189,7 @@ class PostOffice:
             call.not_here = error
             self.again(call)
         except OtherRun as error:
-            await self.of_other_run(call, error)
+            self._start(self.of_other_run(call, error))
         except Exception as error:
             self.refuse(call, error)
         else:
@@ -184,55 +208,117 @@ class PostOffice:
     def again(self, call: RefCall) -> None:
         """Have it done by whoever can do it now."""
         call.here = None
-        line = self._lines.get(call.slot.id)
-        if line is not None:
-            line.append(call)
-            return
-        self._lines[call.slot.id] = [call]
-        self._start(self._work_off(call.slot))
+        self._join(call.slot, [call])
+
+    def take_back(self, slot: AgentSlot, *, is_free: bool) -> None:
+        """Have what this host has posted to an agent done by whoever can do it now.
+
+        Args:
+            slot: of the agent.
+            is_free: whether no living host owns it: then also what its owner may have begun.
+
+        """
+        self._to_withdraw[slot.id] = is_free or self._to_withdraw.get(slot.id, False)
+        self._join(slot, [])
+
+    def _join(self, slot: AgentSlot, calls: list[RefCall]) -> None:
+        with self._lock:
+            line = self._lines.get(slot.id)
+            if line is not None:
+                line += calls
+                return
+            self._lines[slot.id] = calls
+        self._begin(slot)
+
+    def _begin(self, slot: AgentSlot) -> None:
+        if not self._services.closing:  # else its callers are told that
+            self._start(self._work_off(slot))
 
     async def _work_off(self, slot: AgentSlot) -> None:
         """Find out where the agent is, and have its calls done there, in their order."""
         line = self._lines[slot.id]
-        try:
-            while line and not self._services.closing:
-                await self._pause(line)
-                calls = sorted(line, key=lambda call: call.number)
-                line.clear()
-                try:
-                    await self._route(slot, calls)
-                except JournalFailed as error:
-                    for call in calls:
-                        self.refuse(call, error)
-                except Exception as error:  # its callers must not wait for ever
+        while self._lines.get(slot.id) is line and not self._services.closing:
+            await self._pause(line)
+            with self._lock:
+                if not line and slot.id not in self._to_withdraw:
+                    del self._lines[slot.id]
+                    return
+            calls: list[RefCall] = []
+            try:
+                await self._route(slot, line, calls)
+            except Exception as error:  # its callers must not wait for ever
+                if not isinstance(error, JournalFailed):
                     logger.exception("calls of agent %r cannot be done", slot.id)
-                    for call in calls:
-                        self.refuse(call, error)
-        finally:
-            del self._lines[slot.id]
+                with self._lock:
+                    calls += line
+                    self._lines.pop(slot.id, None)
+                for call in calls:
+                    self.refuse(call, error)
 
     async def _pause(self, line: list[RefCall]) -> None:
         """Those that were asked together were refused together; two hosts must not take in turn."""
-        fences = max(call.fences for call in line)
+        fences = max((call.fences for call in line), default=0)
         await asyncio.sleep(random.uniform(0, MOST_PAUSE) * fences if fences else 0)  # noqa: S311
 
-    async def _route(self, slot: AgentSlot, calls: list[RefCall]) -> None:
-        if any(call.fences or call.was_handled for call in calls):
-            calls = [call for call in calls if not await self._is_done(call)]
-        if not calls:
-            return
+    async def _route(self, slot: AgentSlot, line: list[RefCall], calls: list[RefCall]) -> None:
+        """Have the calls of a line done, here or elsewhere; `calls` are those under way."""
+        if slot.id in self._to_withdraw:
+            is_free = self._to_withdraw.pop(slot.id)
+            line += await self._elsewhere.withdraw(slot.id, is_free=is_free)
+        known = KnownCalls(self._services.store, slot.id)
+        done = set[RefCall]()
+        for call in [call for call in line if call.in_doubt]:
+            call.in_doubt = False
+            if await self._is_done(call, known):
+                done.add(call)
+        if done:
+            with self._lock:
+                line[:] = [call for call in line if call not in done]
         place = await self._shared.place(slot.id)
-        if place is None or self._is_free(place):
-            # Nobody has it who could be asked.
-            calls = [call for call in calls if not self._is_refused(call)]
-        if place is None or self._is_free(place) or self._may_take(place, calls):
-            self._all_here(calls)
-        elif not place.listens:
-            calls = [call for call in calls if not self._is_refused(call)]
-            elsewhere = OwnedElsewhere(agent_id=slot.id, host=place.host or "")
+        with self._lock:
+            if slot.id in self._to_withdraw or any(call.in_doubt for call in line):
+                return  # they have come meanwhile, and may go before all others
+            calls += sorted(line, key=lambda call: call.number)
+            line.clear()
+            if place is None or place.host is None:
+                # Nobody has it who could be asked.
+                calls[:] = [call for call in calls if not self._is_refused(call)]
+            if place is None:
+                is_here = True
+            else:
+                # What is posted has its turn there: what comes later is posted behind it.
+                is_ours = place.host is None or place.host_id == self._shared.host_id
+                is_here = not self._elsewhere.has_posted(slot.id) and (
+                    is_ours or self._may_take(place, calls)
+                )
+            if is_here:
+                here = [
+                    call for call in calls if not isinstance(call.message, Passivate | WaitOutcome)
+                ]
+                self._put_here(here)
+            if is_here or not calls:
+                del self._lines[slot.id]
+        if place is None or is_here:
             for call in calls:
-                self.refuse(call, elsewhere)
-        else:
+                if isinstance(call.message, Passivate):
+                    # Nobody has it in memory by now. The owner to which it was posted had
+                    # (test_an_agent_that_is_stopped_at_another_host_was_in_memory).
+                    self.answer(call, call.was_handled)
+                elif isinstance(call.message, WaitOutcome):
+                    # Nobody is there who knows more of it than the store.
+                    unknown = call.message.message_id or ""
+                    self.refuse(call, UnknownMessage(agent_id=slot.id, message_id=unknown))
+            if slot.inbox:
+                self._services.check_inbox(slot)
+        elif place.host is None:
+            self._to_withdraw[slot.id] = True
+            self._join(slot, calls)
+        elif not place.listens:
+            elsewhere = OwnedElsewhere(agent_id=slot.id, host=place.host)
+            for call in calls:
+                if not self._is_refused(call):
+                    self.refuse(call, elsewhere)
+        elif calls:
             await self._elsewhere.post(slot, place, calls)
 
     def _is_refused(self, call: RefCall) -> bool:
@@ -243,36 +329,22 @@ class PostOffice:
         call.not_here = None
         return False
 
-    def _is_free(self, place: Place) -> bool:
-        return place.host is None or place.host_id == self._shared.host_id
-
     def _may_take(self, place: Place, calls: list[RefCall]) -> bool:
         if not (place.takeable and place.listens and self._directory.may_run(place.agent)):
             return False
         if any(call.not_here is not None for call in calls):
             return False
-        if any(isinstance(call.message, Passivate) for call in calls):
-            return False  # taken in order to be passivated, it would be read for nothing
+        if any(isinstance(call.message, Passivate | WaitOutcome) for call in calls):
+            return False  # it would be read for nothing
         return all(call.fences <= MOST_TAKES for call in calls) or random.random() < 0.2  # noqa: S311
 
-    def _all_here(self, calls: list[RefCall]) -> None:
-        for call in calls:
-            if isinstance(call.message, Passivate):
-                self.answer(call, False)  # nobody has it in memory
-            else:
-                self._do_here(call)
-
-    async def _is_done(self, call: RefCall) -> bool:
+    async def _is_done(self, call: RefCall, known: KnownCalls) -> bool:
         """Whether the store has what a call was to record, before its owner lost the agent."""
-        if not (call.fences or call.was_handled):
-            return False
         if call.was_handled and call.is_once_at_most:
             why = "its owner went away while it did this call: nobody knows what came of it"
             self.refuse(call, Fenced(agent_id=call.slot.id, why=why))
             return True
-        found = await what_became_of(
-            self._services.store, call.slot.id, call.message, run_id=call.run_id
-        )
+        found = await known.what_became_of(call.message, run_id=call.run_id)
         match found:
             case Found(run_id=str(run_id)):
                 self._start(self.follow(call, run_id))
@@ -315,9 +387,9 @@ class PostOffice:
             if slot is not None:
                 self._drop_if_older(slot, hint.number)
         elif hint.kind == "posted":
-            self._posted_here.collect()
+            self._posted_here.collect(hint.agent_id or None)
         elif hint.kind == "look":
-            self._elsewhere.look()
+            self._elsewhere.look(hint.number or None)
         elif hint.kind == "ended":
             self._services.looks.look_again()
         elif hint.kind == "given" and not self._directory.is_active(hint.agent_id):
@@ -340,6 +412,7 @@ class PostOffice:
         """Drop a copy that another host has gone on from; no message is needed for it."""
         activation = slot.activation
         if activation is not None and activation.journal.owned.epoch < epoch:
+            activation.is_taken = True
             slot.lose("another runtime has taken it")
 
 

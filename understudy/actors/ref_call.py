@@ -29,6 +29,7 @@ class RefCall:
         "expectation",
         "fences",
         "here",
+        "in_doubt",
         "incarnation",
         "message",
         "nonce",
@@ -41,9 +42,9 @@ class RefCall:
         "was_handled",
     )
 
-    def __init__(self, slot: AgentSlot, message: AgentMessage, number: int) -> None:
+    def __init__(self, slot: AgentSlot, message: AgentMessage) -> None:
         self.slot: AgentSlot = slot
-        self.number: int = number
+        self.number: int = 0
         """Calls of one agent are done in the order of their numbers."""
         self.expectation: Expectation | None = None
         while isinstance(message, Expecting):
@@ -53,6 +54,8 @@ class RefCall:
         self.here: Future[Any] | None = None
         """What comes of it in this runtime's memory."""
         self.fences: int = 0
+        self.in_doubt: bool = False
+        """Something of it may be recorded, which is to be found out."""
         self.not_here: OwnedElsewhere | UnfitHost | None = None
         """Why this host must not run the agent: only its owner does the call, if it has one."""
         self.was_handled: bool = False

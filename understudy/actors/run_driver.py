@@ -115,6 +115,11 @@ class RunDriver:
         return self._slot.current
 
     @property
+    def _last_run(self) -> str | None:
+        run = self._activation.state.run
+        return None if run is None else run.run_id
+
+    @property
     def _open_run(self) -> RunState | None:
         """The run that is not over, if there is one."""
         run = self._activation.state.run
@@ -278,7 +283,11 @@ class RunDriver:
             run_id = state.message_ids.get(posted.message_id or "")
             if run_id is not None:
                 answer_when_durable(slot, accepted, run_id)
-        elif state.run is not None and slot.phase is not Phase.BEGINNING:
+        elif (
+            state.run is not None
+            and slot.phase is not Phase.BEGINNING
+            and any(each is posted.future for each in self._activation.outcome_futures)
+        ):
             answer_when_durable(slot, accepted, state.run.run_id)
 
     def note_run(self, on_run: OnRun) -> None:
@@ -458,6 +467,15 @@ class RunDriver:
 
         """
         slot, activation = self._slot, self._activation
+        if cancel.message_id is not None:
+            if not self._has_begun(cancel.message_id):
+                answer_when_durable(slot, cancel.future, None)
+                return
+            run_id, last = activation.state.message_ids.get(cancel.message_id), self._last_run
+            if run_id is not None and run_id != last:
+                self._answer_earlier(cancel.future, run_id)
+                return
+            cancel = replace(cancel, run_id=run_id, message_id=None)
         if self._answer_if_over(cancel.future, cancel.run_id):
             return
         self.note_run(cancel.on_run)
@@ -483,6 +501,15 @@ class RunDriver:
         else:
             self._stop_run(StopSignal.from_dict(signal))
         activation.outcome_futures += (cancel.future,)
+
+    def _has_begun(self, message_id: str) -> bool:
+        """Whether the run of a message has begun, or begins now."""
+        activation, phase = self._activation, self._slot.phase
+        if activation.state.message_ids.get(message_id) is not None:
+            return True
+        known = {*activation.state.message_ids, *(activation.runs_by_message_id or {})}
+        waiting = {queued.request.message_id for queued in activation.queued_runs}
+        return phase is Phase.BEGINNING and message_id in known - waiting
 
     def request_pause(self, reason: str | None) -> None:
         """Record that the run is to be paused after its next model reply; None: that it is not."""
@@ -520,7 +547,6 @@ class RunDriver:
         slot, activation, future = self._slot, self._activation, retry.future
         if self._answer_if_over(future, retry.run_id):
             return
-        self.note_run(retry.on_run)
         self.check_run(retry.run_id)
         run = self._open_run
         if retry.run_id is not None and run is not None and run.quarantined is None:
@@ -528,6 +554,9 @@ class RunDriver:
             return
         if run is None or run.quarantined is None:
             raise NotInterrupted(f"Agent {slot.id!r} is not quarantined: there is nothing to retry")
+        # Of no other run: where this copy is stale, the call would have released nothing, and would
+        # be taken for one that did (test_a_retry_of_no_quarantine_at_a_stale_copy_is_refused).
+        self.note_run(retry.on_run)
         activation.ledger.record(Released())
         self.continue_run()
         activation.outcome_futures += (future,)

@@ -16,7 +16,7 @@ from understudy._base.context_codecs import ContextCodecs
 from understudy._base.worker_threads import WorkerThreads
 from understudy.actors.placement import Placement
 from understudy.agent.agent import Agent
-from understudy.journal import Store
+from understudy.journal import Owned, Store
 from understudy.loop_actors.future import Future
 from understudy.state.agent_state import AgentState
 
@@ -49,7 +49,7 @@ class Looks(Protocol[S_contra]):
 
     def follow(self, slot: S_contra, message: Any, here: Future[Any]) -> None: ...
 
-    def follow_waiters(self, slot: S_contra, state: AgentState, incarnation: int) -> None: ...
+    def follow_waiters(self, slot: S_contra, state: AgentState, owned: Owned) -> None: ...
 
     def follow_events(self, slot: S_contra) -> None: ...
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -41,6 +42,7 @@ from understudy.errors import (
 from understudy.journal import (
     AgentFinder,
     Loaded,
+    Owned,
     StoredAgent,
     find_agent,
     index_status_of,
@@ -103,11 +105,13 @@ class StoredLooks:
             row = spawned_agent(slot.id, slot.agent.name)
         return info_of(row, is_active=slot.activation is not None)
 
-    def follow_waiters(self, slot: AgentSlot, state: AgentState, incarnation: int) -> None:
+    def follow_waiters(self, slot: AgentSlot, state: AgentState, owned: Owned) -> None:
         """Let who waits for a run of an agent that leaves memory get its outcome from the store.
 
-        Where hosts share it, another one may go on with the run: a timer wakes it there.
+        Where hosts share it, another one may go on with the run: a timer wakes it there. Runs that
+        are queued here are queued there then.
         """
+        incarnation, epoch = owned.incarnation, owned.epoch
         waiters, run = slot.detached_waiters, state.run
         if self._watch is None or waiters is None:
             return
@@ -119,6 +123,8 @@ class StoredLooks:
                 self._follow_waiter(slot, waiting)
         for waiting in waiters.message_waits:
             self._follow_waiter(slot, replace(waiting, incarnation=incarnation))
+        if waiters.queued_runs:
+            self._watch.add(slot.id, _QueuedRuns(self._watch, slot, incarnation, epoch))
 
     def _follow_waiter(self, slot: AgentSlot, waiting: WaitOutcome) -> None:
         async def follow() -> None:
@@ -221,9 +227,23 @@ class StoredLooks:
             raise UnknownAgent(agent_id=slot.id)  # another one has its id by now
         look = replace(look, incarnation=incarnation)
         agent, state = self._services.definition(loaded.agent.agent), folded(loaded)
+        is_asked = False
         while True:
             if message_id is not None:
-                run_id = run_of_message(slot.id, state, message_id)
+                try:
+                    run_id = run_of_message(slot.id, state, message_id)
+                except UnknownMessage:
+                    if loaded.agent.host is None or self._services.calls is None or is_asked:
+                        raise
+                    # It may be that of a run that waits for its turn in the owner's memory
+                    # (test_a_run_that_waits_for_its_turn_is_known_at_every_host).
+                    is_asked = True
+                    asked: Future[Outcome] = Future(self._services.loop)
+                    self._services.calls.call_elsewhere(slot, WaitOutcome(asked, message_id))
+                    with suppress(UnknownMessage):
+                        return await asked
+                    loaded, state = await self._newer(loaded, state)
+                    continue
             if run_id is not None and (state.run is None or state.run.run_id != run_id):
                 store = self._services.store
                 return await earlier_outcome(store, slot.id, agent, run_id, incarnation)
@@ -323,3 +343,30 @@ class _Follower:
             slot.log.catch_up(row.last_seq)
             if live is not None:
                 live.follow(slot.id, row.epoch)
+
+
+class _QueuedRuns:
+    """Has the runs that wait for their turn in a passive agent asked for anew, if it is taken.
+
+    They are in this host's memory alone: whoever has the agent next knows nothing of them.
+    """
+
+    def __init__(self, watch: Watch, slot: AgentSlot, incarnation: int, epoch: int) -> None:
+        self._watch = watch
+        self._slot = slot
+        self._is = incarnation, epoch
+
+    def __call__(self, row: StoredAgent | None) -> None:
+        slot = self._slot
+        if slot.phase in (Phase.RELEASING, Phase.ACTIVATING):
+            return  # this host may be the one that claims it
+        waiters = slot.detached_waiters
+        if slot.phase is not Phase.PASSIVE or waiters is None or not waiters.queued_runs:
+            self._watch.remove(slot.id, self)
+        elif row is None or (row.incarnation, row.epoch) != self._is:
+            self._watch.remove(slot.id, self)
+            queued = waiters.queued_runs
+            left = replace(waiters, queued_runs=[])
+            slot.detached_waiters = left if left.futures else None
+            for run in queued:
+                refuse(run.request.future, Fenced(agent_id=slot.id, why="another runtime has it"))

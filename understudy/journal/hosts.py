@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from understudy.journal.codec import EncodedRecord
+from understudy.journal.contracts import Owned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +44,9 @@ class SharesHosts(Protocol):
 
     def set_draining(self) -> None:
         """Say that this host takes no agents any more: `claim` refuses all by `UnfitHost`."""
+
+    def claim_to_keep(self, agent_id: str, agent: str) -> Owned | None:
+        """As `Backend.claim`, also of an agent that this host must not run: to write it alone."""
 
     def give(self, agent_id: str, agent: str, created: EncodedRecord | None) -> str | None:
         """Make another living host that may run an agent its owner, where nobody owns it.

@@ -29,7 +29,8 @@ class Hint(NamedTuple):
     host follows has an outcome. `given`: the host owns one more agent, which it did not claim.
     `follow`, `live`: see `journal.parcels`."""
     number: int = 0
-    """Of `taken` the new epoch; of `follow` and `live` the host that says it."""
+    """Of `taken` the new epoch; of `look` the call that has its reply, 0 for calls of an agent that
+    is released or deleted; of `follow` and `live` the host that says it."""
     agent_id: str = ""
     """Of `follow` and `live`: a piece of a parcel."""
 
@@ -66,6 +67,25 @@ class Posted(NamedTuple):
     """The host that has posted it."""
     begun: bool
     """It is done once at most, and was begun."""
+
+
+QUEUEING = ("run", "send", "plans", "outcome")
+"""The kinds of calls whose messages wait for their turn."""
+
+
+class Wanted(NamedTuple):
+    """Which calls for agents of this host are read."""
+
+    agent_ids: list[str] | None
+    """Those for these agents; None: for all."""
+    in_hand: list[int]
+    """But these."""
+    busy: list[str]
+    """None for these agents, where all are read."""
+    full: list[str]
+    """Of these agents none of `QUEUEING`."""
+    limit: int
+    """At most so many; and none of an agent before each other one has had as many."""
 
 
 class Sent(NamedTuple):
@@ -158,8 +178,8 @@ class SharedBackend(Protocol):
     def remove_posts(self, ids: Sequence[int]) -> None:
         """Remove calls whose replies have been read."""
 
-    def withdraw(self, id: int) -> bool | None:
-        """Take back a call without a reply; whether it was begun. None: it has one, or is gone."""
+    def withdraw(self, ids: Sequence[int]) -> dict[int, bool]:
+        """Take back those of these calls that have no reply; whether each was begun."""
 
     def retell(self, id: int) -> None:
         """Tell the owner of an agent once more that a call is posted for it."""
@@ -172,8 +192,8 @@ class SharedBackend(Protocol):
 
     # ------------------------------------------------------------------- the reader
 
-    def posted(self, after: int, agent_id: str | None, limit: int) -> list[Posted]:
-        """The calls for agents of this host, or for this one, above a number, in their order."""
+    def posted(self, wanted: Wanted) -> list[Posted]:
+        """Calls for agents of this host; those for each agent in their order."""
 
     def post_states(self, ids: Sequence[int]) -> dict[int, PostState]:
         """What became of these calls; one that is gone is left out."""
@@ -220,7 +240,7 @@ class SharedStore(Protocol):
     async def remove_posts(self, ids: Sequence[int]) -> None:
         """As of `SharedBackend`."""
 
-    async def withdraw(self, id: int) -> bool | None:
+    async def withdraw(self, ids: Sequence[int]) -> Mapping[int, bool]:
         """As of `SharedBackend`."""
 
     async def retell(self, id: int) -> None:
@@ -232,7 +252,7 @@ class SharedStore(Protocol):
     async def tell(self, host_id: int, hint: Hint) -> None:
         """As of `SharedBackend`."""
 
-    async def posted(self, after: int, agent_id: str | None, limit: int) -> Sequence[Posted]:
+    async def posted(self, wanted: Wanted) -> Sequence[Posted]:
         """As of `SharedBackend`."""
 
     async def post_states(self, ids: Sequence[int]) -> Mapping[int, PostState]:

@@ -18,6 +18,7 @@ from understudy.journal.shared import (
     Sent,
     SharedBackend,
     Told,
+    Wanted,
 )
 from understudy.journal.store_reader import StoreReader
 
@@ -95,8 +96,8 @@ class SharedDatabase:
     async def remove_posts(self, ids: Sequence[int]) -> None:
         await self._change(lambda backend: backend.remove_posts(ids))
 
-    async def withdraw(self, id: int) -> bool | None:
-        return await self._change(lambda backend: backend.withdraw(id))
+    async def withdraw(self, ids: Sequence[int]) -> Mapping[int, bool]:
+        return await self._change(lambda backend: backend.withdraw(ids))
 
     async def retell(self, id: int) -> None:
         await self._change(lambda backend: backend.retell(id))
@@ -107,8 +108,8 @@ class SharedDatabase:
     async def tell(self, host_id: int, hint: Hint) -> None:
         await self._change(lambda backend: backend.tell(host_id, hint))
 
-    async def posted(self, after: int, agent_id: str | None, limit: int) -> Sequence[Posted]:
-        return await self._reader.read(partial(self._backend.posted, after, agent_id, limit))
+    async def posted(self, wanted: Wanted) -> Sequence[Posted]:
+        return await self._reader.read(partial(self._backend.posted, wanted))
 
     async def post_states(self, ids: Sequence[int]) -> Mapping[int, PostState]:
         return await self._reader.read(partial(self._backend.post_states, ids))

@@ -287,6 +287,9 @@ class HostStore(Protocol):
     async def register(self, definitions: Sequence[HostedDefinition]) -> None:
         """Which definitions this host has."""
 
+    async def claim_to_keep(self, agent_id: str, agent: str) -> Owned | None:
+        """As `Store.claim`, also of an agent that this host must not run."""
+
     async def give(self, agent_id: str, agent: str, created: Record | None) -> str | None:
         """Make another host that may run an agent its owner."""
 
@@ -411,6 +414,12 @@ class DatabaseStore:
 
     async def claim(self, agent_id: str, agent: str | None) -> Owned | None:
         return await self._claim(agent_id, lambda backend: backend.claim(agent_id, agent))
+
+    async def claim_to_keep(self, agent_id: str, agent: str) -> Owned | None:
+        hosts = self._hosts
+        if hosts is None:
+            return await self.claim(agent_id, agent)
+        return await self._claim(agent_id, lambda _: hosts.claim_to_keep(agent_id, agent))
 
     async def _claim(self, agent_id: str, claim: Callable[[Any], Owned | None]) -> Owned | None:
         # Race: this against the end of the lease. The term from before the claim: a lease that ends

@@ -275,6 +275,11 @@ class Future(pykka.Future[T]):
             self._waiters[key] = wake
             return True
 
+    def _when_settled(self, key: object, call: Callable[[], object]) -> None:
+        """Have it called once this is settled, in the thread that does that; now if it is."""
+        if not self._add_waiter(key, call):
+            call()
+
     def _refuse_in_fork(self) -> None:
         """Called before each wait, and before the lock, which a thread of the parent may have."""
         if self._forks != forks.count:

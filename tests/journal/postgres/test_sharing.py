@@ -22,7 +22,7 @@ from tests.support.postgres import Hosts
 from understudy.errors import Fenced, OwnedElsewhere
 from understudy.journal.contracts import Batch, IndexStatus, Owned
 from understudy.journal.postgres.backend import PostgresBackend
-from understudy.journal.shared import Post, hint_of
+from understudy.journal.shared import Post, Wanted, hint_of
 
 REST, WAITS = IndexStatus.REST, IndexStatus.WAITS
 
@@ -200,11 +200,34 @@ def test_an_agent_at_rest_is_deleted_though_another_host_owns_it(hosts: Hosts, e
 # ----------------------------------------------------------------------------- posting
 
 
-def post(backend: PostgresBackend, *kinds: str, incarnation: int = 1) -> list[int]:
+def post(
+    backend: PostgresBackend, *kinds: str, incarnation: int = 1, agent_id: str = "x"
+) -> list[int]:
+    by = f"{agent_id} {backend.host}"
+    posts = [Post(kind, b"{}", f"{kind} {n} {by}") for n, kind in enumerate(kinds)]
     with commit(backend):
-        return backend.post(
-            "x", incarnation, [Post(kind, b"{}", f"{kind} {backend.host}") for kind in kinds]
-        )
+        return backend.post(agent_id, incarnation, posts)
+
+
+def wanted(*agent_ids: str, limit: int = 10, **given: list[Any]) -> Wanted:
+    """All of these agents, or of all, but for what is given."""
+    what: dict[str, list[Any]] = {"in_hand": [], "busy": [], "full": [], **given}
+    return Wanted(list(agent_ids) or None, limit=limit, **what)
+
+
+def test_of_each_agent_as_many_calls_are_read_before_more_of_one(hosts: Hosts, ears: Ears) -> None:
+    """J70: and none of those in hand, of agents with much in hand, or that would only wait."""
+    a, b = open_host(hosts, ears, "a"), open_host(hosts, ears, "b")
+    for id in ("x", "y"):
+        append(a, batch(claim(a, id), "one"))
+    xs = post(b, "run", "run", "send", "cancel", agent_id="x")
+    ys = post(b, "run", agent_id="y")
+    assert [each.id for each in a.posted(wanted(limit=2))] == [xs[0], ys[0]]
+    assert [each.id for each in a.posted(wanted(limit=3))] == [xs[0], ys[0], xs[1]]
+    assert [each.id for each in a.posted(wanted("y"))] == ys
+    assert [each.id for each in a.posted(wanted("x", in_hand=xs[:2]))] == xs[2:]
+    assert [each.id for each in a.posted(wanted("x", full=["x"]))] == xs[3:]
+    assert [each.id for each in a.posted(wanted(busy=["x"]))] == ys
 
 
 def test_a_call_is_posted_found_by_the_owner_and_answered(hosts: Hosts, ears: Ears) -> None:
@@ -213,18 +236,18 @@ def test_a_call_is_posted_found_by_the_owner_and_answered(hosts: Hosts, ears: Ea
     one, two = post(b, "run", "cancel")
     assert one < two
     assert next_of(ears, "a") == ("posted", 0, "x")
-    found = a.posted(0, None, 10)
+    found = a.posted(wanted())
     assert [(each.id, each.kind, each.body) for each in found] == [
         (one, "run", b"{}"),
         (two, "cancel", b"{}"),
     ]
-    assert b.posted(0, None, 10) == []
+    assert b.posted(wanted()) == []
     with commit(a):
         a.reply(one, b"done")
-    assert next_of(ears, "b") == ("look", 0, "")
+    assert next_of(ears, "b") == ("look", one, "")
     states = b.post_states([one, two])
     assert [states[id].reply for id in (one, two)] == [b"done", None]
-    assert [each.id for each in a.posted(0, None, 10)] == [two]
+    assert [each.id for each in a.posted(wanted())] == [two]
     with commit(b):
         b.remove_posts([one, two])
     assert set(b.post_states([one, two])) == {two}
@@ -241,8 +264,8 @@ def test_of_a_reply_and_a_call_that_is_taken_back_one_wins(
     def reply() -> None:
         a.reply(id, b"done")
 
-    def withdraw() -> bool | None:
-        return b.withdraw(id)
+    def withdraw() -> None:
+        b.withdraw([id])
 
     one, other = (a, b) if first == "reply" else (b, a)
     does, waits = (reply, withdraw) if first == "reply" else (withdraw, reply)
@@ -276,7 +299,7 @@ def test_a_call_whose_commit_was_not_answered_is_posted_once(hosts: Hosts, ears:
     a, b = open_host(hosts, ears, "a"), open_host(hosts, ears, "b")
     append(a, batch(claim(a), "one"))
     assert post(b, "run") == post(b, "run")
-    assert len(a.posted(0, None, 10)) == 1
+    assert len(a.posted(wanted())) == 1
 
 
 def test_a_call_that_is_done_once_at_most_is_begun_by_one_attempt(hosts: Hosts, ears: Ears) -> None:
@@ -287,9 +310,9 @@ def test_a_call_that_is_done_once_at_most_is_begun_by_one_attempt(hosts: Hosts, 
         assert a.begin_post(id, "first")
         assert a.begin_post(id, "first")
         assert not a.begin_post(id, "second")
-    assert a.posted(0, None, 10)[0].begun
+    assert a.posted(wanted())[0].begun
     with commit(b):
-        assert b.withdraw(id) is True
+        assert b.withdraw([id, 99]) == {id: True}
     with commit(a):
         assert not a.begin_post(id, "first")
 
@@ -302,8 +325,8 @@ def test_a_claim_says_that_calls_wait_for_the_agent(hosts: Hosts, ears: Ears) ->
     assert b.orphans(10) == [("x", "support")]
     assert claim(b).has_posts
     assert b.orphans(10) == []
-    assert [each.kind for each in b.posted(0, "x", 10)] == ["run"]
-    assert b.posted(0, "y", 10) == []
+    assert [each.kind for each in b.posted(wanted("x"))] == ["run"]
+    assert b.posted(wanted("y")) == []
 
 
 def test_a_release_tells_those_who_wait_to_look(hosts: Hosts, ears: Ears) -> None:
@@ -331,7 +354,7 @@ def test_what_waits_for_an_agent_that_is_deleted_is_answered_and_not_done_to_the
     states = b.post_states([run, delete])
     assert b"UnknownAgent" in (states[run].reply or b"")
     assert states[delete].reply == b'{"value":true}'
-    assert a.posted(0, None, 10) == []
+    assert a.posted(wanted()) == []
 
 
 def test_an_ear_whose_connection_is_cut_listens_again_and_says_that_it_may_have_missed_something(

@@ -82,7 +82,7 @@ def _delete_first() -> None:
     taken_up = PostedCalls._taken_up
 
     async def takes_up(calls: PostedCalls, row: Any) -> Any:
-        await calls._shared.withdraw(row.id)
+        await calls._shared.withdraw([row.id])
         return await taken_up(calls, row)
 
     replaced(PostedCalls, "_taken_up", takes_up)

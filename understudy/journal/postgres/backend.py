@@ -45,7 +45,7 @@ from understudy.journal.postgres import inbox, sql
 from understudy.journal.postgres.hosting import Hosting
 from understudy.journal.postgres.reader import PostgresReader
 from understudy.journal.postgres.writer import PostgresWriter
-from understudy.journal.shared import Hint, Place, Post, Posted, PostState, Sent, Told
+from understudy.journal.shared import Hint, Place, Post, Posted, PostState, Sent, Told, Wanted
 
 if TYPE_CHECKING:
     from understudy.journal.postgres.ear import Ear
@@ -299,6 +299,9 @@ class PostgresBackend(ReadsByReader):
     def claim(self, agent_id: str, agent: str | None) -> Owned | None:
         return self._writer.claim(agent_id, agent)
 
+    def claim_to_keep(self, agent_id: str, agent: str) -> Owned | None:
+        return self._writer.claim(agent_id, agent, runs=False)
+
     def register(self, definitions: Sequence[HostedDefinition]) -> None:
         self._writer.register(definitions)
 
@@ -326,8 +329,8 @@ class PostgresBackend(ReadsByReader):
     def remove_posts(self, ids: Sequence[int]) -> None:
         inbox.remove_posts(self._writer.fetch, ids)
 
-    def withdraw(self, id: int) -> bool | None:
-        return inbox.withdraw(self._writer.fetch, id)
+    def withdraw(self, ids: Sequence[int]) -> dict[int, bool]:
+        return inbox.withdraw(self._writer.fetch, ids)
 
     def retell(self, id: int) -> None:
         inbox.retell(self._writer.fetch, id)
@@ -377,11 +380,9 @@ class PostgresBackend(ReadsByReader):
 
     # ------------------------------------------------------------------- the reader
 
-    def posted(self, after: int, agent_id: str | None, limit: int) -> list[Posted]:
+    def posted(self, wanted: Wanted) -> list[Posted]:
         own_id = self.host_id
-        if own_id is None:
-            return []
-        return inbox.posted(self._reader.fetch, own_id, after, agent_id, limit)
+        return [] if own_id is None else inbox.posted(self._reader.fetch, own_id, wanted)
 
     def post_states(self, ids: Sequence[int]) -> dict[int, PostState]:
         return inbox.post_states(self._reader.fetch, ids)

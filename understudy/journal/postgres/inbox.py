@@ -7,7 +7,16 @@ from typing import Any
 
 from understudy.journal.postgres import sql
 from understudy.journal.postgres.asks import Rows
-from understudy.journal.shared import Hint, Place, Post, Posted, PostState, Sent
+from understudy.journal.shared import (
+    QUEUEING,
+    Hint,
+    Place,
+    Post,
+    Posted,
+    PostState,
+    Sent,
+    Wanted,
+)
 
 Fetch = Callable[[str, Sequence[Any] | dict[str, Any]], Rows]
 """The rows of a statement, in the writer's transaction or on the reader's connection."""
@@ -33,17 +42,15 @@ def begin_post(fetch: Fetch, id: int, attempt: str) -> bool:
 
 
 def reply(fetch: Fetch, id: int, reply: bytes) -> None:
-    fetch(sql.REPLY, {"id": id, "reply": reply, "told": str(Hint("look"))})
+    fetch(sql.REPLY, {"id": id, "reply": reply, "told": str(Hint("look", id))})
 
 
 def remove_posts(fetch: Fetch, ids: Sequence[int]) -> None:
     fetch(sql.REMOVE_POSTS, [list(ids)])
 
 
-def withdraw(fetch: Fetch, id: int) -> bool | None:
-    for (begun,) in fetch(sql.WITHDRAW, [id]):
-        return bool(begun)
-    return None
+def withdraw(fetch: Fetch, ids: Sequence[int]) -> dict[int, bool]:
+    return dict(fetch(sql.WITHDRAW, [list(ids)]))
 
 
 def retell(fetch: Fetch, id: int) -> None:
@@ -58,8 +65,9 @@ def tell(fetch: Fetch, host_id: int, hint: Hint) -> None:
     fetch(sql.TELL_OWNER, [str(hint), host_id])
 
 
-def posted(fetch: Fetch, own_id: int, after: int, agent_id: str | None, limit: int) -> list[Posted]:
-    rows = fetch(sql.POSTED, [own_id, after, agent_id, agent_id, limit])
+def posted(fetch: Fetch, own_id: int, wanted: Wanted) -> list[Posted]:
+    values = {**wanted._asdict(), "own_id": own_id, "queueing": list(QUEUEING)}
+    rows = fetch(sql.POSTED if wanted.agent_ids is None else sql.POSTED_TO, values)
     return [Posted(*row) for row in rows]
 
 

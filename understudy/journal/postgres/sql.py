@@ -437,12 +437,24 @@ WHERE h.ear IS NOT NULL AND h.id IN (
     WHERE a.agent_id = %s AND i.reply IS NULL)"""
 """The agent is released, or deleted: who has posted to it looks at once."""
 
-POSTED = """
+_POSTED = """
 SELECT i.id, a.agent_id, i.kind, i.body, i.asker, i.begun IS NOT NULL
-FROM inbox i JOIN agents a ON a.key = i.agent AND a.incarnation = i.incarnation
-WHERE i.reply IS NULL AND a.owner = %s AND NOT a.deleted AND i.id > %s
-    AND (%s::text IS NULL OR a.agent_id = %s)
-ORDER BY i.id LIMIT %s"""
+FROM agents a CROSS JOIN LATERAL (
+    SELECT *, row_number() OVER (ORDER BY i.id) AS nth FROM inbox i
+    WHERE i.agent = a.key AND i.incarnation = a.incarnation AND i.reply IS NULL
+        AND i.id <> ALL(%(in_hand)s::bigint[])
+        AND (a.agent_id <> ALL(%(full)s::text[]) OR i.kind <> ALL(%(queueing)s::text[]))
+    ORDER BY i.id LIMIT %(limit)s
+) i
+WHERE a.owner = %(own_id)s AND NOT a.deleted AND {which}
+ORDER BY i.nth, i.id LIMIT %(limit)s"""
+"""The first ones of each agent, and of each the first ones first: one to which thousands are posted
+keeps no other waiting."""
+POSTED = _POSTED.format(
+    which="a.key = ANY(ARRAY(SELECT DISTINCT agent FROM inbox WHERE reply IS NULL))"
+    " AND a.agent_id <> ALL(%(busy)s::text[])"
+)
+POSTED_TO = _POSTED.format(which="a.agent_id = ANY(%(agent_ids)s::text[])")
 
 BEGIN_POST = """
 UPDATE inbox SET begun = %s WHERE id = %s AND reply IS NULL AND (begun IS NULL OR begun = %s)
@@ -467,7 +479,7 @@ SELECT pg_notify(h.ear, %s || a.agent_id)
 FROM inbox i JOIN agents a ON a.key = i.agent JOIN hosts h ON h.id = a.owner
 WHERE i.id = %s AND h.ear IS NOT NULL"""
 REMOVE_POSTS = "DELETE FROM inbox WHERE id = ANY(%s) AND reply IS NOT NULL"
-WITHDRAW = "DELETE FROM inbox WHERE id = %s AND reply IS NULL RETURNING begun IS NOT NULL"
+WITHDRAW = "DELETE FROM inbox WHERE id = ANY(%s) AND reply IS NULL RETURNING id, begun IS NOT NULL"
 """Of this and `REPLY`, the one that comes first wins."""
 DELETE_LOST_REPLIES = """
 DELETE FROM inbox i WHERE i.reply IS NOT NULL

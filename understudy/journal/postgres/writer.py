@@ -125,13 +125,16 @@ class PostgresWriter:
             except StoreError as error:
                 _log.debug("The connection was lost before a rollback: %s", error)
 
-    def claim(self, agent_id: str, agent: str | None, *, take: bool = False) -> Owned | None:
+    def claim(
+        self, agent_id: str, agent: str | None, *, take: bool = False, runs: bool = True
+    ) -> Owned | None:
         """Become the owner of an agent, in a new epoch.
 
         Args:
             agent_id: its id.
             agent: as of `Backend.claim`.
             take: also from a living owner, if nothing of the agent goes on.
+            runs: whether this host is to run it, for which it must fit.
 
         Raises:
             OwnedElsewhere: if another host with an unexpired lease owns it.
@@ -153,7 +156,7 @@ class PostgresWriter:
             found = self._claimable(agent_id, take=take)
             if agent is None and (found is None or found["deleted"]):
                 return None
-            if agent is not None:
+            if agent is not None and runs:
                 self._check_fits(agent_id, agent, found)
             # Race: this against the claim of another host. Both statements are compare-and-set: the
             # loser waits for the winner's commit, gets no row, and looks again

@@ -1,0 +1,218 @@
+"""What a caller is told is the same at every host, whoever goes away in between."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tests.actors.test_agent_hosts import desk, host, opened
+from tests.actors.test_posted_calls import Stopping, left, running, stores, unheard
+from tests.support.agents import Held, completed
+from tests.support.loops import soon, until
+from tests.support.postgres import Hosts
+from understudy import Agent, Completed, Paused, ScriptedModel, Stopped
+from understudy.errors import NotInterrupted, UnknownMessage
+from understudy.journal.postgres import sql
+from understudy.middleware import Middleware
+
+
+async def test_an_agent_that_is_stopped_at_another_host_was_in_memory(hosts: Hosts) -> None:
+    """J70: it is free before its owner has replied: that is what was asked for."""
+    held = Held("first")
+    here, there = stores(hosts, "here", "there")
+    owner = Stopping(here, "reply")
+    async with (
+        opened(here, Agent("desk", ScriptedModel([held, "second"])), sweep=None) as first,
+        opened(there, desk("never"), sweep=None) as second,
+    ):
+        run = await running(first, held)
+        stopped = second.get("t").stop(block=False)
+        await until(lambda: bool(left(hosts)))
+        held.release.set()
+        completed(await soon(run))
+        assert await soon(stopped) is True
+        owner.released.set()
+        assert await soon(second.get("t").stop(block=False)) is False
+
+
+async def test_a_retry_of_no_quarantine_at_a_stale_copy_is_refused(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """J33: it has released nothing, and is not answered by the outcome of the run."""
+    monkeypatch.setattr(sql, "TELL_OWNER", unheard(sql.TELL_OWNER))
+    held = Held("more")
+    async with (
+        opened(host(hosts, "here"), Agent("desk", ScriptedModel([held]))) as first,
+        opened(host(hosts, "there"), Agent("desk", ScriptedModel(["done"]))) as second,
+    ):
+        ref = first.spawn("desk", "t")
+        run = ref.run("go")
+        await soon(held.entered.wait())
+        await soon(ref.pause())
+        held.release.set()
+        assert type(await soon(run)) is Paused
+        await soon(second.get("t").unpause())
+        with pytest.raises(NotInterrupted):
+            await soon(ref.retry())
+
+
+async def test_an_agent_is_imported_at_a_host_that_must_not_run_it(hosts: Hosts) -> None:
+    """J51: it is written there, and runs at one that may."""
+
+    def needy() -> Agent:
+        return Agent("desk", ScriptedModel(lambda request: "done"), needs={"gpu"})
+
+    async with (
+        opened(host(hosts, "here"), needy(), labels={"gpu"}) as first,
+        opened(host(hosts, "there"), needy()) as second,
+        opened(host(hosts, "drained"), needy(), labels={"gpu"}) as third,
+    ):
+        completed(await soon(first.spawn("desk", "t").run("go")))
+        assert await soon(third.drain())
+        data = await soon(first.export("t"))
+        for id, at in (("unlabelled", second), ("drained", third)):
+            ref = await soon(at.import_(data, id=id))
+            assert len((await soon(ref.state())).messages) == 2
+            completed(await soon(ref.run("more")))
+        assert [info.host for info in await soon(first.agents())] == ["here"] * 3
+
+
+async def test_a_run_that_waits_for_its_turn_is_known_at_every_host(hosts: Hosts) -> None:
+    """J33: it is in the memory of the owner alone, which is asked."""
+    held = Held("first")
+    here, there, third = stores(hosts, "here", "there", "third")
+    async with (
+        opened(here, Agent("desk", ScriptedModel([held, "second", "third"]))) as first,
+        opened(there, desk("never")) as second,
+        opened(third, desk("never")) as last,
+    ):
+        run = await running(first, held)
+        queued = first.get("t").run("own", message_id="own")
+        posted = second.get("t").run("posted", message_id="posted")
+        await until(lambda: left(hosts) == [("run", None)])
+        outcomes = [last.outcome("t", message_id=id) for id in ("own", "posted")]
+        await until(lambda: [kind for kind, _ in left(hosts)].count("outcome") == 2)
+        with pytest.raises(UnknownMessage):
+            await soon(last.outcome("t", message_id="none"))
+        assert not any(each.done() for each in outcomes)
+        held.release.set()
+        await soon(run)
+        for asked, outcome in zip((queued, posted), outcomes, strict=True):
+            found = await soon(outcome)
+            assert found is not None
+            assert completed(found).run_id == completed(await soon(asked)).run_id
+        with pytest.raises(UnknownMessage):
+            await soon(last.outcome("t", message_id="none"))
+        await until(lambda: left(hosts) == [])
+
+
+async def test_a_run_that_is_queued_in_a_passive_agent_is_followed_where_that_goes(
+    hosts: Hosts,
+) -> None:
+    """J70: the host that has it next knows nothing of the run, and is asked for it."""
+    held = Held("first")
+    here, there = stores(hosts, "here", "there")
+    async with (
+        opened(here, Agent("desk", ScriptedModel([held, "here"])), sweep=None) as first,
+        opened(there, Agent("desk", ScriptedModel(lambda request: "there")), sweep=None) as second,
+    ):
+        run = await running(first, held)
+        queued = first.get("t").run("queued", message_id="queued")
+        await soon(first.get("t").pause())
+        held.release.set()
+        assert type(await soon(run)) is Paused
+        assert await soon(first.get("t").stop(block=False)) is True
+        completed(await soon(second.get("t").run("taken")))
+        assert completed(await soon(queued)).text in ("here", "there")
+
+
+async def test_a_cancel_behind_a_call_is_for_the_run_of_that_call(hosts: Hosts) -> None:
+    """J70: its owner goes away before it has replied; the next one has another run by then."""
+    first_held, second_held = Held("first"), Held("second")
+    here, there, third = stores(hosts, "here", "there", "third")
+    noted = Held()
+
+    def waiting(*replies: Any) -> Agent:
+        return Agent("desk", ScriptedModel(replies), middleware=[Waits(noted)])
+
+    async with (
+        opened(here, waiting("zero", first_held), sweep=None) as first,
+        opened(there, waiting("never"), sweep=None) as second,
+        opened(third, waiting(second_held), sweep=None) as last,
+    ):
+        completed(await soon(first.spawn("desk", "t").run("go")))
+        told = first.get("t").notify("Waits", "keeps it here")
+        await soon(noted.entered.wait())
+        # What is posted is read when both are there.
+        collected = Stopping(here, "posted")
+        ran, cancelled = second.get("t").run("one"), second.get("t").cancel()
+        await until(lambda: [kind for kind, _ in left(hosts)] == ["run", "cancel"])
+        replies = Stopping(here, "reply")
+        collected.released.set()
+        await soon(replies.reached.wait())
+        noted.release.set()
+        await soon(told)
+        await until(lambda: ended(hosts) == 2)
+        asker = Stopping(there, "place")
+        hosts.end_lease("here")
+        await soon(asker.reached.wait())
+        run = last.get("t").run("two")
+        await soon(second_held.entered.wait())
+        asker.released.set()
+        stopped = await soon(ran)
+        assert type(stopped) is Stopped
+        found = await soon(cancelled)
+        assert found is not None
+        assert found.run_id == stopped.run_id
+        second_held.release.set()
+        assert type(await soon(run)) is Completed
+        replies.released.set()
+
+
+def ended(hosts: Hosts) -> int:
+    ((count,),) = hosts.sql("SELECT count(*) FROM records WHERE kind = 'run_ended'")
+    assert isinstance(count, int)
+    return count
+
+
+class Waits(Middleware):
+    """Holds each message until it is released."""
+
+    def __init__(self, held: Held) -> None:
+        self._held = held
+
+    async def on_message(self, run: Any, message: object) -> dict[str, Any]:
+        self._held.entered.set()
+        await self._held.release.wait()
+        return {}
+
+
+async def test_a_message_that_comes_while_its_agent_is_deleted_keeps_its_place(
+    hosts: Hosts,
+) -> None:
+    """It is for the next agent of this id, which is in memory then like any other."""
+    here, there = stores(hosts, "here", "there")
+    delete, reached, released = here.delete, asyncio.Event(), asyncio.Event()
+
+    async def held_delete(agent_id: str) -> bool:
+        existed = await delete(agent_id)
+        reached.set()
+        await released.wait()
+        return existed
+
+    async with opened(here, desk("done")) as first, opened(there, desk("done")) as second:
+        completed(await soon(first.spawn("desk", "t").run("go")))
+        await soon(first.get("t").stop(block=False))
+        here.delete = held_delete  # type: ignore[method-assign]
+        deleted = first.delete("t")
+        await soon(reached.wait())
+        sent = first.get("t").send("more", at=datetime.now(UTC) + timedelta(days=1))
+        completed(await soon(second.spawn("desk", "t").run("go")))
+        await soon(second.get("t").stop(block=False))
+        released.set()
+        assert await soon(deleted) is True
+        await soon(sent)
+        assert first.status().agents == 1

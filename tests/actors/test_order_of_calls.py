@@ -1,0 +1,231 @@
+"""Calls that one caller makes without waiting are done in their order, wherever the agent goes."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tests.actors.test_agent_hosts import desk, opened
+from tests.actors.test_posted_calls import Stopping, left, running, stores, unheard
+from tests.support.agents import Held, completed
+from tests.support.held_commits import turns
+from tests.support.loops import soon, until
+from tests.support.postgres import Hosts
+from understudy import Agent, AgentRef, Runtime, ScriptedModel
+from understudy.actors import post_office, posted_calls
+from understudy.journal.postgres import sql
+from understudy.journal.shared import Hint
+from understudy.journal.store import DatabaseStore
+
+MOST = 200
+"""Messages that are sent at a time."""
+
+
+async def queued(runtime: Runtime) -> list[str]:
+    """The ids of all messages that the agent was ever sent, in the order of its records."""
+    kept = (await soon(runtime.export("t")))["records"]
+    return [each["message_id"] for each in kept if each["kind"] == "message_queued"]
+
+
+class Sender:
+    """Sends message after message and waits for no answer."""
+
+    def __init__(self, ref: AgentRef) -> None:
+        self._ref = ref
+        self.sent: list[Any] = []
+
+    def send(self) -> Any:
+        number = len(self.sent)
+        self.sent.append(self._ref.send(f"message {number}", message_id=str(number)))
+        return self.sent[-1]
+
+    async def until_done(self, future: Any) -> None:
+        """Send one in each turn of the loop, but not thousands, until this future is done."""
+        for _ in range(MOST):
+            if future.done():
+                break
+            self.send()
+            await asyncio.sleep(0)
+        await soon(future)
+
+    async def all_kept(self) -> list[str]:
+        return [await soon(each) for each in self.sent]
+
+
+async def test_what_is_taken_back_from_an_owner_that_is_gone_keeps_its_order(hosts: Hosts) -> None:
+    """J70: all of it at once: the next owner finds none without those before it."""
+    held, again = Held("first"), Held("asked")
+    here, there, third = stores(hosts, "here", "there", "third")
+    owner, asker = Stopping(here, "posted"), Stopping(there, "withdraw", before=False)
+    async with (
+        opened(here, Agent("desk", ScriptedModel([held])), sweep=None) as first,
+        opened(there, desk("never"), sweep=None) as second,
+        opened(third, Agent("desk", ScriptedModel([again, "more"])), sweep=None) as last,
+    ):
+        await running(first, held)
+        sender = Sender(second.get("t"))
+        sender.send()
+        sender.send()
+        await until(lambda: len(left(hosts)) == 2)
+        hosts.end_lease("here")
+        await soon(asker.reached.wait())
+        await soon(last.get("t").send("asked", message_id="asked"))
+        asker.released.set()
+        await sender.all_kept()
+        assert [id for id in await queued(last) if id != "asked"] == ["0", "1"]
+        again.release.set()
+        owner.released.set()
+
+
+async def test_a_call_does_not_go_before_one_that_is_on_its_way(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """J70: the first one is to be done here, and another host gets the agent just before that."""
+    held, again = Held("first"), Held("second")
+    here, there, third = stores(hosts, "here", "there", "third")
+    assert there.shared is not None
+    place, gates = there.shared.place, [asyncio.Event(), asyncio.Event()]
+    asked = asyncio.Event()
+    looks = iter(gates)
+
+    async def placed(agent_id: str) -> Any:
+        asked.set()
+        gate = next(looks, None)
+        if gate is not None:
+            await gate.wait()
+        return await place(agent_id)
+
+    monkeypatch.setattr(there.shared, "place", placed)
+    async with (
+        opened(here, Agent("desk", ScriptedModel([held])), sweep=None) as first,
+        opened(there, desk("never"), sweep=None) as second,
+        opened(third, Agent("desk", ScriptedModel([again, "more"])), sweep=None) as last,
+    ):
+        run = await running(first, held)
+        sender = Sender(second.get("t"))
+        sender.send()
+        await soon(asked.wait())
+        sender.send()
+        held.release.set()
+        completed(await soon(run))
+        await soon(first.get("t").stop(block=False))
+        claim = Stopping(there, "take")
+        gates[0].set()
+        await soon(claim.reached.wait())
+        run = await running(last, again)
+        gates[1].set()
+        await turns()
+        claim.released.set()
+        await sender.all_kept()
+        assert await queued(last) == ["0", "1"]
+        again.release.set()
+        await soon(run)
+
+
+async def test_calls_at_a_copy_that_is_lost_are_done_again_in_their_order(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """J70: one is recorded there in vain, the other waits in its inbox when that is told."""
+    monkeypatch.setattr(sql, "TELL_OWNER", unheard(sql.TELL_OWNER))
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+    backend = hosts.new("here")
+    commit, reached, may_commit = backend.commit, threading.Event(), threading.Event()
+
+    def held_commit() -> None:
+        reached.set()
+        assert may_commit.wait(30)
+        commit()
+
+    here, (there,) = DatabaseStore(backend), stores(hosts, "there")
+    agents = [Agent("desk", ScriptedModel(lambda request: "done")) for _ in "ab"]
+    async with (
+        opened(here, agents[0], sweep=None) as first,
+        opened(there, agents[1], sweep=None) as second,
+    ):
+        ref = first.spawn("desk", "t")
+        completed(await soon(ref.run("go")))
+        completed(await soon(second.get("t").run("go")))
+        told, asked = post_office.PostOffice.told, list[Any]()
+
+        def tell(office: post_office.PostOffice, hint: Hint | None) -> None:
+            if hint is not None and hint.kind == "taken" and len(asked) == 1:
+                asked.append(ref.send("second", at=tomorrow, message_id="1"))
+            told(office, hint)
+
+        monkeypatch.setattr(post_office.PostOffice, "told", tell)
+        monkeypatch.setattr(backend, "commit", held_commit)
+        try:
+            asked.append(ref.send("first", at=tomorrow, message_id="0"))
+            assert await soon(asyncio.to_thread(reached.wait, 30))
+            taken = str(Hint("taken", 99, "t"))
+            hosts.sql("SELECT pg_notify(ear, %s) FROM hosts WHERE name = 'here'", taken)
+            await until(lambda: len(asked) == 2)
+            await turns()
+        finally:
+            may_commit.set()
+        for each in asked:
+            await soon(each)
+        assert await queued(second) == ["0", "1"]
+
+
+async def test_calls_keep_their_order_while_the_agent_goes_from_host_to_host(hosts: Hosts) -> None:
+    """J70: here, posted, taken and posted again."""
+    here, there, third = stores(hosts, "here", "there", "third")
+    agents = [Agent("desk", ScriptedModel(lambda request: "done")) for _ in "abc"]
+    async with (
+        opened(here, agents[0]) as first,
+        opened(there, agents[1]) as second,
+        opened(third, agents[2]) as last,
+    ):
+        completed(await soon(first.spawn("desk", "t").run("go")))
+        sender = Sender(second.get("t"))
+        for owner in (last, first, last):
+            await sender.until_done(owner.get("t").run("go"))
+            await sender.until_done(owner.get("t").stop(block=False))
+        kept = await sender.all_kept()
+        assert await queued(second) == kept
+
+
+async def test_calls_of_other_agents_do_not_wait_behind_a_thousand_of_one(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each agent is read for itself; and of each no more is in memory than a page."""
+    monkeypatch.setattr(posted_calls, "PAGE", 4)
+    monkeypatch.setattr(post_office, "BEAT", 1000.0)
+    held, other = Held("first"), Held("other")
+    here, there = stores(hosts, "here", "there")
+    assert here.shared is not None
+    posted, read = here.shared.posted, list[Any]()
+
+    async def noted(*given: Any) -> Any:
+        rows = await posted(*given)
+        read.extend(rows)
+        return rows
+
+    monkeypatch.setattr(here.shared, "posted", noted)
+    model = ScriptedModel([held, other, *["done"] * 40])
+    async with (
+        opened(here, Agent("desk", model), sweep=None) as first,
+        opened(there, desk("never"), sweep=None) as second,
+    ):
+        runs = [await running(first, held, "t")]
+        runs.append(first.spawn("desk", "other").run("go"))
+        await soon(other.entered.wait())
+        behind = [second.get("t").run(f"run {n}") for n in range(20)]
+        await until(lambda: len(left(hosts)) == 20)
+        # Also a call that does not wait for its turn is done before those that do.
+        assert await soon(second.get("t").cancel_message("none")) is False
+        assert len({row.id for row in read if row.kind == "run"}) == 4
+        read.clear()
+        assert await soon(second.get("other").send("more", message_id="m")) == "m"
+        assert {row.agent_id for row in read} == {"other"}
+        assert not any(each.done() for each in behind)
+        held.release.set()
+        other.release.set()
+        for run in [*runs, *behind]:
+            completed(await soon(run))
+        await until(lambda: left(hosts) == [])
