@@ -307,6 +307,7 @@ def test_a_text_of_any_form_is_checked() -> None:
     agent = Agent("a", model, middleware=[Guard(input=lambda text, run: text.upper())])
     agent.execute_sync([TextContent("hi", metadata={"n": 1}), "you"])
     (part,) = model.requests[0].messages[0].parts
+    assert isinstance(part, UserPromptPart)
     assert part.content == [TextContent("HI", metadata={"n": 1}), "YOU"]
 
 
