@@ -275,8 +275,7 @@ class CallsElsewhere:
                 untold[call.slot.id] = id
         if replied:
             self._start(self._remove(replied))
-        # Who is told of one call reads all that are posted to its agent. Told of each, it reads them
-        # as often as there are calls
+        # Who is told of one call reads all that are posted to its agent: told of each, as often
         # (test_the_owner_of_an_agent_is_told_again_once_for_all_that_is_posted_to_it).
         for id in untold.values():
             await self._shared.retell(id)
