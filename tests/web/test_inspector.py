@@ -32,7 +32,7 @@ from understudy.journal import DatabaseStore
 from understudy.middleware import SubAgent
 from understudy.web import User, ui
 
-TABS = ("", "/timeline", "/decisions", "/schedules", "/usage", "/state", "/history")
+TABS = ("", "/timeline", "/decisions", "/schedules", "/usage", "/state", "/files", "/history")
 
 
 async def test_the_timeline_has_what_ran_side_by_side_what_failed_and_who_was_waited_for() -> None:
