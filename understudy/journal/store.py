@@ -20,6 +20,7 @@ from understudy.journal.committer import Change, Committer
 from understudy.journal.contracts import (
     Backend,
     Batch,
+    CountsHosts,
     IndexEntry,
     IndexStatus,
     Journal,
@@ -341,6 +342,8 @@ class DatabaseStore:
         # The term in which each agent was claimed that has no journal yet: the lease may end before
         # it has one (test_what_was_claimed_under_a_lease_that_ended_meanwhile_is_lost).
         self._terms: dict[str, int] = {}
+        self._indexed_after: tuple[int | None, int | None] = (None, None)
+        """How many hosts there had been when the agents of older ones were indexed last, twice."""
         self.reader: StoreReader = StoreReader(backend, patience=patience)
         self.feed_hint: FeedHint = FeedHint()
         # Looked up once: to ask whether an object has a protocol takes as long as a record.
@@ -539,10 +542,19 @@ class DatabaseStore:
         index, after = self._backend, ""
         if not isinstance(index, StatusIndex):
             return
+        hosts: int | None = None
+        if isinstance(index, CountsHosts):
+            hosts = await self.reader.read(index.hosts_so_far)
+        # All agents are looked at: so this is done only where a host of an older version is there,
+        # or may have come and gone since. Twice, for one that was counted and not seen yet
+        # (test_agents_are_looked_at_only_while_a_host_of_an_older_version_may_write).
+        if hosts is not None and self._indexed_after == (hosts, hosts):
+            return
         while page := await self.reader.read(partial(index.unindexed, after, PAGE)):
             for agent in page:
                 await self._index(agent)
             after = page[-1].agent_id
+        self._indexed_after = (self._indexed_after[1], hosts)
 
     async def _index(self, agent: StoredAgent) -> None:
         try:

@@ -407,3 +407,6 @@ class PostgresBackend(ReadsByReader):
 
     def lost_attempts(self, agent_id: str, run_id: str) -> frozenset[int]:
         return self._reader.lost_attempts(agent_id, run_id)
+
+    def hosts_so_far(self) -> int | None:
+        return self._reader.hosts_so_far()
