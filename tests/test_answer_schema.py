@@ -12,6 +12,7 @@ from pydantic_ai.messages import ToolReturnPart
 
 from tests.support.agents import completed, interrupted, reloaded, results
 from tests.support.loops import soon
+from tests.support.postgres import Hosts
 from tests.support.web_site import only_request, rest, site_of
 from understudy import (
     Agent,
@@ -31,6 +32,7 @@ from understudy import (
     tool,
 )
 from understudy.interrupts import Request
+from understudy.journal.store import DatabaseStore
 
 
 class Address(BaseModel):
@@ -53,7 +55,7 @@ def _told(result: ToolReturnPart) -> Any:
 GOOD = {"to": {"street": "Long Road", "floor": 2}, "size": "M", "due": "2030-01-02"}
 
 
-def asking(schema: object, **options: Any) -> Agent:
+def asking(schema: object, *, movable: bool = True, **options: Any) -> Agent:
     @tool
     def ask(ctx: ToolContext) -> str:
         """Ask a person."""
@@ -61,7 +63,8 @@ def asking(schema: object, **options: Any) -> Agent:
             raise Interrupt("Which one?", schema=schema, **options)
         return json.dumps(ctx.resume_value)
 
-    return Agent("asker", ScriptedModel([call("ask", {}), "Thanks."]), tools=[ask])
+    model = ScriptedModel([call("ask", {}), "Thanks."])
+    return Agent("asker", model, tools=[ask], movable=movable)
 
 
 @pytest.mark.parametrize(
@@ -178,6 +181,26 @@ async def test_an_agent_in_a_runtime_takes_what_fits_alone() -> None:
                 await soon(door({pending.request.id: respond({**GOOD, "size": "XL"})}))
         await soon(ref.decide({pending.request.id: respond(GOOD)}))
         await rest(ref)
+
+
+async def test_an_answer_that_is_posted_to_the_owner_is_checked_there(hosts: Hosts) -> None:
+    stores = [DatabaseStore(hosts.new(name)) for name in ("owner", "other")]
+    # The other host cannot take it: it posts the answer.
+    agents = [asking(Order, movable=False) for _ in stores]
+    async with (
+        Runtime(agents[:1], store=stores[0], idle_timeout=None) as owner,
+        Runtime(agents[1:], store=stores[1], idle_timeout=None) as other,
+    ):
+        asked = interrupted(await soon(owner.spawn("asker", id="a1").run("Ask.")))
+        (request,) = asked.requests
+        there = other.get("a1")
+        for door in (there.decide, there.resume):
+            with pytest.raises(DecisionError, match="size"):
+                await soon(door({request.id: respond({**GOOD, "size": "XL"})}))
+        assert (await soon(there.info())).status is Status.INTERRUPTED
+        done = completed(await soon(there.resume({request.id: respond(GOOD)})))
+        assert _told(results(done.state)[0]) == GOOD
+        assert [info.host for info in await soon(other.agents())] == ["owner"]
 
 
 async def test_the_api_says_which_field_does_not_fit() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import TOKEN, Desk, agents, run, served
-from tests.support.agents import by_turn, interrupted
+from tests.support.agents import by_turn, interrupted, results
 from understudy import (
     Agent,
     Completed,
@@ -31,7 +31,7 @@ from understudy import (
 from understudy.cli.demo_desk import new_runtime, set_up
 from understudy.cli.serve import url_of
 from understudy.cli.servers import Server, announced, running, store_name
-from understudy.middleware import HumanInTheLoop
+from understudy.middleware import AskUser, HumanInTheLoop
 from understudy.web import TokenAuth, ui
 
 
@@ -241,6 +241,42 @@ def test_an_answer_that_does_not_fit_its_schema_is_refused(tmp_path: Path) -> No
         ended = runtime.get("c-1").outcome().get()
         assert isinstance(ended, Completed)
         assert ended.text == "Thanks."
+
+
+def test_the_questions_of_ask_user_are_answered_by_a_document(tmp_path: Path) -> None:
+    questions = [
+        {
+            "question": "Which size?",
+            "kind": "one_of",
+            "options": ["S", {"label": "M", "value": "2"}],
+        },
+        {"question": "How many?", "kind": "number", "whole": True, "maximum": 5},
+    ]
+    model = by_turn(call("ask_user", {"questions": questions}), "Ordered.")
+    agent = Agent("shop", model, middleware=[AskUser()])
+    store = f"sqlite:///{tmp_path / 'desk.db'}"
+    with (
+        Runtime([agent], store=store) as runtime,
+        served(ui(runtime, auth=TokenAuth(TOKEN, name="ann"))) as url,
+        announced(Server(url=url, token=TOKEN, pid=os.getpid(), store=store_name(store))),
+    ):
+        request = interrupted(runtime.spawn("shop", "s-1").run("Order.").get()).requests[0].id
+        for wrong, field in (
+            ({"Which size?": "XL", "How many?": 2}, "Which size?"),
+            ({"Which size?": "M", "How many?": 9}, "How many?"),
+            ({"Which size?": "M"}, "How many?"),
+        ):
+            refused = run("respond", request, "--value", json.dumps(wrong), "-y", code=4)
+            assert field in refused.stderr
+        answers = {"Which size?": "M", "How many?": 2}
+        run("respond", request, "--value", json.dumps(answers), "-y")
+        ended = runtime.get("s-1").outcome().get()
+        assert isinstance(ended, Completed)
+        (result,) = results(ended.state)
+        assert result.content == [
+            {"question": "Which size?", "answer": "M", "value": "2"},
+            {"question": "How many?", "answer": 2},
+        ]
 
 
 def test_a_call_is_rejected_or_answered_instead(desk: Desk) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.agents import completed, interrupted
 from tests.support.cluster_app import measure
-from understudy import AgentRef, Runtime, Status, approve, reject
+from understudy import AgentRef, Runtime, Status, approve, reject, respond
 from understudy.actors import FeedEvent, Future, Schedules
 from understudy.cluster import Cluster, ClusterRef, ClusterSchedules
 from understudy.errors import (
@@ -82,6 +82,17 @@ def test_a_person_decides_and_the_run_goes_on(runtime: Runtime) -> None:
     assert done.text == "done"
     (decision,) = ref.decisions().get(timeout=SECONDS)
     assert decision.decision.by == "ann"
+
+
+def test_an_answer_that_does_not_fit_its_schema_is_refused(runtime: Runtime) -> None:
+    ref = desk(runtime)
+    (request,) = interrupted(ref.run("count").get(timeout=SECONDS)).requests
+    for door in (ref.resume, ref.decide):
+        error = raised(functools.partial(door, {request.id: respond("many")}))
+        assert type(error) is DecisionError
+        assert "'many' is not of type 'integer'" in str(error)
+    assert status_of(ref) is Status.INTERRUPTED
+    assert completed(ref.resume({request.id: respond(12)}).get(timeout=SECONDS)).text == "done"
 
 
 def test_an_outcome_has_its_state(runtime: Runtime) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic_ai.messages import UserPromptPart
 
-from understudy import Agent, ScriptedModel, ToolContext, call, tool
+from understudy import Agent, Interrupt, ScriptedModel, ToolContext, call, tool
 from understudy.cluster import Definitions
 from understudy.middleware import Middleware, Run
 from understudy.models import ScriptedRequest
@@ -48,6 +48,14 @@ async def ask_outside(ctx: ToolContext, path: str) -> Any:
     return await ctx.wait_for("answer")
 
 
+@tool
+def count(ctx: ToolContext) -> str:
+    """Ask a person for a number."""
+    if not ctx.resumed:
+        raise Interrupt("How many?", schema=int)
+    return f"{ctx.resume_value:d}"
+
+
 def _write(path: str, text: str) -> None:
     Path(f"{path}.new").write_text(text)
     Path(f"{path}.new").rename(path)
@@ -76,6 +84,7 @@ def clerk(request: ScriptedRequest) -> Any:
         "wait": lambda: call("wait_for_file", {"path": rest}),
         "outside": lambda: call("ask_outside", {"path": rest}),
         "measure": lambda: call("measure", {"text": rest}),
+        "count": lambda: call("count", {}),
         "block": lambda: call("block", {}),
     }
     return calls[word]() if word in calls else f"heard {rest or word}"
@@ -92,7 +101,7 @@ def desk() -> Agent:
     return Agent(
         "desk",
         ScriptedModel(clerk),
-        tools=[refund, wait_for_file, ask_outside, measure],
+        tools=[refund, wait_for_file, ask_outside, measure, count],
         interrupt_on={"refund": True},
         middleware=[Notes()],
     )
