@@ -291,7 +291,13 @@ class HostStore(Protocol):
     async def claim_to_keep(self, agent_id: str, agent: str) -> Owned | None:
         """As `Store.claim`, also of an agent that this host must not run."""
 
-    async def give(self, agent_id: str, agent: str, created: Record | None) -> str | None:
+    async def give(
+        self,
+        agent_id: str,
+        agent: str,
+        created: Record | None,
+        needs: Collection[str] | None = None,
+    ) -> str | None:
         """Make another host that may run an agent its owner."""
 
     async def set_draining(self) -> None:
@@ -399,12 +405,18 @@ class DatabaseStore:
         if hosts is not None:
             await self._change(lambda _: hosts.register(definitions))
 
-    async def give(self, agent_id: str, agent: str, created: Record | None) -> str | None:
+    async def give(
+        self,
+        agent_id: str,
+        agent: str,
+        created: Record | None,
+        needs: Collection[str] | None = None,
+    ) -> str | None:
         hosts = self._hosts
         if hosts is None:
             return None
         first = None if created is None else encode(created, max_bytes=self._max_bytes)
-        return await self._change(lambda _: hosts.give(agent_id, agent, first))
+        return await self._change(lambda _: hosts.give(agent_id, agent, first, needs))
 
     async def set_draining(self) -> None:
         hosts = self._hosts

@@ -305,8 +305,14 @@ class PostgresBackend(ReadsByReader):
     def register(self, definitions: Sequence[HostedDefinition]) -> None:
         self._writer.register(definitions)
 
-    def give(self, agent_id: str, agent: str, created: EncodedRecord | None) -> str | None:
-        return self._writer.give(agent_id, agent, created)
+    def give(
+        self,
+        agent_id: str,
+        agent: str,
+        created: EncodedRecord | None,
+        needs: Collection[str] | None = None,
+    ) -> str | None:
+        return self._writer.give(agent_id, agent, created, needs)
 
     def set_draining(self) -> None:
         self._writer.set_draining()
