@@ -44,6 +44,7 @@ from understudy.interrupts import (
     respond,
 )
 from understudy.models import ScriptedModel, call
+from understudy.models.patch_history import patch_history
 from understudy.outcomes import (
     Completed,
     Failed,
@@ -156,6 +157,7 @@ __all__ = [
     "call",
     "dismiss",
     "edit",
+    "patch_history",
     "reject",
     "respond",
     "tool",

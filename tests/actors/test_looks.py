@@ -18,6 +18,7 @@ from tests.support.agents import (
     until_status,
     wake,
 )
+from tests.support.held_commits import turns
 from tests.support.loops import soon, until
 from tests.support.places import NewStore, Place
 from tests.support.postgres import Hosts
@@ -491,6 +492,44 @@ async def test_who_asks_for_a_run_that_is_over_is_told_though_a_message_is_queue
         assert len((await soon(there.state())).queue) == 1
         told = completed(_some(await soon(there.outcome(message_id="m"))))
         assert told.run_id == done.run_id
+
+
+async def test_many_who_wait_for_runs_of_one_agent_cost_no_read_each(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many reads for twelve as for three, and each gets its own outcome."""
+    there, reads, may_read = host(hosts, "second"), list[str](), asyncio.Event()
+
+    def noted(name: str) -> None:
+        method = getattr(there, name)
+
+        async def read(*given: Any) -> Any:
+            reads.append(name)
+            await may_read.wait()
+            return await method(*given)
+
+        monkeypatch.setattr(there, name, read)
+
+    texts = [str(number) for number in range(13)]
+    async with (
+        opened(host(hosts, "first"), desk(*texts)) as first,
+        opened(there, desk()) as second,
+    ):
+        here = first.spawn("desk", "t")
+        for text in texts:
+            completed(await soon(here.run("go", message_id=text)))
+        noted("load_latest")
+        noted("load")
+        for count in (3, 12):
+            may_read.clear()
+            reads.clear()
+            asked = [second.outcome("t", message_id=text) for text in texts[:count]]
+            await turns()
+            may_read.set()
+            told = [completed(_some(await soon(each))).text for each in asked]
+            assert told == texts[:count]
+            assert reads.count("load_latest") <= 2, "those who come while it is read share the next"
+            assert reads.count("load") <= 3
 
 
 async def test_who_waits_for_a_run_whose_host_is_gone_has_it_continued(hosts: Hosts) -> None:

@@ -64,6 +64,16 @@ def stores(hosts: Hosts, *names: str) -> list[DatabaseStore]:
     return [DatabaseStore(hosts.new(name)) for name in names]
 
 
+def noted(method: Point, word: str, said: list[str]) -> Point:
+    """The method, which also says that it is called."""
+
+    async def says(*args: Any) -> Any:
+        said.append(word)
+        return await method(*args)
+
+    return says
+
+
 def left(hosts: Hosts) -> list[tuple[object, ...]]:
     return hosts.sql("SELECT kind, reply FROM inbox")
 
@@ -555,6 +565,35 @@ async def test_a_call_that_crosses_a_change_of_owner_is_told_to_the_new_one(
         assert await soon(sent) == "m"
         again.release.set()
         await soon(run)
+
+
+async def test_the_owner_of_an_agent_is_told_again_once_for_all_that_is_posted_to_it(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a look costs does not grow with the calls that wait."""
+    monkeypatch.setattr(calls_elsewhere, "PATIENCE", -1.0)
+    monkeypatch.setattr(calls_elsewhere, "POLL", 0.01)
+    held = Held("first")
+    here, there = stores(hosts, "here", "there")
+    assert there.shared is not None
+    said: list[str] = []
+    for name in ("post_states", "retell"):
+        monkeypatch.setattr(there.shared, name, noted(getattr(there.shared, name), name, said))
+    async with (
+        opened(here, Agent("desk", ScriptedModel([held, *["done"] * 6])), sweep=None) as first,
+        opened(there, desk("never"), sweep=None) as second,
+    ):
+        run = await running(first, held)
+        behind = [second.get("t").run(f"run {number}") for number in range(6)]
+        await until(lambda: len(left(hosts)) == 6)
+        said.clear()
+        await until(lambda: said.count("post_states") > 3)
+        held.release.set()
+        for each in (run, *behind):
+            completed(await soon(each))
+        looks = "".join("r" if word == "retell" else " " for word in said).split()
+        assert looks, "it is told again"
+        assert {len(retold) for retold in looks} == {1}, "once per look, for one agent"
 
 
 async def test_what_was_posted_while_nobody_listened_is_done_when_somebody_does(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +29,19 @@ from pydantic_ai.models.function import (
     FunctionModel,
 )
 
-from tests.support.agents import Held, by_turn, completed, interrupted
+from tests.support.agents import Held, by_turn, completed, interrupted, until_status
 from tests.support.loops import soon
 from understudy import (
     Agent,
     AgentRef,
+    Defer,
     Halt,
     Observer,
+    Run,
     Runtime,
     ScriptedModel,
+    SimulatedClock,
+    Status,
     Stopped,
     ToolContext,
     UsageError,
@@ -51,8 +55,9 @@ from understudy.display import Display, DisplayUpdate, Row
 from understudy.display.rows import merged
 from understudy.errors import UnknownAgent
 from understudy.journal import MemoryJournal
-from understudy.middleware import Haltable
+from understudy.middleware import Haltable, Middleware, ModelInput, NextModelCall, Workspace
 from understudy.state import records as r
+from understudy.state.why import why
 
 
 def thinking_reply(thinking: str, text: str) -> ModelResponse:
@@ -276,6 +281,52 @@ async def test_a_message_that_waits_is_a_row_until_a_run_takes_it() -> None:
         ("user", "done", "second"),
         ("text", "done", "two"),
     ]
+
+
+async def test_files_that_the_application_changes_are_a_row() -> None:
+    async with Runtime([Agent("a", by_turn("Hi."))]) as runtime:
+        ref = runtime.spawn("a", id="x")
+        files = Workspace.of(ref)
+        await soon(files.write_all({"a.md": "a", "b.md": "b"}))
+        await soon(files.move("a.md", "c.md"))
+        assert told(await rows_of(ref)) == [
+            ("notice", "done", "Files written: a.md, b.md"),
+            ("notice", "done", "Files written: c.md; gone: a.md"),
+        ]
+
+
+@pytest.mark.parametrize("is_compacted", [False, True])
+async def test_a_model_call_that_is_put_off_is_a_row_until_its_time_has_come(
+    is_compacted: bool,
+) -> None:
+    clock = SimulatedClock()
+    opens = clock.now() + timedelta(hours=1)
+
+    class Hours(Middleware):
+        async def wrap_model_call(
+            self, run: Run, request: ModelInput, next: NextModelCall
+        ) -> ModelResponse:
+            if run.clock.now() < opens:
+                raise Defer(opens, reason="closed")
+            return await next(request)
+
+    agent = Agent("a", by_turn("Hi."), middleware=[Hours()])
+    async with Runtime([agent], clock=clock) as runtime:
+        ref = runtime.spawn("a", id="x")
+        ended = ref.run("go")
+        await until_status(ref, Status.WAITING)
+        assert "a call of the model is put off until" in why(await ref.state())
+        if is_compacted:
+            await soon(ref.compact())
+        row = (await rows_of(ref))[-1]
+        reason = "" if is_compacted else ": closed"
+        assert (row.kind, row.state) == ("notice", "open")
+        assert row.text == f"The model is asked later{reason}"
+        assert row.detail["until"] == opens.isoformat()
+        await clock.advance(3600.0)
+        completed(await soon(ended))
+        ends = {row.kind: row.state for row in await rows_of(ref)}
+        assert ends["notice"] == "done"
 
 
 async def test_after_a_compaction_the_conversation_is_still_there() -> None:

@@ -9,8 +9,15 @@ from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart, ToolCall
 
 from tests.support.agents import by_turn
 from tests.support.web_site import ORDER, Done, desk, noting, refund, rest
-from understudy import Agent, Runtime, Status, ToolContext, approve, call, reject, tool
-from understudy.middleware import Haltable, HumanInTheLoop, SubAgent
+from understudy import Agent, Interrupt, Runtime, Status, ToolContext, approve, call, reject, tool
+from understudy.middleware import (
+    AskUser,
+    Guard,
+    Haltable,
+    HumanInTheLoop,
+    SubAgent,
+    Workspace,
+)
 
 LONG = (
     "The customer writes that the parcel arrived open and that two of the three lamps were broken. "
@@ -105,6 +112,10 @@ def agents(done: Done) -> list[Agent]:
     return [
         front,
         waiting,
+        Agent("planner", by_turn(call("ask_user", {"questions": QUESTIONS})),
+              middleware=[AskUser()]),
+        Agent("writer", by_turn("Dear Kim, you get 500 back. Yours, the desk."),
+              middleware=[Guard(output=a_promise)]),
         payer,
         desk(done, three, "Done.", gate=gate),
         desk(done, call("order", {**ORDER, "note": "Ring twice."}), "Ordered.", name="orders"),
@@ -115,6 +126,24 @@ def agents(done: Done) -> list[Agent]:
               "reason": "p\u0430ypal refund"}), "ok"), tools=noting(done),
               middleware=[HumanInTheLoop({"refund": True}), Haltable()]),
     ]  # fmt: skip
+
+
+QUESTIONS: list[dict[str, Any]] = [
+    {"question": "Who pays?", "details": "The name on the invoice."},
+    {"question": "Which colour?", "kind": "one_of", "options": ["red", "dark blue"]},
+    {"question": "Which days?", "kind": "several_of", "options": ["Monday", "Tuesday"]},
+    {"question": "Wrapped as a gift?", "kind": "yes_or_no", "default": True},
+    {"question": "How many lamps?", "kind": "number", "minimum": 1, "maximum": 9, "whole": True},
+    {"question": "From where?", "kind": "one_of", "options": ["Kiel", "Oslo"], "other": True},
+    {"question": "Anything else?", "required": False},
+]
+
+
+async def a_promise(text: str, run: Any) -> Interrupt | None:
+    """Asks a person about a reply that promises money."""
+    if "back" not in text:
+        return None
+    return Interrupt({"reply": text}, allowed=["approve", "respond", "reject"])
 
 
 def shown(arguments: Any, ctx: Any) -> dict[str, Any]:
@@ -128,6 +157,7 @@ async def filled(runtime: Runtime, more: int = 12) -> None:
         "ticket-2041": "support", "ticket-2042": "desk", "ticket-2043": "orders",
         "ticket-2044": "accounts", "ticket-2045": "budget", "ticket-2046": "flaky",
         "ticket-2047": "paying", "ticket-2048": "photos",
+        "ticket-2050": "planner", "ticket-2051": "writer",
     }  # fmt: skip
     for id, agent in names.items():
         ref = runtime.spawn(agent, id=id, values={"customer": "Kim", "since": 2019})
@@ -141,6 +171,9 @@ async def filled(runtime: Runtime, more: int = 12) -> None:
         "ticket-2041", "follow-up", cron="0 9 * * mon-fri", timezone="Europe/Berlin",
         input="Ask whether the money has arrived.",
     )  # fmt: skip
+    letter = "Dear Kim,\n\nthe lamps were broken <b>on the way</b>.\n"
+    files: dict[str, str | bytes] = {"letters/kim.md": letter, "lamp.png": b"\x89PNG\0" * 9}
+    await Workspace.of(runtime.get("ticket-2041")).write_all(files)
     ref = runtime.spawn("payer", id="ticket-2049")
     outcome: Any = await ref.run("Send the money by bank transfer, please.")
     await ref.decide({outcome.requests[0].id: approve(by="ann")})

@@ -32,7 +32,7 @@ from understudy.journal import DatabaseStore
 from understudy.middleware import SubAgent
 from understudy.web import User, ui
 
-TABS = ("", "/timeline", "/decisions", "/schedules", "/usage", "/state", "/history")
+TABS = ("", "/timeline", "/decisions", "/schedules", "/usage", "/state", "/files", "/history")
 
 
 async def test_the_timeline_has_what_ran_side_by_side_what_failed_and_who_was_waited_for() -> None:
@@ -402,7 +402,7 @@ async def test_every_page_of_a_full_desk_opens() -> None:
         await filled(runtime, more=3)
         async with site_of(runtime) as client:
             found = (await client.get("/api/agents?limit=100")).json()["agents"]
-            assert len(found) == 12
+            assert len(found) == 14
             for row in found:
                 for tab in TABS:
                     answer = await client.get(f"/agents/{row['id']}{tab}")
@@ -412,7 +412,7 @@ async def test_every_page_of_a_full_desk_opens() -> None:
                 path = f"/agents/{row['agent_id']}/requests/{row['id']}"
                 assert (await client.get(path)).status_code == 200, row
             only = (await client.get("/api/pending?kind=interrupt")).json()["requests"]
-            assert [row["kind"] for row in only] == ["interrupt"]
+            assert [row["kind"] for row in only] == ["interrupt"] * 3
             assert json.dumps(rows)
 
 

@@ -27,6 +27,7 @@ from tests.support.web_site import (
     site_of,
 )
 from understudy import Runtime, Status, UsageError, call
+from understudy.middleware import Workspace
 from understudy.web import Auth, HideToken, TokenAuth, User, loopback_only, token_auth, ui
 
 SAME = {"sec-fetch-site": "same-origin"}
@@ -225,6 +226,7 @@ async def test_looking_changes_nothing() -> None:
     done = Done()
     async with Runtime([desk(done, [refund(), refund("18")])]) as runtime:
         ref = await asked(runtime)
+        await soon(Workspace.of(ref).write("a.txt", "hello"))
         before = await runtime.export("a1")
         async with site_of(runtime) as client:
             row = (await client.get("/api/pending")).json()["requests"][0]
@@ -235,8 +237,10 @@ async def test_looking_changes_nothing() -> None:
                 if "get" in calls and "event" not in path
             ]
             for path in (*PAGES, *(f"/agents/{{agent_id}}{tab}" for tab in TABS), *paths,
-                         "/agents/{agent_id}/requests/{request_id}"):  # fmt: skip
-                answer = await client.get(path.format(agent_id="a1", request_id=row["id"]))
+                         "/agents/{agent_id}/requests/{request_id}",
+                         "/agents/{agent_id}/files/download"):  # fmt: skip
+                whole = path.format(agent_id="a1", request_id=row["id"])
+                answer = await client.get(f"{whole}?path=a.txt" if "/file" in path else whole)
                 assert answer.status_code == 200, path
             for path in ("/bulk", "/agents/a1/do/delete", "/agents/a1/do/cancel"):
                 assert (await client.get(path)).status_code == 405

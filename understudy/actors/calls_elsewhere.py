@@ -261,6 +261,7 @@ class CallsElsewhere:
         self._told.clear()
         states = await self._shared.post_states(ids) if ids else {}
         replied = [id for id, state in states.items() if state.reply is not None]
+        untold: dict[str, int] = {}
         for id in ids:
             state, call = states.get(id), self._posted.get(id)
             if call is None:
@@ -270,10 +271,14 @@ class CallsElsewhere:
                 self._office.again(call)
             elif state.reply is not None:
                 self._replied(self._drop(id), from_json(state.reply))
-            else:
-                await self._look_after(id, call, state)
+            elif self._is_untold(call, state):
+                untold[call.slot.id] = id
         if replied:
             self._start(self._remove(replied))
+        # Who is told of one call reads all that are posted to its agent: told of each, as often
+        # (test_the_owner_of_an_agent_is_told_again_once_for_all_that_is_posted_to_it).
+        for id in untold.values():
+            await self._shared.retell(id)
 
     async def _remove(self, ids: list[int]) -> None:
         try:
@@ -281,16 +286,21 @@ class CallsElsewhere:
         except JournalFailed as error:  # a later sweep removes them
             logger.info("replies that were read are not removed yet: %s", text_of(error))
 
-    async def _look_after(self, id: int, call: RefCall, state: PostState) -> None:
-        """Take a call back whose owner is gone, or that any host can do by now."""
+    def _is_untold(self, call: RefCall, state: PostState) -> bool:
+        """Whether its owner may not have heard of a call.
+
+        One whose owner is gone, or that any host can do by now, is taken back.
+        """
         age = self._services.loop.time() - call.posted_at
         is_late = age > PATIENCE
         takes = state.is_takeable and not state.begun and is_late and _can_be_taken(call)
         if state.is_free or takes:
             self._office.take_back(call.slot, is_free=state.is_free)
-        elif is_late or state.epoch != call.epoch:
-            call.posted_at, call.epoch = self._services.loop.time(), state.epoch
-            await self._shared.retell(id)
+            return False
+        if not is_late and state.epoch == call.epoch:
+            return False
+        call.posted_at, call.epoch = self._services.loop.time(), state.epoch
+        return True
 
     def _take_up(self, call: RefCall, *, begun: bool) -> None:
         """It is ours again. Whether it was done is known by its ids, or not at all."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
@@ -153,6 +153,20 @@ class Observer(Looking):
         checked_id(id)
         check_page(after, 1 if limit is None else limit)
         return self._call(lambda: stored_display(self._reader, id, after, limit))
+
+    def load_blobs(self, id: str, hashes: Sequence[str]) -> Future[dict[str, bytes]]:
+        """As `ref.load_blobs`: the bytes that the store keeps of the agent's files.
+
+        Raises:
+            UsageError: for a bad id.
+
+        """
+        checked_id(id)
+
+        async def load() -> dict[str, bytes]:
+            return dict(await self._reader.load_blobs(id, hashes))
+
+        return self._call(load)
 
     @overload
     def events(self, id: str, after: int = 0) -> Future[list[AgentEvent]]: ...

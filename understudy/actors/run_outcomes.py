@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from understudy.agent.agent import Agent
 from understudy.errors import Quarantined, UnknownAgent, UnknownMessage, UsageError
 from understudy.journal import IndexStatus, Readable, index_status_of
@@ -87,15 +89,34 @@ async def earlier_outcome(
         UsageError: if these records are compacted away.
 
     """
+    found = await earlier_outcomes(store, agent_id, agent, {run_id}, incarnation)
+    if run_id not in found:
+        raise compacted(run_id)
+    return found[run_id]
+
+
+async def earlier_outcomes(
+    store: Readable, agent_id: str, agent: Agent, run_ids: Collection[str], incarnation: int
+) -> dict[str, Outcome]:
+    """The same of several runs, by their ids; without those whose records are compacted away."""
     loaded = await store.load(agent_id)
     if loaded is None or loaded.agent.incarnation != incarnation:
         raise UnknownAgent(agent_id=agent_id)
+    found: dict[str, Outcome] = {}
     state = AgentState()
     for record in loaded.records:
         apply(state, record)
-        if state.run is not None and state.run.run_id == run_id and state.run.over:
-            return agent.runner.ended(state)
-    raise UsageError(
+        run = state.run
+        if run is not None and run.over and run.run_id in run_ids and run.run_id not in found:
+            found[run.run_id] = agent.runner.ended(state)
+            if len(found) == len(run_ids):
+                break
+    return found
+
+
+def compacted(run_id: str) -> UsageError:
+    """The error for who asks for a run whose records are no more."""
+    return UsageError(
         f"The run {run_id!r} of this message is over, and its records are compacted away: its "
         "reply is in the history of ref.state()"
     )

@@ -23,13 +23,13 @@ from understudy.actors.phase import Phase
 from understudy.actors.replies import answer_with
 from understudy.actors.run_outcomes import (
     GOES_ON,
-    earlier_outcome,
     has_outcome,
     lacking_outcome,
     last_outcome,
     run_of_message,
 )
 from understudy.actors.services import RuntimeServices
+from understudy.actors.shared_reads import SharedReads
 from understudy.actors.stored_agents import AgentInfo, info_of, spawned_agent
 from understudy.actors.watch import POLL, OnRow, Watch
 from understudy.agent.agent import Agent
@@ -75,6 +75,7 @@ class StoredLooks:
     ) -> None:
         self._services = services
         self._directory = directory
+        self._reads = SharedReads(services.store, services.start_task)
         store = services.store
         self._watch: Watch | None = None
         self._followed: weakref.WeakSet[AgentSlot] = weakref.WeakSet()
@@ -164,9 +165,10 @@ class StoredLooks:
             return partial(self._queried, slot, look.what, expectation)
         return partial(self._outcome, slot, look, expectation)
 
-    async def _load(self, slot: AgentSlot, expectation: Expectation | None) -> Loaded | None:
+    def _checked(
+        self, slot: AgentSlot, loaded: Loaded | None, expectation: Expectation | None
+    ) -> Loaded | None:
         """What the store has of the agent; None if it is only spawned here so far."""
-        loaded = await load_latest(self._services.store, slot.id)
         if loaded is None:
             if slot.is_spawned:
                 return None
@@ -183,7 +185,8 @@ class StoredLooks:
     async def _queried(
         self, slot: AgentSlot, what: Callable[[AgentState], T], expectation: Expectation | None
     ) -> T:
-        loaded = await self._load(slot, expectation)
+        loaded = await load_latest(self._services.store, slot.id)
+        loaded = self._checked(slot, loaded, expectation)
         return what(AgentState(values=slot.values) if loaded is None else folded(loaded))
 
     async def _definition(self, slot: AgentSlot, name: str, state: AgentState) -> Agent:
@@ -228,8 +231,9 @@ class StoredLooks:
         """
         message_id, run_id = look.message_id, look.run_id
         hints = self._watch.hints if self._watch is not None else 0
-        loaded = await self._load(slot, expectation)
-        if loaded is None:
+        found = await self._reads.latest(slot.id)
+        loaded = self._checked(slot, None if found is None else found[0], expectation)
+        if loaded is None or found is None:
             if message_id is not None:
                 raise UnknownMessage(agent_id=slot.id, message_id=message_id)
             return None
@@ -237,7 +241,7 @@ class StoredLooks:
         if look.incarnation not in (None, incarnation):
             raise UnknownAgent(agent_id=slot.id)  # another one has its id by now
         look = replace(look, incarnation=incarnation)
-        state = folded(loaded)
+        state = found[1]
         agent = await self._definition(slot, loaded.agent.agent, state)
         is_asked = False
         while True:
@@ -257,8 +261,7 @@ class StoredLooks:
                     loaded, state = await self._newer(loaded, state)
                     continue
             if run_id is not None and (state.run is None or state.run.run_id != run_id):
-                store = self._services.store
-                return await earlier_outcome(store, slot.id, agent, run_id, incarnation)
+                return await self._reads.earlier_outcome(slot.id, agent, run_id, incarnation)
             # A run that is named and over has its outcome, though messages are queued behind it
             # (test_who_asks_for_a_run_that_is_over_is_told_though_a_message_is_queued_behind_it).
             is_it_over = run_id is not None and state.run is not None and state.run.over

@@ -11,9 +11,11 @@ from understudy._base.request_summary import summary
 from understudy.cli.api import agent_path
 from understudy.cli.options import ListOutput, Where
 from understudy.cli.output import Column, Output
-from understudy.cli.show import indented, row_lines, tree_rows, why
+from understudy.cli.show import indented, row_lines, tree_rows
 from understudy.cli.sources import every_row, jsonable
-from understudy.cli.text import ago, clean, line, shown_json, utc
+from understudy.cli.text import ago, clean, line, shown_json, told_apart, utc
+from understudy.state.files import listed
+from understudy.state.why import why
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The id of the agent.")]
 LimitOption = Annotated[int, typer.Option("--limit", min=1, help="How many rows.")]
@@ -77,6 +79,7 @@ def show(
         "doubts": jsonable(list(state.doubts_in_tree.values())),
         "queue": list(state.queue),
         "next_due": utc(state.next_due),
+        "files": [{"path": path, "size": file.size} for path, file in listed(state.files)],
         "rows": display["rows"],
     }
     if out.is_data:
@@ -91,6 +94,9 @@ def show(
     for request in state.requests:
         asked = f"{line(request.about)} waits for a person"
         out.say(f"? {asked}: understudy approve {line(request.id)}", "yellow")
+    for file in data["files"]:
+        path = told_apart(clean(file["path"], lines=False))
+        out.say(f"file: {path}  {file['size']:,} bytes", "dim")
     for doubt in state.doubts_in_tree.values():
         out.say(f"in doubt: {line(doubt.call_key)}  {line(doubt.tool_name)}", "red")
 

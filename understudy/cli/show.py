@@ -185,28 +185,6 @@ def _state_of(call: Any) -> str:
     return "waiting" if call.attempts else "ready"
 
 
-def why(state: AgentState) -> str:
-    """What the agent does, in a sentence."""
-    run = state.run
-    if run is None:
-        return "It has not run yet."
-    if run.end is not None:
-        error = run.end.error
-        if error is not None:
-            return f"Its last run failed: {error.get('type')}: {error.get('message')}"
-        return f"Its last run is {run.end.outcome}, after {run.model_calls} model calls."
-    if run.quarantined is not None:
-        return f"Its run is in quarantine: {run.quarantined}"
-    if state.requests:
-        count = len(state.requests)
-        return f"It waits for a person: {count} request{'' if count == 1 else 's'}."
-    if state.pause is not None:
-        return f"It is paused: {state.pause}"
-    if state.waits:
-        return f"It waits for the outside: {', '.join(wait.name for wait in state.waits)}"
-    return f"A run is under way, after {run.model_calls} model calls."
-
-
 def indented(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """The lines of a tree."""
     for row in rows:

@@ -16,7 +16,7 @@ from understudy.display.from_state import add_state
 from understudy.display.live_rows import LiveRows
 from understudy.display.places import Place, message_id, request_id
 from understudy.display.rows import DisplayUpdate, Row
-from understudy.display.table import OPEN_CALLS, Table, decision_detail, kind_of_stop
+from understudy.display.table import OPEN_CALLS, PUT_OFF, Table, decision_detail, kind_of_stop
 from understudy.events import Event
 from understudy.models.display_halves import halves_of
 from understudy.state import records as r
@@ -114,10 +114,16 @@ class Display:
                 self._call(place, record.call_key, "waiting")
             case r.PointReached():
                 until = None if record.due is None else record.due.isoformat()
-                waits = {"name": record.name, "what": record.what, "until": until}
-                self._call(place, record.call_key, "waiting", waits_for=waits)
+                if record.call_key in place.calls:
+                    waits = {"name": record.name, "what": record.what, "until": until}
+                    self._call(place, record.call_key, "waiting", waits_for=waits)
+                else:
+                    self._end_notice(place, PUT_OFF)
+                    self._table.add_put_off(place, until, record.reason)
             case r.PointAnswered(what="sleep" | "wait"):
                 self._call(place, record.call_key, None, waits_for=None)
+                if record.call_key not in place.calls:
+                    self._end_notice(place, PUT_OFF)
             case r.Requested():
                 for replaced in record.replaces:
                     self._table.change(request_id(replaced), "withdrawn")
@@ -180,6 +186,13 @@ class Display:
             case r.StatusNoted(runs=int(runs)):
                 text = f"Stopped after {runs} runs in a row by messages to itself"
                 self._table.add(place, f"notice:{self._table.seq}", "notice", text)
+            case r.FilesChanged(own=False, files=changes) if changes:
+                written = [each.path for each in changes if each.file is not None]
+                gone = [each.path for each in changes if each.file is None]
+                said = [f"written: {', '.join(written)}"] if written else []
+                said += [f"gone: {', '.join(gone)}"] if gone else []
+                id, text = f"notice:{self._table.seq}", f"Files {'; '.join(said)}"
+                self._table.add(place, id, "notice", text, written=written, gone=gone)
             case r.HistoryReplaced():
                 text = "The conversation that the model gets was replaced"
                 self._table.add(place, f"notice:{self._table.seq}", "notice", text)

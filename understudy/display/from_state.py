@@ -96,6 +96,8 @@ def _add_call(table: Table, place: Place, call: Call) -> None:
         table.change(id, "running", attempt=call.attempts)
     elif waits:
         until = None if waits[0].due is None else waits[0].due.isoformat()
+        if id is None:
+            table.add_put_off(place, until)
         waits_for = {"name": waits[0].name, "what": waits[0].kind, "until": until}
         table.change(id, "waiting", waits_for=waits_for)
     elif call.attempts:

@@ -31,6 +31,9 @@ from understudy.state.agent_state import is_child_of
 OPEN_CALLS = ("announced", "ready", "asked", "running", "waiting")
 """The states of a call that has no result yet."""
 
+PUT_OFF = "put off"
+"""The name of the notice that the model call of the next turn waits."""
+
 
 class Table:
     """The rows of one agent.
@@ -294,6 +297,11 @@ class Table:
         """The row of what holds until a later record ends it."""
         place.open[name] = f"{name}:{place.key}:{self.seq}"
         self.add(place, place.open[name], kind, text, state="open", **detail)
+
+    def add_put_off(self, place: Place, until: str | None, reason: str | None = None) -> None:
+        """The row of a model call that waits: there is no reply yet that it could be a part of."""
+        text = f"The model is asked later{f': {reason}' if reason else ''}"
+        self.add_notice(place, PUT_OFF, text, until=until)
 
     def add_end(self, place: Place, end: r.End, *, already_told: bool = False) -> None:
         """The row of how a run has ended, unless it is completed."""

@@ -29,12 +29,12 @@ from pydantic_ai.messages import (
     ToolReturnPart,
     UserContent,
     UserPromptPart,
-    repair_messages,
 )
 
 from understudy._base.json_values import check_text, read_json, reason, shown
 from understudy.errors import UsageError
 from understudy.models.plain_messages import TEXTLESS, is_plain, kind_of_thinking
+from understudy.models.well_formed import well_formed
 
 UserInput = str | Sequence[UserContent]
 """What a user may send: text, or a list of text, images, documents and the like."""
@@ -324,9 +324,10 @@ class _Borrowed:
 
 
 def normalised(messages: Iterable[ModelMessage]) -> list[ModelMessage]:
-    """An imported history, made valid for any provider.
+    """An imported history, made valid for any provider. What is well-formed stays as it is.
 
-    Tool calls without a result get one that says so; results without a call are removed.
+    Tool calls without a result get one that says so; results without a call are removed. So are
+    empty messages. Doubled ids of calls are replaced. A user's message comes first.
 
     Raises:
         UsageError: if something in it is no message, or cannot be stored.
@@ -337,9 +338,9 @@ def normalised(messages: Iterable[ModelMessage]) -> list[ModelMessage]:
         if not isinstance(message, (ModelRequest, ModelResponse)):
             raise UsageError(
                 f"messages[{index}] must be a message of Pydantic AI, a ModelRequest or a "
-                f"ModelResponse, got {shown(message)}"
+                f"ModelResponse, got {shown(message)}: patch_history() reads other histories"
             )
-    repaired = repair_messages(given)
+    repaired = well_formed(given)
     try:
         read_json(ModelMessagesTypeAdapter.dump_json(repaired), max_depth=MESSAGES_DEPTH)
     except Exception as error:  # an object in them may raise anything

@@ -29,6 +29,11 @@ class FileChange:
     """None: it is gone."""
 
 
+def listed(files: Mapping[str, StoredFile] | None) -> list[tuple[str, StoredFile]]:
+    """The files by path, without the folders that were made by themselves."""
+    return [(path, file) for path, file in sorted((files or {}).items()) if file != FOLDER]
+
+
 def changed(
     files: Mapping[str, StoredFile] | None, changes: Iterable[FileChange]
 ) -> dict[str, StoredFile]:

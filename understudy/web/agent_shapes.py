@@ -68,6 +68,7 @@ class AgentPage(AgentRow):
     sticky: dict[str, StickyShape]
     queue: list[str]
     next_due: Time | None
+    files: int
     actions: list[ActionShape]
 
 
@@ -231,6 +232,33 @@ class SchedulesPage(TypedDict):
 
     id: str
     schedules: list[ScheduleShape]
+
+
+@exactly
+class FileRow(TypedDict):
+    """A file, and how many bytes it has."""
+
+    path: str
+    size: int
+
+
+@exactly
+class FilesPage(TypedDict):
+    """The files that belong to the agent."""
+
+    id: str
+    files: list[FileRow]
+
+
+@exactly
+class FilePage(TypedDict):
+    """One file: `text` if it is in UTF-8, else `base64`. Both are null where bytes are hidden."""
+
+    id: str
+    path: str
+    size: int
+    text: str | None
+    base64: str | None
 
 
 @exactly

@@ -11,6 +11,8 @@ from pydantic_core import to_jsonable_python
 
 from understudy.actors import AgentInfo, Runtime, Status
 from understudy.state.agent_state import AgentState
+from understudy.state.files import listed
+from understudy.state.why import why
 from understudy.web.asks import history_of, time_text
 from understudy.web.problems import refused
 from understudy.web.users import Right
@@ -73,6 +75,7 @@ async def agent_page(visit: Visit) -> dict[str, Any]:
         },
         "queue": list(state.queue),
         "next_due": time_text(state.next_due),
+        "files": len(listed(state.files)),
         "actions": [action.to_dict() for action in actions_of(visit, state)],
     }
 
@@ -80,31 +83,6 @@ async def agent_page(visit: Visit) -> dict[str, Any]:
 async def info_of(visit: Visit) -> AgentInfo:
     """The row of the agent in the path."""
     return await visit.wait(visit.watched.info())
-
-
-def why(state: AgentState) -> str:
-    """What the agent does, in a sentence."""
-    run = state.run
-    if run is None:
-        return "It has not run yet."
-    if not run.over:
-        if run.quarantined is not None:
-            return f"Its run is in quarantine: {run.quarantined}"
-        if state.requests:
-            count = len(state.requests)
-            return f"It waits for a person: {count} request{'' if count == 1 else 's'}."
-        if state.pause is not None:
-            return f"It is paused: {state.pause}"
-        if state.waits:
-            return f"It waits for the outside: {', '.join(wait.name for wait in state.waits)}"
-        return f"A run is under way, after {run.model_calls} model calls."
-    assert run.end is not None, "a run that is over has an end"
-    error = run.end.error
-    if error is not None:
-        return f"Its last run failed: {error.get('type')}: {error.get('message')}"
-    if run.end.outcome == "stopped":
-        return "Its last run was stopped."
-    return f"Its last run is {run.end.outcome}, after {run.model_calls} model calls."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

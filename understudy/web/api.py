@@ -18,6 +18,7 @@ from understudy.web import (
     asks,
     conversation,
     decide,
+    files,
     outcome,
     schedules,
     streams,
@@ -66,6 +67,7 @@ AGENTS = {
 }
 ROWS = {"after": "Only rows that are new or changed since this number.", **LIMIT}
 BARS = {"page": "The number of the page, from the newest; 0 by default."}
+FILE = {"path": "Of the file."}
 WAIT = {"wait": "Seconds to wait until the run is at rest, at most 60."}
 LIVE_ROWS = {"after": "Only rows that have changed since; else the `Last-Event-ID`."}
 FOLLOW = {"follow": "`0`: only what is recorded now."}
@@ -95,6 +97,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             ("/history", agents.history, of.History, PAGE),
             ("/usage", agents.usage, of.UsagePage, {}),
             ("/schedules", schedules.schedules, of.SchedulesPage, {}),
+            ("/files", files.files, of.FilesPage, {}),
+            ("/file", files.file, of.FilePage, FILE),
             ("/outcome", outcome.outcome, of.OutcomePage, WAIT),
             ("/events", streams.agent_events, None, EVENTS),
         )

@@ -18,6 +18,7 @@ from understudy.web import (
     asks,
     bulk,
     conversation,
+    files,
     request_form,
     schedules,
     timeline,
@@ -57,6 +58,7 @@ TABS: dict[str, tuple[str, str, View]] = {
     "decisions": ("/decisions", "Decisions", agents.decisions),
     "schedules": ("/schedules", "Schedules", schedules.schedules),
     "usage": ("/usage", "Usage", agents.usage),
+    "files": ("/files", "Files", files.files_tab),
     "state": ("/state", "State", agents.agent_state),
     "history": ("/history", "Records", agents.history),
 }
@@ -105,6 +107,7 @@ def page_routes(site: Site) -> list[BaseRoute]:
         Route("/bulk", _posted(site, bulk.bulk_by_form), methods=["POST"]),
         Route(f"{AGENT}/do/{{action}}", _posted(site, do), methods=["POST"]),
         Route(f"{AGENT}/export", _exported(site), methods=["GET"]),
+        Route(f"{AGENT}/files/download", _downloaded(site), methods=["GET"]),
         *sorted(routes, key=lambda route: "{" in getattr(route, "path", "")),
     ]
 
@@ -191,6 +194,15 @@ def _exported(site: Site) -> Callable[[Request], Awaitable[Response]]:
         return JSONResponse(data, headers=headers)
 
     return export
+
+
+def _downloaded(site: Site) -> Callable[[Request], Awaitable[Response]]:
+    async def download(request: Request) -> Response:
+        visit = Visit(request, site)
+        visit.need("read")
+        return await files.download(visit)
+
+    return download
 
 
 def problem_page(

@@ -17,6 +17,7 @@ from understudy.web.problems import Refused, refused
 from understudy.web.visit import Form, Visit, escaped_id
 
 HIDDEN = "Some of its arguments are hidden here: it cannot be edited on this page."
+NOTHING = "Nothing is decided yet: press the button of a decision."
 ANY_OBJECT: dict[str, Any] = {}
 """The schema where the tool is not known here: one field for JSON."""
 
@@ -35,7 +36,7 @@ def form_values(
     return {
         "edit": edit,
         "answer": answer,
-        "is_editing": typed is not None and (typed.has("do") or typed.get("decision") == "edit"),
+        "is_editing": typed is not None and typed.get("decision") == "edit",
         "typed": typed or Form([]),
         "error": error,
         "hidden": HIDDEN if _hides_arguments(visit) else "",
@@ -54,6 +55,8 @@ async def decide_by_form(visit: Visit) -> Response | tuple[int, str, dict[str, A
     form = await visit.form()
     visit.need("decide")
     request_id = visit.request.path_params["request_id"]
+    if form.get("do") == "nothing":  # Enter in a field
+        return await _again(visit, form, 422, error=NOTHING)
     if form.has("do"):  # one more item, or one less
         return await _again(visit, changed(form, form.get("do")), 200)
     given = form.get("decision")
@@ -136,7 +139,7 @@ def _plain_decision(visit: Visit, form: Form, given: str) -> Decision:
         case "dismiss":
             return Decision(type="dismiss", **who)
         case "":
-            raise ValueError("Nothing is decided yet: press the button of a decision.")
+            raise ValueError(NOTHING)
         case _:
             raise refused(400, "UsageError", "Choose one of the decisions.")
 

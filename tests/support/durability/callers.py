@@ -130,6 +130,9 @@ class Callers:
         told = yield from self.fleet.told(number)
         for _ in range(MOST_STEPS):
             match told["is"]:
+                case "DecisionError" if message_id is not None and number in self.fleet.repeated:
+                    # Decided before, and another run has begun since: it was made again too late.
+                    again = self.ask(self.host(), "outcome", id, message_id=message_id)
                 case "Interrupted" if all(kind == "doubt" for _, kind, *_ in told["requests"]):
                     decisions = [self._decision(*request) for request in told["requests"]]
                     again = self.ask(self.host(), "resume", id, decisions=decisions)
@@ -140,7 +143,8 @@ class Callers:
                     again = self.ask(self.host(), "outcome", id, message_id=message_id)
                 case _:
                     return told
-            told = yield from self.fleet.told(again)
+            number = again
+            told = yield from self.fleet.told(number)
         raise AssertionError(f"{id} comes to no end: {told}")
 
     def _decision(self, id: str, _: str, key: str, name: str, what: str) -> tuple[str, str, str]:

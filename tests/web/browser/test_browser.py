@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.agents import by_turn
 from tests.support.faulty import FaultyBackend
 from tests.support.places import SqlitePlace
 from tests.support.web_demo import agents as demo_agents
 from tests.support.web_demo import filled
 from tests.support.web_server import free_port, served
 from tests.support.web_site import ORDER, Done, desk, logged_in, refund
-from understudy import Runtime, call, reject
+from understudy import Agent, Runtime, call, reject
 from understudy.journal import DatabaseStore
-from understudy.web import ui
+from understudy.web import User, ui
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -38,7 +39,7 @@ def desk_site(*turns: Any, **options: Any) -> Iterator[tuple[str, Runtime, Done]
     """A desk that has asked, and its address."""
     done = Done()
     turns = turns or (refund(), "ok")
-    with Runtime([desk(done, *turns)], feed=True) as runtime:
+    with Runtime([desk(done, *turns), *options.pop("more", ())], feed=True) as runtime:
         runtime.spawn("desk", id="a1").run("go").get(timeout=20)
         app = ui(runtime, **{"auth": logged_in("ann"), **options})
         with served(app, free_port()) as url:
@@ -222,6 +223,70 @@ def test_enter_in_a_field_decides_nothing(page: Page) -> None:
         assert (decision.decision.type, decision.decision.note) == ("approve", "looked at twice")
 
 
+def test_enter_in_a_form_of_fields_decides_nothing_and_keeps_what_is_typed(page: Page) -> None:
+    from understudy.middleware import AskUser
+
+    asks = call("ask_user", {"questions": [{"question": "Who pays?"}]})
+    asker = Agent("asker", by_turn(asks, "Thanks."), middleware=[AskUser()])
+    with desk_site(call("order", ORDER), "ok", more=[asker]) as (url, runtime, done):
+        runtime.spawn("asker", id="a2").run("go").get(timeout=20)
+        page.goto(url)
+        page.get_by_role("link", name="order", exact=True).click()
+        page.get_by_text("Edit, then run").click()
+        page.get_by_label("count", exact=True).last.fill("7")
+        page.get_by_label("count", exact=True).last.press("Enter")
+        page.get_by_text("Nothing is decided yet").wait_for()
+        assert page.get_by_label("count", exact=True).last.input_value() == "7"
+        page.goto(url)
+        page.get_by_role("link", name="ask_user", exact=True).click()
+        page.locator("#answer input[type=text]").first.fill("Ann")
+        page.locator("#answer input[type=text]").first.press("Enter")
+        page.get_by_text("Nothing is decided yet").wait_for()
+        assert page.locator("#answer input[type=text]").first.input_value() == "Ann"
+        assert len(runtime.pending().get(timeout=20)) == 2
+        page.get_by_role("button", name="Respond").last.click()
+        page.get_by_text("ann answered it.").wait_for()
+        assert done.calls == []
+
+
+def test_two_people_answer_one_request_at_the_same_time(browser: Browser) -> None:
+    """Each has a browser of their own: one answer is taken, the other is told of it."""
+    with desk_site(auth=by_cookie) as (url, runtime, done):
+        windows = []
+        for name in ("ann", "bob"):
+            context = browser.new_context()
+            context.set_default_timeout(SECONDS)
+            context.add_cookies([{"name": "who", "value": name, "url": url}])
+            window = context.new_page()
+            window.goto(url)
+            window.get_by_role("link", name="refund").click()
+            window.get_by_role("button", name="Approve").wait_for()
+            windows.append(window)
+        # Both are sent before one of them is waited for.
+        for window, pressed in zip(windows, ("approve", "reject"), strict=True):
+            press = f"document.querySelector('button[value={pressed}]').click()"
+            window.evaluate(f"setTimeout(() => {press}, 0)")
+        first, second = windows
+        told = re.compile("(ann|bob) (approved|rejected) it")
+        for window in windows:
+            window.get_by_text(told).first.wait_for()
+        runtime.get("a1").outcome().get(timeout=20)
+        (decision,) = runtime.get("a1").decisions().get(timeout=20)
+        assert (decision.decision.by, decision.decision.type) in (
+            ("ann", "approve"), ("bob", "reject"),
+        )  # fmt: skip
+        assert len(done.calls) == (decision.decision.by == "ann")
+        loser = second if decision.decision.by == "ann" else first
+        loser.get_by_text("Your answer changed nothing").wait_for()
+        for window in windows:
+            window.context.close()
+
+
+def by_cookie(request: Any) -> User:
+    """Who it is, as the browser says."""
+    return User(request.cookies["who"], may=frozenset({"read", "decide"}))
+
+
 def test_a_page_says_that_its_store_went_away_and_that_it_is_back(
     page: Page, tmp_path: Path
 ) -> None:
@@ -283,7 +348,10 @@ def pages_of(runtime: Runtime) -> dict[str, str]:
     for pending in runtime.pending().get(timeout=20):
         name = f"{pending.request.kind} {pending.agent} {pending.request.tool_name}"
         found[name] = f"/agents/{pending.agent_id}/requests/{pending.request.id}"
-    for tab in ("", "/timeline", "/decisions", "/schedules", "/usage", "/state", "/history"):
+    for tab in (
+        "", "/timeline", "/decisions", "/schedules", "/usage", "/state", "/history", "/files",
+        "/files?path=letters/kim.md",
+    ):  # fmt: skip
         found[f"agent{tab}"] = f"/agents/ticket-2041{tab}"
     found["doubt"] = "/agents/ticket-2049"
     found["waiting"] = "/agents/ticket-2048"

@@ -1,0 +1,38 @@
+"""What an agent does, in a sentence: for pages and terminals."""
+
+from __future__ import annotations
+
+from understudy.state.agent_state import AgentState
+from understudy.state.waits import Wait
+
+
+def why(state: AgentState) -> str:
+    """What the agent does, in a sentence."""
+    run = state.run
+    if run is None:
+        return "It has not run yet."
+    if run.end is not None:
+        error = run.end.error
+        if error is not None:
+            return f"Its last run failed: {error.get('type')}: {error.get('message')}"
+        if run.end.outcome == "stopped":
+            return "Its last run was stopped."
+        return f"Its last run is {run.end.outcome}, after {run.model_calls} model calls."
+    if run.quarantined is not None:
+        return f"Its run is in quarantine: {run.quarantined}"
+    if state.requests:
+        count = len(state.requests)
+        return f"It waits for a person: {count} request{'' if count == 1 else 's'}."
+    if state.pause is not None:
+        return f"It is paused: {state.pause}"
+    if state.waits:
+        return f"It waits: {'; '.join(map(_waits, state.waits))}."
+    return f"A run is under way, after {run.model_calls} model calls."
+
+
+def _waits(wait: Wait) -> str:
+    until = "" if wait.expires_at is None else f" until {wait.expires_at:%Y-%m-%d %H:%M:%S %Z}"
+    if not wait.tool_name:
+        return f"a call of the model is put off{until}"
+    what = "sleeps at" if wait.kind == "sleep" else "waits for the outside at"
+    return f"{wait.tool_name} {what} {wait.name!r}{until}"
