@@ -35,7 +35,7 @@ from understudy import (
     reject,
     tool,
 )
-from understudy.actors import Subscription
+from understudy.actors import Subscription, dues
 from understudy.errors import DecisionError, UsageError
 from understudy.journal import MemoryStore, index_entry_of, replay
 from understudy.journal.store import DatabaseStore
@@ -470,6 +470,40 @@ async def test_two_hosts_that_see_the_same_due_record_it_once(hosts: Hosts) -> N
             owners = [info.host for info in await soon(first.agents())]
             assert owners in (["here"], ["there"])
     assert shop.refunded == []
+
+
+async def test_an_agent_that_does_not_answer_keeps_no_other_waiting(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, held, asked_for = FakeClock(), asyncio.Event(), asyncio.Event()
+    for name, seconds in (("RECHECK", 0.01), ("GROUP_SECONDS", 0.01), ("PATIENCE", 600.0)):
+        assert hasattr(dues, name)
+        monkeypatch.setattr(dues, name, seconds)
+    starts: list[str] = []
+
+    class Slow(Middleware):
+        async def on_start(self, actor: Any) -> None:
+            starts.append(actor.id)
+            if starts.count("slow") == 2:
+                asked_for.set()
+                await held.wait()
+
+    async with Runtime([shop.agent(and_also=[Slow()])], clock=clock, sweep=None) as runtime:
+        slow = await asked(runtime, "slow")
+        await soon(slow.stop(block=False))
+        clock.advance(1)
+        quick = await asked(runtime, "quick")
+        told = quick.events()
+        clock.advance(HOUR - 1)
+        await soon(asked_for.wait())
+        clock.advance(1)
+        async with asyncio.timeout(30):
+            async for event in told:
+                if isinstance(event.event, events.RequestReminder):
+                    break
+        told.close()
+        held.set()
+        await soon(slow.state())
 
 
 async def test_an_agent_that_cannot_be_told_is_tried_again_and_logged_once(

@@ -39,7 +39,9 @@ nothing."""
 AT_ONCE = 32
 """How many agents are told at a time."""
 PATIENCE = 10.0
-"""Seconds after which an agent that does not answer keeps the others waiting no longer."""
+"""Seconds after which an agent that does not answer counts as told, and has its place no longer."""
+GROUP_SECONDS = 0.25
+"""Seconds that those who are due wait for the agents told before them, at most."""
 LONGEST_BACKOFF = 300.0
 
 _NEVER = datetime.max.replace(tzinfo=timezone.utc)
@@ -136,6 +138,7 @@ class DueClock:
             stored.damage is None
             and self._directory.may_run(stored.agent)
             and stored.agent_id not in self._tries
+            and stored.agent_id not in self._telling
             and (slot is None or not slot.phase.has_run_task)
         )
 
@@ -195,10 +198,10 @@ class DueClock:
             self._order = [(due, agent_id) for agent_id, due in self._known.items()]
             heapq.heapify(self._order)
 
-    def _take_due(self, now: datetime) -> list[str]:
-        """The agents that are due now, in the order of their due times; at most a group of them."""
+    def _take_due(self, now: datetime, places: int) -> list[str]:
+        """The agents that are due now, in the order of their due times; at most so many."""
         taken: list[str] = []
-        while self._order and self._order[0][0] <= now and len(taken) < AT_ONCE:
+        while self._order and self._order[0][0] <= now and len(taken) < places:
             due, agent_id = heapq.heappop(self._order)
             if self._known.get(agent_id) == due:
                 del self._known[agent_id]
@@ -290,17 +293,29 @@ class DueClock:
         return self._services.start_task(work, "dues")
 
     async def _work(self) -> None:
+        telling: set[asyncio.Task[None]] = set()
+        # Who advances a clock waits until all are told. By any other clock time goes on meanwhile,
+        # and one agent that does not answer makes no other one late
+        # (test_an_agent_that_does_not_answer_keeps_no_other_waiting).
+        waits = None if isinstance(self._services.clock, TimerClock) else GROUP_SECONDS
         try:
             while self._is_open and (now := self._now()) is not None:
-                taken = self._take_due(now)
+                taken = self._take_due(now, AT_ONCE - len(telling))
+                telling.update(self._start_task(self._tell(id, now)) for id in taken)
                 if taken:
-                    await asyncio.gather(*(self._tell(agent_id, now) for agent_id in taken))
+                    _, telling = await asyncio.wait(telling, timeout=waits)
                 elif self._read_until <= now:
                     self._read_until = _NEVER  # if this fails, the sweep reads it
                     await self.refresh()
+                elif telling:
+                    _, telling = await asyncio.wait(
+                        telling, timeout=waits, return_when=asyncio.FIRST_COMPLETED
+                    )
                 else:
                     break
         finally:
+            for task in telling:
+                task.cancel()
             self._working = None
             self._armed_at = None
             self._arm()
