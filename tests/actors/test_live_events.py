@@ -360,7 +360,7 @@ async def test_text_of_a_host_that_has_lost_the_agent_does_not_mix_with_that_of_
 async def test_a_host_that_wakes_an_agent_knows_who_follows_it(hosts: Hosts) -> None:
     """It was told while the agent was at rest: no call of a model goes by unheard."""
     unheard_calls: list[str] = []
-    streamed = asyncio.Event()
+    streamed, may_end = asyncio.Event(), asyncio.Event()
 
     def unheard(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         unheard_calls.append("one")
@@ -369,11 +369,14 @@ async def test_a_host_that_wakes_an_agent_knows_who_follows_it(hosts: Hosts) -> 
     async def heard(messages: list[ModelMessage], info: AgentInfo) -> Pieces:
         yield "heard"
         streamed.set()
+        await may_end.wait()  # what comes after the end of its reply is not shown
 
     async def until_heard(agent_id: str) -> None:
         streamed.clear()
+        may_end.set()
         while not streamed.is_set():  # the hint is on its way
             completed(await soon(first.get(agent_id).run("go")))
+        may_end.clear()
 
     stores = host(hosts, "first"), host(hosts, "second")
     agent = Agent("a", FunctionModel(unheard, stream_function=heard))
@@ -385,8 +388,10 @@ async def test_a_host_that_wakes_an_agent_knows_who_follows_it(hosts: Hosts) -> 
         of_b, of_last = second.get("b").events(), second.get("last").events()
         await until_heard("last")  # which is said with what is said of the other, or after it
         unheard_calls.clear()
-        completed(await soon(first.spawn("a", "b").run("go")))
+        run = first.spawn("a", "b").run("go")
         assert await soon(deltas(of_b, 1)) == ["heard"]
+        may_end.set()
+        completed(await soon(run))
         assert unheard_calls == []
         of_probe.close()
         of_last.close()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -16,6 +14,7 @@ import pytest
 from tests.support.agents import Held, by_turn, completed, interrupted
 from tests.support.loops import soon
 from tests.support.postgres import Hosts
+from tests.support.programs import ran
 from understudy import Agent, Observer, Runtime, ScriptedModel, Status, UsageError, approve, call
 from understudy.errors import (
     SchemaVersionError,
@@ -120,10 +119,7 @@ async def test_an_observer_in_another_process_reads_while_a_run_is_under_way(
             "with Observer(sys.argv[1]) as o:\n"
             "    print(o.history('desk-1').get(timeout=20).entries[-1].what)"
         )
-        command = [sys.executable, "-c", code, url]
-        read = await asyncio.to_thread(
-            subprocess.run, command, capture_output=True, text=True, timeout=40, check=False
-        )
+        read = await asyncio.to_thread(ran, "-c", code, url)
         held.release.set()
         completed(await run)
     assert (read.stdout.strip(), read.stderr) == ("tool_started", "")

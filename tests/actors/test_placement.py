@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from tests.support.agents import by_turn, completed, interrupted
 from tests.support.loops import soon
 from tests.support.places import NewStore, Place, SqlitePlace
 from tests.support.postgres import Hosts
+from tests.support.programs import PIPE, Started, started
 from understudy import (
     Agent,
     OwnedElsewhere,
@@ -436,10 +436,9 @@ asyncio.run(main())
 
 
 @contextmanager
-def working(hosts: Hosts, lease: float) -> Iterator[subprocess.Popen[str]]:
+def working(hosts: Hosts, lease: float) -> Iterator[Started]:
     """A process in whose tool call an agent is."""
-    command = [sys.executable, "-c", CUT_OFF, hosts.url, hosts.schema, str(lease)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with started("-c", CUT_OFF, hosts.url, hosts.schema, str(lease), stdout=PIPE) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == "works\n"

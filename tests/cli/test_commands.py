@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import types
 from datetime import datetime, timezone
@@ -15,6 +14,7 @@ import pytest
 
 from tests.cli.conftest import TOKEN, Desk, agents, run, served
 from tests.support.agents import by_turn, interrupted, results
+from tests.support.programs import PIPE, started
 from understudy import (
     Agent,
     Completed,
@@ -127,16 +127,12 @@ def test_a_reader_that_has_enough_is_no_error(desk: Desk, form: list[str]) -> No
     reading, writing = os.pipe()
     os.close(reading)
     try:
-        ended = subprocess.run(
-            [sys.executable, "-m", "understudy", "pending", "--store", desk.store, *form],
-            stdout=writing,
-            stderr=subprocess.PIPE,
-            check=False,
-            timeout=60,
-        )
+        command = ("-m", "understudy", "pending", "--store", desk.store, *form)
+        with started(*command, stdout=writing, stderr=PIPE) as reader:
+            _, errors = reader.communicate(timeout=60)
     finally:
         os.close(writing)
-    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert (reader.returncode, errors) == (0, "")
 
 
 @pytest.mark.parametrize(

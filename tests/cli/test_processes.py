@@ -6,8 +6,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,11 +15,12 @@ from typing import IO, Any, TypeVar
 import psycopg
 import pytest
 
+from tests.support.programs import PIPE, Started, ran, started
 from understudy import Observer, Runtime
 
 T = TypeVar("T")
 pytestmark = pytest.mark.slow
-COMMAND = [sys.executable, "-m", "understudy"]
+COMMAND = ("-m", "understudy")
 PROGRAM = """
 from understudy import Agent, Runtime, ScriptedModel, call, tool
 
@@ -80,30 +79,20 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def command(folder: Path, *arguments: str, code: int = 0, input: str | None = None) -> str:
-    done = subprocess.run(
-        [*COMMAND, *arguments],
-        cwd=folder,
-        env=environment(folder),
-        input=input,
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=False,
-    )
+    done = ran(*COMMAND, *arguments, cwd=folder, env=environment(folder), input=input)
     assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
     return done.stdout
 
 
 @contextmanager
-def serving(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], Any]]:
+def serving(folder: Path, *arguments: str) -> Iterator[tuple[Started, Any]]:
     """A server, and what it says of itself."""
-    process = subprocess.Popen(
-        [*COMMAND, "serve", *arguments, "--port", "0", "--json"],
+    process = started(
+        *(*COMMAND, "serve", *arguments, "--port", "0", "--json"),
         cwd=folder,
         env=environment(folder),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+        stdout=PIPE,
+        stderr=PIPE,
     )
     try:
         stdout: IO[str] | None = process.stdout
@@ -132,12 +121,11 @@ def test_a_server_holds_its_store_and_commands_go_beside_it_and_through_it(folde
         )
         (request,) = json.loads(command(folder, "pending", "--json"))["requests"]
 
-        follower = subprocess.Popen(
-            [*COMMAND, "events", "t-1", "--follow", "--jsonl"],
+        follower = started(
+            *(*COMMAND, "events", "t-1", "--follow", "--jsonl"),
             cwd=folder,
             env=environment(folder),
-            stdout=subprocess.PIPE,
-            text=True,
+            stdout=PIPE,
         )
         assert follower.stdout is not None
         kinds: list[str] = []
@@ -165,13 +153,12 @@ def test_a_server_holds_its_store_and_commands_go_beside_it_and_through_it(folde
 def test_a_server_with_an_open_stream_ends_when_it_is_told_to(folder: Path) -> None:
     with serving(folder, "desk_program:agents", "--store", "sqlite:///a.db") as (process, said):
         command(folder, "run", "t-1", "pay", "--agent", "desk", "--wait", code=10)
-        follower = subprocess.Popen(
-            [*COMMAND, "events", "t-1", "--follow", "--jsonl", "--url", said["url"]],
+        follower = started(
+            *(*COMMAND, "events", "t-1", "--follow", "--jsonl", "--url", said["url"]),
             cwd=folder,
             env=environment(folder),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+            stdout=PIPE,
+            stderr=PIPE,
         )
         assert follower.stdout is not None
         follower.stdout.readline()
@@ -202,12 +189,12 @@ def test_a_server_restarts_when_the_code_changes(folder: Path) -> None:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     arguments = ["desk_program:runtime", "--reload", "--auth", "desk_program:who", "--port", port]
-    process = subprocess.Popen(
-        [*COMMAND, "serve", *arguments],
+    process = started(
+        *(*COMMAND, "serve", *arguments),
         cwd=folder,
         env=environment(folder),
-        stderr=subprocess.PIPE,
-        text=True,
+        stderr=PIPE,
+        is_fresh=True,
     )
     try:
         before = wait_for(lambda: servers_of(folder))
@@ -235,45 +222,23 @@ def test_a_server_restarts_when_the_code_changes(folder: Path) -> None:
     ],
 )
 def test_what_cannot_be_served_is_said(folder: Path, target: str, told: str) -> None:
-    done = subprocess.run(
-        [*COMMAND, "serve", target],
-        cwd=folder,
-        env=environment(folder),
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=False,
-    )
+    done = ran(*COMMAND, "serve", target, cwd=folder, env=environment(folder))
     assert (done.returncode, done.stdout) == (2, "")
     assert told in done.stderr
 
 
 def test_without_the_libraries_it_says_how_to_get_them(folder: Path) -> None:
     (folder / "typer.py").write_text("raise ImportError('not here', name='typer')")
-    done = subprocess.run(
-        [sys.executable, "-c", "from understudy.cli import main; main()"],
-        cwd=folder,
-        env=environment(folder),
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=False,
-    )
+    code = "from understudy.cli import main; main()"
+    done = ran("-c", code, cwd=folder, env=environment(folder), is_fresh=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert "pip install 'understudy[cli]'" in done.stderr
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_is_printed(folder: Path, shell: str) -> None:
-    done = subprocess.run(
-        COMMAND,
-        cwd=folder,
-        env={**environment(folder), "_UNDERSTUDY_COMPLETE": f"source_{shell}"},
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=False,
-    )
+    env = {**environment(folder), "_UNDERSTUDY_COMPLETE": f"source_{shell}"}
+    done = ran(*COMMAND, cwd=folder, env=env)
     assert "understudy" in done.stdout.lower(), (done.returncode, done.stdout, done.stderr)
 
 
@@ -282,9 +247,8 @@ def test_the_package_imports_nothing_of_the_command_line() -> None:
         "import sys, understudy, understudy.actors; "
         "print(sorted(n for n in sys.modules if n in ('typer', 'starlette', 'understudy.cli')))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=True
-    )
+    done = ran("-c", code, is_fresh=True)
+    assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[]"
     assert Runtime is not None
 
@@ -306,12 +270,11 @@ def test_what_a_server_asked_before_it_was_killed_is_approved_at_the_next_one(
             connection.execute("UPDATE understudy.hosts SET lease_until = clock_timestamp()")
     with serving(folder, "paying:runtime"):
         (asked,) = json.loads(command(folder, "pending", "--json"))["requests"]
-        follower = subprocess.Popen(
-            [*COMMAND, "events", "t-1", "--follow", "--jsonl"],
+        follower = started(
+            *(*COMMAND, "events", "t-1", "--follow", "--jsonl"),
             cwd=folder,
             env=environment(folder),
-            stdout=subprocess.PIPE,
-            text=True,
+            stdout=PIPE,
         )
         assert follower.stdout is not None
         command(folder, "approve", asked["id"], "--yes")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -17,6 +15,7 @@ from pydantic_ai.messages import BinaryContent, ModelResponse, ToolReturn
 
 from tests.support.agents import FakeClock
 from tests.support.cut_off import Crash, Disk, finished_calls, ids, told
+from tests.support.programs import ran
 from understudy import (
     Agent,
     Completed,
@@ -324,13 +323,8 @@ def test_a_run_goes_on_in_another_process() -> None:
         "outcome = agent.resume_sync(state, answers(state.requests))\n"
         "print(json.dumps(told(to_the_end(agent, outcome, RICH))))\n"
     )
-    other = subprocess.run(
-        [sys.executable, "-c", script],
-        input=json.dumps(outcome.state.to_dict()),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    other = ran("-c", script, input=json.dumps(outcome.state.to_dict()))
+    assert other.returncode == 0, other.stderr
     here = told(to_the_end(agent, outcome, RICH))
     assert json.loads(other.stdout) == json.loads(json.dumps(here))
 

@@ -5,22 +5,20 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support.programs import ROOT, ran
+
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parents[2]
 ASKS = "The agent asks a person: refund {'order_id': '17', 'amount': 49.9}"
 PAID_ONCE = "ticket-42 is answered: Done: refunded 49.90 for order 17.\nPayments at the bank: 1."
 
 
-def run_in(folder: Path, *arguments: str, code: int = 0) -> str:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "examples.durable_agent", *arguments],
-        stdin=subprocess.DEVNULL,
+def run_in(folder: Path, *arguments: str, code: int = 0, is_fresh: bool = False) -> str:
+    done = ran(
+        *("-W", "error", "-m", "examples.durable_agent", *arguments),
         cwd=folder,
         env={
             **os.environ,
@@ -28,10 +26,7 @@ def run_in(folder: Path, *arguments: str, code: int = 0) -> str:
             "PYTHONIOENCODING": "utf-8",
             "PYTHONDONTWRITEBYTECODE": "1",
         },
-        capture_output=True,
-        encoding="utf-8",
-        timeout=60,
-        check=False,
+        is_fresh=is_fresh,
     )
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
@@ -42,7 +37,7 @@ def run_in(folder: Path, *arguments: str, code: int = 0) -> str:
 def test_it_waits_for_a_person_over_the_end_of_its_process(tmp_path: Path) -> None:
     """I10: the request is listed by each process until somebody answers, and then it goes on."""
     for looked_up in (True, False):  # a finished call is never repeated
-        told = run_in(tmp_path)
+        told = run_in(tmp_path, is_fresh=looked_up)
         assert ("looking the order up" in told) is looked_up
         assert ASKS in told
         assert "Nobody has answered: nothing is paid" in told

@@ -1,14 +1,13 @@
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.support.programs import PIPE, ROOT, Started, ran, started
+
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parents[2]
 TOLD = {
     "minimal_agent": ["You ordered a kettle.", "4 messages, 2 model calls"],
     "approval": [
@@ -159,33 +158,27 @@ ENVIRONMENT = {
 
 
 def run_example(name: str, model: str = "scripted") -> str:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", f"examples.{name}"],
-        cwd=ROOT,
-        env={**ENVIRONMENT, "MODEL": model},
-        capture_output=True,
-        encoding="utf-8",
-        timeout=60,
-        check=False,
-    )
+    env = {**ENVIRONMENT, "MODEL": model}
+    is_fresh = name == "minimal_agent"  # one as a user starts it
+    done = ran("-W", "error", "-m", f"examples.{name}", env=env, is_fresh=is_fresh)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return done.stdout
 
 
 def interrupted(
-    name: str, folder: Path, at: Callable[[subprocess.Popen[str]], None], *options: str
+    name: str, folder: Path, at: Callable[[Started], None], *options: str
 ) -> tuple[str, str]:
     """What an example prints that gets a SIGINT when `at` returns. Its input is a terminal."""
     ours, its = os.openpty()
-    process = subprocess.Popen(
-        [sys.executable, *options, "-m", f"examples.{name}"],
+    process = started(
+        *(*options, "-m", f"examples.{name}"),
         stdin=its,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
         cwd=folder,
         env=ENVIRONMENT,
-        encoding="utf-8",
+        is_fresh=True,
     )
     with process:
         try:
@@ -204,7 +197,7 @@ def interrupted(
 def test_ctrl_c_while_an_example_is_imported_ends_it_without_a_traceback(
     name: str, tmp_path: Path
 ) -> None:
-    def in_an_import(process: subprocess.Popen[str]) -> None:
+    def in_an_import(process: Started) -> None:
         assert process.stderr is not None
         assert any("pydantic" in line for line in process.stderr)  # long before the last import
 
@@ -215,7 +208,7 @@ def test_ctrl_c_while_an_example_is_imported_ends_it_without_a_traceback(
 
 
 def test_ctrl_c_in_the_middle_of_an_example_ends_it_without_a_traceback(tmp_path: Path) -> None:
-    def at_the_question(process: subprocess.Popen[str]) -> None:
+    def at_the_question(process: Started) -> None:
         assert process.stdout is not None
         seen = ""
         while not seen.endswith("Approve? "):

@@ -7,8 +7,6 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import threading
 import urllib.error
 import urllib.parse
@@ -20,8 +18,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.programs import DEVNULL, PIPE, ROOT, started
+
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parents[2]
 SECONDS = 30  # far more than anything here takes: a hang fails instead of hanging
 
 
@@ -29,18 +28,16 @@ class Server:
     """The example under uvicorn, on a free port, and a client of it."""
 
     def __init__(self, store: str = "memory:") -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "uvicorn", "examples.fastapi_app:app", "--port", "0"],
-            cwd=ROOT,
+        self.process = started(
+            *("-m", "uvicorn", "examples.fastapi_app:app", "--port", "0"),
             env={
                 **os.environ,
                 "PYTHONPATH": str(ROOT),
                 "PYTHONDONTWRITEBYTECODE": "1",
                 "STORE": store,
             },
-            stderr=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            encoding="utf-8",
+            stderr=PIPE,
+            stdout=DEVNULL,
         )
         assert self.process.stderr is not None
         self.log: list[str] = []

@@ -15,10 +15,10 @@ import pytest
 
 from examples import support_desk
 from examples.demo_models import Choice
+from tests.support.programs import ROOT, ran
 from understudy import ScriptedModel, call
 from understudy.models import ScriptedRequest
 
-ROOT = Path(__file__).parents[2]
 APPROVAL = 'refund {"order_id": "17", "amount": 49.9}'
 
 
@@ -29,16 +29,8 @@ def environment(folder: Path) -> dict[str, str]:
 
 def desk(folder: Path, lines: str, *arguments: str) -> str:
     """What one process of the demo prints; `lines` are its standard input."""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "examples.support_desk", *arguments],
-        input=lines,
-        capture_output=True,
-        encoding="utf-8",
-        cwd=ROOT,
-        env=environment(folder),
-        timeout=60,
-        check=False,
-    )
+    command = ("-W", "error", "-m", "examples.support_desk", *arguments)
+    done = ran(*command, input=lines, env=environment(folder))
     assert done.stderr == ""
     assert done.returncode == 0, done.stdout
     return done.stdout

@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
-from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
+from tests.support.programs import ROOT, ran
+
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parents[2]
 
 
-def run_example(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-m", "examples.two_hosts", *arguments],
-        cwd=ROOT,
+def run_example(*arguments: str) -> CompletedProcess[str]:
+    return ran(
+        *("-W", "error", "-m", "examples.two_hosts", *arguments),
         env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        encoding="utf-8",
-        timeout=60,
-        check=False,
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -13,6 +12,7 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from tests.support.postgres import Hosts
+from tests.support.programs import PIPE, Started, started
 from understudy.errors import Fenced, OwnedElsewhere, UnfitHost
 from understudy.journal.contracts import Backend, Owned
 from understudy.journal.hosts import HostedDefinition
@@ -35,12 +35,10 @@ sys.stdin.read()
 
 
 @contextmanager
-def owner(hosts: Hosts, host: str = "dead") -> Iterator[subprocess.Popen[str]]:
+def owner(hosts: Hosts, host: str = "dead") -> Iterator[Started]:
     """A process that owns the agent "t" for a minute."""
-    command = [sys.executable, "-c", OWNER, hosts.url, hosts.schema, host]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
+    command = ("-c", OWNER, hosts.url, hosts.schema, host)
+    with started(*command, stdin=PIPE, stdout=PIPE) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == "owns\n"

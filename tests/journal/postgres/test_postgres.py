@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from tests.support.loops import soon
 from tests.support.postgres import Cutter, Hosts, Server
+from tests.support.programs import PIPE, started
 from understudy.errors import (
     Fenced,
     OwnedElsewhere,
@@ -420,12 +421,8 @@ sys.stdin.read()
 def suspended_host(hosts: Hosts, change: str) -> Iterator[None]:
     """A host is stopped meanwhile in the middle of a commit: of records, or of a claim."""
     hosts.open("a").close()  # makes the tables
-    child = subprocess.Popen(
-        [sys.executable, "-c", _SUSPENDED, hosts.url, hosts.schema, change],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    command = ("-c", _SUSPENDED, hosts.url, hosts.schema, change)
+    child = started(*command, stdin=PIPE, stdout=PIPE)
     try:
         assert child.stdout is not None
         assert child.stdout.readline() == "in the middle\n"

@@ -24,6 +24,7 @@ import pytest
 
 from tests.support.batches import agent_with, append, batch, claim, commit, ids, stored, texts
 from tests.support.frozen.places import DATA
+from tests.support.programs import PIPE, Started, started
 from understudy.errors import (
     Fenced,
     SchemaVersionError,
@@ -87,7 +88,7 @@ def restore(copy: Path, path: Path) -> None:
 
 
 @contextmanager
-def process(code: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
+def process(code: str, *arguments: object) -> Iterator[Started]:
     """Another process with a `backend` open, until it is killed here."""
     head = (
         "import os, sys\n"
@@ -95,19 +96,14 @@ def process(code: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
         "backend = SqliteBackend(sys.argv[1], durability='off', host='mill-7')\n"
         "backend.open()\n"
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", head + code, *map(str, arguments)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as child:
+    with started("-c", head + code, *map(str, arguments), stdin=PIPE, stdout=PIPE) as child:
         try:
             yield child
         finally:
             child.kill()
 
 
-def line_of(child: subprocess.Popen[str]) -> str:
+def line_of(child: Started) -> str:
     return cast("IO[str]", child.stdout).readline().strip()
 
 
