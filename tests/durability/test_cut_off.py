@@ -274,25 +274,15 @@ scenarios = st.builds(
 )
 
 
-ANY = settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-
-
 @pytest.mark.slow
-@settings(ANY, max_examples=3)
+@settings(
+    max_examples=15,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 @given(scenarios)
 def test_a_run_cut_off_after_any_record_ends_the_same_way_elsewhere(scenario: Scenario) -> None:
-    check_cut_off_anywhere(scenario)
-
-
-@pytest.mark.slow
-@pytest.mark.faults
-@settings(ANY, max_examples=15)
-@given(scenarios)
-def test_many_runs_cut_off_after_any_record_end_the_same_way_elsewhere(scenario: Scenario) -> None:
-    check_cut_off_anywhere(scenario)
-
-
-def check_cut_off_anywhere(scenario: Scenario) -> None:
     disk, ran = Disk(), list[str]()
     whole = told(live(scenario, disk, ran))
     assert len(ran) == len(set(ran)), "undisturbed, each call runs once"
