@@ -1234,17 +1234,36 @@ plans = st.lists(
 )
 
 
-@pytest.mark.slow
-@settings(max_examples=150, deadline=None, derandomize=True)
-@given(
+ANY_CALLS = given(
     turns=st.lists(plans, min_size=1, max_size=2),
     shuffle=st.randoms(use_true_random=False),
     elsewhere=st.booleans(),
 )
+
+
+@pytest.mark.slow
+@settings(max_examples=30, deadline=None, derandomize=True)
+@ANY_CALLS
 def test_any_calls_with_any_answers_in_any_order(
     turns: list[list[tuple[str, int, str]]], shuffle: random.Random, elsewhere: bool
 ) -> None:
     """I2, I4, I6, I12: nothing starts early; each call runs as decided, once, or not at all."""
+    check_calls(turns, shuffle, elsewhere)
+
+
+@pytest.mark.slow
+@pytest.mark.faults
+@settings(max_examples=150, deadline=None, derandomize=True)
+@ANY_CALLS
+def test_many_calls_with_any_answers_in_any_order(
+    turns: list[list[tuple[str, int, str]]], shuffle: random.Random, elsewhere: bool
+) -> None:
+    check_calls(turns, shuffle, elsewhere)
+
+
+def check_calls(
+    turns: list[list[tuple[str, int, str]]], shuffle: random.Random, elsewhere: bool
+) -> None:
     stage = Stage(elsewhere=elsewhere)
     did: list[tuple[str, int]] = []
 
