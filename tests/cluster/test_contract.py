@@ -326,7 +326,8 @@ def test_the_actors_are_drawn(runtime: Runtime) -> None:
     assert ref.id in str(tree)
 
 
-LOCAL = {"actor_class", "actor_urn", "actor_stopped"}
+LOCAL = {"actor_class", "actor_urn", "actor_stopped", "definitions"}
+"""What tells of objects of one process."""
 
 
 def test_every_call_of_a_runtime_and_of_its_refs_is_one_of_a_cluster() -> None:

@@ -46,14 +46,14 @@ class Table:
         self.floor: int = 0
         """The number of the record that stands for all before it; 0 if there is none."""
         self.by_id: dict[str, Row] = {}
-        self.root = Place((agent,))
+        self.root: Place = Place((agent,))
         self.places: dict[str, Place] = {"": self.root}
         self.by_tool_call_id: dict[str, str] = {}
         self.requests: dict[str, list[str]] = {}
         """The rows of the requests about a call, by the id of the call's row."""
         self.changed: dict[str, None] = {}
         self.at: datetime | None = None
-        self.n = 0
+        self.n: int = 0
 
     # ------------------------------------------------------------------- looking
 

@@ -21,6 +21,7 @@ if typing.TYPE_CHECKING:
     from understudy.middleware.ask_user import AskUser
     from understudy.middleware.rate_limit import RateLimit
     from understudy.middleware.summarization import Summarization
+    from understudy.middleware.todo_list import TodoItem, TodoList
     from understudy.middleware.workspace import Workspace
 else:  # who uses none of them does not load them (test_a_plain_import_loads_no_actors_and_stores)
     __getattr__, __dir__ = _load_lazily(
@@ -29,6 +30,7 @@ else:  # who uses none of them does not load them (test_a_plain_import_loads_no_
             "understudy.middleware.ask_user": ["AskUser"],
             "understudy.middleware.rate_limit": ["RateLimit"],
             "understudy.middleware.summarization": ["Summarization"],
+            "understudy.middleware.todo_list": ["TodoItem", "TodoList"],
             "understudy.middleware.workspace": ["Workspace"],
         },
     )
@@ -52,6 +54,8 @@ __all__ = [
     "Run",
     "SubAgent",
     "Summarization",
+    "TodoItem",
+    "TodoList",
     "ToolCall",
     "Workspace",
 ]

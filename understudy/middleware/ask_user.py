@@ -8,7 +8,7 @@ It owns no requests: they are the tool's own questions, and are answered as any.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
@@ -40,7 +40,7 @@ Lines = Annotated[str, StringConstraints(strip_whitespace=True, max_length=2000)
 class Option(BaseModel):
     """One of the answers to choose from."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     label: Line = Field(description="what the user reads")
     value: str | None = Field(None, description="what you get with it; the label by default")
@@ -49,7 +49,7 @@ class Option(BaseModel):
 class Question(BaseModel):
     """One question. What it needs besides its text depends on its kind."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     question: Line
     kind: Literal["text", "one_of", "several_of", "yes_or_no", "number"] = "text"

@@ -76,7 +76,7 @@ class Guard(Middleware):
         self._input = _checked(input, "input")
         self._output = _checked(output, "output")
         # Without a check of replies their text need not be held back.
-        self.stream_safe = output is None  # type: ignore[misc]  # of this one
+        self.stream_safe: bool = output is None  # type: ignore[misc]  # of this one
 
     @property
     def name(self) -> str:

@@ -19,7 +19,6 @@ from understudy.models.messages import UserInput
 from understudy.state.agent_state import AgentState
 
 if TYPE_CHECKING:
-    from pydantic_ai.messages import ModelMessage
     from pydantic_ai.models import Model
 
     from understudy.agent.agent import Agent

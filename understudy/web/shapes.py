@@ -5,16 +5,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NotRequired
+from typing import Any, Literal, NotRequired, TypeVar
 
 from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
 from understudy.interrupts import Decision
 
-exactly = with_config(ConfigDict(extra="forbid"))
+_ShapeT = TypeVar("_ShapeT")
 Time = str
 """ISO 8601."""
+
+
+def exactly(shape: type[_ShapeT]) -> type[_ShapeT]:
+    """The shape has these fields, and no other."""
+    return with_config(ConfigDict(extra="forbid"))(shape)
 
 
 @exactly

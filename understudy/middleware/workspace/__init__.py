@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import Any, Literal, overload
 
 from understudy._base.json_values import shown
 from understudy._base.type_variables import DepsT_contra
 from understudy.errors import UsageError
 from understudy.middleware.base import Middleware, Prepared
 from understudy.middleware.workspace.access import Access, FileLimits
-from understudy.middleware.workspace.files import AgentFiles, FileInfo, Files, files_in_call
+from understudy.middleware.workspace.files import (
+    AgentFiles,
+    FileInfo,
+    Files,
+    OwnerOfFiles,
+    files_in_call,
+)
 from understudy.middleware.workspace.mounts import Mount
 from understudy.middleware.workspace.tools import make_tools
 from understudy.run.definition import AgentDefinition
@@ -19,9 +25,6 @@ from understudy.run.run import Run
 from understudy.state.files import FileChange
 from understudy.state.records import FilesChanged
 from understudy.tools import ToolContext
-
-if TYPE_CHECKING:
-    from understudy.actors.agent_ref import AgentRef
 
 __all__ = ["AgentFiles", "FileInfo", "FileLimits", "Files", "Workspace"]
 
@@ -107,12 +110,12 @@ class Workspace(Middleware[DepsT_contra]):
 
     @overload
     @staticmethod
-    def of(place: AgentRef[Any]) -> AgentFiles: ...
+    def of(place: OwnerOfFiles) -> AgentFiles: ...
     @overload
     @staticmethod
     def of(place: ToolContext[Any]) -> Files: ...
     @staticmethod
-    def of(place: AgentRef[Any] | ToolContext[Any]) -> Files:
+    def of(place: OwnerOfFiles | ToolContext[Any]) -> Files:
         """The files of an agent, by its ref; or, in an async tool, those of its conversation.
 
         What a tool changes is recorded with its result, if that is no error.

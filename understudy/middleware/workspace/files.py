@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from understudy._base.json_values import shown
 from understudy.errors import UsageError
@@ -28,6 +28,33 @@ from understudy.tools import ToolContext
 
 if TYPE_CHECKING:
     from understudy.middleware.workspace.backend import FilesBackend
+
+T = TypeVar("T")
+
+
+class OwnerOfFiles(Protocol):
+    """What the files of an agent need of its ref: an `AgentRef`, or that of a cluster."""
+
+    @property
+    def id(self) -> str:
+        """The agent's id."""
+
+    def state(self) -> Future[AgentState]:
+        """As `AgentRef.state`."""
+
+    def load_blobs(self, hashes: Sequence[str]) -> Future[dict[str, bytes]]:
+        """As `AgentRef.load_blobs`."""
+
+    def change_files(
+        self,
+        changes: Sequence[FileChange],
+        blobs: Mapping[str, bytes],
+        expected: Mapping[str, StoredFile | None] | None = None,
+    ) -> Future[None]:
+        """As `AgentRef.change_files`."""
+
+    def on_loop(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
+        """As `AgentRef.on_loop`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +149,7 @@ class Files:
 class AgentFiles(Files):
     """The files of an agent, for the application: also while it runs, and from any host."""
 
-    def __init__(self, ref: Any, limits: FileLimits) -> None:
+    def __init__(self, ref: OwnerOfFiles, limits: FileLimits) -> None:
         super().__init__(_AtRef(ref, limits), ref.on_loop)
         self._ref = ref
 
@@ -151,11 +178,11 @@ class AgentFiles(Files):
             state.blobs = kept
             return state
 
-        return self._ref.on_loop(work)  # type: ignore[no-any-return]
+        return self._ref.on_loop(work)
 
 
 class _AtRef(StoredAccess):
-    def __init__(self, ref: Any, limits: FileLimits) -> None:
+    def __init__(self, ref: OwnerOfFiles, limits: FileLimits) -> None:
         super().__init__(limits)
         self.ref = ref
 
