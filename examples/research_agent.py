@@ -30,6 +30,7 @@ from understudy.middleware import (
     HumanInTheLoop,
     SubAgent,
     Summarization,
+    TodoList,
     Workspace,
 )
 
@@ -67,6 +68,7 @@ def make_agent(planner: str | Model, small: str | Model, max_tokens: int) -> Age
         "You do research in an archive, and publish a report. Plan first, ask what is unclear.",
         tools=[search, publish],
         middleware=[
+            TodoList(),
             Workspace(),
             AskUser(),
             SubAgent([reader], general_purpose=False),
@@ -82,14 +84,18 @@ def reads(topic: str) -> Any:
 
 
 QUESTION = {"question": "For whom is it?", "kind": "one_of", "options": ["a child", "a scholar"]}
+TODOS = [{"id": "read", "text": "read the archive"}, {"id": "report", "text": "write it down"}]
 REPORT = "# Kettles\n\nKettles are older than Rome.\nSpouts came later.\n"
 PLAN = [
-    call("ask_user", {"questions": [QUESTION]}),
+    [call("write_todos", {"items": TODOS}), call("ask_user", {"questions": [QUESTION]})],
     call("search", {"topic": "kettles"}),
     reads("kettles"),
     call("search", {"topic": "spouts"}),
     reads("spouts"),
-    call("write_file", {"path": "report.md", "text": REPORT}),
+    [
+        call("write_todos", {"items": [{"id": "read", "status": "completed"}], "merge": True}),
+        call("write_file", {"path": "report.md", "text": REPORT}),
+    ],
     call("publish", {"path": "report.md"}),
     "The report is published.",
 ]
@@ -132,8 +138,10 @@ def main() -> None:
             outcome = ref.resume({each.id: answer(each) for each in outcome.requests}).get()
         assert isinstance(outcome, Completed), outcome
 
-        # 5. All of it is facts: the files, the summary, and what was said before it.
+        # 5. All of it is facts: the list, the files, the summary, and what was said before it.
         print(outcome.text)
+        for item in TodoList.of(ref).get():
+            print(f"  {item.text}: {item.status}")
         for file in Workspace.of(ref).list().get():
             print(f"  {file.path} ({file.size} bytes)")
         for entry in ref.history().get().entries:
