@@ -106,7 +106,7 @@ class Workspace(Middleware[DepsT_contra]):
         if self._copies and run.parent is not None and run.state.files is None:
             files = run.ledger.files.items()
             copied = tuple(FileChange(path=path, file=file) for path, file in files)
-            run.record(FilesChanged(files=copied, own=True))
+            run.ledger.record(FilesChanged(files=copied, own=True))
 
     @overload
     @staticmethod
