@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -37,6 +37,7 @@ class Disk:
 
     limit: int | None = None
     lines: list[str] = field(default_factory=list)
+    blobs: dict[str, bytes] = field(default_factory=dict)
 
     def append(self, records: Sequence[Record]) -> None:
         for record in records:
@@ -51,8 +52,16 @@ class Disk:
     async def durable(self) -> None:
         return
 
+    def keep_blobs(self, blobs: Mapping[str, bytes]) -> None:
+        self.blobs.update(blobs)
+
+    async def load_blobs(self, hashes: Collection[str]) -> Mapping[str, bytes]:
+        return {hash: self.blobs[hash] for hash in hashes if hash in self.blobs}
+
     def load(self) -> AgentState:
-        return replay(record_from_dict(json.loads(line)) for line in self.lines)
+        state = replay(record_from_dict(json.loads(line)) for line in self.lines)
+        state.blobs = dict(self.blobs) or None
+        return state
 
 
 def ids(prefix: str = "id") -> Any:
