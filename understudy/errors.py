@@ -32,6 +32,7 @@
     │   ├── WaitExpired           nobody answered in time
     │   └── WaitRejected          the answer is that there will be none
     ├── NotExtracted              `extract` ended without a value
+    ├── AgentNotMade              the factory of the runtime raised
     ├── CallLost                  the host of a cluster that was called has ended
     └── JournalFailed             the journal: a run does not continue without its records
         └── StoreError            the store under it, or another user of the store
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AgentFailed",
+    "AgentNotMade",
     "CallLost",
     "DecisionError",
     "DefinitionChanged",
@@ -552,6 +554,27 @@ class NotExtracted(UnderstudyError):
     def __init__(self, *, tool: str, outcome: str) -> None:
         super().__init__(
             f"No value of {tool!r}: the run ended as {outcome}", tool=tool, outcome=outcome
+        )
+
+
+class AgentNotMade(UnderstudyError):
+    """`Runtime(factory=)` raised: the agent is not activated. The next call asks the factory again.
+
+    What the factory raised is the `__cause__`, in this process.
+    """
+
+    agent_id: str
+    agent: str
+    """The name of the definition that was asked for."""
+    cause: str
+
+    def __init__(self, *, agent_id: str, agent: str, cause: str) -> None:
+        super().__init__(
+            f"The agent {agent_id!r} is not activated: Runtime(factory=) raised for the name "
+            f"{agent!r}: {cause}",
+            agent_id=agent_id,
+            agent=agent,
+            cause=cause,
         )
 
 

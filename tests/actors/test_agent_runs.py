@@ -26,6 +26,7 @@ from understudy import (
     Completed,
     DecisionError,
     Failed,
+    Halt,
     Interrupt,
     Interrupted,
     NotInterrupted,
@@ -34,11 +35,14 @@ from understudy import (
     ScriptedModel,
     SimulatedClock,
     Status,
+    StopAgent,
     Stopped,
+    StopSignal,
     ToolContext,
     WouldDeadlock,
     approve,
     call,
+    dismiss,
     reject,
     respond,
     tool,
@@ -46,6 +50,7 @@ from understudy import (
 from understudy.actors import AgentEvent, SelfRunsBounded, StatusChanged
 from understudy.errors import RequestChanged, UsageError
 from understudy.events import RunFinished
+from understudy.middleware import Haltable
 
 
 @tool
@@ -328,6 +333,38 @@ async def test_what_was_queued_before_a_failure_keeps_its_place_before_newer_mes
         assert len(model.requests) == 1, "what is queued waits for a clean end"
         assert completed(await soon(ref.run("newer"))).text == "done"
         assert said(await soon(ref.state()))[-1] == ["older", "newer"]
+
+
+@pytest.mark.parametrize("how", ["stops", "halts"])
+async def test_what_was_queued_is_run_after_a_run_that_nobody_cancelled_was_stopped(
+    how: str,
+) -> None:
+    """A2: the agent is idle then, and the run of what is queued is not left to its next start."""
+    held = Held()
+
+    @tool
+    async def ends(what: str = "") -> str:
+        held.entered.set()
+        await held.release.wait()
+        raise Halt("enough") if how == "halts" else StopAgent(StopSignal.error("enough"))
+
+    model = ScriptedModel([call("ends"), "next"])
+    agent = Agent("desk", model, tools=[ends], middleware=[Haltable()])
+    async with Runtime([agent]) as runtime:
+        ref = runtime.spawn("desk")
+        run = ref.run("go")
+        await soon(held.entered.wait())
+        await soon(ref.send("later", message_id="m"))
+        after = ref.outcome(message_id="m")
+        held.release.set()
+        ended = await soon(run)
+        if how == "halts":
+            halted = interrupted(ended)
+            ended = await soon(ref.resume({each.id: dismiss() for each in halted.requests}))
+        assert isinstance(ended, Stopped)
+        found = await soon(after)
+        assert isinstance(found, Completed)
+        assert found.text == "next"
 
 
 @pytest.mark.parametrize("how", ["run", "send"])

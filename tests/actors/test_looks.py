@@ -39,7 +39,7 @@ from understudy import (
     call,
     reject,
 )
-from understudy.actors import AgentEvent, Subscription
+from understudy.actors import AgentEvent, Subscription, run_driver
 from understudy.errors import (
     NotInterrupted,
     OtherAgent,
@@ -470,6 +470,27 @@ async def test_who_waits_at_another_host_gets_the_outcome_when_it_is_there(hosts
         assert texts[1:] == ["one", "two"]
         assert texts[0] in ("one", "two"), "both ran between two looks"
         assert second.status().agents == 0
+
+
+async def test_who_asks_for_a_run_that_is_over_is_told_though_a_message_is_queued_behind_it(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """J33: nothing of the agent changes any more, and its next run is none of the asker's."""
+    monkeypatch.setattr(run_driver, "MAX_SELF_STARTED_RUNS", 0)
+
+    async def again(ctx: ToolContext) -> str:
+        await ctx.deps.get("t").send("more")
+        return "sent"
+
+    async with (
+        opened(host(hosts, "first"), desk(call("again"), "done", tools=[again])) as first,
+        opened(host(hosts, "second"), desk()) as second,
+    ):
+        here, there = first.spawn("desk", "t", deps=first), second.get("t")
+        done = completed(await soon(here.run("go", message_id="m")))
+        assert len((await soon(there.state())).queue) == 1
+        told = completed(_some(await soon(there.outcome(message_id="m"))))
+        assert told.run_id == done.run_id
 
 
 async def test_who_waits_for_a_run_whose_host_is_gone_has_it_continued(hosts: Hosts) -> None:

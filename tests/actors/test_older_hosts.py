@@ -12,6 +12,7 @@ from tests.support.frozen.places import PostgresPlace
 from tests.support.loops import soon
 from tests.support.postgres import Hosts
 from understudy import Agent, OwnedElsewhere, Runtime, approve, call, tool
+from understudy.journal import StoredAgent
 from understudy.journal.store import DatabaseStore
 from understudy.state.records import StatusNoted
 
@@ -91,3 +92,45 @@ async def test_what_an_older_host_deletes_is_gone_with_what_it_does_not_know(hos
             outcome = await soon(new.get("t").resume(asked.decide(approve())))
             assert completed(outcome).text == "Done."
         assert hosts.sql("SELECT count(*) FROM asks") == [(0,)]
+
+
+async def test_agents_are_looked_at_only_while_a_host_of_an_older_version_may_write(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """J30: what it wrote is indexed, also if it came and went between two looks."""
+    backend, looks = hosts.new("new"), list[str]()
+    inner = backend.unindexed
+
+    def unindexed(after_id: str, limit: int) -> list[StoredAgent]:
+        looks.append(after_id)
+        return inner(after_id, limit)
+
+    async def looked() -> int:
+        before = looks.count("")
+        await soon(store.index_agents())
+        return looks.count("") - before
+
+    monkeypatch.setattr(backend, "unindexed", unindexed)
+    store = DatabaseStore(backend)
+    assert store.shared is not None
+    store.shared.listen(lambda _: None)
+    await store.open(lambda: None)
+    try:
+        assert [await looked() for _ in range(4)] == [1, 1, 0, 0]
+        with OlderHost(hosts) as old:
+            assert [await looked() for _ in range(4)] == [1, 1, 1, 1]
+            owned = old.claim("a")
+            assert owned is not None
+            assert old.append(owned, NOTED) is not None
+        hosts.sql("DELETE FROM hosts WHERE name = 'old'")
+        assert [await looked() for _ in range(4)] == [1, 1, 0, 0]
+        assert hosts.sql("SELECT indexed_seq = last_seq FROM agents") == [(True,)]
+        with OlderHost(hosts) as old:
+            owned = old.claim("a")
+            assert owned is not None
+            assert old.append(owned, NOTED) is not None
+            hosts.sql("DELETE FROM hosts WHERE name = 'old'")
+        assert [await looked() for _ in range(3)] == [1, 1, 0]
+        assert hosts.sql("SELECT indexed_seq = last_seq FROM agents") == [(True,)]
+    finally:
+        await store.close()

@@ -11,6 +11,7 @@ from understudy.actors.agent_events import (
     StatusChanged,
     Subscription,
 )
+from understudy.actors.agent_factory import AgentFactory
 from understudy.actors.agent_ref import AgentRef
 from understudy.actors.displays import DisplaySubscription
 from understudy.actors.feed import (
@@ -64,6 +65,7 @@ __all__ = [
     "AgentActor",
     "AgentDeleted",
     "AgentEvent",
+    "AgentFactory",
     "AgentInfo",
     "AgentRef",
     "AgentTree",

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from understudy.actors.agent_factory import MadeAtActivation
 from understudy.actors.messages import OnRun, RunRequest, WaitOutcome
 from understudy.actors.services import RuntimeServices
 from understudy.agent.agent import Agent
@@ -326,12 +327,17 @@ class Activation:
         self.passivate_futures = self.compact_futures = self.delete_futures = ()
 
 
+Make = Callable[[str, Mapping[str, Any]], Awaitable[Agent]]
+"""Makes a definition by its name and the agent's values."""
+
+
 async def activate(
     agent_id: str,
-    agent: Agent | None,
+    agent: Agent | MadeAtActivation | None,
     services: RuntimeServices[Any, Any],
     *,
     values: Mapping[str, Any] | None,
+    make: Make,
     listener: Callable[[Event], None],
     on_fact: FactListener,
     take: bool = False,
@@ -345,6 +351,7 @@ async def activate(
         agent: the definition that the caller expects; None for the one that the store names.
         services: of the runtime.
         values: the state's values if the agent is new.
+        make: makes the definition of a name that is not declared.
         listener: gets events that are not records.
         on_fact: gets records once they are durable.
         take: claim it also from a living owner, if nothing of it goes on.
@@ -353,6 +360,7 @@ async def activate(
         UnknownAgent: if there is no agent of this id, and `agent` is None.
         OtherAgent: if the agent of this id has another definition than `agent`.
         UsageError: if its definition is not known here.
+        AgentNotMade: if the factory raises that was to make it.
         OwnedElsewhere: if another runtime owns it.
         UnfitHost: if this one must not run it.
         StoreError: if it cannot be read.
@@ -361,11 +369,12 @@ async def activate(
     store = services.store
     shared = shared_part(store) if take and services.placement.any_host else None
     claim = store.claim if shared is None else shared.take
-    agent, owned, loaded = await (
-        _claim_stored(agent_id, services, claim)
-        if agent is None
-        else _claim_or_create(agent_id, agent, services, claim, values)
-    )
+    if isinstance(agent, Agent):
+        agent, owned, loaded = await _claim_or_create(agent_id, agent, services, claim, values)
+    else:
+        wanted = None if agent is None else agent.name
+        claiming = _Claiming(agent_id, services, claim, make, values)
+        agent, owned, loaded = await claiming.by_name(wanted)
     state = folded(loaded) if loaded is not None else AgentState()
     services.placement.check(agent_id, agent, state)
     activation = Activation(agent)
@@ -442,22 +451,66 @@ async def _prepare(agent_id: str, agent: Agent, services: RuntimeServices[Any, A
     services.placement.check(agent_id, agent)
 
 
-async def _claim_stored(
-    agent_id: str, services: RuntimeServices[Any, Any], claim: Claim
-) -> tuple[Agent, Owned, Loaded]:
-    """Claim it by the definition that the store names, if that is known here."""
-    store = services.store
-    loaded = await load_latest(store, agent_id)
-    if loaded is None:
-        raise UnknownAgent(agent_id=agent_id)
-    agent = services.definition(loaded.agent.agent)
-    try:
-        await _prepare(agent_id, agent, services)
-        owned = await claim(agent_id, agent.name)
-    except UnfitHost as unfit:
-        raise await services.placement.elsewhere(agent_id, agent.name, unfit) from unfit
-    assert owned is not None, "a claim with a definition creates the agent where there is none"
-    if owned.last_seq != loaded.agent.last_seq:  # another host wrote between the load and the claim
-        loaded = await load_latest(store, agent_id)
-        assert loaded is not None, "only its owner deletes an agent"
-    return agent, owned, loaded
+@dataclass(frozen=True, slots=True)
+class _Claiming:
+    """Claims an agent by the name of its definition."""
+
+    agent_id: str
+    services: RuntimeServices[Any, Any]
+    claim: Claim
+    make: Make
+    values: Mapping[str, Any] | None
+
+    async def by_name(self, wanted: str | None) -> tuple[Agent, Owned, Loaded | None]:
+        """Claim it by the definition that the store names, if that is known here, or is made.
+
+        Args:
+            wanted: the name that the caller expects, by which it begins where there is none.
+
+        """
+        store, agent_id = self.services.store, self.agent_id
+        while True:
+            loaded = await load_latest(store, agent_id)
+            if loaded is None and wanted is None:
+                raise UnknownAgent(agent_id=agent_id)
+            name = loaded.agent.agent if loaded is not None else wanted
+            assert name is not None, "one of both has it"
+            if wanted not in (None, name):
+                raise OtherAgent(agent_id=agent_id, agent=name, wanted=wanted)
+            known = self.services.definition(name)
+            is_made = not isinstance(known, Agent)
+            agent = await self._made(name, loaded) if isinstance(known, MadeAtActivation) else known
+            values = self.values if loaded is None else None
+            try:
+                if not is_made:
+                    await _prepare(agent_id, agent, self.services)
+                owned = await self.claim(agent_id, name)
+            except UnfitHost as unfit:
+                placement = self.services.placement
+                needs = agent.definition.all_needs if is_made else None
+                raise await placement.elsewhere(
+                    agent_id, name, unfit, values, needs=needs
+                ) from unfit
+            assert owned is not None, "a claim with a definition creates the agent"
+            if owned.last_seq == (0 if loaded is None else loaded.agent.last_seq):
+                return agent, owned, loaded
+            # Another host wrote between the load and the claim.
+            if not is_made:
+                loaded = await load_latest(store, agent_id)
+                assert loaded is not None, "only its owner deletes an agent"
+                return agent, owned, loaded
+            await store.release(owned)  # what is made depends on what was written
+
+    async def _made(self, name: str, loaded: Loaded | None) -> Agent:
+        """What the factory makes, if this host may run it."""
+        state = folded(loaded) if loaded is not None else AgentState(values=self.values)
+        agent, placement = await self.make(name, state.values), self.services.placement
+        try:
+            placement.check(self.agent_id, agent, state, is_made=True)
+        except UnfitHost as unfit:
+            values = self.values if loaded is None else None
+            needs = agent.definition.all_needs
+            raise await placement.elsewhere(
+                self.agent_id, name, unfit, values, needs=needs
+            ) from unfit
+        return agent

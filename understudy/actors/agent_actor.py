@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import pykka
 
 from understudy.actors.activation import Activation, RunAbandoned, activate
+from understudy.actors.agent_factory import MadeAtActivation, made_by
 from understudy.actors.agent_slot import AgentSlot
 from understudy.actors.messages import (
     AgentMessage,
@@ -66,6 +67,7 @@ from understudy.loop_actors.loop_actor import LoopActor
 from understudy.run.hooks import Hook, HookFailed, Passivation
 
 logger: logging.Logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 CHECK_INBOX = object()
 """The one message in the mailbox of an agent's actor: there is something in its slot to look at."""
@@ -179,20 +181,35 @@ class AgentActor(LoopActor):
         """Call them; a hook that does not return keeps no deletion waiting, and no runtime open."""
         slot = self._slot
 
-        async def call() -> BaseException | None:
+        async def call() -> None:
+            for hook in hooks:
+                await hook(slot.services.threads, slot.services.ref_of(slot))
+
+        await self._unless_leaving(call(), "on_start")
+
+    async def _made(self, name: str, values: Mapping[str, Any]) -> Agent:
+        """What the factory makes; one that does not return keeps nobody waiting either."""
+        slot = self._slot
+        assert slot.services.factory is not None, "without one, every name is declared"
+        making = made_by(slot.services.factory, name, slot.id, values)
+        return await self._unless_leaving(making, "the factory")
+
+    async def _unless_leaving(self, work: Coroutine[Any, Any, T], what: str) -> T:
+        """Do it, unless the agent is to leave memory at once: then what goes on is abandoned."""
+        slot = self._slot
+
+        async def call() -> tuple[T | None, BaseException | None]:
             try:
-                for hook in hooks:
-                    await hook(slot.services.threads, slot.services.ref_of(slot))
+                return await work, None
             except (asyncio.CancelledError, GeneratorExit):
                 raise
             except BaseException as error:  # a SystemExit that leaves a task ends the loop
-                return error
-            return None
+                return None, error
 
         self._leaving = self.loop.create_future()
         if self._is_leaving:
             self._leaving.set_result(None)
-        calls = slot.start_task(call(), f"on_start of {slot.id}")
+        calls = slot.start_task(call(), f"{what} of {slot.id}")
         either: tuple[asyncio.Future[Any], ...] = (calls, self._leaving)
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -200,14 +217,15 @@ class AgentActor(LoopActor):
             calls.cancel()
             raise
         if calls.done():
-            if (error := calls.result()) is not None:
+            result, error = calls.result()
+            if error is not None:
                 raise error
-            return
+            return cast("T", result)
         for task in await slot.services.abandoned.cancel([calls]):
-            slot.services.abandoned.add(task, f"on_start of agent {slot.id!r}")
+            slot.services.abandoned.add(task, f"{what} of agent {slot.id!r}")
         raise runtime_stopped(slot.id) if slot.services.closing else UnknownAgent(agent_id=slot.id)
 
-    async def _activation_of(self, agent: Agent | None) -> Activation:
+    async def _activation_of(self, agent: Agent | MadeAtActivation | None) -> Activation:
         slot = self._slot
         try:
             return await activate(
@@ -215,6 +233,7 @@ class AgentActor(LoopActor):
                 agent,
                 slot.services,
                 values=slot.values,
+                make=self._made,
                 listener=slot.log.emit,
                 on_fact=slot.emit_record,
                 take=any(
@@ -348,9 +367,9 @@ class AgentActor(LoopActor):
             case Delete():
                 self._delete(message)
             case Expecting(expectation=expectation, message=expecting):
-                agent, wanted = self._activation.agent, expectation.agent
-                if agent is not wanted and not expectation.is_met:
-                    raise OtherAgent(agent_id=slot.id, agent=agent.name, wanted=wanted.name)
+                name, wanted = self._activation.agent.name, expectation.agent.name
+                if name != wanted and not expectation.is_met:
+                    raise OtherAgent(agent_id=slot.id, agent=name, wanted=wanted)
                 expectation.is_met = True
                 self._handle(expecting)
             case FromHost(message=posted, accepted=accepted, expects=expects):

@@ -9,12 +9,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from understudy.actors.activation import Activation
+from understudy.actors.agent_factory import MadeAtActivation
 from understudy.actors.agent_ref import AgentRef
 from understudy.actors.agent_slot import AgentSlot
 from understudy.actors.services import RuntimeServices
 from understudy.agent.agent import Agent
+from understudy.agent.build_definition import check_name
 from understudy.errors import OtherAgent, UsageError
 from understudy.loop_actors.monitor import Lifetime
+from understudy.run.definition import AgentDefinition
 from understudy.state.agent_state import AgentState
 
 
@@ -24,17 +27,21 @@ class Directory:
     Args:
         agents: definitions that can be spawned by name.
         alive: the runtime's lifetime: its refs refuse calls once it has stopped.
+        has_factory: whether definitions that are not declared are made at activation.
 
     """
 
     services: RuntimeServices[AgentSlot, Activation]
     """Set when the runtime opens."""
 
-    def __init__(self, agents: Iterable[Agent], alive: Lifetime) -> None:
+    def __init__(
+        self, agents: Iterable[Agent], alive: Lifetime, *, has_factory: bool = False
+    ) -> None:
         self._agents: dict[str, Agent] = {}
         for agent in agents:
             self._define(agent)
         self._alive = alive
+        self._has_factory = has_factory
         self._lock = threading.RLock()
         self._slots: dict[str, AgentSlot] = {}
         """Those that must be kept: in memory, or with something that no store has."""
@@ -64,8 +71,10 @@ class Directory:
                 )
             elif slot.agent is None:
                 slot.agent, slot.values = self._define(definition), values
-            elif slot.agent is not definition:
-                raise OtherAgent(agent_id=id, agent=slot.agent.name, wanted=definition.name)
+            elif slot.agent != definition:
+                if slot.agent != MadeAtActivation(definition.name):
+                    raise OtherAgent(agent_id=id, agent=slot.agent.name, wanted=definition.name)
+                slot.agent = self._define(definition)  # it was spawned by its name before
             if deps is not None:
                 slot.deps = deps
             self._slots[id] = slot  # until the store has it; deps are in no store
@@ -97,9 +106,10 @@ class Directory:
         # Race: this against a spawn in another thread
         # (test_a_spawn_with_another_definition_while_the_agent_is_read_is_refused).
         with self._lock:
-            if slot.agent is not agent:
+            known = None if agent is None else self._known_as(agent.name)
+            if slot.agent != known:
                 slot.values = slot.deps = None
-            slot.agent = agent
+            slot.agent = known
 
     def ref_of(self, slot: AgentSlot) -> AgentRef:
         """The ref of an agent; there is one at a time, and those of spawns."""
@@ -119,7 +129,12 @@ class Directory:
         with self._lock:
             return list(self._slots.values())
 
-    def _define(self, agent: Agent) -> Agent:
+    def _known_as(self, name: str) -> Agent | MadeAtActivation:
+        return self._agents.get(name) or MadeAtActivation(name)
+
+    def _define(self, agent: Agent | MadeAtActivation) -> Agent | MadeAtActivation:
+        if isinstance(agent, MadeAtActivation):
+            return agent
         if not isinstance(agent, Agent):
             raise UsageError(f"Runtime(agents=[...]) takes agents, not {agent!r}")
         before = self._agents.setdefault(agent.name, agent)
@@ -132,18 +147,39 @@ class Directory:
         with self._lock:
             return list(self._agents.values())
 
+    def definition_of(self, name: str, agent_id: str) -> AgentDefinition | None:
+        """The definition of an agent: declared, or made for it while it is in memory."""
+        agent, slot = self._agents.get(name), self._slots.get(agent_id)
+        if agent is None and slot is not None and slot.activation is not None:
+            agent = slot.activation.agent
+        return agent.definition if agent is not None and agent.name == name else None
+
+    def fingerprints(self) -> set[str]:
+        """Of all definitions, and of those that were made for agents in memory."""
+        made = [slot.activation for slot in self.slots()] if self._has_factory else []
+        return {agent.definition.fingerprint for agent in self.definitions()} | {
+            activation.agent.definition.fingerprint for activation in made if activation is not None
+        }
+
     def knows(self, name: str) -> bool:
-        """Whether there is a definition of this name."""
+        """Whether there is a definition of this name. A factory is not asked."""
         return name in self._agents
 
     def may_run(self, name: str) -> bool:
-        """Whether there is one, and this host has what its agents need."""
-        agent = self._agents.get(name)
-        return agent is not None and self.services.placement.fits(agent)
+        """Whether there is one, and this host has what its agents need.
 
-    def named(self, name: str) -> Agent:
+        With a factory, any name may: what its agents need is known once one is activated.
+        """
+        agent = self._agents.get(name)
+        if agent is None:
+            return self._has_factory and not self.services.placement.draining
+        return self.services.placement.fits(agent)
+
+    def named(self, name: str) -> Agent | MadeAtActivation:
         """The definition of this name; raises a `UsageError` that lists the known names."""
         agent = self._agents.get(name)
+        if agent is None and self._has_factory:
+            return MadeAtActivation(check_name(name))
         if agent is None:
             known = ", ".join(map(repr, self._agents)) or "none"
             raise UsageError(

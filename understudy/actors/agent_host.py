@@ -18,6 +18,7 @@ from understudy.actors.activation import Activation
 from understudy.actors.activator import Activator
 from understudy.actors.agent_directory import Directory, checked_id
 from understudy.actors.agent_events import LoopBlocked
+from understudy.actors.agent_factory import AgentFactory
 from understudy.actors.agent_slot import AgentSlot
 from understudy.actors.dues import DueClock
 from understudy.actors.export import mark_restored
@@ -71,11 +72,16 @@ class AgentHost:
         labels: frozenset[str],
         any_host: bool,
         codecs: ContextCodecs,
+        factory: AgentFactory | None = None,
     ) -> None:
         self.lifetime: Lifetime = Lifetime()
-        self.directory: Directory = Directory(agents, self.lifetime)
+        self.directory: Directory = Directory(
+            agents, self.lifetime, has_factory=factory is not None
+        )
         self.activator: Activator = Activator(self.directory)
-        self.placement: Placement = Placement(store, labels, any_host=any_host)
+        self.placement: Placement = Placement(
+            store, labels, any_host=any_host, has_factory=factory is not None
+        )
         self.threads = threads
         self.abandoned = abandoned
         self._loop_monitor: LoopMonitor | None = None
@@ -95,6 +101,7 @@ class AgentHost:
             codecs=codecs,
             placement=self.placement,
             definition=self.directory.named,
+            factory=factory,
             check_inbox=self.activator.check_inbox,
             look_at_inbox=self.activator.look_at_inbox,
             release=self.activator.release,
@@ -120,6 +127,7 @@ class AgentHost:
         await services.store.open(self._lost_lease)
         try:
             await self.placement.register(self.directory.definitions())
+            await self.placement.register_factory()
             await mark_restored(services.store, services.clock)
             self.dues = DueClock(services, self.directory)
             await self.dues.refresh()
@@ -227,7 +235,8 @@ class AgentHost:
             if stored.host is None and stored.index_status in TO_GO_ON:
                 id, agent = stored.agent_id, stored.agent
                 unfit = UnfitHost(agent_id=id, agent=agent, draining=True)
-                await self.placement.elsewhere(id, agent, unfit)
+                needs = None if self.directory.knows(agent) else ()
+                await self.placement.elsewhere(id, agent, unfit, needs=needs)
 
     async def _passivate(self, slot: AgentSlot) -> None:
         """Passivate an agent, and wait until the store has it."""

@@ -14,6 +14,7 @@ from understudy._base.points_in_time import checked_time
 from understudy._base.type_variables import OutputT_co
 from understudy.actors.agent_actor import AgentActor
 from understudy.actors.agent_events import Status, Subscription
+from understudy.actors.agent_factory import MadeAtActivation
 from understudy.actors.agent_slot import AgentSlot, running_agents
 from understudy.actors.displays import DisplaySubscription, recorded, stored_display
 from understudy.actors.messages import (
@@ -79,7 +80,9 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
     _expectation: Expectation | None = None
 
-    def __init__(self, slot: AgentSlot, alive: Lifetime, expected: Agent | None = None) -> None:
+    def __init__(
+        self, slot: AgentSlot, alive: Lifetime, expected: Agent | MadeAtActivation | None = None
+    ) -> None:
         # Not Pykka's __init__, which needs an actor: there may be none now.
         self._slot = slot
         if expected is not None:
@@ -173,7 +176,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             message=user_message(input, at=slot.services.clock.now()),
             choices=choices,
             # Where the definition is not known yet, they are checked once the agent is read.
-            options=choices.options_for(slot.agent) if slot.agent is not None else None,
+            options=choices.options_for(slot.agent) if isinstance(slot.agent, Agent) else None,
             future=future,
             message_id=message_id,
             callers=running_agents.get(),

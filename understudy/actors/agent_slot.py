@@ -32,6 +32,7 @@ from understudy.actors.agent_events import (
     Subscription,
     agent_events_of,
 )
+from understudy.actors.agent_factory import MadeAtActivation
 from understudy.actors.messages import AgentKey, AgentMessage, Expecting, look_in
 from understudy.actors.phase import NEXT_PHASES, Phase
 from understudy.actors.services import RuntimeServices
@@ -87,15 +88,15 @@ class AgentSlot:
     def __init__(
         self,
         id: str,
-        agent: Agent | None,
+        agent: Agent | MadeAtActivation | None,
         services: RuntimeServices[AgentSlot, Activation],
         *,
         deps: Any = None,
         values: Mapping[str, Any] | None = None,
     ) -> None:
         self.id: str = id
-        self.agent: Agent | None = agent
-        """Its definition; None until it is read from the store."""
+        self.agent: Agent | MadeAtActivation | None = agent
+        """Its definition; None until it is read from the store. Names are unique in a runtime."""
         self.services: RuntimeServices[AgentSlot, Activation] = services
         self.deps: Any = deps
         self.values: Mapping[str, Any] | None = values

@@ -259,7 +259,7 @@ class RuntimeLists(Lists):
         self._indexed = indexed
 
     def _versions(self) -> tuple[str, ...]:
-        return tuple(sorted(a.definition.fingerprint for a in self._directory.definitions()))
+        return tuple(sorted(self._directory.fingerprints()))
 
     async def _ready(self) -> None:
         await self._indexed.wait()
@@ -310,9 +310,9 @@ class RuntimeLists(Lists):
         return bool(found) and found[0].agent_id == agent_id
 
     def tool_of(self, agent: str, request: Request) -> Tool | None:
-        if not self._directory.knows(agent):
+        definition = self._directory.definition_of(agent, request.agent_id)
+        if definition is None:
             return None
-        definition = self._directory.named(agent).definition
         for name in request.agent_path[1:]:
             child = definition.children.get(name)
             if child is None:

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from pydantic_ai.messages import ModelRequest
 
 from understudy._base.context_codecs import Context
+from understudy.actors.agent_factory import MadeAtActivation
 from understudy.actors.plans import PlanChange
 from understudy.agent.agent import Agent
 from understudy.agent.runner import Decisions, RunOptions
@@ -274,7 +275,7 @@ class AnswerWait:
 class Expectation:
     """What a ref that a `spawn` made expects of the agent of its id."""
 
-    agent: Agent
+    agent: Agent | MadeAtActivation
     """The definition. Whether the store has another one is known only once the agent is read."""
     is_met: bool = False
     """The agent had that definition: from now on the ref addresses the id, as any other."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from understudy.agent.agent import Agent
@@ -21,10 +21,13 @@ class Placement:
         store: of the runtime.
         labels: what its host has.
         any_host: as of `Runtime`.
+        has_factory: whether definitions that are not declared are made at activation.
 
     """
 
-    def __init__(self, store: Store, labels: frozenset[str], *, any_host: bool) -> None:
+    def __init__(
+        self, store: Store, labels: frozenset[str], *, any_host: bool, has_factory: bool = False
+    ) -> None:
         self.labels: frozenset[str] = labels
         self.any_host: bool = any_host
         self.draining: bool = False
@@ -34,6 +37,7 @@ class Placement:
             store if isinstance(store, HostStore) and knows_hosts else None
         )
         self._registered: set[Agent] = set()
+        self._has_factory = has_factory
 
     @property
     def is_shared(self) -> bool:
@@ -52,6 +56,11 @@ class Placement:
             await self._hosts.register([hosted(agent) for agent in new])
         self._registered.update(new)
 
+    async def register_factory(self) -> None:
+        """Say that this host makes definitions, if it does."""
+        if self._hosts is not None and self._has_factory:
+            await self._hosts.register([ANY_NAME])
+
     async def drain(self) -> None:
         """Activate no agent here any more, and say so to the other hosts."""
         self.draining = True
@@ -62,8 +71,10 @@ class Placement:
         self,
         agent_id: str,
         agent: str,
-        unfit: UnderstudyError,
+        unfit: UnfitHost,
         values: Mapping[str, Any] | None = None,
+        *,
+        needs: Collection[str] | None = None,
     ) -> UnderstudyError:
         """Find the host that runs what this one must not: its owner, or another one that fits.
 
@@ -72,6 +83,8 @@ class Placement:
             agent: the name of its definition.
             unfit: why it is not run here.
             values: those of its state, if it is new.
+            needs: where its definition is made by a factory: what it needs. A host that makes
+                definitions may fit as well then.
 
         Returns:
             `OwnedElsewhere`, with the name of that host; `unfit` where there is none.
@@ -79,11 +92,13 @@ class Placement:
         """
         if self._hosts is None or not self.any_host:
             return unfit
+        if needs is not None and unfit.version is not None:
+            return unfit  # what another factory makes is not known: it may give it back
         created = None
         if values:
             created = AgentCreated(values=AgentState(values=values).stored_values())
         try:
-            host = await self._hosts.give(agent_id, agent, created)
+            host = await self._hosts.give(agent_id, agent, created, needs)
         except OwnedElsewhere as owned:
             host = owned.host
         if host is None:
@@ -96,19 +111,27 @@ class Placement:
         """Whether this host has what the agent needs, and takes agents."""
         return not self.draining and agent.definition.all_needs <= self.labels
 
-    def check(self, agent_id: str, agent: Agent, state: AgentState | None = None) -> None:
+    def check(
+        self,
+        agent_id: str,
+        agent: Agent,
+        state: AgentState | None = None,
+        *,
+        is_made: bool = False,
+    ) -> None:
         """Refuse what this host must not run, where no store has done that.
 
         Args:
             agent_id: its id.
             agent: its definition.
             state: what its records say, once they are read.
+            is_made: whether a factory has made the definition: no store judges that.
 
         Raises:
             UnfitHost: if it must not.
 
         """
-        if self.is_shared:
+        if self.is_shared and not is_made:
             return
         if self.draining:
             raise UnfitHost(agent_id=agent_id, agent=agent.name, draining=True)
@@ -121,6 +144,10 @@ class Placement:
         if run.fingerprint != definition.fingerprint:
             version = run.fingerprint
             raise UnfitHost(agent_id=agent_id, agent=agent.name, version=version, waits=True)
+
+
+ANY_NAME = HostedDefinition(agent="*", fingerprint="*")
+"""Of a host that makes definitions: no agent can have this name."""
 
 
 def hosted(agent: Agent) -> HostedDefinition:

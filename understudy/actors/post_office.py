@@ -332,6 +332,8 @@ class PostOffice:
     def _may_take(self, place: Place, calls: list[RefCall]) -> bool:
         if not (place.takeable and place.listens and self._directory.may_run(place.agent)):
             return False
+        if not self._directory.knows(place.agent):
+            return False  # whether the factory here knows it is not known: its owner does
         if any(call.not_here is not None for call in calls):
             return False
         if any(isinstance(call.message, Passivate | WaitOutcome) for call in calls):

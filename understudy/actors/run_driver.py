@@ -890,17 +890,18 @@ class RunDriver:
         if isinstance(outcome, Waiting):
             self._after_waiting()
             return
-        clean = isinstance(outcome, Completed)
-        has_next = self._has_next(clean=clean)
+        status = status_after(outcome)
+        is_idle = status is Status.IDLE
+        has_next = self._has_next(is_idle=is_idle)
         try:
             if not has_next:
-                slot.set_status(status_after(outcome))
+                slot.set_status(status)
         finally:
             slot.answer(outcome)  # it is recorded, whatever becomes of the status
             self.answer_message_waits(outcome)
             self._tell_hooks(outcome)
         if has_next and not activation.is_to_end_attempt():
-            self.start_next(only_occurrence=not clean and not activation.queued_runs)
+            self.start_next(only_occurrence=not is_idle and not activation.queued_runs)
             return
         if isinstance(outcome, (Interrupted, Paused)) and activation.is_to_unpause:
             self.unpause()
@@ -919,7 +920,7 @@ class RunDriver:
         self._slot.set_status(Status.WAITING)
         self._go_on_if_woken()
 
-    def _has_next(self, *, clean: bool) -> bool:
+    def _has_next(self, *, is_idle: bool) -> bool:
         """Whether another run follows at once, without an idle status in between."""
         activation = self._activation
         queue = activation.state.queue
@@ -927,7 +928,7 @@ class RunDriver:
             return False  # a suspended run: everything else waits
         if activation.queued_runs or (queue and next_occurrence(queue) is not None):
             return True
-        if not clean or not queue:
+        if not is_idle or not queue:  # as `journal.has_next_run`, by which hosts go
             return False
         if all(item.self_sent for item in queue.values()):
             activation.self_started_runs += 1

@@ -25,6 +25,7 @@ from understudy._base.type_variables import DepsT, OutputT
 from understudy._base.worker_threads import WorkerThreads
 from understudy.actors.agent_directory import checked_id
 from understudy.actors.agent_events import Status
+from understudy.actors.agent_factory import AgentFactory
 from understudy.actors.agent_host import AgentHost
 from understudy.actors.agent_ref import AgentRef
 from understudy.actors.agent_slot import running_agents
@@ -93,6 +94,8 @@ class Runtime(Looking):
             of the process, but not of the machine.
         deps_for: gives `deps` to an agent by its id, where none were given to `spawn`. A plain
             function, called on the event loop, so it must not block.
+        factory: makes the definition of an agent whose name is not declared in `agents`, from its
+            name, its id and its state's values, whenever it is activated: see `AgentFactory`.
         idle_timeout: seconds after which an idle agent is passivated; None = never.
         sweep: seconds between two looks at the store for agents that nobody runs although they
             have something to continue: their process ended, here or on another host. They are
@@ -137,6 +140,7 @@ class Runtime(Looking):
         store: str | Store = "memory:",
         durability: Durability = "full",
         deps_for: None = None,
+        factory: AgentFactory | None = None,
         idle_timeout: float | None = IDLE_TIMEOUT,
         sweep: float | None = SWEEP_SECONDS,
         max_threads: int = 64,
@@ -159,6 +163,7 @@ class Runtime(Looking):
         store: str | Store = "memory:",
         durability: Durability = "full",
         deps_for: Callable[[str], DepsT | None],
+        factory: AgentFactory | None = None,
         idle_timeout: float | None = IDLE_TIMEOUT,
         sweep: float | None = SWEEP_SECONDS,
         max_threads: int = 64,
@@ -180,6 +185,7 @@ class Runtime(Looking):
         store: str | Store = "memory:",
         durability: Durability = "full",
         deps_for: Callable[[str], Any] | None = None,
+        factory: AgentFactory | None = None,
         idle_timeout: float | None = IDLE_TIMEOUT,
         sweep: float | None = SWEEP_SECONDS,
         max_threads: int = 64,
@@ -199,6 +205,7 @@ class Runtime(Looking):
         self._stop_timeout = _checked_timeout(stop_timeout, "`stop_timeout`")
         self._cancel_timeout = checked_seconds(cancel_timeout, what="`cancel_timeout`")
         checked_callable(deps_for, what="`deps_for`", takes="of an agent's id")
+        checked_callable(factory, what="`factory`", takes="of an agent's name, id and values")
         checked_callable(new_id, what="`new_id`", takes="without arguments")
         checked_clock(clock, what="`clock`")
         if isinstance(agents, Agent) or not isinstance(agents, Iterable):
@@ -218,6 +225,7 @@ class Runtime(Looking):
             abandoned=AbandonedTasks(self._cancel_timeout),
             idle_timeout=idle_timeout,
             deps_for=deps_for,
+            factory=factory,
             labels=checked_labels(labels, what="`labels`"),
             any_host=any_host,
             codecs=ContextCodecs(context),
@@ -386,8 +394,8 @@ class Runtime(Looking):
 
         Raises:
             UsageError: for an unknown name, a bad id, or the id of an agent with another
-                definition (`OtherAgent`). Where only the store knows that, the futures of the ref
-                raise it.
+                definition (`OtherAgent`). Where only the store, or the factory, knows that, the
+                futures of the ref raise it.
 
         """
         self._running_loop()
@@ -647,7 +655,10 @@ class Runtime(Looking):
 
     @property
     def definitions(self) -> tuple[Agent[Any, Any], ...]:
-        """The definitions that it was given, and those of agents that were spawned by one."""
+        """The definitions that it was given, and those of agents that were spawned by one.
+
+        What a factory makes is not among them.
+        """
         return tuple(self._agent_host.directory.definitions())
 
     def status(self) -> RuntimeStatus:

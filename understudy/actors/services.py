@@ -14,6 +14,7 @@ from understudy._base.abandoned_tasks import AbandonedTasks
 from understudy._base.clock import Clock, NewId
 from understudy._base.context_codecs import ContextCodecs
 from understudy._base.worker_threads import WorkerThreads
+from understudy.actors.agent_factory import AgentFactory, MadeAtActivation
 from understudy.actors.placement import Placement
 from understudy.agent.agent import Agent
 from understudy.journal import Owned, Store
@@ -100,8 +101,10 @@ class RuntimeServices(Generic[S, A]):
     codecs: ContextCodecs
     placement: Placement
     """Which agents this runtime may run."""
-    definition: Callable[[str], Agent]
+    definition: Callable[[str], Agent | MadeAtActivation]
     """The agent definition of this name; raises a `UsageError` that lists the known names."""
+    factory: AgentFactory | None
+    """Makes the definitions of names that are not declared."""
     check_inbox: Callable[[S], None]
     """Has an agent's actor look at its inbox, and activates the agent if need be. Thread-safe."""
     look_at_inbox: Callable[[S], None]

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from understudy.actors.activation import Activation, DetachedWaiters, folded
 from understudy.actors.agent_directory import Directory
+from understudy.actors.agent_factory import made_by
 from understudy.actors.agent_slot import AgentSlot
 from understudy.actors.messages import AgentMessage, Expectation, Query, WaitOutcome, look_in
 from understudy.actors.phase import Phase
@@ -31,6 +32,7 @@ from understudy.actors.run_outcomes import (
 from understudy.actors.services import RuntimeServices
 from understudy.actors.stored_agents import AgentInfo, info_of, spawned_agent
 from understudy.actors.watch import POLL, OnRow, Watch
+from understudy.agent.agent import Agent
 from understudy.errors import (
     Fenced,
     OtherAgent,
@@ -184,6 +186,15 @@ class StoredLooks:
         loaded = await self._load(slot, expectation)
         return what(AgentState(values=slot.values) if loaded is None else folded(loaded))
 
+    async def _definition(self, slot: AgentSlot, name: str, state: AgentState) -> Agent:
+        agent = self._services.definition(name)
+        if isinstance(agent, Agent):
+            return agent
+        if slot.activation is not None:
+            return slot.activation.agent
+        assert self._services.factory is not None, "without one, every name is declared"
+        return await made_by(self._services.factory, name, slot.id, state.values)
+
     # ------------------------------------------------------------------- outcomes
 
     async def outcome_of_run(
@@ -226,7 +237,8 @@ class StoredLooks:
         if look.incarnation not in (None, incarnation):
             raise UnknownAgent(agent_id=slot.id)  # another one has its id by now
         look = replace(look, incarnation=incarnation)
-        agent, state = self._services.definition(loaded.agent.agent), folded(loaded)
+        state = folded(loaded)
+        agent = await self._definition(slot, loaded.agent.agent, state)
         is_asked = False
         while True:
             if message_id is not None:
@@ -247,7 +259,10 @@ class StoredLooks:
             if run_id is not None and (state.run is None or state.run.run_id != run_id):
                 store = self._services.store
                 return await earlier_outcome(store, slot.id, agent, run_id, incarnation)
-            if (run_id is not None or message_id is None) and has_outcome(state):
+            # A run that is named and over has its outcome, though messages are queued behind it
+            # (test_who_asks_for_a_run_that_is_over_is_told_though_a_message_is_queued_behind_it).
+            is_it_over = run_id is not None and state.run is not None and state.run.over
+            if is_it_over or ((run_id is not None or message_id is None) and has_outcome(state)):
                 return last_outcome(agent, state)
             goes_on = activates and index_status_of(state) in GOES_ON
             if self._watch is None:

@@ -187,8 +187,7 @@ def _check_options(
     model_settings: object,
     **_: object,
 ) -> None:
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise UsageError(f"Agent: `name` must consist of letters, digits, _ and -, got {name!r}")
+    name = check_name(name)
     if isinstance(fallback_models, (str, Model)) or not isinstance(fallback_models, Sequence):
         raise UsageError(
             f"Agent {name!r}: `fallback_models` must be a list, got {fallback_models!r}"
@@ -334,6 +333,13 @@ def check_overrides(max_overrides: object, *, agent: str) -> None:
             f"Agent {agent!r}: `max_overrides` must be an integer of at least 0, got "
             f"{max_overrides!r}"
         )
+
+
+def check_name(name: object) -> str:
+    """The name of an agent; raises a `UsageError` if it cannot be one."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise UsageError(f"Agent: `name` must consist of letters, digits, _ and -, got {name!r}")
+    return name
 
 
 def check_deadline(deadline: object) -> float | None:

@@ -511,6 +511,17 @@ class StatusIndex(Protocol):
 
 
 @runtime_checkable
+class CountsHosts(Protocol):
+    """An optional part of a backend that hosts share: it tells whether others may fail to index."""
+
+    def hosts_so_far(self) -> int | None:
+        """The reader's: a number that grows with each host that opens the store.
+
+        None while a host of an older version may write, or where that is not known.
+        """
+
+
+@runtime_checkable
 class FindsAgents(Protocol):
     """An optional part of a backend: it tells what the index says of some agents, by their ids."""
 

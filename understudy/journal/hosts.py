@@ -48,7 +48,13 @@ class SharesHosts(Protocol):
     def claim_to_keep(self, agent_id: str, agent: str) -> Owned | None:
         """As `Backend.claim`, also of an agent that this host must not run: to write it alone."""
 
-    def give(self, agent_id: str, agent: str, created: EncodedRecord | None) -> str | None:
+    def give(
+        self,
+        agent_id: str,
+        agent: str,
+        created: EncodedRecord | None,
+        needs: Collection[str] | None = None,
+    ) -> str | None:
         """Make another living host that may run an agent its owner, where nobody owns it.
 
         That host has it in no memory: whoever gives it posts to it then.
@@ -57,6 +63,8 @@ class SharesHosts(Protocol):
             agent_id: its id. If there is no such agent, it begins.
             agent: the name of its definition.
             created: its first record, if it begins.
+            needs: where its definition is made: what it needs of a host that makes definitions
+                (agent `"*"`). None: only a host that has its definition fits.
 
         Returns:
             The name of that host; None where none lives, and nothing has changed.

@@ -20,6 +20,7 @@ from understudy.journal.committer import Change, Committer
 from understudy.journal.contracts import (
     Backend,
     Batch,
+    CountsHosts,
     IndexEntry,
     IndexStatus,
     Journal,
@@ -290,7 +291,13 @@ class HostStore(Protocol):
     async def claim_to_keep(self, agent_id: str, agent: str) -> Owned | None:
         """As `Store.claim`, also of an agent that this host must not run."""
 
-    async def give(self, agent_id: str, agent: str, created: Record | None) -> str | None:
+    async def give(
+        self,
+        agent_id: str,
+        agent: str,
+        created: Record | None,
+        needs: Collection[str] | None = None,
+    ) -> str | None:
         """Make another host that may run an agent its owner."""
 
     async def set_draining(self) -> None:
@@ -335,6 +342,8 @@ class DatabaseStore:
         # The term in which each agent was claimed that has no journal yet: the lease may end before
         # it has one (test_what_was_claimed_under_a_lease_that_ended_meanwhile_is_lost).
         self._terms: dict[str, int] = {}
+        self._indexed_after: tuple[int | None, int | None] = (None, None)
+        """How many hosts there had been when the agents of older ones were indexed last, twice."""
         self.reader: StoreReader = StoreReader(backend, patience=patience)
         self.feed_hint: FeedHint = FeedHint()
         # Looked up once: to ask whether an object has a protocol takes as long as a record.
@@ -396,12 +405,18 @@ class DatabaseStore:
         if hosts is not None:
             await self._change(lambda _: hosts.register(definitions))
 
-    async def give(self, agent_id: str, agent: str, created: Record | None) -> str | None:
+    async def give(
+        self,
+        agent_id: str,
+        agent: str,
+        created: Record | None,
+        needs: Collection[str] | None = None,
+    ) -> str | None:
         hosts = self._hosts
         if hosts is None:
             return None
         first = None if created is None else encode(created, max_bytes=self._max_bytes)
-        return await self._change(lambda _: hosts.give(agent_id, agent, first))
+        return await self._change(lambda _: hosts.give(agent_id, agent, first, needs))
 
     async def set_draining(self) -> None:
         hosts = self._hosts
@@ -527,10 +542,19 @@ class DatabaseStore:
         index, after = self._backend, ""
         if not isinstance(index, StatusIndex):
             return
+        hosts: int | None = None
+        if isinstance(index, CountsHosts):
+            hosts = await self.reader.read(index.hosts_so_far)
+        # All agents are looked at: so this is done only where a host of an older version is there,
+        # or may have come and gone since. Twice, for one that was counted and not seen yet
+        # (test_agents_are_looked_at_only_while_a_host_of_an_older_version_may_write).
+        if hosts is not None and self._indexed_after == (hosts, hosts):
+            return
         while page := await self.reader.read(partial(index.unindexed, after, PAGE)):
             for agent in page:
                 await self._index(agent)
             after = page[-1].agent_id
+        self._indexed_after = (self._indexed_after[1], hosts)
 
     async def _index(self, agent: StoredAgent) -> None:
         try:

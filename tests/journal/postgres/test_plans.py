@@ -66,3 +66,15 @@ def test_a_sweep_looks_at_no_agent_that_is_due_later(hosts: Hosts, mode: str) ->
                 if node.get("Relation Name") == "agents"
             ]
             assert sum(looked_at) <= 10, (what, looked_at, plan)
+
+
+def test_whether_older_hosts_may_write_is_known_without_a_look_at_agents(hosts: Hosts) -> None:
+    hosts.open("a")
+    ((told,),) = hosts.sql(f"EXPLAIN (VERBOSE, FORMAT JSON) {sql.HOSTS_SO_FAR}")
+    plan = told if isinstance(told, list) else json.loads(str(told))
+    tables = {
+        node["Relation Name"]
+        for node in nodes(plan[0]["Plan"])
+        if node.get("Schema") == hosts.schema
+    }
+    assert tables == {"hosts"}

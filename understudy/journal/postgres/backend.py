@@ -305,8 +305,14 @@ class PostgresBackend(ReadsByReader):
     def register(self, definitions: Sequence[HostedDefinition]) -> None:
         self._writer.register(definitions)
 
-    def give(self, agent_id: str, agent: str, created: EncodedRecord | None) -> str | None:
-        return self._writer.give(agent_id, agent, created)
+    def give(
+        self,
+        agent_id: str,
+        agent: str,
+        created: EncodedRecord | None,
+        needs: Collection[str] | None = None,
+    ) -> str | None:
+        return self._writer.give(agent_id, agent, created, needs)
 
     def set_draining(self) -> None:
         self._writer.set_draining()
@@ -401,3 +407,6 @@ class PostgresBackend(ReadsByReader):
 
     def lost_attempts(self, agent_id: str, run_id: str) -> frozenset[int]:
         return self._reader.lost_attempts(agent_id, run_id)
+
+    def hosts_so_far(self) -> int | None:
+        return self._reader.hosts_so_far()

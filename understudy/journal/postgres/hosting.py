@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from understudy._base.processes import Process, has_ended, this_process
@@ -108,16 +108,27 @@ class Hosting:
         fetch(sql.SET_DRAINING, [host_id])
 
     def fitting_host(
-        self, fetch: Callable[..., Rows], host_id: int, agent: str, run_version: str | None
+        self,
+        fetch: Callable[..., Rows],
+        host_id: int,
+        agent: str,
+        run_version: str | None,
+        needs: Collection[str] | None = None,
     ) -> tuple[int, str] | None:
         """The id and the name of another living host that may run an agent; None if none lives.
 
         Args:
             fetch, agent, run_version: as of `why_unfit`.
             host_id: of this host.
+            needs: as of `SharesHosts.give`.
 
         """
-        values = {"own_id": host_id, "agent": agent, "run_version": run_version}
+        values = {
+            "own_id": host_id,
+            "agent": agent,
+            "run_version": run_version,
+            "made_needs": None if needs is None else sorted(needs),
+        }
         for id, name in fetch(sql.FITTING_HOST, values):
             return id, name
         return None

@@ -41,11 +41,12 @@ SET_DRAINING = "UPDATE hosts SET draining = true WHERE id = %s"
 FITTING_HOST = """
 SELECT h.id, h.name FROM hosts h JOIN definitions d ON d.no = ANY(h.definitions)
 WHERE h.lease_until > clock_timestamp() AND h.ear IS NOT NULL AND NOT h.draining
-    AND h.id <> %(own_id)s AND d.agent = %(agent)s AND d.needs <@ h.labels
+    AND h.id <> %(own_id)s AND (d.agent = %(agent)s AND d.needs <@ h.labels
     AND (%(run_version)s::text IS NULL OR d.fingerprint = %(run_version)s OR (d.continues_older
         AND coalesce((d.version, d.no) > (SELECT r.version, r.no FROM definitions r
             WHERE r.agent = d.agent AND r.fingerprint = %(run_version)s), true)))
-ORDER BY d.version DESC, d.no DESC, random() LIMIT 1"""
+    OR d.agent = '*' AND %(made_needs)s::text[] <@ h.labels)
+ORDER BY d.agent = '*', d.version DESC, d.no DESC, random() LIMIT 1"""
 """Another living host that may run an agent, with the newest definition that there is."""
 
 IS_NEWER = """

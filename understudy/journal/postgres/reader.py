@@ -108,6 +108,9 @@ class PostgresReader:
     def unindexed(self, after_id: str, limit: int) -> list[StoredAgent]:
         return self._listed(sql.UNINDEXED, [after_id, limit])
 
+    def hosts_so_far(self) -> int | None:
+        return next((count for (count,) in self.fetch(sql.HOSTS_SO_FAR, [])), None)
+
     def list_agents(
         self, query: AgentQuery, after: AgentKey | None, limit: int
     ) -> list[StoredAgent]:

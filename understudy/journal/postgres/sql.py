@@ -542,6 +542,12 @@ DUE = (
 UNINDEXED = (
     f"{_COLUMNS} AND a.agent_id > %s AND a.indexed_seq <> a.last_seq ORDER BY a.agent_id LIMIT %s"
 )
+HOSTS_SO_FAR = """
+SELECT last_value FROM pg_sequences
+WHERE schemaname = current_schema() AND sequencename = 'hosts_id_seq' AND NOT EXISTS (
+    SELECT FROM hosts WHERE ear IS NULL AND place IS NULL AND lease_until > '-infinity')"""
+"""Null or no row where a host of the version before may write: it says neither how it is reached
+nor where it runs. Null also for a user who may not read the sequence."""
 NOTE_INDEX = """
 UPDATE agents SET indexed_seq = last_seq, due = %s, status = %s, status_at = %s, run_version = %s
 WHERE agent_id = %s AND incarnation = %s AND last_seq = %s AND NOT deleted RETURNING key"""

@@ -6,7 +6,7 @@ Batches of different agents are added by one statement, which gets them as colum
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -182,7 +182,13 @@ class PostgresWriter:
     def register(self, definitions: Sequence[HostedDefinition]) -> None:
         self._hosting.register(self.fetch, self.own_id, definitions)
 
-    def give(self, agent_id: str, agent: str, created: EncodedRecord | None) -> str | None:
+    def give(
+        self,
+        agent_id: str,
+        agent: str,
+        created: EncodedRecord | None,
+        needs: Collection[str] | None = None,
+    ) -> str | None:
         if not is_storable_id(agent_id):
             return None
         if self._keep_claims:
@@ -190,7 +196,7 @@ class PostgresWriter:
         for _ in range(_TRIES):
             found = self._claimable(agent_id, take=False)
             version = found["run_version"] if found is not None else None
-            other = self._hosting.fitting_host(self.fetch, self.own_id, agent, version)
+            other = self._hosting.fitting_host(self.fetch, self.own_id, agent, version, needs)
             if other is None:
                 return None
             other_id, name = other

@@ -1,0 +1,312 @@
+"""`Runtime(factory=)`: the definition of an agent is made when it is activated."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tests.support.agents import Held, by_turn, completed, interrupted
+from tests.support.loops import soon
+from tests.support.places import NewStore, Place
+from tests.support.postgres import Hosts
+from understudy import (
+    Agent,
+    OwnedElsewhere,
+    Runtime,
+    ScriptedModel,
+    UnfitHost,
+    UnknownAgent,
+    UsageError,
+    approve,
+    call,
+    tool,
+)
+from understudy.actors import AgentFactory
+from understudy.errors import AgentNotMade, OtherAgent
+from understudy.journal import Store
+from understudy.journal.store import DatabaseStore
+from understudy.middleware import Middleware
+
+TURNS = ("one", "two", "three")
+
+
+class Made:
+    """A factory that knows agents named `desk`, and what it was asked for."""
+
+    def __init__(self, **options: Any) -> None:
+        self.asked: list[tuple[str, str, dict[str, Any]]] = []
+        self.options = options
+
+    def __call__(self, name: str, agent_id: str, values: Mapping[str, Any]) -> Agent | None:
+        self.asked.append((name, agent_id, dict(values)))
+        if name != "desk":
+            return None
+        turns = [f"{values.get('customer')} {turn}" for turn in TURNS]
+        return Agent(name, by_turn(*turns), **self.options)
+
+
+def opened(store: Store, factory: AgentFactory | None, *agents: Agent, **options: Any) -> Runtime:
+    options.setdefault("idle_timeout", None)
+    options.setdefault("sweep", None)
+    options.setdefault("stop_timeout", 0.001)
+    return Runtime(agents, store=store, factory=factory, **options)
+
+
+class Ends(Middleware):
+    def __init__(self, ended: asyncio.Event) -> None:
+        self.ended = ended
+
+    async def on_completed(self, actor: Any, outcome: Any) -> None:
+        self.ended.set()
+
+
+async def test_a_definition_is_made_from_the_id_and_the_values_at_each_activation(
+    place: Place,
+) -> None:
+    """A11: of a new agent, after a passivation, and in the next runtime."""
+    made = Made()
+    async with opened(place.store(), made) as runtime:
+        ref = runtime.spawn("desk", "a", values={"customer": "Ann"})
+        assert completed(await soon(ref.run("go"))).text == "Ann one"
+        assert made.asked == [("desk", "a", {"customer": "Ann"})]
+        assert await soon(ref.stop(block=False))
+        assert completed(await soon(runtime.spawn("desk", "a").run("go"))).text == "Ann two"
+        assert len(made.asked) == 2
+        assert runtime.definitions == ()
+    async with opened(place.store(), made) as runtime:
+        ref = runtime.get("a")
+        assert completed(await soon(ref.run("go"))).text == "Ann three"
+        assert made.asked == [("desk", "a", {"customer": "Ann"})] * 3
+
+
+async def test_a_run_that_a_crash_cut_off_goes_on_on_what_is_made_again(place: Place) -> None:
+    """A11: by `recover`, and by the factory of another process."""
+    held, ran = Held(), list[str]()
+
+    def making(end: str, held: Held | None) -> AgentFactory:
+        @tool(idempotent=True)
+        async def work() -> str:
+            if held is not None:
+                await held.wait()
+            ran.append(end)
+            return end
+
+        async def factory(name: str, agent_id: str, values: Mapping[str, Any]) -> Agent:
+            return Agent(name, by_turn(call("work"), end), tools=[work])
+
+        return factory
+
+    async with opened(place.store(), making("first", held)) as first:
+        first.spawn("desk", "a").run("go")
+        await soon(held.entered.wait())
+        async with opened(place.after_crash(), making("second", None)) as second:
+            [ref] = await soon(second.recover())
+            outcome = await soon(ref.outcome())
+            assert outcome is not None
+            assert completed(outcome).text == "second"
+            assert ran == ["second"]
+
+
+async def test_a_request_is_answered_where_the_definition_is_made_again(place: Place) -> None:
+    """A11: the decision activates the agent; what it is about is found in what is made."""
+    ran: list[str] = []
+
+    @tool
+    def refund() -> str:
+        ran.append("refund")
+        return "refunded"
+
+    def factory(name: str, agent_id: str, values: Mapping[str, Any]) -> Agent:
+        model = by_turn(call("refund"), "done")
+        return Agent(name, model, tools=[refund], interrupt_on={"refund": True})
+
+    async with opened(place.store(), factory) as runtime:
+        asked = interrupted(await soon(runtime.spawn("desk", "a").run("go")))
+        found = runtime.tool_of(asked.requests[0])
+        assert found is not None
+        assert found.name == "refund"
+    async with opened(place.store(), factory) as runtime:
+        ref = runtime.get("a")
+        found_again = await soon(ref.outcome())
+        assert found_again is not None
+        assert interrupted(found_again).requests == asked.requests
+        assert completed(await soon(ref.resume(asked.decide(approve())))).text == "done"
+        assert ran == ["refund"]
+
+
+async def test_an_agent_that_is_imported_is_made(new_store: NewStore) -> None:
+    """A11."""
+    made = Made()
+    async with opened(new_store(), made) as runtime:
+        ref = runtime.spawn("desk", "a", values={"customer": "Ann"})
+        completed(await soon(ref.run("go")))
+        data = await soon(runtime.export("a"))
+        copied = await soon(runtime.import_(data, "b"))
+        assert completed(await soon(copied.run("go"))).text == "Ann two"
+        assert made.asked[-1] == ("desk", "b", {"customer": "Ann"})
+
+
+async def test_a_declared_definition_is_not_asked_of_the_factory() -> None:
+    """A11: also one that is declared by a spawn, after the name was asked of the factory."""
+    made = Made()
+    async with Runtime([Agent("till", by_turn("paid"))], factory=made) as runtime:
+        assert completed(await soon(runtime.spawn("till", "a").run("go"))).text == "paid"
+        assert made.asked == []
+        completed(await soon(runtime.spawn("desk", "b").run("go")))
+        assert await soon(runtime.get("b").stop(block=False))
+        declared = Agent("desk", by_turn("declared one", "declared two"))
+        ref = runtime.spawn(declared, "b")
+        assert completed(await soon(ref.run("go"))).text == "declared two"
+        assert len(made.asked) == 1
+        with pytest.raises(OtherAgent):
+            runtime.spawn("till", "b")
+
+
+async def test_a_name_that_the_factory_does_not_know_is_an_error_of_its_callers() -> None:
+    """A11: nothing is kept of it, and an unknown id is unknown."""
+    made = Made()
+    async with Runtime(factory=made) as runtime:
+        for _ in range(2):
+            with pytest.raises(UsageError, match=r"factory=.*'dsk'.*'a'.*knows none"):
+                await soon(runtime.spawn("dsk", "a").run("go"))
+        with pytest.raises(UnknownAgent):
+            await soon(runtime.get("b").run("go"))
+        assert completed(await soon(runtime.spawn("desk", "a2").run("go"))).text == "None one"
+        assert [info.id for info in await soon(runtime.agents(agent="dsk"))] == ["a"]
+        with pytest.raises(UsageError, match="letters"):
+            runtime.spawn("no name", "c")
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        ("desk", r"factory=.*'desk'.*must return an Agent or None, not 'desk'"),
+        (Agent("till", ScriptedModel(["x"])), r"factory=.*'desk'.*'till': name it 'desk'"),
+    ],
+)
+async def test_what_is_no_definition_of_the_name_is_refused(made: Any, said: str) -> None:
+    """A11."""
+    async with Runtime(factory=lambda *_: made) as runtime:
+        with pytest.raises(UsageError, match=said):
+            await soon(runtime.spawn("desk", "a").run("go"))
+
+
+@pytest.mark.parametrize("error", [LookupError("no customer"), SystemExit("no"), TimeoutError()])
+async def test_a_factory_that_raises_fails_the_activation_and_is_asked_again(
+    error: BaseException,
+) -> None:
+    """A11: no other agent is disturbed, and the next call makes it."""
+    made, broken = Made(), [True]
+
+    async def factory(name: str, agent_id: str, values: Mapping[str, Any]) -> Agent | None:
+        if broken and agent_id == "a":
+            raise error
+        return made(name, agent_id, values)
+
+    async with Runtime(factory=factory) as runtime:
+        ref = runtime.spawn("desk", "a", values={"customer": "Ann"})
+        with pytest.raises(AgentNotMade, match=r"'a'.*factory=.*'desk'") as raised:
+            await soon(ref.run("go"))
+        assert type(error).__name__ in raised.value.cause
+        assert completed(await soon(runtime.spawn("desk", "b").run("go"))).text == "None one"
+        broken.clear()
+        assert completed(await soon(ref.run("go"))).text == "Ann one"
+
+
+async def test_a_factory_that_does_not_return_keeps_no_deletion_waiting() -> None:
+    """A11."""
+    entered = asyncio.Event()
+
+    async def factory(name: str, agent_id: str, values: Mapping[str, Any]) -> Agent | None:
+        entered.set()
+        await asyncio.Event().wait()
+        return None
+
+    async with Runtime(factory=factory, cancel_timeout=0.05) as runtime:
+        ref = runtime.spawn("desk", "a")
+        running = ref.run("go")
+        await soon(entered.wait())
+        assert await soon(runtime.delete("a")) is False
+        with pytest.raises(UnknownAgent):
+            await soon(running)
+        entered.clear()
+        runtime.spawn("desk", "b").run("go")
+        await soon(entered.wait())
+
+
+@pytest.mark.parametrize("wrong", [5, "my.module:factory", Agent("desk", ScriptedModel(["x"]))])
+def test_a_factory_that_is_no_function_is_refused(wrong: Any) -> None:
+    with pytest.raises(UsageError, match="`factory`"):
+        Runtime(factory=wrong)
+
+
+async def test_a_sweep_continues_what_a_factory_makes(place: Place) -> None:
+    """A11."""
+    held = Held()
+
+    @tool(idempotent=True)
+    async def work() -> str:
+        await held.wait()
+        return "worked"
+
+    def first(name: str, agent_id: str, values: Mapping[str, Any]) -> Agent:
+        return Agent(name, by_turn(call("work"), "first"), tools=[work])
+
+    @tool(name="work", idempotent=True)
+    def free() -> str:
+        return "worked"
+
+    ended = asyncio.Event()
+
+    def second(name: str, agent_id: str, values: Mapping[str, Any]) -> Agent:
+        model = by_turn(call("work"), "second")
+        return Agent(name, model, tools=[free], middleware=[Ends(ended)])
+
+    async with opened(place.store(), first) as before:
+        before.spawn("desk", "a").run("go")
+        await soon(held.entered.wait())
+        async with opened(place.after_crash(), second, sweep=0.01) as after:
+            await soon(ended.wait())
+            outcome = await soon(after.get("a").outcome())
+            assert outcome is not None
+            assert completed(outcome).text == "second"
+
+
+# ------------------------------------------------------------------- hosts
+
+
+async def test_a_call_from_a_host_that_drains_is_done_by_one_with_a_factory(hosts: Hosts) -> None:
+    """A11: and the definition is made there, from the values that the agent began with."""
+    here, there = Made(), Made()
+    first_store, second_store = (DatabaseStore(hosts.new(name)) for name in ("first", "second"))
+    async with opened(first_store, here) as first, opened(second_store, there):
+        assert await soon(first.drain())
+        ref = first.spawn("desk", "a", values={"customer": "Ann"})
+        assert completed(await soon(ref.run("go"))).text == "Ann one"
+        assert there.asked == [("desk", "a", {"customer": "Ann"})]
+
+
+async def test_what_is_made_runs_at_a_host_that_has_what_it_needs(hosts: Hosts) -> None:
+    """A11: where there is none, the caller is told what is missing."""
+    here, there = Made(needs=["gpu"]), Made(needs=["gpu"])
+    first_store = DatabaseStore(hosts.new("first"))
+    async with opened(first_store, here) as first:
+        with pytest.raises(UnfitHost, match="gpu"):
+            await soon(first.spawn("desk", "a").run("go"))
+        second_store = DatabaseStore(hosts.new("second"))
+        async with opened(second_store, there, labels=["gpu"]):
+            assert completed(await soon(first.spawn("desk", "a").run("go"))).text == "None one"
+            assert [asked[1] for asked in there.asked] == ["a"]
+
+
+async def test_an_agent_that_is_owned_elsewhere_is_refused_or_asked_there(hosts: Hosts) -> None:
+    """A11: as any other."""
+    made = Made()
+    first_store, second_store = (DatabaseStore(hosts.new(name)) for name in ("first", "second"))
+    async with opened(first_store, made) as first, opened(second_store, made, any_host=False) as no:
+        completed(await soon(first.spawn("desk", "a").run("go")))
+        with pytest.raises(OwnedElsewhere):
+            await soon(no.get("a").run("go"))

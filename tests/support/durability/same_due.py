@@ -1,0 +1,231 @@
+"""The story of two hosts that both see what is due: each has read the agents, and none claimed one.
+
+The test lets the claims of one host pass before those of the other, and holds what it writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from datetime import timedelta
+from typing import Any, Literal
+
+import pytest
+
+from tests.support.agents import by_turn, until_status
+from tests.support.durability.broken_hosts import replaced
+from tests.support.loops import SECONDS, soon
+from tests.support.postgres import Hosts
+from understudy import (
+    Agent,
+    Runtime,
+    ScriptedModel,
+    SimulatedClock,
+    Status,
+    ToolContext,
+    call,
+    tool,
+)
+from understudy.actors import activation
+from understudy.journal import Owned, load_latest
+from understudy.journal.postgres import sql
+from understudy.journal.store import DatabaseStore
+from understudy.middleware import HumanInTheLoop
+
+__all__ = ["BROKEN", "FACTS", "ORDERS", "Order", "same_due"]
+
+HOUR = 3600.0
+FACTS = {
+    "sleep": "point_answered",
+    "expiry": "decided",
+    "reminder": "reminded",
+    "occurrence": "occurred",
+    "message": "message_due",
+}
+"""By agent: the record of what becomes due at one o'clock."""
+RUNS = {"sleep", "expiry", "occurrence", "message"}
+"""The agents whose runs end by it."""
+Order = Literal["behind", "beside", "instead"]
+ORDERS: tuple[Order, ...] = ("behind", "beside", "instead")
+"""The second host claims when the first has recorded what is due, and released the agents; while
+the first one owns them; or after the end of the first one's lease, before that one has recorded."""
+
+
+class _Store(DatabaseStore):
+    """Of one host: its claims and what it writes wait for the test."""
+
+    def __init__(self, hosts: Hosts, name: str) -> None:
+        backend = hosts.new(name, lease=600.0)  # no heartbeat comes meanwhile
+        super().__init__(backend)
+        self.came: set[str] = set()
+        """The agents that it was about to claim."""
+        self.all_came = asyncio.Event()
+        self.may_claim = asyncio.Event()
+        self.claimed: set[str] = set()
+        self.all_claimed = asyncio.Event()
+        self.may_write = threading.Event()
+        inner = backend.append_all
+
+        def append_all(batches: Any) -> Any:
+            assert self.may_write.wait(SECONDS), "the test holds what is written for ever"
+            return inner(batches)
+
+        replaced(backend, "append_all", append_all)
+
+    async def claim(self, agent_id: str, agent: str | None) -> Owned | None:
+        self.came.add(agent_id)
+        if self.came == FACTS.keys():
+            self.all_came.set()
+        await soon(self.may_claim.wait())
+        owned = await super().claim(agent_id, agent)
+        self.claimed.add(agent_id)
+        if self.claimed == FACTS.keys():
+            self.all_claimed.set()
+        return owned
+
+
+def _agents(told: Counter[str]) -> list[Agent]:
+    @tool
+    async def nap(ctx: ToolContext) -> str:
+        await ctx.sleep("nap", HOUR)
+        return "rested"
+
+    @tool
+    async def refund() -> str:
+        told["refunded"] += 1
+        return "refunded"
+
+    def asks(name: str, **timing: Any) -> Agent:
+        gate = HumanInTheLoop({"refund": True}, **timing)
+        return Agent(name, by_turn(call("refund", {}), "Done."), tools=[refund], middleware=[gate])
+
+    def counts(name: str) -> Agent:
+        def reply(_: Any) -> str:
+            told[name] += 1
+            return "Done."
+
+        return Agent(name, ScriptedModel(reply))
+
+    return [
+        Agent("sleep", by_turn(call("nap", {}), "Done."), tools=[nap]),
+        asks("expiry", expires_after=HOUR),
+        asks("reminder", remind_after=HOUR),
+        counts("occurrence"),
+        counts("message"),
+    ]
+
+
+async def same_due(hosts: Hosts, order: Order) -> list[str]:
+    """Two hosts, whose clocks both come to one o'clock.
+
+    Returns:
+        What is lost, and what happened twice.
+
+    """
+    told: Counter[str] = Counter()
+    clock, other = SimulatedClock(), SimulatedClock()
+    async with Runtime(
+        _agents(told), store=DatabaseStore(hosts.new("maker")), clock=clock, sweep=None
+    ) as maker:
+        await _plan(maker, clock)
+    here, there = _Store(hosts, "here"), _Store(hosts, "there")
+    async with AsyncExitStack() as opened:
+        first = Runtime(_agents(told), store=here, clock=clock, sweep=None)
+        second = Runtime(_agents(told), store=there, clock=other, sweep=None)
+        for runtime in (first, second):
+            await opened.enter_async_context(runtime)
+        at_first, at_second = clock.advance(HOUR), other.advance(HOUR)
+        for store in (here, there):
+            await soon(store.all_came.wait())
+        here.may_claim.set()
+        await soon(here.all_claimed.wait())
+        there.may_write.set()
+        if order == "behind":
+            here.may_write.set()
+            await soon(at_first)
+            await _end_runs(first)
+            for name in FACTS:
+                await soon(first.get(name).stop(block=False))
+        elif order == "instead":
+            hosts.end_lease("here")
+        there.may_claim.set()
+        await soon(at_second)
+        if order == "instead":
+            await _end_runs(second)
+        here.may_write.set()
+        await soon(at_first)
+        if order == "beside":
+            await _end_runs(first)
+    return _violations(hosts, told)
+
+
+async def _plan(runtime: Runtime, clock: SimulatedClock) -> None:
+    """Each agent is due in an hour."""
+    for name in FACTS:
+        ref = runtime.spawn(name, id=name)
+        if name == "occurrence":
+            await soon(runtime.schedule(ref, "daily", cron="0 13 * * *", input="Report."))
+        elif name == "message":
+            await soon(ref.send("Later.", at=clock.now() + timedelta(seconds=HOUR)))
+        else:
+            await soon(ref.send("Go."))
+            await until_status(ref, Status.WAITING, Status.INTERRUPTED)
+
+
+async def _end_runs(runtime: Runtime) -> None:
+    for name in RUNS:
+        await soon(runtime.get(name).outcome())
+
+
+def _violations(hosts: Hosts, told: Counter[str]) -> list[str]:
+    rows = hosts.sql(
+        "SELECT a.agent_id, r.kind, count(*) FROM records r JOIN agents a ON a.key = r.agent"
+        " GROUP BY a.agent_id, r.kind"
+    )
+    found = {(str(name), str(kind)): count for name, kind, count in rows}
+    wanted = dict.fromkeys(FACTS.items(), 1)
+    wanted |= {(name, "run_ended"): 1 for name in RUNS}
+    wrong = [
+        f"{kind} of {name} is recorded {found.get((name, kind), 0)} times"
+        for (name, kind), count in wanted.items()
+        if found.get((name, kind), 0) != count
+    ]
+    if told != {"occurrence": 1, "message": 1}:
+        wrong.append(f"the models and the tool were called so often: {dict(told)}")
+    return wrong
+
+
+def _look_before_the_claim(patch: pytest.MonkeyPatch, hosts: Hosts) -> None:
+    """What a host read before its claim is what it records from, whoever wrote since."""
+    del hosts
+    assert "_claim_stored" in vars(activation), "the library has no such name any more"
+
+    async def claim_stored(agent_id: str, services: Any, claim: activation.Claim) -> Any:
+        loaded = await load_latest(services.store, agent_id)
+        assert loaded is not None
+        agent = services.definition(loaded.agent.agent)
+        return agent, await claim(agent_id, agent.name), loaded
+
+    patch.setattr(activation, "_claim_stored", claim_stored)
+
+
+def _write_without_a_fence(patch: pytest.MonkeyPatch, hosts: Hosts) -> None:
+    """Whoever has owned an agent may write on, also where somebody else has written."""
+    begin, end = "AND a.owner = %(owner)b", "    RETURNING"
+    before, found, rest = sql.ADD.partition(begin)
+    assert found, "the statement that adds does not compare the owner any more"
+    _, found, after = rest.partition(end)
+    assert found, "the statement that adds does not tell what was added any more"
+    patch.setattr(sql, "ADD", before + end + after)
+    hosts.open("maker of tables")
+    hosts.sql("ALTER TABLE records DROP CONSTRAINT records_pkey")
+
+
+BROKEN: dict[str, tuple[Order, Callable[[pytest.MonkeyPatch, Hosts], None]]] = {
+    "J21: what is due is judged before the claim": ("behind", _look_before_the_claim),
+    "J6: a host that has lost its agents writes on": ("instead", _write_without_a_fence),
+}
+"""Each broken build, by what is wrong with it, and the order that finds it."""
