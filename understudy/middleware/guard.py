@@ -82,6 +82,14 @@ class Guard(Middleware):
     def name(self) -> str:
         return self._name
 
+    def check(self, definition: AgentDefinition) -> None:
+        names = [item.name for item in definition.middleware if isinstance(item, Guard)]
+        if names.count(self._name) > 1:
+            raise UsageError(
+                f"Agent {definition.name!r} has two guards named {self._name!r}, which would take "
+                "each other's answers: give one another name by Guard(..., name=...)"
+            )
+
     async def before_model(self, run: Run, request: ModelInput) -> ModelInput | None:
         if self._input is None:
             return None
