@@ -153,6 +153,8 @@ def q(**fields: Any) -> dict[str, Any]:
         ([q(other=True)], "`options` and `other` are for"),
         ([q(minimum=1)], "are for the kind number"),
         ([q(kind="number", minimum=2, maximum=1)], "`minimum` is above `maximum`"),
+        ([q(kind="number", minimum="Infinity")], "finite number"),
+        ([q(kind="number", maximum="NaN")], "finite number"),
         ([q(kind="number", default="many")], "the `default` of 'What?' is no answer to it"),
         ([q(kind="one_of", options=["a"], default="b")], "the `default` of 'What?'"),
         ([q(kind="yes_or_no", default="yes")], "the `default` of 'What?'"),

@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pydantic_ai.messages import BinaryContent, ModelRequest, ModelResponse, UserPromptPart
+from pydantic_ai.messages import (
+    BinaryContent,
+    ModelRequest,
+    ModelResponse,
+    TextContent,
+    UserPromptPart,
+)
 
 from tests.support.agents import by_turn, completed, interrupted, reloaded
 from tests.support.cut_off import Crash, Disk
@@ -13,6 +19,7 @@ from tests.support.loops import soon
 from tests.support.places import Place
 from understudy import (
     Agent,
+    DecisionError,
     Failed,
     Interrupt,
     Run,
@@ -29,6 +36,7 @@ from understudy import (
 )
 from understudy.events import RunFinished, TextDelta
 from understudy.middleware import Guard, Middleware, ModelInput
+from understudy.middleware.guard import Verdict
 from understudy.models import ScriptedRequest
 
 
@@ -126,7 +134,7 @@ def test_a_person_passes_changes_or_stops(side: str, decision: Any, text: str | 
     assert (request.source, request.payload, request.schema) == (
         "Desk",
         "maybe",
-        {"type": "string"},
+        {"type": "string", "minLength": 1},
     )
     # Elsewhere: for a reply with a model that would be asked for another one.
     ended = agent().resume_sync(reloaded(outcome.state), outcome.decide(decision))
@@ -282,3 +290,46 @@ def test_replies_of_before_are_not_checked_again() -> None:
     completed(agent.execute_sync("Again.", state=first.state))
     assert seen == ["Hi.", "One.", "Again.", "Two."]
     assert isinstance(first.state.messages[1], ModelResponse)
+
+
+def test_two_guards_of_one_name_do_not_answer_for_each_other() -> None:
+    def asks(text: str, run: Run) -> Verdict:
+        return Interrupt(text, allowed=("approve", "reject"))
+
+    guards = [Guard(output=asks), Guard(output=asks)]
+    with pytest.raises(UsageError, match="two Guards named 'Guard' that check the output"):
+        Agent("a", by_turn("Hello."), middleware=guards)
+    Agent("a", by_turn("Hello."), middleware=[Guard(output=asks), Guard(input=asks)])
+
+
+def test_a_text_of_any_form_is_checked() -> None:
+    model = by_turn("Hello.")
+    agent = Agent("a", model, middleware=[Guard(input=lambda text, run: text.upper())])
+    agent.execute_sync([TextContent("hi", metadata={"n": 1}), "you"])
+    (part,) = model.requests[0].messages[0].parts
+    assert isinstance(part, UserPromptPart)
+    assert part.content == [TextContent("HI", metadata={"n": 1}), "YOU"]
+
+
+def test_the_answer_to_a_guard_is_a_text() -> None:
+    def flag(text: str, run: Run) -> Verdict:
+        return Interrupt(text, schema=bool)
+
+    def one_of(text: str, run: Run) -> Verdict:
+        return Interrupt(text, schema={"enum": ["a", 5]})
+
+    failed = Agent("a", by_turn("Hello."), middleware=[Guard(output=flag)]).execute_sync("Hi.")
+    assert isinstance(failed, Failed)
+    assert "must have the type 'string'" in str(failed.error)
+    agent = Agent("a", by_turn("Hello."), middleware=[Guard(output=one_of)])
+    asked = interrupted(agent.execute_sync("Hi."))
+    with pytest.raises(DecisionError, match="5 is not of type 'string'"):
+        agent.resume_sync(asked.state, asked.decide(respond(5)))
+    assert completed(agent.resume_sync(asked.state, asked.decide(respond("a")))).text == "a"
+
+
+def test_no_model_gets_an_empty_text_from_a_guard() -> None:
+    agent = Agent("a", by_turn("Hello."), middleware=[Guard(input=lambda text, run: " ")])
+    failed = agent.execute_sync("Hi.")
+    assert isinstance(failed, Failed)
+    assert "an empty text, which no model takes" in str(failed.error)

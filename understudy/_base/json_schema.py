@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from datetime import datetime, time
+from functools import cache
 from typing import Any, cast
 
 from pydantic import TypeAdapter
@@ -19,6 +20,10 @@ from understudy.errors import UsageError
 
 MAX_FAULTS = 5
 """Of the faults of one value, so many are told."""
+MAX_STEPS = 100_000
+"""Keywords that are looked at for one value: a small schema may ask for more than anybody waits."""
+_steps: ContextVar[Iterator[int]] = ContextVar("steps")
+"""Those that are left for the value that is looked at."""
 Fault = tuple[tuple[int | str, ...], str]
 """Where a value does not fit, as a path into it, and what is wrong there."""
 
@@ -60,8 +65,8 @@ def faults_of(schema: Mapping[str, Any], value: object) -> tuple[Fault, ...]:
     Nothing is fetched: a schema that refers to what it does not hold fits no value.
     """
     from jsonschema.exceptions import best_match
-    from referencing.exceptions import Unresolvable
 
+    _steps.set(iter(range(MAX_STEPS)))
     try:
         found = sorted(_validator(schema).iter_errors(value), key=lambda e: list(map(str, e.path)))
         faults = (
@@ -70,7 +75,7 @@ def faults_of(schema: Mapping[str, Any], value: object) -> tuple[Fault, ...]:
             for fault in _faults_in(best_match([error]) or error)
         )
         return tuple(dict.fromkeys(faults))
-    except (Unresolvable, RecursionError, ValueError, re.error) as error:
+    except Exception as error:  # whatever a schema leads to: it is data, and was not tried before
         return (((), f"it cannot be checked: {type(error).__name__}: {error}"),)
 
 
@@ -104,9 +109,27 @@ def _validator(schema: Mapping[str, Any]) -> Any:
         "date-time": (_is_date_time, ValueError),
         "time": (_is_time, ValueError),
     }
-    of = validator_for(schema, default=Draft202012Validator)
+    of = _counting(validator_for(schema, default=Draft202012Validator))
+    # Without its name of a dialect, by which a schema that refers to itself would not be counted.
+    body = {name: value for name, value in schema.items() if name != "$schema"}
     # With a registry of its own it fetches nothing that a schema refers to.
-    return of(dict(schema), format_checker=checker, registry=Registry())
+    return of(body, format_checker=checker, registry=Registry())
+
+
+@cache
+def _counting(of: Any) -> Any:
+    """This class of validators, which gives up after `MAX_STEPS`."""
+    from jsonschema.validators import extend
+
+    def counted(check: Any) -> Any:
+        def checked(*given: Any) -> Iterator[Any]:
+            if next(_steps.get(), None) is None:
+                raise ValueError(f"it takes more than {MAX_STEPS:,} steps")
+            yield from check(*given) or ()
+
+        return checked
+
+    return extend(of, {name: counted(check) for name, check in of.VALIDATORS.items()})
 
 
 def _is_date_time(value: object) -> bool:
@@ -121,34 +144,43 @@ def _check(schema: dict[str, Any], what: str) -> None:
     from jsonschema import Draft202012Validator, SchemaError
     from jsonschema.validators import validator_for
     from referencing import Registry
-    from referencing.exceptions import Unresolvable
-    from referencing.jsonschema import DRAFT202012
+    from referencing.jsonschema import DRAFT202012, specification_with
 
+    dialect = schema.get("$schema", "")
+    if not isinstance(dialect, str):
+        raise UsageError(f"{what} is no JSON schema: its '$schema' is {shown(dialect)}")
     try:
         validator_for(schema, default=Draft202012Validator).check_schema(schema)
     except SchemaError as error:
         place = ".".join(map(str, error.absolute_path)) or "the whole"
         raise UsageError(f"{what} is no JSON schema: {place}: {error.message}") from error
-    resource = DRAFT202012.create_resource(schema)
+    resource = specification_with(dialect, default=DRAFT202012).create_resource(schema)
     registry: Registry[Any] = Registry()
-    resolver = registry.resolver_with_root(resource)
-    for ref in _refs(schema):
-        try:
-            resolver.lookup(ref)
-        except (Unresolvable, ValueError) as error:
-            raise UsageError(
-                f"{what} refers to {shown(ref)}, which it does not hold: put what it refers to "
-                "under its '$defs'; nothing is fetched"
-            ) from error
-
-
-def _refs(schema: object) -> Iterator[str]:
-    if isinstance(schema, dict):
-        ref = schema.get("$ref")
+    for each, resolver in _parts(resource, registry.resolver_with_root(resource)):
+        if each is not resource and "$schema" in each.contents:
+            raise UsageError(f"{what} has a '$schema' inside: name it at the top alone")
+        ref = each.contents.get("$ref")
         if isinstance(ref, str):
-            yield ref
-        for value in schema.values():
-            yield from _refs(value)
-    elif isinstance(schema, list):
-        for value in schema:
-            yield from _refs(value)
+            _check_ref(ref, resolver, what)
+
+
+def _check_ref(ref: str, resolver: Any, what: str) -> None:
+    from referencing.exceptions import Unresolvable
+
+    try:
+        found = resolver.lookup(ref).contents
+    except (Unresolvable, ValueError) as error:
+        raise UsageError(
+            f"{what} refers to {shown(ref)}, which it does not hold: put what it refers to "
+            "under its '$defs'; nothing is fetched"
+        ) from error
+    if not isinstance(found, (dict, bool)):
+        raise UsageError(f"{what} refers to {shown(ref)}, which is no schema but {shown(found)}")
+
+
+def _parts(resource: Any, resolver: Any) -> Iterator[tuple[Any, Any]]:
+    """The schemas in a schema, itself first, each with what its references are resolved by."""
+    if isinstance(resource.contents, dict):
+        yield resource, resolver
+        for inner in resource.subresources():
+            yield from _parts(inner, resolver.in_subresource(inner))

@@ -15,6 +15,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    FiniteFloat,
     StringConstraints,
     model_validator,
 )
@@ -60,12 +61,12 @@ class Question(BaseModel):
         default=False, description="for one_of and several_of: the user may write an answer instead"
     )
     details: Lines = Field("", description="shown below the question")
-    default: str | bool | float | list[str] | None = Field(
+    default: str | bool | FiniteFloat | list[str] | None = Field(
         None, description="what the user sees as the answer first: labels, for options"
     )
     required: bool = Field(default=True, description="false: the user may leave it out")
-    minimum: float | None = Field(None, description="for number")
-    maximum: float | None = Field(None, description="for number")
+    minimum: FiniteFloat | None = Field(None, description="for number")
+    maximum: FiniteFloat | None = Field(None, description="for number")
     whole: bool = Field(default=False, description="for number: without fractions")
 
     @model_validator(mode="after")

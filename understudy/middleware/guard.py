@@ -7,11 +7,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from pydantic import BaseModel
+from pydantic import BaseModel, model_validator
 from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,
     ModelResponse,
+    TextContent,
     TextPart,
     UserPromptPart,
 )
@@ -47,6 +48,12 @@ class Judgement(BaseModel):
     """For `change`: what takes the text's place."""
     reason: str = ""
 
+    @model_validator(mode="after")
+    def _has_what_it_needs(self) -> Judgement:
+        if self.verdict == "change" and not self.text.strip():
+            raise ValueError("`change` needs the `text` that takes its place")
+        return self
+
 
 class Guard(Middleware):
     """Checks texts: it passes or changes them, asks a person, or stops the run.
@@ -58,8 +65,8 @@ class Guard(Middleware):
     Args:
         input: checks each text of a user, before the model gets it.
         output: checks the text of each reply, before anybody gets it; also beside tool calls.
-        name: in requests and errors, and in the keys of what it records: give two guards of one
-            agent two names.
+        name: in requests and errors, and in the keys of what it records: two guards of one agent
+            that check the same need two names.
 
     A check is a function of the text and the run, or an `Agent` without tools: its instructions and
     its model, or else that of the agent that is guarded, judge the text by `run.ask_model`.
@@ -83,12 +90,15 @@ class Guard(Middleware):
         return self._name
 
     def check(self, definition: AgentDefinition) -> None:
-        names = [item.name for item in definition.middleware if isinstance(item, Guard)]
-        if names.count(self._name) > 1:
-            raise UsageError(
-                f"Agent {definition.name!r} has two guards named {self._name!r}, which would take "
-                "each other's answers: give one another name by Guard(..., name=...)"
-            )
+        for other in definition.middleware:
+            if isinstance(other, Guard) and other is not self and other._name == self._name:
+                for side in ("input", "output"):
+                    if getattr(self, f"_{side}") and getattr(other, f"_{side}"):
+                        # The answer to one would be taken for that to the other.
+                        raise UsageError(
+                            f"Agent {definition.name!r} has two Guards named {self._name!r} that "
+                            f"check the {side}: give one of them another `name`"
+                        )
 
     async def before_model(self, run: Run, request: ModelInput) -> ModelInput | None:
         if self._input is None:
@@ -97,6 +107,11 @@ class Guard(Middleware):
         for number, text in enumerate(_new_texts(request.messages)):
             key = f"{self._name}/input/{run.current.turns}/{number}"
             said = await self._said(run, self._input, text, key)
+            if not said.strip():
+                raise UsageError(
+                    "the check of the input returned an empty text, which no model takes: return "
+                    "what to say instead, or a StopSignal"
+                )
             if said != text:
                 changes[text] = said
         if not changes:
@@ -143,7 +158,7 @@ class Guard(Middleware):
                 raise StopAgent(verdict)
             case Interrupt():
                 verdict.key = key
-                verdict.schema = verdict.schema or _TEXT
+                verdict.schema = _of_text(verdict.schema)
                 raise verdict
             case _:
                 raise UsageError(
@@ -152,7 +167,16 @@ class Guard(Middleware):
                 )
 
 
-_TEXT = {"type": "string"}
+def _of_text(schema: dict[str, Any] | None) -> dict[str, Any]:
+    """The schema of an answer, which takes the text's place."""
+    if schema is None:
+        return {"type": "string", "minLength": 1}
+    if schema.get("type", "string") != "string":
+        raise UsageError(
+            f"the check asks for {shown(schema)}, but the answer takes the place of a text: its "
+            "schema must have the type 'string'"
+        )
+    return {**schema, "type": "string"}
 
 
 async def _verdict(run: Run, check: Check | AgentDefinition, text: str, key: str) -> Verdict:
@@ -218,7 +242,14 @@ def _new_texts(messages: Sequence[ModelMessage]) -> list[str]:
 
 def _texts(part: UserPromptPart) -> list[str]:
     content = [part.content] if isinstance(part.content, str) else part.content
-    return [item for item in content if isinstance(item, str) and item.strip()]
+    return [text for text in map(_text_of, content) if text is not None and text.strip()]
+
+
+def _text_of(item: object) -> str | None:
+    """The text of a part of what a user sent; None for a file."""
+    return (
+        item.content if isinstance(item, TextContent) else item if isinstance(item, str) else None
+    )
 
 
 def _changed(messages: Sequence[ModelMessage], changes: dict[str, str]) -> list[ModelMessage]:
@@ -235,11 +266,15 @@ def _changed(messages: Sequence[ModelMessage], changes: dict[str, str]) -> list[
                 if isinstance(content, str):
                     content = changes.get(content, content)
                 else:
-                    content = [
-                        changes.get(item, item) if isinstance(item, str) else item
-                        for item in content
-                    ]
+                    content = [_item_changed(item, changes) for item in content]
                 part = replace(part, content=content)
             parts.append(part)
         after[index] = replace(message, parts=parts)
     return after
+
+
+def _item_changed(item: Any, changes: dict[str, str]) -> Any:
+    after = changes.get(_text_of(item) or "")
+    if after is None:
+        return item
+    return replace(item, content=after) if isinstance(item, TextContent) else after

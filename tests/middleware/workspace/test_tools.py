@@ -225,6 +225,26 @@ async def test_limits_are_errors_that_the_model_sees() -> None:
     assert set(state.files or {}) == {"a", "c"}
 
 
+async def test_an_edit_that_would_not_fit_into_memory_is_refused_before_it_is_made() -> None:
+    large = "b" * 1_000_000
+    state = await ran(
+        call("write_file", {"path": "a", "text": "a" * 2_000_000}),
+        call("edit_file", {"path": "a", "old": "a", "new": large, "replace_all": True}),
+    )
+    assert "'a' would have 2,000,000,000,000 bytes" in told(state)[1]
+
+
+async def test_a_folder_is_not_moved_to_where_its_files_have_no_path() -> None:
+    deep = "a/" + "/".join(["d" * 200] * 4)
+    state = await ran(
+        call("write_file", {"path": deep, "text": "1"}),
+        call("move_file", {"path": "a", "to": "b" * 250}),
+        call("read_file", {"path": deep}),
+    )
+    assert "is too long" in told(state)[1]
+    assert told(state)[2] == "1\t1"
+
+
 async def test_a_folder_is_moved_and_deleted_whole() -> None:
     state = await ran(
         [

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from understudy.errors import UsageError
-from understudy.middleware.workspace.paths import Names, is_inside
+from understudy.middleware.workspace.paths import Names, checked_path, is_inside
 from understudy.state.blobs import pack, pieces_of, unpack
 from understudy.state.files import FOLDER, StoredFile
 
@@ -152,6 +152,7 @@ class StoredAccess(Access):
         expected: dict[str, StoredFile | None] = {}
         for before in moved:
             after = to + before[len(path) :]
+            checked_path(after.rstrip("/"), what="to")  # with the folder it may be too long
             if after in rest:
                 raise UsageError(f"there is {after!r} already: delete it first")
             if not after.endswith("/"):

@@ -195,8 +195,9 @@ class OtherBackend(Access):
         moved = [e for e in entries if e == path or (is_inside(e, path) and e[-1] != "/")]
         if not moved:
             raise missing(entries, path)
-        for each in moved:
-            await self.write({to + each[len(path) :]: await self.read(each)})
+        targets = {each: checked_path(to + each[len(path) :], what="to") for each in moved}
+        for each, target in targets.items():
+            await self.write({target: await self.read(each)})
         await self.delete(path)
         return len(moved)
 

@@ -298,6 +298,8 @@ async def _edit(to: _Call, path: str, old: str, new: str, replace_all: bool) -> 
                 f"`old` is {count} times in {path!r}: give more of what is around it, or "
                 "replace_all"
             )
+        # Before it is made: a few calls of a model could ask for more than the memory has.
+        to.limits.check_size(path, len(text) + count * (len(after) - len(before)))
         return text.replace(before, after).encode()
 
     await to.access.edit(path, change)
