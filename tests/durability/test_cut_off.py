@@ -9,15 +9,24 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from pydantic_ai.messages import BinaryContent, ModelResponse, ToolReturn
+from pydantic_ai.messages import (
+    BinaryContent,
+    ModelMessage,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    ToolReturn,
+)
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt
 
 from tests.support.agents import FakeClock
-from tests.support.cut_off import Crash, Disk, finished_calls, ids, told
+from tests.support.cut_off import Crash, Disk, finished_calls, ids, model_calls, told
 from tests.support.programs import ran
 from understudy import (
     Agent,
+    AgentState,
     Completed,
     Decision,
     Defer,
@@ -39,18 +48,28 @@ from understudy import (
     respond,
     tool,
 )
+from understudy.errors import ModelFailed
 from understudy.middleware import (
+    AskUser,
+    Fallback,
     Guard,
     HumanInTheLoop,
+    Limits,
     Middleware,
     ModelInput,
     Next,
     NextModelCall,
+    RateLimit,
+    Retry,
+    SubAgent,
+    Summarization,
+    TodoList,
     ToolCall,
+    Workspace,
 )
 from understudy.models import ScriptedRequest
 
-TOOLS = ("note", "plain", "gated", "ask", "fail", "alone", "photo")
+TOOLS = ("note", "plain", "gated", "ask", "fail", "alone", "photo", "judge")
 PIXEL = BinaryContent(b"\x89PNG\r\n\x1a\n not a real picture", media_type="image/png")
 
 
@@ -63,7 +82,9 @@ class Scenario:
     pauses: bool = False
     """Whether the host pauses after each reply."""
     stack: tuple[str, ...] = ()
-    """The middleware besides its gate, in this order."""
+    """Its middleware, in this order."""
+    nested: bool = False
+    """Whether another agent runs it."""
 
 
 class Before(Middleware):
@@ -89,7 +110,7 @@ class Around(Middleware):
 
     async def wrap_tool_call(self, run: Run, call: ToolCall, next: Next) -> Any:
         key = f"around/{call.key}"
-        if call.arguments["x"] % 3 == 0 and run.answer(key) is None:
+        if call.arguments.get("x", 1) % 3 == 0 and run.answer(key) is None:
             raise Interrupt("around", key=key)
         return await next(call)
 
@@ -105,18 +126,91 @@ class Late(Middleware):
         return await next(request)
 
 
+class Hints(Middleware):
+    """Asks a model before each model call, and puts the answer into what is sent."""
+
+    async def before_model(self, run: Run, request: ModelInput) -> ModelInput:
+        turn = run.current.turns
+        hint = await run.ask_model(f"hint {turn}", f"hint {turn}", small_model())
+        return request.replace(instructions=f"{request.instructions} {hint}")
+
+
+class Unanswered(Middleware):
+    """Asks a model that never answers, and goes on without."""
+
+    async def after_step(self, run: Run) -> None:
+        try:
+            await run.ask_model("never", "go", ScriptedModel(down))
+        except ModelFailed:
+            return
+
+
+def down(request: ScriptedRequest) -> Any:
+    raise ConnectionError("down")
+
+
+def small_model() -> ScriptedModel:
+    return ScriptedModel(lambda request: f"{len(request.prompt)} letters")
+
+
 def changes(text: str, run: Run) -> str:
     return text.removesuffix("!") + "!"
 
 
+def shorter(older: Sequence[ModelMessage]) -> str:
+    return f"{len(older)} messages"
+
+
+def twice() -> AsyncRetrying:
+    return AsyncRetrying(stop=stop_after_attempt(2), retry=retry_if_exception_type(ConnectionError))
+
+
 OPENS = FakeClock().now() + timedelta(hours=1)
 STACK: dict[str, Callable[[], Middleware]] = {
+    "gate": lambda: HumanInTheLoop({"gated": True}),
     "before": Before,
     "after": After,
     "around": Around,
     "late": Late,
     "guard": lambda: Guard(input=changes, output=changes),
+    "hints": Hints,
+    "unanswered": Unanswered,
+    "summary": lambda: Summarization(40, keep_turns=1, model=small_model()),
+    "retry": lambda: Retry(twice()),
+    "rate": lambda: RateLimit(1_000_000, 1_000_000_000),
+    "limits": lambda: Limits(max_tokens=1_000_000),
+    "user": AskUser,
+    "todos": TodoList,
+    "files": lambda: Workspace(sub_agents="copy"),
 }
+"""Parts; `fallback` and `helper` are made with the agent."""
+PARTS = (*STACK, "fallback", "helper")
+QUESTION = {"question": "Which size?", "kind": "one_of", "options": ["small", "large"]}
+CALLS: dict[str, list[tuple[str, dict[str, Any]]]] = {
+    "user": [("ask_user", {"questions": [QUESTION]})],
+    "files": [
+        ("write_file", {"path": "a.txt", "text": "one\ntwo\n"}),
+        ("edit_file", {"path": "a.txt", "old": "two", "new": "three"}),
+        ("move_file", {"path": "a.txt", "to": "b.txt"}),
+    ],
+    "todos": [
+        ("write_todos", {"items": [{"id": "1", "text": "read"}, {"id": "2", "text": "write"}]}),
+        ("write_todos", {"items": [{"id": "1", "status": "completed"}], "merge": True}),
+    ],
+    "helper": [("task", {"task_name": "helper", "instructions": "Help."})],
+}
+"""What the model calls besides, of the tools that a part brings: one a turn."""
+
+
+def calls_of(scenario: Scenario, turn: int) -> list[tuple[str, dict[str, Any]]]:
+    own = [(name, {"x": x}) for name, x in scenario.turns[turn]]
+    return own + [CALLS[p][turn] for p in scenario.stack if turn < len(CALLS.get(p, ()))]
+
+
+def next_turn(messages: Sequence[ModelMessage]) -> int:
+    """From the conversation alone, of which a summary may have the beginning."""
+    last = next((each for each in reversed(messages) if isinstance(each, ModelResponse)), None)
+    return 0 if last is None else int(last.tool_calls[0].tool_call_id[1:].partition("-")[0]) + 1
 
 
 def make_agent(scenario: Scenario, ran: list[str]) -> Agent:
@@ -162,27 +256,65 @@ def make_agent(scenario: Scenario, ran: list[str]) -> Agent:
         ran_once(ctx)
         return ToolReturn([f"picture {x}", PIXEL], content=["as seen", PIXEL], metadata={"x": x})
 
+    @tool(idempotent=True)
+    async def judge(ctx: ToolContext, x: int) -> str:
+        verdict = await ctx.ask_model("verdict", f"{x} {'long ' * 60}", small_model())
+        ran_once(ctx)
+        return f"judged {x}: {verdict} {'word ' * 30}"
+
     def reply(request: ScriptedRequest) -> Any:
-        turn = sum(isinstance(message, ModelResponse) for message in request.messages)
+        turn = next_turn(request.messages)
         if turn >= len(scenario.turns):
             return "the end"
-        return [
-            f"turn {turn}",
-            *(
-                call(name, {"x": x}, id=f"c{turn}-{i}")
-                for i, (name, x) in enumerate(scenario.turns[turn])
-            ),
+        calls = [
+            ToolCallPart(name, arguments, tool_call_id=f"c{turn}-{i}")
+            for i, (name, arguments) in enumerate(calls_of(scenario, turn))
         ]
+        # Without a count of tokens: they are estimated.
+        return ModelResponse(parts=[TextPart(f"turn {turn}"), *calls])
 
-    return Agent(
+    failed: list[int] = []
+
+    def fails_at_first(request: ScriptedRequest) -> Any:
+        turn = next_turn(request.messages)
+        if turn not in failed and {"retry", "fallback"} & set(scenario.stack):
+            failed.append(turn)
+            raise ConnectionError("down")
+        return reply(request)
+
+    def help_out(request: ScriptedRequest) -> Any:
+        replies = sum(isinstance(message, ModelResponse) for message in request.messages)
+        if replies == 0:
+            return call("note", {"x": 50}, id="h0")
+        if replies == 1 and "files" in scenario.stack:
+            return call("write_file", {"path": "mine.txt", "text": "mine"}, id="h1")
+        return "helped"
+
+    def part(name: str) -> Middleware:
+        if name == "fallback":
+            return Fallback([ScriptedModel(reply)])
+        if name == "helper":
+            below = [STACK["files"]()] if "files" in scenario.stack else []
+            helper = Agent("helper", ScriptedModel(help_out), tools=[note], middleware=below)
+            return SubAgent([helper], general_purpose=False)
+        return STACK[name]()
+
+    agent = Agent(
         "crashing",
-        ScriptedModel(reply),
-        tools=[note, plain, gated, ask, fail, alone, photo],
-        middleware=[
-            HumanInTheLoop({"gated": True}),
-            *(STACK[name]() for name in scenario.stack),
-        ],
+        ScriptedModel(fails_at_first),
+        tools=[note, plain, gated, ask, fail, alone, photo, judge],
+        middleware=[part(name) for name in scenario.stack],
     )
+    if not scenario.nested:
+        return agent
+
+    def hand_on(request: ScriptedRequest) -> Any:
+        done = any(isinstance(message, ModelResponse) for message in request.messages)
+        task = call("task", {"task_name": "crashing", "instructions": "go"}, id="t")
+        return "done" if done else task
+
+    chief = SubAgent([agent], general_purpose=False)
+    return Agent("chief", ScriptedModel(hand_on), middleware=[chief])
 
 
 def answers(requests: Sequence[Request]) -> Mapping[str, Decision]:
@@ -193,6 +325,8 @@ def answers(requests: Sequence[Request]) -> Mapping[str, Decision]:
 def answer(request: Request) -> Decision:
     if request.question_key:
         return respond(7)
+    if request.tool_name == "ask_user":
+        return respond({"Which size?": "large"})
     x = request.arguments["x"]
     if request.kind == "interrupt":
         return respond(x * 2) if x % 2 else reject("not now")
@@ -234,7 +368,7 @@ def live(scenario: Scenario, disk: Disk, ran: list[str]) -> Outcome:
     agent = make_agent(scenario, ran)
     outcome = agent.execute_sync(
         "go",
-        until_tool=scenario.until_tool,
+        until_tool=None if scenario.nested else scenario.until_tool,
         journal=disk,
         new_id=ids(),
         clock=FakeClock(),
@@ -243,21 +377,42 @@ def live(scenario: Scenario, disk: Disk, ran: list[str]) -> Outcome:
     return to_the_end(agent, outcome, scenario, disk)
 
 
+def came_of(outcome: Outcome) -> dict[str, Any]:
+    """What is told of it. Calls of one reply ask at the same time, so in any order."""
+    end = told(outcome)
+    return {**end, "audit": sorted(end["audit"], key=repr)}
+
+
 def cut_and_go_on(scenario: Scenario, limit: int) -> dict[str, Any]:
     """The same life, whose process goes away after `limit` records; another goes on."""
     disk = Disk(limit)
     with pytest.raises(Crash):
         live(scenario, disk, [])
+    state = AgentState.from_dict(json.loads(json.dumps(disk.load().to_dict())))
     after: list[str] = []
+    rest = Disk()
     agent = make_agent(scenario, after)
     outcome = agent.resume_sync(
-        disk.load(), new_id=ids(), clock=FakeClock(), **pause_when(scenario)
+        state, new_id=ids(), journal=rest, clock=FakeClock(), **pause_when(scenario)
     )
-    end = told(to_the_end(agent, outcome, scenario))
+    end = came_of(to_the_end(agent, outcome, scenario, rest))
     repeated = finished_calls(disk) & set(after)
     assert not repeated, f"finished calls ran again: {repeated}"
     assert len(after) == len(set(after))
+    asked = model_calls(disk) + model_calls(rest)
+    assert len(asked) == len(set(asked)), "a reply is recorded twice"
     return end
+
+
+def cut_off_anywhere(scenario: Scenario, places: int | None = None) -> dict[str, Any]:
+    """What came of it: the same wherever it was cut off; at so many places, or after any record."""
+    disk, ran = Disk(), list[str]()
+    whole = came_of(live(scenario, disk, ran))
+    assert len(ran) == len(set(ran)), "undisturbed, each call runs once"
+    each = 1 if places is None else max(1, len(disk.lines) // places)
+    for limit in range(each, len(disk.lines), each):
+        assert cut_and_go_on(scenario, limit) == whole, f"cut after record {limit}"
+    return whole
 
 
 calls = st.tuples(st.sampled_from(TOOLS), st.integers(0, 7))
@@ -268,35 +423,52 @@ scenarios = st.builds(
     ),
     until_tool=st.sampled_from([None, None, "note", "ask"]),
     pauses=st.booleans(),
-    stack=st.permutations(tuple(STACK)).flatmap(
+    stack=st.permutations(PARTS).flatmap(
         lambda names: st.integers(0, len(names)).map(lambda count: tuple(names[:count]))
     ),
+    nested=st.booleans(),
 )
+
+
+def drawn(examples: int) -> settings:
+    return settings(
+        max_examples=examples,
+        deadline=None,
+        derandomize=True,
+        phases=[Phase.generate],  # to shrink a scenario takes minutes
+        suppress_health_check=[HealthCheck.too_slow],
+    )
 
 
 @pytest.mark.slow
-@settings(
-    max_examples=15,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+@drawn(4)
+@given(scenarios)
+def test_a_run_that_is_cut_off_ends_the_same_way_elsewhere(scenario: Scenario) -> None:
+    cut_off_anywhere(scenario, places=4)
+
+
+@pytest.mark.slow
+@pytest.mark.faults
+@drawn(100)
 @given(scenarios)
 def test_a_run_cut_off_after_any_record_ends_the_same_way_elsewhere(scenario: Scenario) -> None:
-    disk, ran = Disk(), list[str]()
-    whole = told(live(scenario, disk, ran))
-    assert len(ran) == len(set(ran)), "undisturbed, each call runs once"
-    for limit in range(1, len(disk.lines)):
-        assert cut_and_go_on(scenario, limit) == whole, f"cut after record {limit}"
+    cut_off_anywhere(scenario)
 
 
 def test_a_run_with_all_that_asks_and_waits_is_cut_off_after_any_record() -> None:
-    scenario = Scenario(turns=((("note", 3), ("gated", 0)),), stack=tuple(STACK))
-    disk = Disk()
-    whole = told(live(scenario, disk, []))
+    stack = ("gate", "before", "after", "around", "late", "guard")
+    whole = cut_off_anywhere(Scenario(turns=((("note", 3), ("gated", 0)),), stack=stack))
     assert len(whole["audit"]) == 7  # twice before, twice after, twice around, and the gate
-    for limit in range(1, len(disk.lines)):
-        assert cut_and_go_on(scenario, limit) == whole, f"cut after record {limit}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_run_with_every_part_that_is_cut_off_ends_the_same_way_elsewhere(nested: bool) -> None:
+    turns = ((("judge", 1),), (("gated", 0),), (("note", 1),))
+    scenario = Scenario(turns=turns, stack=PARTS, nested=nested)
+    whole = cut_off_anywhere(scenario, places=4)
+    if not nested:
+        assert list(whole["files"]) == ["b.txt"]
 
 
 RICH = Scenario(
@@ -304,7 +476,8 @@ RICH = Scenario(
         (("note", 1), ("plain", 2)),
         (("gated", 0), ("gated", 1), ("note", 3)),
         (("ask", 5), ("fail", 1), ("alone", 2)),
-    )
+    ),
+    stack=("gate",),
 )
 
 

@@ -104,6 +104,18 @@ TOLD = {
         "Stopped after 2 model calls: token_limit",
         "Stopped after 1 model call: stop_requested: that shelf is locked (from 'archive').",
     ],
+    "research_agent": [
+        "ask_user asks: {'questions': ['For whom is it?']}",
+        "publish asks: {'path': 'report.md'}",
+        "  ... publishing 4 lines",
+        "The report is published.",
+        "  read the archive: completed",
+        "  write it down: pending",
+        "  pages/kettles.txt (1949 bytes)",
+        "  report.md (59 bytes)",
+        "summary: It is for a child. pages/kettles.txt is read.",
+        "11 model calls",
+    ],
     "cancellation_flag": [
         "  ... counting shelf 2",
         "Stopped after 2 model calls: user_requested: the shop closes (from 'flags').",

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
 from understudy import AgentState, Completed, Failed, Outcome
 from understudy.state.fold import replay
-from understudy.state.records import Record, record_from_dict, record_to_dict
+from understudy.state.records import (
+    ChildRecord,
+    ModelAsked,
+    Record,
+    Reply,
+    ReplyHeld,
+    Result,
+    record_from_dict,
+    record_to_dict,
+)
 
-__all__ = ["Crash", "Disk", "finished_calls", "ids", "told"]
+__all__ = ["Crash", "Disk", "finished_calls", "ids", "model_calls", "told"]
 
 _NUMBERS = count()
 _TOLD = ("part_kind", "content", "tool_name", "args", "tool_call_id", "outcome", "metadata")
@@ -28,6 +37,7 @@ class Disk:
 
     limit: int | None = None
     lines: list[str] = field(default_factory=list)
+    blobs: dict[str, bytes] = field(default_factory=dict)
 
     def append(self, records: Sequence[Record]) -> None:
         for record in records:
@@ -42,8 +52,16 @@ class Disk:
     async def durable(self) -> None:
         return
 
+    def keep_blobs(self, blobs: Mapping[str, bytes]) -> None:
+        self.blobs.update(blobs)
+
+    async def load_blobs(self, hashes: Collection[str]) -> Mapping[str, bytes]:
+        return {hash: self.blobs[hash] for hash in hashes if hash in self.blobs}
+
     def load(self) -> AgentState:
-        return replay(record_from_dict(json.loads(line)) for line in self.lines)
+        state = replay(record_from_dict(json.loads(line)) for line in self.lines)
+        state.blobs = dict(self.blobs) or None
+        return state
 
 
 def ids(prefix: str = "id") -> Any:
@@ -63,6 +81,7 @@ def told(outcome: Outcome) -> dict[str, Any]:
         "outcome": type(outcome).__name__,
         "messages": messages,
         "values": dict(outcome.state.values),
+        "files": dict(outcome.state.files or {}),
         "model_calls": outcome.usage.requests,
         "tool_calls": outcome.usage.tool_calls,
         "audit": [(r.request.arguments, r.decision.type) for r in outcome.state.decisions],
@@ -77,4 +96,26 @@ def told(outcome: Outcome) -> dict[str, Any]:
 
 
 def finished_calls(disk: Disk) -> set[str]:
-    return {line["call_key"] for line in map(json.loads, disk.lines) if line["kind"] == "result"}
+    """The keys of the calls that have a result, those of agents below too."""
+    return {record.call_key for _, record in _records(disk) if isinstance(record, Result)}
+
+
+def model_calls(disk: Disk) -> list[tuple[object, ...]]:
+    """Which replies and answers of models are recorded, each by its place in the run."""
+    found: list[tuple[object, ...]] = []
+    for path, record in _records(disk):
+        if isinstance(record, (Reply, ReplyHeld)):
+            found.append((*path, record.kind, record.turn))
+        elif isinstance(record, ModelAsked):
+            found.append((*path, record.kind, record.key))
+    return found
+
+
+def _records(disk: Disk) -> Iterator[tuple[tuple[str, ...], Record]]:
+    """Each record with the path of the agent below whose it is."""
+    for line in disk.lines:
+        record, path = record_from_dict(json.loads(line)), list[str]()
+        while isinstance(record, ChildRecord):
+            path.append(record.child)
+            record = record.record
+        yield tuple(path), record
