@@ -33,6 +33,7 @@ from understudy.middleware import (
     TodoList,
     Workspace,
 )
+from understudy.models import ScriptedRequest
 
 ARCHIVE = {
     "kettles": "Kettles are older than Rome. " + "They were first made of bronze. " * 60,
@@ -101,7 +102,7 @@ PLAN = [
 ]
 
 
-def read_or_summarise(request: Any) -> str:
+def read_or_summarise(request: ScriptedRequest) -> str:
     if "<conversation>" in request.prompt:
         return "It is for a child. pages/kettles.txt is read."
     return request.prompt.partition(". ")[0] + "."

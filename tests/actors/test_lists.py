@@ -710,7 +710,7 @@ async def test_what_was_asked_in_tables_of_version_1_is_listed(tmp_path: Path) -
             older.execute(f"DROP INDEX agents_by_{index}")
         for column in ("due", "indexed_seq", "status", "status_at", "asking", "run_version"):
             older.execute(f"ALTER TABLE agents DROP COLUMN {column}")
-        for table in ("asks", "feed", "feed_state", "checkpoints", "checkpoint_segments"):
+        for table in ("asks", "feed", "feed_state", "checkpoints", "checkpoint_segments", "blobs"):
             older.execute(f"DROP TABLE {table}")
         older.execute("UPDATE meta SET version = 1")
     async with Runtime([desk(), talker()], store=f"sqlite:///{path}") as runtime:

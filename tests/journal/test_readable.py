@@ -192,6 +192,7 @@ def of_kinds(value: Any) -> list[Record]:
         r.HooksRan(),
         reply,
         r.PauseChecked(turn=0),
+        r.ReplyHeld(turn=0, response=response),
         r.Paused(turn=0, reason=text),
         r.Unpaused(),
         r.Requested(request=request),
