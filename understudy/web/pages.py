@@ -170,6 +170,8 @@ def _posted(
         if isinstance(found, Response):
             return found
         status, template, values = found
+        if "part" in values:  # the name of its template
+            values["part"] = render(visit, values["part"], data=values["data"])
         return HTMLResponse(render(visit, template, **values), status)
 
     return post

@@ -171,8 +171,6 @@ async def _again(
     answer: AnswerForm | None = None,
 ) -> tuple[int, str, dict[str, Any]]:
     """The page once more, with what was typed."""
-    from understudy.web.pages import render
-
     data = visit.redacted(await request_page(visit))
     if data["request"] is None or not data["is_pending"]:
         raise refused(409, "Stale", "It is no longer asked.", story=data["story"])
@@ -181,7 +179,6 @@ async def _again(
         values["edit"] = edit
     if answer is not None:
         values["answer"] = answer
-    part = render(visit, "parts/request.html", data=data)
     return status, "pages/request.html", {
-        "data": data, "part": part, "live_link": None, "page": None, **values
+        "data": data, "part": "parts/request.html", "live_link": None, "page": None, **values
     }  # fmt: skip
