@@ -7,7 +7,7 @@ requests.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, overload
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, overload
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
@@ -44,7 +44,7 @@ Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max
 class TodoItem(BaseModel):
     """One thing to do."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True)
 
     id: Id
     text: Text
@@ -61,7 +61,7 @@ class TodoLists(BaseModel):
 class TodoChange(BaseModel):
     """An item of the list, or what changes of one."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     id: Id = Field(description="short, each once")
     text: Text | None = Field(None, description="needed for a new item")
@@ -96,7 +96,7 @@ class TodoList(Middleware[DepsT_contra]):
 
     """
 
-    state_schema = TodoLists
+    state_schema: ClassVar[type[BaseModel] | None] = TodoLists
 
     def __init__(self, *, max_items: int = 50) -> None:
         if type(max_items) is not int or not 1 <= max_items <= MAX_ITEMS:
