@@ -42,7 +42,10 @@ async def export(store: Readable, agent_id: str) -> dict[str, Any]:
         # Race: a compaction between the two reads takes what no file has any more, by what it knows
         # (test_an_export_beside_a_compaction_has_the_bytes_of_its_files).
         while blobs and not loaded.folded().file_hashes <= blobs.keys():
-            loaded = await loaded_agent(store, agent_id)
+            before, loaded = loaded.agent, await loaded_agent(store, agent_id)
+            if loaded.agent == before:
+                what = f"the files of agent {agent_id!r}"
+                raise StoreDamaged(what=what, cause="bytes that they consist of are not there")
             blobs = await store.load_blobs(agent_id)
     files = {hash: b64encode(kept).decode() for hash, kept in blobs.items()}
     return {

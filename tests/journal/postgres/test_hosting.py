@@ -35,10 +35,10 @@ sys.stdin.read()
 
 
 @contextmanager
-def owner(hosts: Hosts, host: str = "dead") -> Iterator[Started]:
+def owner(hosts: Hosts, host: str = "dead", *, is_fresh: bool = False) -> Iterator[Started]:
     """A process that owns the agent "t" for a minute."""
     command = ("-c", OWNER, hosts.url, hosts.schema, host)
-    with started(*command, stdin=PIPE, stdout=PIPE) as process:
+    with started(*command, stdin=PIPE, stdout=PIPE, is_fresh=is_fresh) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == "owns\n"
@@ -111,7 +111,7 @@ def test_a_host_that_is_there_already_ends_it_with_its_next_heartbeat_or_claim(
 def test_a_host_that_is_stopped_keeps_its_lease(hosts: Hosts) -> None:
     """J50: its process has not ended, so its lease is the judge."""
     alive = hosts.open("alive")
-    with owner(hosts) as process:
+    with owner(hosts, is_fresh=True) as process:  # only a child can be waited for
         process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
         assert alive.end_dead_hosts() == 0

@@ -31,6 +31,8 @@ __all__ = ["BROKEN", "asked", "warm_up"]
 NOON = datetime(2030, 1, 1, 12, tzinfo=timezone.utc)
 HOUR = 3600
 LIVES, LIFE = 5, 6 * HOUR
+TOLD = (1, 3, 5)
+"""Hours after which a person is reminded, reminded again, and somebody else is told."""
 KINDS = ("reminded", "escalated", "decided", "cancel_requested", "run_ended")
 
 
@@ -122,8 +124,8 @@ def _agent(log: SideLog, on_expiry: Any) -> Agent:
 
     gate = HumanInTheLoop(
         {"refund": True},
-        remind_after=[HOUR, 3 * HOUR],
-        escalate_after={5 * HOUR: "the head of sales"},
+        remind_after=[HOUR * hours for hours in TOLD[:2]],
+        escalate_after={HOUR * TOLD[2]: "the head of sales"},
         expires_after=8 * HOUR,
         on_expiry=on_expiry,
     )
@@ -164,7 +166,7 @@ async def _hours(runtime: Runtime, clock: SimulatedClock, log: SideLog) -> None:
     if clock.now() >= NOON + timedelta(seconds=LIVES * LIFE - 1):
         for record in await _records(runtime):
             if record["kind"] in KINDS:
-                log.write("record", record["kind"], str(record.get("number", "")))
+                log.write("record", record["kind"], str(record.get("number", "")), record["at"])
 
 
 async def _records(runtime: Runtime) -> list[dict[str, Any]]:
@@ -179,8 +181,10 @@ def _violations(log: SideLog, on_expiry: str, stopped: int) -> Iterator[str]:
     """What is lost, and what happened twice."""
     yield from (entry.of[0] for entry in log.read("violation"))
     found: dict[str, list[str]] = {kind: [] for kind in KINDS}
+    when: dict[str, list[datetime]] = {kind: [] for kind in KINDS}
     for entry in log.read("record"):
         found[entry.of[0]].append(entry.of[1])
+        when[entry.of[0]].append(datetime.fromisoformat(entry.of[2]))
     end, other = "decided", "cancel_requested"
     if on_expiry == "stop":
         end, other = other, end
@@ -192,6 +196,11 @@ def _violations(log: SideLog, on_expiry: str, stopped: int) -> Iterator[str]:
         yield f"the reminders are {reminders}"
     if len(escalations) > 1:
         yield f"it is escalated {len(escalations)} times"
+    if not stopped:  # it is told when its time has come, and not by whoever comes later
+        in_time = {"reminded": TOLD[:2], "escalated": TOLD[2:]}
+        for kind, hours in in_time.items():
+            if when[kind] != [NOON + timedelta(hours=each) for each in hours]:
+                yield f"{kind} came at {[str(each) for each in when[kind]]}"
     # Six hours without a process are less than the eight until it expires, twelve are more.
     if stopped < 2 and (reminders[-1:] != ["2"] or escalations != ["1"]):
         yield f"told: {reminders}, {escalations}"
