@@ -725,7 +725,7 @@ def test_a_plain_tool_that_takes_too_long_does_not_hold_the_run_up() -> None:
     """T6: its thread is abandoned."""
     release = threading.Event()
 
-    @tool(timeout=0.01)
+    @tool(timeout=0.3)  # its thread has begun by then
     def hang() -> str:
         release.wait(WAIT)
         return "late"
