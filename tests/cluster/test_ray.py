@@ -57,10 +57,11 @@ def until(condition: Callable[[], Any]) -> Any:
 
 
 def test_hosts_are_placed_by_their_resources_and_wait_for_place(nodes: Any, database: str) -> None:
-    desk = nodes.add_node(num_cpus=1)
+    # Each has a place of its own: else the first may take that of the second.
+    desk = nodes.add_node(num_cpus=1, resources={"chairs": 1})
     vision = nodes.add_node(num_cpus=1, resources={"eyes": 1})
     pools = [
-        Hosts(f"{APP}:desks", 1, name="desk", resources={}),
+        Hosts(f"{APP}:desks", 1, name="desk", resources={"chairs": 1}),
         Hosts(f"{APP}:vision", 1, name="vision", resources={"eyes": 1}),
     ]
     with Cluster(pools, store=database, engine=RayEngine(nodes.address)) as cluster:
