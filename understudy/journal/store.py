@@ -16,7 +16,7 @@ from understudy.journal.agent_journal import AgentJournal
 from understudy.journal.asks import StoredAsk
 from understudy.journal.checkpoint_writer import CHECKPOINT_EVERY
 from understudy.journal.codec import MAX_RECORD_BYTES, encode
-from understudy.journal.committer import Change, Committer
+from understudy.journal.committer import Change, CommitListener, Committer
 from understudy.journal.contracts import (
     Backend,
     Batch,
@@ -356,6 +356,18 @@ class DatabaseStore:
             self.shared = SharedDatabase(
                 backend, self.reader, self._change, self._claim, self._lease.dead_hosts.set
             )
+
+    @property
+    def queued(self) -> int:
+        """How many jobs wait for the next commit."""
+        return self._committer.queued
+
+    def tell_commits(self, listener: CommitListener | None) -> None:
+        """Call this in the committer's thread after each transaction, until the store is closed.
+
+        It must neither raise nor block.
+        """
+        self._committer.on_commit = listener
 
     @property
     def host(self) -> str:

@@ -39,6 +39,7 @@ from understudy.run.cancellation import CancellationSource
 from understudy.run.definition import AgentDefinition, ChildAgent, Gate, PauseWhen
 from understudy.run.file_edits import FileEdits
 from understudy.run.hooks import in_hook
+from understudy.run.instrument import Instrument
 from understudy.run.ledger import Ledger
 from understudy.run.model_input import ModelInput
 from understudy.state.agent_state import AgentState
@@ -191,6 +192,7 @@ class Run(Generic[DepsT_co]):
         pause_requested: Callable[[], str | None] | None = None,
         abandon_later: Callable[[], asyncio.Task[None]] | None = None,
         cancellation: tuple[CancellationSource, ...] = (),
+        instrument: Instrument | None = None,
     ) -> None:
         self.definition = definition
         self.ledger = ledger
@@ -232,6 +234,8 @@ class Run(Generic[DepsT_co]):
             {id(source): source for source in sources}.values()
         )
         """Called at the start and before each step; those of the agents above included."""
+        self.instrument = instrument
+        """What watches it."""
         self.file_edits: dict[str, FileEdits] = {}
         """By call: what calls that run now change of the files."""
         self.in_model_call = False

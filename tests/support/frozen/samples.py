@@ -387,7 +387,8 @@ def desk() -> Iterator[r.Record]:
     yield started("run-1", "desk", message_ids=("m2",), message=rich_question())
     yield r.Attempt(number=1)
     yield r.AttemptClosed()
-    yield r.Attempt(number=2, reply_lost=True, host="host-b")
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    yield r.Attempt(number=2, reply_lost=True, host="host-b", trace=trace)
     yield r.HooksRan()
     yield r.ValuesMerged(delta={"customer": {"vip": False}}, source="Vip")
     yield r.HistoryReplaced(messages=history())
