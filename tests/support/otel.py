@@ -81,11 +81,15 @@ class Told:
 
 
 def id_of(span: ReadableSpan) -> int:
-    return span.get_span_context().span_id
+    context = span.get_span_context()
+    assert context is not None
+    return context.span_id
 
 
 def trace_of(span: ReadableSpan) -> int:
-    return span.get_span_context().trace_id
+    context = span.get_span_context()
+    assert context is not None
+    return context.trace_id
 
 
 def parent_of(span: ReadableSpan) -> int | None:

@@ -113,7 +113,7 @@ async def test_a_run_that_goes_on_in_another_process_is_linked_to_its_last_attem
 
 @pytest.mark.parametrize("store", ["memory:", "sqlite"])
 async def test_a_wait_for_a_person_has_its_true_duration(store: str, tmp_path: Path) -> None:
-    """Its parent is the attempt that has asked, though the next one is recorded before it is told."""
+    """Its parent is the attempt that has asked, though the next one is recorded meanwhile."""
     told, clock = Told(), FakeClock()
     url = store if store == "memory:" else f"sqlite:///{tmp_path / 'agents.db'}"
     agent = desk(told, PAY)

@@ -17,6 +17,7 @@ from typing import Any
 from opentelemetry.metrics import Observation
 
 from understudy._base.event_loops import call_on
+from understudy.actors.agent_events import Status
 from understudy.actors.services import RuntimeServices
 from understudy.actors.stored_agents import load_index
 from understudy.journal import IndexStatus
@@ -89,6 +90,7 @@ class _HostGauges:
         self._every = every
         self._lock = threading.Lock()
         self._values: Values = {}
+        self._kinds = {"approval"}
         self._read_at = float("-inf")
         self._reading: concurrent.futures.Future[None] | None = None
 
@@ -140,16 +142,18 @@ class _HostGauges:
         for ask in asks:
             oldest = min(oldest, ask.asked_at) if ask.damage is None else oldest
             requests[_kind(ask)] += 1
+        self._kinds |= set(requests)
+        statuses = {status.value: 0 for status in Status if status is not Status.PASSIVE}
+        statuses.update(await index.count_agents())
         quarantined = store.agents([IndexStatus.QUARANTINED])
         found: Values = {
             c.AGENTS.name: [
-                self._value(count, {c.STATUS: status})
-                for status, count in (await index.count_agents()).items()
+                self._value(count, {c.STATUS: status}) for status, count in statuses.items()
             ],
+            # Also of what there is none any more: a value that is not told stays in a chart.
             c.OPEN_REQUESTS.name: [
-                self._value(count, {c.REQUEST_KIND: kind}) for kind, count in requests.items()
-            ]
-            or [self._value(0)],
+                self._value(requests[kind], {c.REQUEST_KIND: kind}) for kind in sorted(self._kinds)
+            ],
             c.OLDEST_REQUEST.name: [self._value((now - oldest).total_seconds())],
             c.OPEN_DOUBTS.name: [self._value(requests["doubt"])],
             c.QUARANTINED.name: [self._value(await _count(quarantined))],
