@@ -327,6 +327,7 @@ async def test_without_content_no_text_of_anybody_is_told() -> None:
     everything = "".join(span.to_json() for span in told.spans())
     assert SECRET not in everything
     assert "kettle" not in everything
+    assert "gen_ai.input.messages" not in attributes_of(told.spans("chat")[0])
     attempt, tool_call = told.one("invoke_agent"), told.one("execute_tool")
     assert attempt.status.status_code is tool_call.status.status_code is StatusCode.ERROR
     assert attributes_of(attempt)["error.type"] == "ModelFailed"

@@ -146,7 +146,7 @@ class Telemetry:
         return _Parts(
             GuardedTracerProvider(tracers),
             Guarded(meters, "a meter"),
-            InstrumentationSettings(
+            (InstrumentationSettings if self._content else _WithoutMessages)(
                 tracer_provider=GuardedTracerProvider(tracers),
                 meter_provider=Guarded(meters, "a meter"),  # type: ignore[arg-type]  # it is like one
                 include_content=self._content,
@@ -156,6 +156,17 @@ class Telemetry:
             ),
             gauge_seconds=self._gauge_seconds,
         )
+
+
+class _WithoutMessages(InstrumentationSettings):
+    """Pydantic AI would tell the form of each message without its text.
+
+    That takes time for each message of the conversation in each model call
+    (test_without_content_no_text_of_anybody_is_told).
+    """
+
+    def handle_messages(self, *args: Any, **kwargs: Any) -> None:
+        pass
 
 
 class _Parts:
