@@ -49,14 +49,22 @@ class SharedReads:
     @contextmanager
     def looking(self, agent_id: str) -> Iterator[None]:
         """Somebody looks at the agent, again and again: keep what is read of it meanwhile."""
-        followed = self._followed.setdefault(agent_id, _Followed())
-        followed.count += 1
+        self.keep(agent_id)
         try:
             yield
         finally:
-            followed.count -= 1
-            if not followed.count:
-                del self._followed[agent_id]
+            self.let_go(agent_id)
+
+    def keep(self, agent_id: str) -> None:
+        """Keep what is read of the agent from now on, until `let_go` is called as often."""
+        self._followed.setdefault(agent_id, _Followed()).count += 1
+
+    def let_go(self, agent_id: str) -> None:
+        """See `keep`."""
+        followed = self._followed[agent_id]
+        followed.count -= 1
+        if not followed.count:
+            del self._followed[agent_id]
 
     async def latest(self, agent_id: str) -> tuple[Loaded, AgentState] | None:
         """The agent, and the state that its records fold to; None if there is none.

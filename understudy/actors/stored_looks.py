@@ -206,6 +206,14 @@ class StoredLooks:
         waiting = WaitOutcome(Future(), run_id=run_id, incarnation=incarnation)
         return await self._outcome(slot, waiting, None)
 
+    def keep(self, agent_id: str) -> None:
+        """Outcomes of an agent's runs are about to be looked for, one after the other."""
+        self._reads.keep(agent_id)
+
+    def let_go(self, agent_id: str) -> None:
+        """They are no more, as often as `keep` was called."""
+        self._reads.let_go(agent_id)
+
     def look_again(self) -> None:
         """Something may have changed that somebody waits for."""
         if self._watch is not None:
