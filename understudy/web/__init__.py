@@ -16,5 +16,6 @@ from understudy.web.tokens import HideToken, TokenAuth  # noqa: E402
 from understudy.web.users import Auth, Right, User, loopback_only  # noqa: E402
 
 token_auth: type[TokenAuth] = TokenAuth
+"""The name of `TokenAuth` as one writes it in `ui(auth=token_auth(...))`."""
 
 __all__ = ["Auth", "HideToken", "Right", "TokenAuth", "User", "loopback_only", "token_auth", "ui"]
