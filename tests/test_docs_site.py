@@ -14,24 +14,13 @@ import pytest
 
 from docs.building.check import foreign, undescribed
 from docs.building.llms import config, in_nav
-from docs.building.reference import ALSO, ELSEWHERE, public_names, reference_pages
+from docs.building.reference import public_modules, public_names, reference_pages
 from docs.building.stage import ROOT, pages, rewritten, site_path
 
 NAV = [path for _, path in in_nav(config(ROOT)["nav"])]
 GENERATED = {"examples/index.md", "deploy_files.md", "license.md"}
 HEADING = re.compile(r"^#+ (.+?)(?: \{.*\})?$", re.MULTILINE)
 FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
-
-
-def public_modules() -> set[str]:
-    """Those that say what they export, and those that are public without saying it."""
-    found = set(ALSO)
-    for path in (ROOT / "understudy").rglob("*.py"):
-        parts = path.relative_to(ROOT).with_suffix("").parts
-        module = ".".join(part for part in parts if part != "__init__")
-        if "._" not in module and "\n__all__ = " in path.read_text(encoding="utf-8"):
-            found.add(module)
-    return found - set(ELSEWHERE)
 
 
 def anchors(page: Path) -> set[str]:
@@ -62,7 +51,7 @@ def test_the_nav_has_no_page_that_is_not_there() -> None:
 
 def test_the_nav_has_a_reference_of_each_public_module_and_of_no_other() -> None:
     referred = {path for path in NAV if path.startswith("reference/")}
-    modules = {f"reference/{module}.md" for module in public_modules()}
+    modules = {f"reference/{module}.md" for module in public_modules(ROOT)}
     assert referred == {"reference/index.md", *modules}
 
 
@@ -126,6 +115,10 @@ def package(tmp_path: Path) -> Path:
     )
     (tmp_path / "docs" / "reference").mkdir(parents=True)
     (tmp_path / "docs" / "reference" / "index.md").write_text("# Reference\n")
+    listed = (
+        "## Modules\n\n`understudy`, `understudy.parts`.\n\n## Deprecation\n\n`understudy.own`\n"
+    )
+    (tmp_path / "docs" / "versions.md").write_text(listed)
     (inner / "own.py").write_text('class Own:\n    """One. Of its own."""\n')
     (inner / "parts" / "__init__.py").write_text(
         '"""Parts."""\nfrom understudy.parts.part import Bare, Part\n__all__ = ["Bare", "Part"]\n'
@@ -191,7 +184,7 @@ def test_what_a_style_sheet_would_load_from_elsewhere_is_found(tmp_path: Path) -
 
 
 def test_the_public_modules_say_in_a_docstring_what_they_have() -> None:
-    for module in sorted(public_modules()):
+    for module in sorted(public_modules(ROOT)):
         path = ROOT / Path(*module.split("."))
         source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
         assert ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))), module

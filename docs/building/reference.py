@@ -1,11 +1,12 @@
 """The pages of the reference: one for each public module, from the code as it is written.
 
-A module is public if it says what it exports. The code is read and not imported, so that no extra
-of the library need be installed.
+Which modules are public `docs/versions.md` says. The code is read and not imported, so that no
+extra of the library need be installed.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -15,10 +16,6 @@ import griffe
 
 from docs.building.inherited import InheritedDocstrings
 
-ALSO = ("understudy.journal.contracts", "understudy.state.records")
-"""Modules that are public without a list of what they export: all that they define is."""
-ELSEWHERE = ("understudy.cli", "understudy.loop_actors.supervisor")
-"""The one is a command, described in docs/cli.md; `understudy.actors` exports all of the other."""
 ROOT_MODULE = "understudy"
 
 
@@ -53,15 +50,21 @@ def _package(root: Path) -> griffe.Object:
     return found
 
 
-def _modules(module: griffe.Object) -> Iterator[griffe.Object]:
-    yield module
-    for name, inner in sorted(module.modules.items()):
-        if not name.startswith("_") and not inner.is_alias:
-            yield from _modules(inner)
+def _module(package: griffe.Object, path: str) -> griffe.Object:
+    found = package if path == ROOT_MODULE else package[path.removeprefix(f"{ROOT_MODULE}.")]
+    assert isinstance(found, griffe.Object)
+    return found
+
+
+def public_modules(root: Path) -> list[str]:
+    """The modules that `docs/versions.md` lists, sorted."""
+    page = (root / "docs" / "versions.md").read_text(encoding="utf-8")
+    section = page.partition("## Modules\n")[2].partition("\n## ")[0]
+    return sorted(set(re.findall(r"`(understudy(?:\.\w+)*)`", section)))
 
 
 def _exported(module: griffe.Object) -> list[str]:
-    if module.path in ALSO:
+    if module.exports is None:  # all that it defines
         return sorted(
             name
             for name, found in module.members.items()
@@ -72,11 +75,7 @@ def _exported(module: griffe.Object) -> list[str]:
 
 def public_names(root: Path) -> dict[str, list[PublicName]]:
     """What each public module exports, by the name of the module."""
-    modules = {
-        module.path: module
-        for module in _modules(_package(root))
-        if (module.exports is not None or module.path in ALSO) and module.path not in ELSEWHERE
-    }
+    modules = {module: _module(_package(root), module) for module in public_modules(root)}
     objects: dict[tuple[str, str], griffe.Object] = {}
     exporters: dict[str, list[str]] = {}
     for path, module in modules.items():
@@ -109,7 +108,8 @@ def reference_pages(root: Path) -> Iterator[tuple[str, str]]:
     """Each page with its path."""
     public = public_names(root)
     rows = [
-        f"| [`{module}`]({module}.md) | {_summary(_package(root), module)} |" for module in public
+        f"| [`{module}`]({module}.md) | {_summary(_module(_package(root), module))} |"
+        for module in public
     ]
     yield (
         "reference/index.md",
@@ -122,9 +122,8 @@ def reference_pages(root: Path) -> Iterator[tuple[str, str]]:
         yield f"reference/{module}.md", _page(root, module, names)
 
 
-def _summary(package: griffe.Object, module: str) -> str:
-    found = package if module == ROOT_MODULE else package[module.removeprefix(f"{ROOT_MODULE}.")]
-    said = found.docstring.value if found.docstring else ""
+def _summary(module: griffe.Object) -> str:
+    said = module.docstring.value if module.docstring else ""
     return " ".join(said.strip().partition("\n\n")[0].split())
 
 
@@ -133,7 +132,7 @@ def _page(root: Path, module: str, names: list[PublicName]) -> str:
     here = [each for each in names if each.home == module]
     parts = [
         f"# {module}",
-        _summary(_package(root), module),
+        _summary(_module(_package(root), module)),
         "| name | what it is |\n|---|---|\n" + "\n".join(rows),
         *(f"::: {each.of.path}" for each in here),
     ]

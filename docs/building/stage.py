@@ -22,6 +22,7 @@ OUTSIDE = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "security.md",
     "LICENSE": "license.md",
     "examples": "examples/index.md",
     "deploy": "deploy_files.md",
@@ -105,11 +106,8 @@ def _written(path: str, text: str) -> None:
 def pages() -> list[str]:
     """The Markdown files of the repository that are pages of the site, by their paths."""
     inside = sorted((ROOT / "docs").rglob("*.md"))
-    return [
-        *(path.relative_to(ROOT).as_posix() for path in inside),
-        "CONTRIBUTING.md",
-        "CHANGELOG.md",
-    ]
+    of_root = ["CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"]
+    return [*(path.relative_to(ROOT).as_posix() for path in inside), *of_root]
 
 
 def example_pages() -> Iterator[tuple[str, str]]:
