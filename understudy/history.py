@@ -64,6 +64,7 @@ What = Literal[
     "released",
     "run_ended",
 ]
+"""What kind of thing happened."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
