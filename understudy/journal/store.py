@@ -10,6 +10,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
+from understudy._base.log_fields import about
 from understudy._base.worker_threads import WorkerThreads
 from understudy.errors import Fenced, StoreUnavailable, UnderstudyError, UsageError
 from understudy.journal.agent_journal import AgentJournal
@@ -580,7 +581,9 @@ class DatabaseStore:
         except StoreUnavailable:
             raise
         except (UnderstudyError, LookupError, TypeError, ValueError, AssertionError) as error:
-            logger.error("agent %r cannot be read: %r", agent.agent_id, error)
+            logger.error(
+                "agent %r cannot be read: %r", agent.agent_id, error, extra=about(agent.agent_id)
+            )
             return
         noted = (record.at for record in reversed(loaded.records) if type(record) is StatusNoted)
         status_at = next(noted, None)
