@@ -62,8 +62,12 @@ async def _run(
         result = await _cancelled(slot, activation, error)
     except BaseException as error:
         if activation.task is asyncio.current_task():  # else that it was abandoned is logged
+            run = activation.state.run
             logger.warning(
-                "the run of agent %r crashed: %s", slot.id, shown(error), extra=about(slot.id)
+                "the run of agent %r crashed: %s",
+                slot.id,
+                shown(error),
+                extra=about(slot.id, None if run is None else run.run_id),
             )
         is_refused = slot.phase is Phase.BEGINNING and isinstance(error, Exception)
         result = RunTaskResult(crash=error, is_refused=is_refused)

@@ -19,6 +19,7 @@ from understudy._base.clock import Clock, NewId
 from understudy._base.context_codecs import Context
 from understudy._base.event_loops import call_on
 from understudy._base.json_values import checked_json, checked_text
+from understudy._base.log_fields import about
 from understudy._base.type_variables import DepsT_co
 from understudy._base.worker_threads import WorkerThreads
 from understudy.errors import UnderstudyError, UsageError
@@ -62,6 +63,12 @@ T = TypeVar("T")
 
 inside_run: contextvars.ContextVar[Run | None] = contextvars.ContextVar("inside_run", default=None)
 """Set while a pipeline runs, so in tools, hooks and models too: `resume` is refused there."""
+
+
+def log_fields() -> dict[str, str]:
+    """The `extra=` of a log entry of code that runs now: about the run that it belongs to."""
+    run = inside_run.get()
+    return {} if run is None else about(run.agent_id, run.run_id)
 
 
 _RUN_IS_OVER = "the run is over: nothing can be signalled any more"
