@@ -314,7 +314,10 @@ class Activation:
     def answer_released(self, error: BaseException | None = None) -> None:
         """The agent is released, and compacted if that was requested; or not, for this error."""
         for future in self.passivate_futures:
-            future.set(True)
+            if isinstance(error, Fenced):  # what was stopped is a copy of what is elsewhere
+                refuse(future, error)
+            else:
+                future.set(True)
         if error is not None:
             self.refuse_messages(error)
         for done in self.compact_futures:

@@ -24,7 +24,7 @@ from understudy.actors.replies import answer_with
 from understudy.actors.run_outcomes import (
     GOES_ON,
     has_outcome,
-    lacking_outcome,
+    held_outcome,
     last_outcome,
     run_of_message,
 )
@@ -278,8 +278,12 @@ class StoredLooks:
                     activates = False  # a host that fits goes on with it
                 except NOT_HERE:  # another host has it by now
                     await asyncio.sleep(POLL)  # or it lost it just now: not again and again
-            elif row.host is not None and (lacking := lacking_outcome(state)) is not None:
-                return lacking
+            elif (
+                row.host is not None
+                and not (message_id is not None and run_id is None)
+                and (held := held_outcome(agent, state)) is not None
+            ):
+                return held
             else:
                 await self._watch.changed(row, hints)
             hints = self._watch.hints
