@@ -7,7 +7,7 @@ TESTS := $(BIN)/python -m pytest -n 2 --dist worksteal
 # What takes minutes is cut off by itself, later than a test is.
 LONG := --timeout 3600 -o faulthandler_timeout=3700
 
-.PHONY: demo demo-web test test-faults test-ray test-fast test-browser pictures check bench bench-durable bench-actors chaos soak suspensions mutate local clean
+.PHONY: demo demo-web test test-faults test-ray test-fast test-browser test-installs pictures check bench bench-durable bench-actors chaos soak suspensions mutate local clean
 
 demo: $(VENV)/.ready  ## the support desk in the terminal
 	@if [ "$$MODEL" = "local" ]; then $(MAKE) --no-print-directory local 2>/dev/null || true; fi
@@ -27,6 +27,9 @@ test-ray: $(VENV)/.ray  ## the tests marked ray: clusters of several nodes, node
 
 test-browser: $(VENV)/.browser  ## the tests marked browser: the pages in a real Chromium
 	$(BIN)/python -m pytest -m browser tests/web/browser
+
+test-installs: $(VENV)/.release  ## the built package in empty environments: Python 3.11 to 3.13, every extra
+	$(BIN)/python -m tests.support.installs
 
 pictures: $(VENV)/.browser  ## the pictures of the pages, for the docs
 	$(BIN)/python -m tests.support.web_pictures docs/pictures
@@ -83,6 +86,10 @@ $(VENV)/.browser: $(VENV)/.ready
 	@command -v chromium >/dev/null || { echo "Installing Chromium."; \
 	  apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } \
 	  || { echo "NO BROWSER: the tests of the pages cannot run. Install chromium, or name one in CHROMIUM=..."; exit 1; }
+	@touch $@
+
+$(VENV)/.release: $(VENV)/.ready
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[release]'
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.ready
