@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.resolve import Elicit, Resolve
+from pydantic import BaseModel
 
 from tests.mcp.raw_server import Closed, RawServer, a_tool, text
 from tests.support.agents import by_turn, completed, interrupted, reloaded, results
@@ -562,3 +565,39 @@ async def test_stopping_a_runtime_in_a_call_leaves_no_task_and_no_connection() -
         await running
     assert (server.opened, server.closed) == (2, 2)
     assert asyncio.all_tasks() == before
+
+
+class Sure(BaseModel):
+    sure: bool
+
+
+async def ask_whether_sure() -> Elicit[Sure]:
+    return Elicit("Sure?", Sure)
+
+
+def asking_of_2026() -> tuple[MCPServer, list[str]]:
+    """A server whose call ends with its question, which is the way of the protocol of 2026."""
+    server = MCPServer("bank")
+    did: list[str] = []
+
+    @server.tool()
+    async def pay(answer: Annotated[Sure, Resolve(ask_whether_sure)]) -> str:
+        """Pay."""
+        did.append(f"sure: {answer.sure}")
+        return "paid"
+
+    return server, did
+
+
+async def test_a_call_that_ends_with_a_question_is_made_again_with_the_answer() -> None:
+    server, did = asking_of_2026()
+    tools = await mcp_tools(server, id="bank", policy={"pay": {"ask": False}})
+    agent = agent_with(tools, call("pay"))
+    outcome = interrupted(await agent.execute("go"))
+    (request,) = outcome.requests
+    assert request.payload == {"server": "bank", "question": "Sure?"}
+    assert did == []
+    answer = {request.id: respond({"sure": True})}
+    ended = completed(await agent.resume(reloaded(outcome.state), answer))
+    assert contents(ended.state) == [("success", {"result": "paid"})]
+    assert did == ["sure: True"]
