@@ -295,7 +295,12 @@ class Agent(Generic[DepsT_contra, OutputT_co]):
             cancellation=cancellation,
             telemetry=telemetry,
         )
-        return await self.runner.start(input, state, options=run_options, environment=environment)
+        try:
+            return await self.runner.start(
+                input, state, options=run_options, environment=environment
+            )
+        finally:
+            await environment.shared.close()
 
     def run_options(
         self,
@@ -416,7 +421,12 @@ class Agent(Generic[DepsT_contra, OutputT_co]):
             cancellation=cancellation,
             telemetry=telemetry,
         )
-        return await self.runner.resume(state, decisions, answers or {}, environment=environment)
+        try:
+            return await self.runner.resume(
+                state, decisions, answers or {}, environment=environment
+            )
+        finally:
+            await environment.shared.close()
 
     def resume_sync(
         self,
