@@ -21,7 +21,6 @@ PACKAGES = (
     "understudy.journal",
     "understudy.loop_actors.supervisor",
     "understudy.mcp",
-    "understudy.mcp",
     "understudy.middleware",
     "understudy.models",
     "understudy.modes",
