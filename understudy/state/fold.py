@@ -186,8 +186,10 @@ def _reset_imported(state: AgentState, call: Call) -> None:
     if any(request.kind == "doubt" for request in call.requests.values()):
         call.running = True
     call.requests, call.decisions, call.notices = {}, {}, {}
-    for name, point in call.points.items():  # the tool runs again, and makes tokens that hold here
-        call.points[name] = replace(point, token_hashes=(), reached_in=0)
+    run = open_run(state)
+    if run.model_call is None or run.model_call.call is not call:  # which is put off until its time
+        for name, point in call.points.items():  # the tool runs again; its tokens hold here
+            call.points[name] = replace(point, token_hashes=(), reached_in=0)
     runs_agents = any(is_child_of(key, call.key) for key in state.children)
     call.copied_from = call.running and not runs_agents
 
