@@ -24,6 +24,7 @@ PACKAGES = (
     "understudy.middleware",
     "understudy.models",
     "understudy.modes",
+    "understudy.telemetry",
     "understudy.tools",
     "understudy.web",
 )

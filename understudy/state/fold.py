@@ -43,7 +43,7 @@ from understudy.state.waits import open_calls
 from understudy.state.workflow_progress import Progress, Shared
 from understudy.state.workflow_sharing import add_result, merge_child, new_child
 
-FOLD_VERSION = 4
+FOLD_VERSION = 5
 """Of the states that records fold to here. A checkpoint of another version is not used: raise it
 where the same records fold to another state, or a state has another field."""
 
@@ -235,6 +235,7 @@ def _run_started(state: AgentState, record: r.RunStarted) -> None:
         occurrence=record.occurrence,
         context=record.context,
         told=record.told,
+        began=record.at,
     )
     for message in record.initial:
         state.messages = state.messages.appending(message)
@@ -353,6 +354,9 @@ def _attempt(state: AgentState, record: r.Attempt) -> None:
     run = open_run(state)
     run.attempts = record.number
     run.fruitless += 1
+    run.host = record.host
+    if record.trace is not None:
+        run.trace = record.trace
 
 
 def _attempt_closed(state: AgentState, _: r.AttemptClosed) -> None:
