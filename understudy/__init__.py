@@ -7,6 +7,7 @@ from understudy._base.context_codecs import ContextCodec, ContextVarCodec
 from understudy._base.lazy_names import load_lazily as _load_lazily
 from understudy.agent.agent import Agent
 from understudy.errors import (
+    CostUnknown,
     DecisionError,
     Fenced,
     JournalFailed,
@@ -45,6 +46,7 @@ from understudy.interrupts import (
 )
 from understudy.models import ScriptedModel, call
 from understudy.models.patch_history import patch_history
+from understudy.models.prices import Price, Prices
 from understudy.outcomes import (
     Completed,
     Failed,
@@ -59,6 +61,7 @@ from understudy.outcomes import (
 from understudy.run.cancellation import CancellationSource, InMemoryCancellation
 from understudy.run.run import Run
 from understudy.state.agent_state import AgentState
+from understudy.state.costs import Cost
 from understudy.state.waits import Wait
 from understudy.stopping import (
     ExecutionContinuation,
@@ -98,6 +101,8 @@ __all__ = [
     "Completed",
     "ContextCodec",
     "ContextVarCodec",
+    "Cost",
+    "CostUnknown",
     "Decision",
     "DecisionError",
     "Defer",
@@ -120,6 +125,8 @@ __all__ = [
     "OutcomeOf",
     "OwnedElsewhere",
     "Paused",
+    "Price",
+    "Prices",
     "Quarantined",
     "ReplyCut",
     "Request",

@@ -263,6 +263,7 @@ class AgentSlot:
             pause_requested=lambda: requested_pause(activation.state),
             threads=services.threads,
             codecs=services.codecs,
+            prices=services.prices,
             abandon_later=lambda: self._abandon_later(activation),
         )
 

@@ -47,6 +47,7 @@ from understudy.loop_actors.future import Future, refuse_on_its_loop
 from understudy.loop_actors.loop_thread import LoopThread
 from understudy.loop_actors.supervisor import SupervisorTree
 from understudy.models.messages import UserInput
+from understudy.models.prices import Prices, Pricing
 from understudy.outcomes import Outcome
 from understudy.run.answers import Answer, rejected, resolved
 from understudy.state.plans import Missed, Overlap, Schedule
@@ -120,6 +121,10 @@ class Runtime(Looking):
         context: what is carried from the code that calls an agent to the code that answers it, such
             as a tenant or a trace: codecs, for instance `ContextVarCodec`. The code of a run, its
             agents and its threads included, runs under the context of who sent its message.
+        pricing: by which each reply is priced when it comes, so that what it cost is kept with it:
+            True for the prices of `genai-prices`; or your own, which are asked before those: a
+            `Price` by the name of its model, a function of a reply, or `Prices(...)`. None: only
+            what `Limits(max_cost=)` needs is priced.
         clock, new_id: the source of times and ids. By default times are those of the machine; where
             hosts share a database, those of its server.
 
@@ -152,6 +157,7 @@ class Runtime(Looking):
         labels: Collection[str] = frozenset(),
         any_host: bool = True,
         context: Iterable[ContextCodec] = (),
+        pricing: Pricing | None = None,
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None: ...
@@ -175,6 +181,7 @@ class Runtime(Looking):
         labels: Collection[str] = frozenset(),
         any_host: bool = True,
         context: Iterable[ContextCodec] = (),
+        pricing: Pricing | None = None,
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None: ...
@@ -197,6 +204,7 @@ class Runtime(Looking):
         labels: Collection[str] = frozenset(),
         any_host: bool = True,
         context: Iterable[ContextCodec] = (),
+        pricing: Pricing | None = None,
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None:
@@ -229,6 +237,7 @@ class Runtime(Looking):
             labels=checked_labels(labels, what="`labels`"),
             any_host=any_host,
             codecs=ContextCodecs(context),
+            prices=Prices.given(pricing, what="`pricing`"),
         )
         self._feed_options = checked_feed(feed)
         if self._feed_options is not None and not isinstance(opened, FeedStore):
