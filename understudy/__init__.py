@@ -6,6 +6,7 @@ import typing
 from understudy._base.context_codecs import ContextCodec, ContextVarCodec
 from understudy._base.lazy_names import load_lazily as _load_lazily
 from understudy.agent.agent import Agent
+from understudy.costs import Costs, costs_of
 from understudy.errors import (
     CostUnknown,
     DecisionError,
@@ -103,6 +104,7 @@ __all__ = [
     "ContextVarCodec",
     "Cost",
     "CostUnknown",
+    "Costs",
     "Decision",
     "DecisionError",
     "Defer",
@@ -162,6 +164,7 @@ __all__ = [
     "WouldDeadlock",
     "approve",
     "call",
+    "costs_of",
     "dismiss",
     "edit",
     "patch_history",
