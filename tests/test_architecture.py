@@ -145,7 +145,15 @@ def test_the_table_of_layers_is_the_import_contract() -> None:
 
     layers = [set(CODE.findall(row[0])) for row in table("Layers")]
 
-    assert layers == [set(layer.split(" | ")) for layer in contract["layers"]]
+    assert layers == [
+        # One in parentheses is optional: it may not be there yet.
+        {
+            name.strip("()")
+            for name in layer.split(" | ")
+            if "(" not in name or (PACKAGE / name.strip("()")).exists()
+        }
+        for layer in contract["layers"]
+    ]
 
 
 def test_the_table_of_phases_is_the_graph_of_the_code() -> None:

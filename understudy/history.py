@@ -22,7 +22,7 @@ from understudy.state.costs import CostLine, complete
 from understudy.state.files import FileChange
 from understudy.state.plans import Occurrence, Schedule
 
-__all__ = ["HistoryEntry", "HistoryPage", "check_page", "history_of", "page_of"]
+__all__ = ["HistoryEntry", "HistoryPage", "What", "history_of"]
 
 What = Literal[
     "agent_created",
@@ -69,6 +69,7 @@ What = Literal[
     "released",
     "run_ended",
 ]
+"""What kind of thing happened."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

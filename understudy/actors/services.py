@@ -61,6 +61,10 @@ class Looks(Protocol[S_contra]):
 
     def look_again(self) -> None: ...
 
+    def keep(self, agent_id: str) -> None: ...
+
+    def let_go(self, agent_id: str) -> None: ...
+
 
 class Calls(Protocol[S_contra]):
     """As of `PostOffice`."""

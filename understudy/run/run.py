@@ -39,7 +39,7 @@ from understudy.outcomes import (
 from understudy.run.cancellation import CancellationSource
 from understudy.run.definition import AgentDefinition, ChildAgent, Gate, PauseWhen
 from understudy.run.file_edits import FileEdits
-from understudy.run.hooks import in_hook
+from understudy.run.hooks import current_hook
 from understudy.run.ledger import Ledger
 from understudy.run.model_input import ModelInput
 from understudy.state.agent_state import AgentState
@@ -54,7 +54,7 @@ from understudy.state.records import (
     Signalled,
     TimeSpent,
 )
-from understudy.state.run_state import RunState
+from understudy.state.run_state import RunState, own_key
 from understudy.state.waits import waits_of
 from understudy.stopping import ExecutionContinuation, StopSignal, StopSignals
 from understudy.tools import Tool
@@ -336,7 +336,7 @@ class Run(Generic[DepsT_co]):
             UsageError: from inside a hook.
 
         """
-        if in_hook.get():
+        if current_hook.get() is not None:
             raise UsageError("a hook cannot add records: use run.once or run.replace_history")
         self.ledger.record(*records)
 
@@ -435,7 +435,7 @@ class Run(Generic[DepsT_co]):
         ends it.
 
         Args:
-            key: identifies it within the run.
+            key: identifies it within the run, and among what this middleware asks.
             messages: a user's input, or messages of Pydantic AI: the last one asks. Neither the
                 agent's instructions nor its conversation and tools are sent; instructions are
                 those of the last message that has some.
@@ -447,7 +447,8 @@ class Run(Generic[DepsT_co]):
             ModelFailed: if no model answers, or the answers do not fit. That is not recorded as an
                 answer: who asks again, asks the model.
             RecordRefused: if the answer is too large to be kept.
-            UsageError: for bad arguments, a model that cannot be used, or where no run is open.
+            UsageError: for bad arguments, a model that cannot be used, where no run is open, or if
+                another middleware has the same name.
 
         """
         run = self.state.run
@@ -459,15 +460,41 @@ class Run(Generic[DepsT_co]):
         """The decision on the question that a middleware asked by `Interrupt(payload, key=key)`.
 
         None where it was not asked in this run, or is not answered. A question that expired, or
-        that a new message withdrew, counts as rejected.
+        that a new message withdrew, counts as rejected. A middleware reads its own answers: keys
+        are of its name.
 
         Raises:
-            UsageError: for a key that is no text.
+            UsageError: for a key that is no text, or if another middleware has the same name.
 
         """
         checked_text(key, what="run.answer: `key`")
+        key = self.key_of_asker(key)
         run = self.state.run
         return None if run is None or run.answers is None else run.answers.get(key)
+
+    def key_of_asker(self, key: str) -> str:
+        """The key under which is kept what the middleware whose hook runs now asks by this key.
+
+        It has the name of the middleware: no other one reads the answer, not even after its place
+        in the stack has changed. Outside of hooks it is the key itself.
+
+        Raises:
+            UsageError: if another middleware has the same name.
+
+        """
+        hook = current_hook.get()
+        if hook is None:
+            return key
+        self.check_asker(hook.middleware)
+        return own_key(hook.middleware, key)
+
+    def check_asker(self, name: str) -> None:
+        """Raise a `UsageError` if two middlewares that may ask in this run have this name."""
+        if [each.name for each in (*self.definition.middleware, *self.gates)].count(name) > 1:
+            raise UsageError(
+                f"Agent {self.definition.name!r} has two middlewares named {name!r}, and what a "
+                "middleware asks is kept under its name: give each one a `name` of its own"
+            )
 
     def signal(self, signal: StopSignal, *, answer: bool = False) -> None:
         """Request that the run stops, from any hook.

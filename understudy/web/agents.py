@@ -10,12 +10,12 @@ from pydantic_ai.messages import ModelMessagesTypeAdapter
 from pydantic_core import to_jsonable_python
 
 from understudy.actors import AgentInfo, Runtime, Status
+from understudy.login.problems import refused
+from understudy.login.users import Right
 from understudy.state.agent_state import AgentState
 from understudy.state.files import listed
 from understudy.state.why import why
 from understudy.web.asks import history_of, time_text
-from understudy.web.problems import refused
-from understudy.web.users import Right
 from understudy.web.visit import Visit
 
 

@@ -372,7 +372,7 @@ def _link(
 
     async def link(call: ToolCall) -> Any:
         try:
-            return await hook.function(run, call, rest)
+            return await hook.around(run, call, rest)
         except Exception as error:
             if ended and error is not ended[0]:
                 raise ended[0] from error
