@@ -222,6 +222,8 @@ class Runtime(Looking):
             )
         if not isinstance(any_host, bool):
             raise UsageError(f"`any_host` must be True or False, got {shown(any_host)}")
+        self.prices: Prices | None = Prices.given(pricing, what="`pricing`")
+        """By which replies are priced when they come."""
         opened = open_store(store, durability=durability, lease=lease, host=host)
         self._store_name = store if isinstance(store, str) else None
         self._agent_host = AgentHost(
@@ -237,7 +239,7 @@ class Runtime(Looking):
             labels=checked_labels(labels, what="`labels`"),
             any_host=any_host,
             codecs=ContextCodecs(context),
-            prices=Prices.given(pricing, what="`pricing`"),
+            prices=self.prices,
         )
         self._feed_options = checked_feed(feed)
         if self._feed_options is not None and not isinstance(opened, FeedStore):
