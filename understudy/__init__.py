@@ -6,7 +6,6 @@ import typing
 from understudy._base.context_codecs import ContextCodec, ContextVarCodec
 from understudy._base.lazy_names import load_lazily as _load_lazily
 from understudy.agent.agent import Agent
-from understudy.costs import Costs, costs_of
 from understudy.errors import (
     CostUnknown,
     DecisionError,
@@ -83,6 +82,7 @@ if typing.TYPE_CHECKING:
         Status,
         Supervisor,
     )
+    from understudy.costs import Costs, costs_of
 else:  # an Agent needs neither actors nor stores (test_a_plain_import_loads_no_actors_and_stores)
     __getattr__, __dir__ = _load_lazily(
         __name__,
@@ -91,6 +91,7 @@ else:  # an Agent needs neither actors nor stores (test_a_plain_import_loads_no_
                 *("AgentRef", "LoopActor", "Observer", "Runtime", "SimulatedClock", "Status"),
                 "Supervisor",
             ],
+            "understudy.costs": ["Costs", "costs_of"],
         },
     )
 
