@@ -20,6 +20,8 @@ PACKAGES = (
     "understudy.cluster",
     "understudy.journal",
     "understudy.loop_actors.supervisor",
+    "understudy.mcp",
+    "understudy.mcp",
     "understudy.middleware",
     "understudy.models",
     "understudy.modes",

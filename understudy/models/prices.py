@@ -12,7 +12,6 @@ from copy import copy
 from dataclasses import dataclass, fields, replace
 from decimal import Decimal, InvalidOperation
 from functools import partial
-from typing import Any
 
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.models import Model
@@ -217,8 +216,8 @@ class Prices:
         return self.of(reply) is not None
 
     def __repr__(self) -> str:
-        own: Any = self._function or sorted(self._own)
-        return f"Prices({own!r}, published={self._published})"
+        own = repr(self._function or sorted(self._own)) if self._function or self._own else ""
+        return f"Prices({own})" if self._published else f"Prices({own}, published=False)"
 
 
 Pricing = bool | Prices | Mapping[str, Price] | PriceOf

@@ -19,6 +19,7 @@ from understudy._base.clock import Clock, NewId
 from understudy._base.context_codecs import Context
 from understudy._base.event_loops import call_on
 from understudy._base.json_values import checked_json, checked_text
+from understudy._base.shared_resources import SharedResources
 from understudy._base.type_variables import DepsT_co
 from understudy._base.worker_threads import WorkerThreads
 from understudy.errors import UnderstudyError, UsageError
@@ -182,6 +183,7 @@ class Run(Generic[DepsT_co]):
         clock: Clock,
         new_id: NewId,
         threads: WorkerThreads,
+        shared: SharedResources,
         agent_id: str,
         agent_path: tuple[str, ...],
         deps: Any = None,
@@ -204,6 +206,8 @@ class Run(Generic[DepsT_co]):
         self.clock = clock
         self.new_id = new_id
         self.threads = threads
+        self.shared = shared
+        """What tools of this run, and of all others of its owner, have opened."""
         self.agent_id = agent_id
         self.agent_path = agent_path
         self.deps: DepsT_co = deps
