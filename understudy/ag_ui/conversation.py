@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from understudy.actors import AgentRef, Status, StatusChanged
 from understudy.ag_ui.feed import Differs, Feed, Given
@@ -49,6 +49,9 @@ class Said:
 
 class Writer(Protocol[Item_co]):
     """Writes a protocol."""
+
+    has_snapshots: ClassVar[bool]
+    """Whether it can tell of a whole conversation. If not, who comes back gets the last run."""
 
     def begin(self) -> AsyncIterator[Item_co]:
         """The stream begins."""
@@ -105,7 +108,6 @@ class Conversation:
 
     async def _followed(self, writer: Writer[T]) -> AsyncIterator[T]:
         state, number = await self._look()
-        feed = Feed(state)
         # Before anything is begun: no event of it is missed.
         ask, is_news = self._what_is_asked(state)
         if ask is None:
@@ -114,9 +116,14 @@ class Conversation:
             async for item in writer.end(None, state, waits=_waits(state)):
                 yield item
             return
+        feed = Feed(state, but_its_run=not is_news and not writer.has_snapshots)
         if not is_news or (state is not None and _goes_on(state)):
             async for item in writer.snapshot(state):
                 yield item
+        if state is not None and not is_news and not writer.has_snapshots:
+            for given in feed.catch_up(state):
+                async for item in writer.write(given):
+                    yield item
         subscription = self.ref.events(number)
         asked: asyncio.Future[Outcome | None] | None = None
         waits = False
@@ -182,11 +189,13 @@ class Conversation:
             known = {} if state is None else state.message_ids
             if stored_id not in known and not id.startswith(OWN_ID):
                 return self._new_message(state, said.content, stored_id), True
-            run = None if state is None or state.run is None else state.run.run_id
-            if stored_id in known and known[stored_id] in (None, run):
-                return (lambda: ref.outcome(message_id=stored_id)), False
         if state is None or _waits(state):
             return None, False
+        run = None if state.run is None else state.run.run_id
+        taken = f"client:{id}"
+        if state.message_ids.get(taken, "") in (None, run):
+            # It waits for its run, or is of the last one.
+            return (lambda: ref.outcome(message_id=taken)), False
         return ref.outcome, False
 
     def _new_message(

@@ -124,10 +124,11 @@ class Feed:
 
     Args:
         state: what the client has already; None: nothing.
+        but_its_run: the client has nothing of the last run of this state.
 
     """
 
-    def __init__(self, state: AgentState | None) -> None:
+    def __init__(self, state: AgentState | None, *, but_its_run: bool = False) -> None:
         self._writing: dict[str, _Writing] = {}
         self._known: set[object] = set()
         self._numbers: dict[str, int] = {}
@@ -136,11 +137,13 @@ class Feed:
         self._open: dict[str, tuple[str, ...]] = {}
         """The agents that were begun and are not over, with their paths."""
         if state is not None:
-            self.knows(state)
+            self.knows(state, but_its_run=but_its_run)
 
-    def knows(self, state: AgentState) -> None:
+    def knows(self, state: AgentState, *, but_its_run: bool = False) -> None:
         """The client has all of this: it is not given out."""
         for run, messages, results in conversations(state):
+            if but_its_run and run == ROOT and state.run is not None:
+                messages, results = messages[: state.run.first_message], []
             replies = [message for message in messages if isinstance(message, ModelResponse)]
             self._numbers[run] = len(replies)
             self._known.update(_reply_key(run, reply) for reply in replies)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Iterator
 from datetime import timezone
-from typing import Any
+from typing import Any, ClassVar
 
 from ag_ui.core import (
     BaseEvent,
@@ -114,6 +114,8 @@ class AgUiWriter:
         given: the request.
 
     """
+
+    has_snapshots: ClassVar[bool] = True
 
     def __init__(self, site: Site, given: RunAgentInput) -> None:
         self._site = site

@@ -149,6 +149,8 @@ class VercelWriter:
 
     """
 
+    has_snapshots: ClassVar[bool] = False
+
     def __init__(self, site: Site, calls: Collection[str] = ()) -> None:
         self._site = site
         self._calls = calls
