@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic_ai.messages import ModelResponse, TextPart
 
 from tests.support.ag_ui_client import (
     Client,
@@ -26,6 +27,7 @@ from understudy import (
     Agent,
     Halt,
     Interrupt,
+    Run,
     Runtime,
     SimulatedClock,
     Status,
@@ -36,7 +38,7 @@ from understudy import (
     tool,
 )
 from understudy.ag_ui import User, ag_ui
-from understudy.middleware import AskUser, Haltable, HumanInTheLoop, SubAgent
+from understudy.middleware import AskUser, Haltable, HumanInTheLoop, Middleware, SubAgent
 
 
 class Desk:
@@ -811,3 +813,23 @@ async def test_a_runtime_that_is_not_there_yet_is_said(desk: Desk) -> None:
 
     client = client_of(missing)
     assert (await client.post(client.body(said("x")))).status_code == 503
+
+
+class Late(Middleware):
+    """Rewrites what was streamed already."""
+
+    stream_safe = True
+
+    async def after_model(self, run: Run, response: ModelResponse) -> ModelResponse:
+        return ModelResponse([TextPart("[hidden]")], timestamp=response.timestamp)
+
+
+async def test_text_that_is_void_is_replaced_by_a_snapshot(desk: Desk) -> None:
+    async with Runtime([desk.agent("The secret.", middleware=[Late()])]) as runtime:
+        events = await client_of(runtime).events(said("hello"))
+    assert text_of(events) == "The secret."
+    assert types(events)[-2:] == ["MESSAGES_SNAPSHOT", "RUN_FINISHED"]
+    (snapshot,) = of_type(events, "MESSAGES_SNAPSHOT")
+    (streamed,) = of_type(events, "TEXT_MESSAGE_START")
+    last = snapshot["messages"][-1]
+    assert (last["id"], last["content"]) == (streamed["messageId"], "[hidden]")
