@@ -22,7 +22,7 @@ def sources(*folders: str) -> Iterator[Path]:
 
 
 def pages() -> list[Path]:
-    return [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+    return [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 @pytest.fixture(scope="module")

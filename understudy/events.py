@@ -336,6 +336,7 @@ Event = (
     | FilesUpdated
     | AgentEnded
 )
+"""Any event of a run."""
 
 
 def _native_calls(record: r.Reply, agent_path: tuple[str, ...]) -> Iterator[Event]:

@@ -17,7 +17,7 @@ from understudy.state import records as r
 from understudy.state.files import FileChange
 from understudy.state.plans import Occurrence, Schedule
 
-__all__ = ["HistoryEntry", "HistoryPage", "check_page", "history_of", "page_of"]
+__all__ = ["HistoryEntry", "HistoryPage", "What", "history_of"]
 
 What = Literal[
     "agent_created",
@@ -64,6 +64,7 @@ What = Literal[
     "released",
     "run_ended",
 ]
+"""What kind of thing happened."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -219,8 +219,11 @@ class Activator:
                     snapshot = Snapshot(state=activation.state.to_dict(), at=now)
                     owned = await store.compact(owned, snapshot, activation.index_entry())
             finally:
-                if not activation.is_taken or activation.lost_attempt is not None:
-                    await store.release(owned, activation.lost_attempt)
+                is_own = not activation.is_taken
+                if is_own or activation.lost_attempt is not None:
+                    is_own = await store.release(owned, activation.lost_attempt)
+                if not is_own:
+                    failure = Fenced(agent_id=owned.agent_id, why="another runtime has taken it")
         except JournalFailed as error:  # given to the callers; the store has the agent anyway
             logger.warning("agent %r was not released: %s", owned.agent_id, error)
             failure = error

@@ -175,7 +175,10 @@ class AgentHost:
             try:
                 await self._end_all()
             finally:
-                await self.services.store.close()
+                try:
+                    await self.services.shared.close()
+                finally:
+                    await self.services.store.close()
 
     async def _passivate_all(self, timeout: float | None) -> None:
         self.services.closing = True

@@ -262,6 +262,7 @@ class AgentSlot:
             is_to_end_attempt=activation.is_to_end_attempt,
             pause_requested=lambda: requested_pause(activation.state),
             threads=services.threads,
+            shared=services.shared,
             codecs=services.codecs,
             abandon_later=lambda: self._abandon_later(activation),
         )

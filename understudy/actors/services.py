@@ -13,6 +13,7 @@ from understudy._base import forks
 from understudy._base.abandoned_tasks import AbandonedTasks
 from understudy._base.clock import Clock, NewId
 from understudy._base.context_codecs import ContextCodecs
+from understudy._base.shared_resources import SharedResources
 from understudy._base.worker_threads import WorkerThreads
 from understudy.actors.agent_factory import AgentFactory, MadeAtActivation
 from understudy.actors.placement import Placement
@@ -59,6 +60,10 @@ class Looks(Protocol[S_contra]):
     async def outcome_of_run(self, slot: S_contra, run_id: str, incarnation: int | None) -> Any: ...
 
     def look_again(self) -> None: ...
+
+    def keep(self, agent_id: str) -> None: ...
+
+    def let_go(self, agent_id: str) -> None: ...
 
 
 class Calls(Protocol[S_contra]):
@@ -127,6 +132,8 @@ class RuntimeServices(Generic[S, A]):
     """Has calls done by whichever host can do them. None where the store is for one host."""
     live: Live | None = None
     """Brings what happens at other hosts and is not recorded. None as for `calls`."""
+    shared: SharedResources = field(default_factory=SharedResources)
+    """What tools have opened, for all agents."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     """Guards the lists of subscriptions."""
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)

@@ -291,7 +291,12 @@ class Agent(Generic[DepsT_contra, OutputT_co]):
             on_event=on_event,
             cancellation=cancellation,
         )
-        return await self.runner.start(input, state, options=run_options, environment=environment)
+        try:
+            return await self.runner.start(
+                input, state, options=run_options, environment=environment
+            )
+        finally:
+            await environment.shared.close()
 
     def run_options(
         self,
@@ -410,7 +415,12 @@ class Agent(Generic[DepsT_contra, OutputT_co]):
             on_event=on_event,
             cancellation=cancellation,
         )
-        return await self.runner.resume(state, decisions, answers or {}, environment=environment)
+        try:
+            return await self.runner.resume(
+                state, decisions, answers or {}, environment=environment
+            )
+        finally:
+            await environment.shared.close()
 
     def resume_sync(
         self,

@@ -125,6 +125,7 @@ class NestedRuns:
             clock=parent.clock,
             new_id=parent.new_id,
             threads=parent.threads,
+            shared=parent.shared,
             agent_id=ledger.state.run.agent_id,
             agent_path=(*parent.agent_path, definition.name),
             deps=parent.deps,

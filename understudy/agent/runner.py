@@ -21,6 +21,7 @@ from understudy._base.context_codecs import NO_CODECS, Context, ContextCodecs
 from understudy._base.json_values import checked_json, shown
 from understudy._base.points_in_time import checked_clock
 from understudy._base.request_timing import EXPIRY
+from understudy._base.shared_resources import SharedResources
 from understudy._base.type_variables import DepsT
 from understudy._base.worker_threads import WorkerThreads
 from understudy.agent.nested_runs import NestedRuns, models_of, seeds_of
@@ -109,6 +110,8 @@ class RunEnvironment:
     """As `Run.abandon_later`; None without a runtime."""
     threads: WorkerThreads | None = None
     """Where plain tools and hooks run; by default a pool that the whole process shares."""
+    shared: SharedResources = field(default_factory=SharedResources)
+    """What its tools have opened; closed by its owner."""
     cancellation: tuple[CancellationSource, ...] = ()
     """Called before each step, in addition to those of the agent's middleware."""
     codecs: ContextCodecs = NO_CODECS
@@ -387,6 +390,7 @@ class Runner:
             clock=environment.clock,
             new_id=environment.new_id,
             threads=environment.threads or _THREADS,
+            shared=environment.shared,
             agent_id=environment.agent_id or definition.name,
             agent_path=(definition.name,),
             deps=environment.deps,

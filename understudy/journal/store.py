@@ -131,8 +131,8 @@ class Store(Protocol):
     async def claim(self, agent_id: str, agent: str | None) -> Owned | None:
         """As `Backend.claim`."""
 
-    async def release(self, owned: Owned, lost: LostAttempt | None = None) -> None:
-        """As `Backend.release`, if other runtimes can use this store.
+    async def release(self, owned: Owned, lost: LostAttempt | None = None) -> bool:
+        """As `Backend.release`, if other runtimes can use this store; else True.
 
         Args:
             owned: the claim to give up.
@@ -459,16 +459,17 @@ class DatabaseStore:
         await self._lease.wait_until_settled(term)
         return owned
 
-    async def release(self, owned: Owned, lost: LostAttempt | None = None) -> None:
+    async def release(self, owned: Owned, lost: LostAttempt | None = None) -> bool:
         self._terms.pop(owned.agent_id, None)
 
-        def release(backend: Backend) -> None:
-            backend.release(owned)
+        def release(backend: Backend) -> bool:
+            is_own = backend.release(owned)
             if lost is not None and isinstance(backend, KeepsLostAttempts):
                 backend.note_lost_attempt(owned.agent_id, lost)
+            return is_own
 
-        if self._lease.is_shared:  # else no other runtime can claim it
-            await self._change(release)
+        # Else no other runtime can claim it.
+        return await self._change(release) if self._lease.is_shared else True
 
     async def lost_attempts(self, agent_id: str, run_id: str) -> frozenset[int]:
         backend = self._backend

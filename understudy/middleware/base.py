@@ -71,7 +71,10 @@ class Middleware(Generic[DepsT_contra]):
 
     @property
     def name(self) -> str:
-        """Its name in errors and requests; the name of the class."""
+        """Its name in errors and requests; the name of the class.
+
+        What it asks is kept under it, so two that ask in one run need two names.
+        """
         return type(self).__name__
 
     def prepare(self, definition: AgentDefinition) -> Prepared:

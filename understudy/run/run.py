@@ -19,6 +19,7 @@ from understudy._base.clock import Clock, NewId
 from understudy._base.context_codecs import Context
 from understudy._base.event_loops import call_on
 from understudy._base.json_values import checked_json, checked_text
+from understudy._base.shared_resources import SharedResources
 from understudy._base.type_variables import DepsT_co
 from understudy._base.worker_threads import WorkerThreads
 from understudy.errors import UnderstudyError, UsageError
@@ -38,7 +39,7 @@ from understudy.outcomes import (
 from understudy.run.cancellation import CancellationSource
 from understudy.run.definition import AgentDefinition, ChildAgent, Gate, PauseWhen
 from understudy.run.file_edits import FileEdits
-from understudy.run.hooks import in_hook
+from understudy.run.hooks import current_hook
 from understudy.run.ledger import Ledger
 from understudy.run.model_input import ModelInput
 from understudy.state.agent_state import AgentState
@@ -52,7 +53,7 @@ from understudy.state.records import (
     Signalled,
     TimeSpent,
 )
-from understudy.state.run_state import RunState
+from understudy.state.run_state import RunState, own_key
 from understudy.state.waits import waits_of
 from understudy.stopping import ExecutionContinuation, StopSignal, StopSignals
 from understudy.tools import Tool
@@ -180,6 +181,7 @@ class Run(Generic[DepsT_co]):
         clock: Clock,
         new_id: NewId,
         threads: WorkerThreads,
+        shared: SharedResources,
         agent_id: str,
         agent_path: tuple[str, ...],
         deps: Any = None,
@@ -201,6 +203,8 @@ class Run(Generic[DepsT_co]):
         self.clock = clock
         self.new_id = new_id
         self.threads = threads
+        self.shared = shared
+        """What tools of this run, and of all others of its owner, have opened."""
         self.agent_id = agent_id
         self.agent_path = agent_path
         self.deps: DepsT_co = deps
@@ -325,7 +329,7 @@ class Run(Generic[DepsT_co]):
             UsageError: from inside a hook.
 
         """
-        if in_hook.get():
+        if current_hook.get() is not None:
             raise UsageError("a hook cannot add records: use run.once or run.replace_history")
         self.ledger.record(*records)
 
@@ -424,7 +428,7 @@ class Run(Generic[DepsT_co]):
         ends it.
 
         Args:
-            key: identifies it within the run.
+            key: identifies it within the run, and among what this middleware asks.
             messages: a user's input, or messages of Pydantic AI: the last one asks. Neither the
                 agent's instructions nor its conversation and tools are sent; instructions are
                 those of the last message that has some.
@@ -436,7 +440,8 @@ class Run(Generic[DepsT_co]):
             ModelFailed: if no model answers, or the answers do not fit. That is not recorded as an
                 answer: who asks again, asks the model.
             RecordRefused: if the answer is too large to be kept.
-            UsageError: for bad arguments, a model that cannot be used, or where no run is open.
+            UsageError: for bad arguments, a model that cannot be used, where no run is open, or if
+                another middleware has the same name.
 
         """
         run = self.state.run
@@ -448,15 +453,41 @@ class Run(Generic[DepsT_co]):
         """The decision on the question that a middleware asked by `Interrupt(payload, key=key)`.
 
         None where it was not asked in this run, or is not answered. A question that expired, or
-        that a new message withdrew, counts as rejected.
+        that a new message withdrew, counts as rejected. A middleware reads its own answers: keys
+        are of its name.
 
         Raises:
-            UsageError: for a key that is no text.
+            UsageError: for a key that is no text, or if another middleware has the same name.
 
         """
         checked_text(key, what="run.answer: `key`")
+        key = self.key_of_asker(key)
         run = self.state.run
         return None if run is None or run.answers is None else run.answers.get(key)
+
+    def key_of_asker(self, key: str) -> str:
+        """The key under which is kept what the middleware whose hook runs now asks by this key.
+
+        It has the name of the middleware: no other one reads the answer, not even after its place
+        in the stack has changed. Outside of hooks it is the key itself.
+
+        Raises:
+            UsageError: if another middleware has the same name.
+
+        """
+        hook = current_hook.get()
+        if hook is None:
+            return key
+        self.check_asker(hook.middleware)
+        return own_key(hook.middleware, key)
+
+    def check_asker(self, name: str) -> None:
+        """Raise a `UsageError` if two middlewares that may ask in this run have this name."""
+        if [each.name for each in (*self.definition.middleware, *self.gates)].count(name) > 1:
+            raise UsageError(
+                f"Agent {self.definition.name!r} has two middlewares named {name!r}, and what a "
+                "middleware asks is kept under its name: give each one a `name` of its own"
+            )
 
     def signal(self, signal: StopSignal, *, answer: bool = False) -> None:
         """Request that the run stops, from any hook.

@@ -21,7 +21,7 @@ from pydantic_ai.messages import (
 )
 
 from understudy.errors import UsageError
-from understudy.interrupts import Decision, DecisionRecord, DoubtfulCall, Sticky
+from understudy.interrupts import Decision, DecisionRecord, DoubtfulCall, Request, Sticky
 from understudy.models.attribution import from_user
 from understudy.models.messages import Messages
 from understudy.state import records as r
@@ -37,12 +37,13 @@ from understudy.state.run_state import (
     RunState,
     Turn,
     asked_key,
+    own_key,
 )
 from understudy.state.waits import open_calls
 from understudy.state.workflow_progress import Progress, Shared
 from understudy.state.workflow_sharing import add_result, merge_child, new_child
 
-FOLD_VERSION = 3
+FOLD_VERSION = 4
 """Of the states that records fold to here. A checkpoint of another version is not used: raise it
 where the same records fold to another state, or a state has another field."""
 
@@ -425,9 +426,9 @@ def _requested(state: AgentState, record: r.Requested) -> None:
         call.decisions.pop(replaced, None)
     call.requests[record.request.id] = record.request
     call.running = False
-    run, key = open_run(state), record.request.question_key
-    if key and run.answers is not None:  # it is asked again
-        run.answers = _without(run.answers, key)
+    run = open_run(state)
+    if record.request.question_key and run.answers is not None:  # it is asked again
+        run.answers = _without(run.answers, _answer_key(record.request))
 
 
 def _interrupts_checked(state: AgentState, record: r.InterruptsChecked) -> None:
@@ -464,7 +465,7 @@ def _decided(state: AgentState, record: r.Decided) -> None:
     request, decision = call.requests[record.request_id], record.decision
     call.decisions[record.request_id] = decision
     if request.question_key:
-        _answered(open_run(state), request.question_key, decision)
+        _answered(open_run(state), request, decision)
     state.decisions.append(
         DecisionRecord(
             request=request,
@@ -486,8 +487,13 @@ def _decided(state: AgentState, record: r.Decided) -> None:
         )
 
 
-def _answered(run: RunState, key: str, decision: Decision) -> None:
+def _answered(run: RunState, request: Request, decision: Decision) -> None:
+    key = _answer_key(request)
     run.answers = {**(run.answers or {}), key: decision}  # copies of the state share it
+
+
+def _answer_key(request: Request) -> str:
+    return own_key(request.source, request.question_key)
 
 
 def _revoked(state: AgentState, record: r.Revoked) -> None:
@@ -724,7 +730,7 @@ def _withdrawn(state: AgentState, record: r.Withdrawn) -> None:
         request = call.drop_request(request_id)
         if request.question_key:
             moved_on = Decision(type="reject", message=MOVED_ON)
-            _answered(open_run(state), request.question_key, moved_on)
+            _answered(open_run(state), request, moved_on)
         if request.kind == "doubt":
             call.running = True  # it was started, and its outcome is still unknown
         else:

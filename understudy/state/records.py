@@ -779,6 +779,7 @@ Record = (
     | RunEnded
     | Snapshot
 )
+"""Any record of a journal."""
 
 
 def stamp(record: Record, at: datetime) -> None:

@@ -286,7 +286,7 @@ class RunState:
     model_call: ModelCall | None = None
     """The model call of the next turn, where it waits."""
     answers: dict[str, Decision] | None = None
-    """By key, the answers to questions of middleware; None without one. It is never changed."""
+    """The answers to questions of middleware, by `own_key`; None without one. Never changed."""
     context: StoredContext = field(default_factory=dict)
     """That of who sent its message. That of an agent inside is the outermost run's."""
     told: str = ""
@@ -329,6 +329,11 @@ class RunState:
 def asked_key(key: str) -> str:
     """The key in `RunState.once` of an answer to `run.ask_model`."""
     return f"ask_model/{key}"
+
+
+def own_key(name: str, key: str) -> str:
+    """The key, as one of the middleware with this name: no other name and key are the same text."""
+    return f"{name.replace('%', '%25').replace('/', '%2F')}/{key}"
 
 
 def _twin(original: T) -> T:

@@ -109,7 +109,7 @@ def _link(run: Run, hook: Hook, inner: _Ask, call: ModelCall) -> _Ask:
             return await inner(changed)
 
         try:
-            returned = await hook.function(run, request, rest)
+            returned = await hook.around(run, request, rest)
             if not isinstance(returned, ModelResponse):
                 raise UsageError(f"it returned {returned!r}; return what next returned")
             return returned
