@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from docs.building.check import foreign, undescribed
-from docs.building.llms import config, in_nav
+from docs.building.llms import config, in_nav, write_llms
 from docs.building.reference import public_modules, public_names, reference_pages
 from docs.building.stage import ROOT, pages, rewritten, site_path
 
@@ -188,3 +188,26 @@ def test_the_public_modules_say_in_a_docstring_what_they_have() -> None:
         path = ROOT / Path(*module.split("."))
         source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
         assert ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))), module
+
+
+def test_the_pages_for_programs_name_each_page_of_the_nav_and_what_it_is_about(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "mkdocs.yml").write_text(
+        "site_name: x\nsite_description: About x.\nnav:\n"
+        "  - Begin:\n      - index.md\n      - More:\n          - Own title: a.md\n"
+        "  - Reference:\n      - y: reference/y.md\n"
+    )
+    (tmp_path / "reference").mkdir()
+    (tmp_path / "index.md").write_text("# Home\n\nA [page](a.md) to begin. And more.\n")
+    (tmp_path / "a.md").write_text("# A\n\n```python\nx\n```\n\nThe answer.\n")
+    (tmp_path / "reference" / "y.md").write_text("# y\n\n::: y\n")
+    write_llms(tmp_path, tmp_path)
+    assert (tmp_path / "llms.txt").read_text().splitlines() == [
+        *("# x", "", "> About x.", "", "## Begin", ""),
+        "- [Home](index.md): A page to begin.",
+        "- [Own title](a.md): The answer.",
+        *("", "## Reference", ""),
+        "- [y](reference/y.html)",
+    ]
+    assert "The answer." in (tmp_path / "llms-full.txt").read_text()

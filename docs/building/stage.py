@@ -125,7 +125,7 @@ def example_pages() -> Iterator[tuple[str, str]]:
             f"examples/{path.stem}.md",
             f"# {path.name}\n\n{first}\n\n{more}\n\n"
             f"Run it from a checkout: `.venv/bin/python -m examples.{path.stem}`.\n\n"
-            f"```python\n{code}```\n",
+            f"```python\n{code[said.end() :].lstrip()}```\n\n[All examples](index.md)\n",
         )
     head = (
         "# Examples\n\nEach is a script that runs without a key, from a checkout: "
