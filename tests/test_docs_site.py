@@ -77,12 +77,27 @@ def test_no_page_has_two_headings_of_one_name_to_which_a_link_leads() -> None:
 def test_a_link_out_of_the_folder_leads_to_a_page_of_the_site() -> None:
     text = "[a](../README.md), [b](../examples/approval.py), [c](tools.md#rules), [d](https://x.y)"
     assert rewritten(text, "docs/why.md") == (
-        "[a](index.md), [b](examples/approval.md), [c](tools.md#rules), [d](https://x.y)"
+        "[a](index.md), [b](examples/approval.md), [c](tools.md#rules), [d](https://x.y)",
+        set(),
     )
 
 
+def test_a_link_to_a_file_that_is_no_page_leads_to_a_copy_of_it() -> None:
+    assert rewritten("[a](../../examples/notebook.ipynb)", "docs/tutorial/index.md") == (
+        "[a](../files/examples/notebook.ipynb)",
+        {"examples/notebook.ipynb"},
+    )
+
+
+@pytest.mark.parametrize("page", pages())
+def test_each_link_of_a_page_leads_to_what_the_site_can_have(page: str) -> None:
+    _, files = rewritten((ROOT / page).read_text(encoding="utf-8"), page)
+    assert [file for file in files if not (ROOT / file).is_file()] == []
+
+
 def test_a_page_in_a_folder_keeps_its_links() -> None:
-    assert rewritten("[a](../tools.md#rules)", "docs/tutorial/index.md") == "[a](../tools.md#rules)"
+    text, _ = rewritten("[a](../tools.md#rules)", "docs/tutorial/index.md")
+    assert text == "[a](../tools.md#rules)"
 
 
 def test_a_link_to_what_the_site_lacks_is_refused() -> None:
@@ -92,13 +107,14 @@ def test_a_link_to_what_the_site_lacks_is_refused() -> None:
 
 def test_a_picture_is_there_for_both_schemes() -> None:
     assert rewritten("![x](pictures/web-inbox-light.png)", "docs/inbox.md") == (
-        "![x](pictures/web-inbox-light.png#only-light)![x](pictures/web-inbox-dark.png#only-dark)"
+        "![x](pictures/web-inbox-light.png#only-light)![x](pictures/web-inbox-dark.png#only-dark)",
+        set(),
     )
 
 
 def test_what_is_fenced_stays_as_it_is() -> None:
     text = "```python\nx = [a](../README.md)\n```\n"
-    assert rewritten(text, "docs/why.md") == text
+    assert rewritten(text, "docs/why.md") == (text, set())
 
 
 # ---------------------------------------------------------------- the reference, checks

@@ -46,6 +46,7 @@ from understudy.run.answers import Answer, record_answer, resolved
 from understudy.run.cancellation import CancellationSource, as_sources
 from understudy.run.definition import AgentDefinition, PauseWhen
 from understudy.run.instructions import render
+from understudy.run.instrument import GivesInstrument, Instrument, instrument_of
 from understudy.run.ledger import Ledger, ledger_tree
 from understudy.run.run import Run, inside_run
 from understudy.run.tokens import agent_of, hash_of
@@ -85,6 +86,7 @@ class EnvironmentOptions(TypedDict, Generic[DepsT], total=False):
     journal: Journal | None
     on_event: Callable[[Event], None] | None
     cancellation: CancellationSource | Sequence[CancellationSource] | None
+    telemetry: GivesInstrument | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +118,8 @@ class RunEnvironment:
     """Called before each step, in addition to those of the agent's middleware."""
     codecs: ContextCodecs = NO_CODECS
     """By which the context of a run holds for its code."""
+    instrument: Instrument | None = None
+    """What watches the run."""
 
     @classmethod
     def of(cls, **options: Unpack[EnvironmentOptions]) -> RunEnvironment:
@@ -128,6 +132,7 @@ class RunEnvironment:
             journal=options.get("journal"),
             emit=options.get("on_event"),
             cancellation=as_sources(options.get("cancellation")),
+            instrument=instrument_of(options.get("telemetry")),
         )
 
     def __post_init__(self) -> None:
@@ -372,6 +377,8 @@ class Runner:
             listener=environment.emit,
             clock=environment.clock,
         )
+        if environment.instrument is not None:
+            environment.instrument.follow(ledger)
         ledger.open(fresh=fresh)
         return ledger
 
@@ -401,6 +408,7 @@ class Runner:
             abandon_later=environment.abandon_later,
             cancellation=environment.cancellation,
             children=self._children,
+            instrument=environment.instrument,
         )
 
     async def _check_instructions(self, state: AgentState, seeds: Mapping[str, Any]) -> None:
