@@ -6,6 +6,7 @@ The build itself is `make docs`, each warning of which is an error.
 from __future__ import annotations
 
 import ast
+import hashlib
 import re
 from collections import Counter
 from pathlib import Path
@@ -227,3 +228,9 @@ def test_the_pages_for_programs_name_each_page_of_the_nav_and_what_it_is_about(
         "- [y](reference/y.html)",
     ]
     assert "The answer." in (tmp_path / "llms-full.txt").read_text()
+
+
+def test_the_script_from_elsewhere_is_the_one_that_its_note_names() -> None:
+    assets = ROOT / "docs" / "assets"
+    digest = hashlib.sha256((assets / "iframe-worker-shim.js").read_bytes()).hexdigest()
+    assert f"SHA-256: {digest}" in (assets / "VENDORED.txt").read_text(encoding="utf-8")
