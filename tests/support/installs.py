@@ -93,7 +93,7 @@ with Runtime([]) as runtime:
 """,
     "ag-ui": "import ag_ui.core",
     "mcp": "from understudy.mcp import mcp_tools",
-    "telemetry": "import opentelemetry.trace",
+    "telemetry": "from understudy.telemetry import Telemetry\nTelemetry()",
     "demo": "import rich",
 }
 """What needs the extra: it must run with it, and say how to install it without it."""

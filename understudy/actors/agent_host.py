@@ -41,6 +41,7 @@ from understudy.journal.store import TextStore
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.monitor import Lifetime
 from understudy.loop_actors.supervisor import SupervisorTree
+from understudy.models.prices import Prices
 from understudy.run.answers import TOKEN_RECORDS, Answer, MadeToken, token_in
 from understudy.run.tokens import agent_of, hash_of
 
@@ -72,6 +73,7 @@ class AgentHost:
         labels: frozenset[str],
         any_host: bool,
         codecs: ContextCodecs,
+        prices: Prices | None = None,
         factory: AgentFactory | None = None,
         telemetry: RuntimeTelemetry | None = None,
     ) -> None:
@@ -101,6 +103,7 @@ class AgentHost:
             idle_timeout=idle_timeout,
             deps_for=deps_for,
             codecs=codecs,
+            prices=prices,
             placement=self.placement,
             definition=self.directory.named,
             factory=factory,

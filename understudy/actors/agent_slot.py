@@ -266,6 +266,7 @@ class AgentSlot:
             shared=services.shared,
             codecs=services.codecs,
             instrument=services.instrument,
+            prices=services.prices,
             abandon_later=lambda: self._abandon_later(activation),
         )
 

@@ -48,6 +48,7 @@ from understudy.loop_actors.future import Future, refuse_on_its_loop
 from understudy.loop_actors.loop_thread import LoopThread
 from understudy.loop_actors.supervisor import SupervisorTree
 from understudy.models.messages import UserInput
+from understudy.models.prices import Prices, Pricing
 from understudy.outcomes import Outcome
 from understudy.run.answers import Answer, rejected, resolved
 from understudy.state.plans import Missed, Overlap, Schedule
@@ -122,6 +123,10 @@ class Runtime(Looking):
             as a tenant or a trace: codecs, for instance `ContextVarCodec`. The code of a run, its
             agents and its threads included, runs under the context of who sent its message.
         telemetry: a `Telemetry` of `understudy.telemetry`, which makes spans and metrics.
+        pricing: by which each reply is priced when it comes, so that what it cost is kept with it:
+            True for the prices of `genai-prices`; or your own, which are asked before those: a
+            `Price` by the name of its model, a function of a reply, or `Prices(...)`. None: only
+            what `Limits(max_cost=)` needs is priced.
         clock, new_id: the source of times and ids. By default times are those of the machine; where
             hosts share a database, those of its server.
 
@@ -155,6 +160,7 @@ class Runtime(Looking):
         any_host: bool = True,
         context: Iterable[ContextCodec] = (),
         telemetry: RuntimeTelemetry | None = None,
+        pricing: Pricing | None = None,
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None: ...
@@ -179,6 +185,7 @@ class Runtime(Looking):
         any_host: bool = True,
         context: Iterable[ContextCodec] = (),
         telemetry: RuntimeTelemetry | None = None,
+        pricing: Pricing | None = None,
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None: ...
@@ -202,6 +209,7 @@ class Runtime(Looking):
         any_host: bool = True,
         context: Iterable[ContextCodec] = (),
         telemetry: RuntimeTelemetry | None = None,
+        pricing: Pricing | None = None,
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None:
@@ -220,6 +228,8 @@ class Runtime(Looking):
         if not isinstance(any_host, bool):
             raise UsageError(f"`any_host` must be True or False, got {shown(any_host)}")
         telemetry = checked_runtime_telemetry(telemetry)
+        self.prices: Prices | None = Prices.given(pricing, what="`pricing`")
+        """By which replies are priced when they come."""
         opened = open_store(store, durability=durability, lease=lease, host=host)
         self._store_name = store if isinstance(store, str) else None
         self._agent_host = AgentHost(
@@ -236,6 +246,7 @@ class Runtime(Looking):
             any_host=any_host,
             codecs=codecs_with(telemetry, context),
             telemetry=telemetry,
+            prices=self.prices,
         )
         self._feed_options = checked_feed(feed)
         if self._feed_options is not None and not isinstance(opened, FeedStore):

@@ -22,6 +22,7 @@ from understudy.agent.agent import Agent
 from understudy.errors import UsageError
 from understudy.journal import Owned, Store
 from understudy.loop_actors.future import Future
+from understudy.models.prices import Prices
 from understudy.run.instrument import GivesInstrument, Instrument
 from understudy.state.agent_state import AgentState
 
@@ -122,6 +123,8 @@ class RuntimeServices(Generic[S, A]):
     """Seconds after which an idle agent is passivated; None = never."""
     deps_for: Callable[[str], Any] | None
     codecs: ContextCodecs
+    prices: Prices | None
+    """By which replies are priced; None where the runtime has none."""
     placement: Placement
     """Which agents this runtime may run."""
     definition: Callable[[str], Agent | MadeAtActivation]

@@ -38,6 +38,7 @@ from understudy.interrupts import Decision, Request, checked_decision
 from understudy.journal import Journal
 from understudy.models.messages import UserInput, user_message
 from understudy.models.model_names import refresh_client
+from understudy.models.prices import Prices
 from understudy.modes.pipeline import run_pipeline
 from understudy.modes.steps.check_stop import ANSWER_PROMPT
 from understudy.modes.steps.run_end import call_end_hooks, end_of, outcome_of, withdrawn_by
@@ -120,6 +121,8 @@ class RunEnvironment:
     """By which the context of a run holds for its code."""
     instrument: Instrument | None = None
     """What watches the run."""
+    prices: Prices | None = None
+    """By which replies are priced; None where only what the definition wants is."""
 
     @classmethod
     def of(cls, **options: Unpack[EnvironmentOptions]) -> RunEnvironment:
@@ -221,10 +224,13 @@ class Runner:
             signal: called once the start is recorded; a signal stops the run at once.
 
         Raises:
-            UsageError: if the context cannot be applied. Nothing is recorded then.
+            UsageError: if the context cannot be applied, or the cost of a model is not known that a
+                middleware must know. Nothing is recorded then.
 
         """
         definition = self._definition
+        if definition.needs_cost_inside:
+            self._children.check_prices(definition, self.models, environment.prices)
 
         def started() -> RunStarted:
             return RunStarted(
@@ -409,6 +415,7 @@ class Runner:
             cancellation=environment.cancellation,
             children=self._children,
             instrument=environment.instrument,
+            prices=environment.prices,
         )
 
     async def _check_instructions(self, state: AgentState, seeds: Mapping[str, Any]) -> None:

@@ -27,6 +27,7 @@ from understudy.errors import UnderstudyError, UsageError
 from understudy.events import Event
 from understudy.interrupts import Decision
 from understudy.models.messages import UserInput, normalised
+from understudy.models.prices import Prices
 from understudy.outcomes import (
     Completed,
     Failed,
@@ -46,6 +47,7 @@ from understudy.run.ledger import Ledger
 from understudy.run.model_input import ModelInput
 from understudy.state.agent_state import AgentState
 from understudy.state.continuation import continuation_of
+from understudy.state.costs import Cost
 from understudy.state.records import (
     HistoryReplaced,
     ModelAsked,
@@ -202,6 +204,7 @@ class Run(Generic[DepsT_co]):
         abandon_later: Callable[[], asyncio.Task[None]] | None = None,
         cancellation: tuple[CancellationSource, ...] = (),
         instrument: Instrument | None = None,
+        prices: Prices | None = None,
     ) -> None:
         self.definition = definition
         self.ledger = ledger
@@ -247,6 +250,9 @@ class Run(Generic[DepsT_co]):
         """Called at the start and before each step; those of the agents above included."""
         self.instrument = instrument
         """What watches it."""
+        above_it = prices if parent is None else parent.prices
+        self.prices: Prices | None = definition.prices or above_it or definition.default_prices
+        """By which its replies are priced when they come; None where nobody asks what they cost."""
         self.file_edits: dict[str, FileEdits] = {}
         """By call: what calls that run now change of the files."""
         self.in_model_call = False
@@ -295,6 +301,11 @@ class Run(Generic[DepsT_co]):
     def usage(self) -> RunUsage:
         """Used so far, including the agents that it runs now."""
         return self.state.usage
+
+    @property
+    def cost(self) -> Cost:
+        """What it has cost so far, including the agents that it runs now."""
+        return self.state.cost
 
     @property
     def seconds(self) -> float:

@@ -23,6 +23,7 @@ from understudy.models.messages import (
     StoredToolReturn,
     StoredUserPrompt,
 )
+from understudy.state.costs import Lines
 from understudy.state.files import FileChange
 from understudy.state.plans import Occurrence, Schedule
 
@@ -559,7 +560,9 @@ class PointReached:
     reason: str | None = None
     """Of a call that failed and is retried: its error. Of a model call: why it is put off."""
     used: RunUsage | None = None
-    """Of a model call that is put off: what replies cost that were no answer."""
+    """Of a model call that is put off: what replies used that were no answer."""
+    costs: Lines = ()
+    """What they cost, if they were priced."""
     kind: Literal["point_reached"] = "point_reached"
 
 
