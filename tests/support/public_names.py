@@ -21,10 +21,10 @@ PACKAGES = (
     "understudy.journal",
     "understudy.loop_actors.supervisor",
     "understudy.mcp",
-    "understudy.mcp",
     "understudy.middleware",
     "understudy.models",
     "understudy.modes",
+    "understudy.telemetry",
     "understudy.tools",
     "understudy.web",
 )

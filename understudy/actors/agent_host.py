@@ -29,7 +29,7 @@ from understudy.actors.phase import Phase
 from understudy.actors.placement import Placement
 from understudy.actors.post_office import PostOffice
 from understudy.actors.replies import runtime_stopped
-from understudy.actors.services import RuntimeServices
+from understudy.actors.services import RuntimeServices, RuntimeTelemetry
 from understudy.actors.stored_looks import StoredLooks
 from understudy.actors.tree import agent_tree
 from understudy.agent.agent import Agent
@@ -75,6 +75,7 @@ class AgentHost:
         codecs: ContextCodecs,
         prices: Prices | None = None,
         factory: AgentFactory | None = None,
+        telemetry: RuntimeTelemetry | None = None,
     ) -> None:
         self.lifetime: Lifetime = Lifetime()
         self.directory: Directory = Directory(
@@ -84,6 +85,7 @@ class AgentHost:
         self.placement: Placement = Placement(
             store, labels, any_host=any_host, has_factory=factory is not None
         )
+        self._telemetry = telemetry
         self.threads = threads
         self.abandoned = abandoned
         self._loop_monitor: LoopMonitor | None = None
@@ -134,6 +136,8 @@ class AgentHost:
             await mark_restored(services.store, services.clock)
             self.dues = DueClock(services, self.directory)
             await self.dues.refresh()
+            if self._telemetry is not None:
+                services.instrument = self._telemetry.watch(services)
         except BaseException:
             await services.store.close()
             raise
@@ -164,6 +168,8 @@ class AgentHost:
     async def close(self, timeout: float | None) -> None:
         """Passivate all agents, then cancel what is left, then close the store."""
         self.lifetime.set()
+        if self._telemetry is not None:
+            self._telemetry.leave(self.services)
         if self._loop_monitor is not None:
             self._loop_monitor.stop()
         self.dues.close()

@@ -12,7 +12,7 @@ from typing import Any, Literal, Self, TypeVar, overload
 from understudy._base import forks
 from understudy._base.abandoned_tasks import AbandonedTasks
 from understudy._base.clock import Clock, NewId, SharedClock, SystemClock, new_random_id
-from understudy._base.context_codecs import ContextCodec, ContextCodecs
+from understudy._base.context_codecs import ContextCodec
 from understudy._base.json_values import (
     checked_callable,
     checked_limit_seconds,
@@ -35,6 +35,7 @@ from understudy.actors.lists import RuntimeLists
 from understudy.actors.looking import Looking
 from understudy.actors.recovery import Recovery, recover
 from understudy.actors.schedules import Schedules, schedules_of
+from understudy.actors.services import RuntimeTelemetry, checked_runtime_telemetry, codecs_with
 from understudy.actors.sweep import Sweep
 from understudy.agent.agent import Agent
 from understudy.errors import ForkedRuntime, UsageError, WouldDeadlock
@@ -125,6 +126,7 @@ class Runtime(Looking):
             True for the prices of `genai-prices`; or your own, which are asked before those: a
             `Price` by the name of its model, a function of a reply, or `Prices(...)`. None: only
             what `Limits(max_cost=)` needs is priced.
+        telemetry: a `Telemetry` of `understudy.telemetry`, which makes spans and metrics.
         clock, new_id: the source of times and ids. By default times are those of the machine; where
             hosts share a database, those of its server.
 
@@ -158,6 +160,7 @@ class Runtime(Looking):
         any_host: bool = True,
         context: Iterable[ContextCodec] = (),
         pricing: Pricing | None = None,
+        telemetry: RuntimeTelemetry | None = None,
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None: ...
@@ -182,6 +185,7 @@ class Runtime(Looking):
         any_host: bool = True,
         context: Iterable[ContextCodec] = (),
         pricing: Pricing | None = None,
+        telemetry: RuntimeTelemetry | None = None,
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None: ...
@@ -205,6 +209,7 @@ class Runtime(Looking):
         any_host: bool = True,
         context: Iterable[ContextCodec] = (),
         pricing: Pricing | None = None,
+        telemetry: RuntimeTelemetry | None = None,
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None:
@@ -224,6 +229,7 @@ class Runtime(Looking):
             raise UsageError(f"`any_host` must be True or False, got {shown(any_host)}")
         self.prices: Prices | None = Prices.given(pricing, what="`pricing`")
         """By which replies are priced when they come."""
+        telemetry = checked_runtime_telemetry(telemetry)
         opened = open_store(store, durability=durability, lease=lease, host=host)
         self._store_name = store if isinstance(store, str) else None
         self._agent_host = AgentHost(
@@ -238,8 +244,9 @@ class Runtime(Looking):
             factory=factory,
             labels=checked_labels(labels, what="`labels`"),
             any_host=any_host,
-            codecs=ContextCodecs(context),
             prices=self.prices,
+            codecs=codecs_with(telemetry, context),
+            telemetry=telemetry,
         )
         self._feed_options = checked_feed(feed)
         if self._feed_options is not None and not isinstance(opened, FeedStore):

@@ -137,6 +137,7 @@ class NestedRuns:
             abandon_later=parent.abandon_later,
             parent=parent,
             children=self,
+            instrument=parent.instrument,
         )
 
     def _definition_of(self, parent: AgentDefinition, child: RunState) -> AgentDefinition | None:

@@ -47,6 +47,7 @@ from understudy.run.answers import Answer, record_answer, resolved
 from understudy.run.cancellation import CancellationSource, as_sources
 from understudy.run.definition import AgentDefinition, PauseWhen
 from understudy.run.instructions import render
+from understudy.run.instrument import GivesInstrument, Instrument, instrument_of
 from understudy.run.ledger import Ledger, ledger_tree
 from understudy.run.run import Run, inside_run
 from understudy.run.tokens import agent_of, hash_of
@@ -86,6 +87,7 @@ class EnvironmentOptions(TypedDict, Generic[DepsT], total=False):
     journal: Journal | None
     on_event: Callable[[Event], None] | None
     cancellation: CancellationSource | Sequence[CancellationSource] | None
+    telemetry: GivesInstrument | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +121,8 @@ class RunEnvironment:
     """By which the context of a run holds for its code."""
     prices: Prices | None = None
     """By which replies are priced; None where only what the definition wants is."""
+    instrument: Instrument | None = None
+    """What watches the run."""
 
     @classmethod
     def of(cls, **options: Unpack[EnvironmentOptions]) -> RunEnvironment:
@@ -131,6 +135,7 @@ class RunEnvironment:
             journal=options.get("journal"),
             emit=options.get("on_event"),
             cancellation=as_sources(options.get("cancellation")),
+            instrument=instrument_of(options.get("telemetry")),
         )
 
     def __post_init__(self) -> None:
@@ -378,6 +383,8 @@ class Runner:
             listener=environment.emit,
             clock=environment.clock,
         )
+        if environment.instrument is not None:
+            environment.instrument.follow(ledger)
         ledger.open(fresh=fresh)
         return ledger
 
@@ -408,6 +415,7 @@ class Runner:
             cancellation=environment.cancellation,
             children=self._children,
             prices=environment.prices,
+            instrument=environment.instrument,
         )
 
     async def _check_instructions(self, state: AgentState, seeds: Mapping[str, Any]) -> None:

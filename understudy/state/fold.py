@@ -45,7 +45,7 @@ from understudy.state.waits import open_calls
 from understudy.state.workflow_progress import Progress, Shared
 from understudy.state.workflow_sharing import add_result, merge_child, new_child
 
-FOLD_VERSION = 4
+FOLD_VERSION = 5
 """Of the states that records fold to here. A checkpoint of another version is not used: raise it
 where the same records fold to another state, or a state has another field."""
 
@@ -188,8 +188,10 @@ def _reset_imported(state: AgentState, call: Call) -> None:
     if any(request.kind == "doubt" for request in call.requests.values()):
         call.running = True
     call.requests, call.decisions, call.notices = {}, {}, {}
-    for name, point in call.points.items():  # the tool runs again, and makes tokens that hold here
-        call.points[name] = replace(point, token_hashes=(), reached_in=0)
+    run = open_run(state)
+    if run.model_call is None or run.model_call.call is not call:  # which is put off until its time
+        for name, point in call.points.items():  # the tool runs again; its tokens hold here
+            call.points[name] = replace(point, token_hashes=(), reached_in=0)
     runs_agents = any(is_child_of(key, call.key) for key in state.children)
     call.copied_from = call.running and not runs_agents
 
@@ -239,6 +241,7 @@ def _run_started(state: AgentState, record: r.RunStarted) -> None:
         occurrence=record.occurrence,
         context=record.context,
         told=record.told,
+        began=record.at,
     )
     for message in record.initial:
         state.messages = state.messages.appending(message)
@@ -357,6 +360,9 @@ def _attempt(state: AgentState, record: r.Attempt) -> None:
     run = open_run(state)
     run.attempts = record.number
     run.fruitless += 1
+    run.host = record.host
+    if record.trace is not None:
+        run.trace = record.trace
 
 
 def _attempt_closed(state: AgentState, _: r.AttemptClosed) -> None:

@@ -197,6 +197,8 @@ class Attempt(Timed):
     """The attempt before it may have ended in the middle of a reply of the model."""
     host: str | None = None
     """Who makes it, of a store that hosts share; None elsewhere, and in older records."""
+    trace: str | None = None
+    """The W3C traceparent of its span; None where it has none, and in older records."""
     kind: Literal["attempt"] = "attempt"
 
 

@@ -295,6 +295,12 @@ class RunState:
     over."""
     told: str = ""
     """What the agent is told besides its own instructions: only of one that a call runs."""
+    began: datetime | None = None
+    """When it started; None where it was stored before this was kept."""
+    host: str | None = None
+    """Who made its last attempt, of a store that hosts share."""
+    trace: str | None = None
+    """The W3C traceparent of its last attempt that had a span."""
 
     @property
     def calls(self) -> Collection[Call]:

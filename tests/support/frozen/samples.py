@@ -392,7 +392,7 @@ def desk() -> Iterator[r.Record]:
     yield started("run-1", "desk", message_ids=("m2",), message=rich_question())
     yield r.Attempt(number=1)
     yield r.AttemptClosed()
-    yield r.Attempt(number=2, reply_lost=True, host="host-b")
+    yield r.Attempt(number=2, reply_lost=True, host="host-b", trace=TRACE)
     yield r.HooksRan()
     yield r.ValuesMerged(delta={"customer": {"vip": False}}, source="Vip")
     yield r.HistoryReplaced(messages=history())
@@ -760,6 +760,7 @@ AGENTS = {
 # -------------------------------------------------------------- a state, made by hand
 
 
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 FILE, BLOBS = pack(b"frozen")
 
 
@@ -964,6 +965,9 @@ def _run(**fields: Any) -> RunState:
         "occurrence": occurrence(),
         "model_call": ModelCall(replace(call, key="run-1.4.model"), held=reply(tool_call(2))),
         "answers": {"may I": RESPONDED},
+        "began": at(1),
+        "host": "host-b",
+        "trace": TRACE,
     }
     return RunState(**{**given, **fields})
 

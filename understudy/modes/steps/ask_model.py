@@ -242,12 +242,13 @@ class ModelCall:
                 messages = list(request.messages)
             if request.messages is not kept or needs_preparation(model, kept, request.settings):
                 messages = prepared(model, messages, parameters, request.settings)
-            if self._deltas is not None:
-                answer = await _stream(model, messages, request, parameters, self._deltas)
+            instrument = self._run.instrument
+            if instrument is None:
+                answer = await self._requested(model, messages, request, parameters)
             else:
-                response = await model.request(messages, request.settings, parameters)
-                check_finished(response, model, streamed=False)
-                answer = Answer(response, model)
+                with instrument.model_call(self._run, model) as watched:
+                    answer = await self._requested(watched, messages, request, parameters)
+                answer.model = model
         answer.response = with_valid_text(answer.response)
         prices = self._run.prices
         if prices is not None or answer.response.usage.cost is not None:
@@ -258,6 +259,19 @@ class ModelCall:
         if isinstance(fault, EmptyReply) and self._may_be_empty():
             return answer, None
         return answer, fault
+
+    async def _requested(
+        self,
+        model: Model,
+        messages: list[ModelMessage],
+        request: ModelInput,
+        parameters: ModelRequestParameters,
+    ) -> Answer:
+        if self._deltas is not None:
+            return await _stream(model, messages, request, parameters, self._deltas)
+        response = await model.request(messages, request.settings, parameters)
+        check_finished(response, model, streamed=False)
+        return Answer(response, model)
 
     def _reject(self, answer: Answer, since: float) -> float:
         """Note the reply as one that is no answer. Returns the time by the clock."""

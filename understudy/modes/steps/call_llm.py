@@ -111,6 +111,11 @@ async def _model_input(run: Run) -> ModelInput:
         if replaced is not None:
             check_changed(hook, prompt, replaced)
             prompt = replaced
+            if kept is not run.state.messages:  # by run.replace_history
+                visible = _visible_messages(run)
+                if list(prompt.messages) == list(visible):  # so a later hook may replace it, too
+                    prompt = prompt.replace(messages=visible)
+                    shown = visible
         elif prompt.messages is shown and kept is not run.state.messages:
             prompt = prompt.replace(messages=_visible_messages(run))  # by run.replace_history
             shown = prompt.messages
