@@ -20,9 +20,11 @@ PACKAGES = (
     "understudy.cluster",
     "understudy.journal",
     "understudy.loop_actors.supervisor",
+    "understudy.mcp",
     "understudy.middleware",
     "understudy.models",
     "understudy.modes",
+    "understudy.telemetry",
     "understudy.tools",
     "understudy.web",
 )

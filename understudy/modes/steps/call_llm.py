@@ -65,7 +65,7 @@ async def call_llm(run: Run) -> Outcome | None:
         if isinstance(answer, ModelFailed):
             return run.failed(answer)
         if isinstance(answer, PutOff):
-            return put_off(run, answer.middleware, answer.defer, answer.used)
+            return put_off(run, answer.middleware, answer.defer, answer.used, answer.costs)
         if run.definition.hooks.after_model:
             # Race: a crash now would lose results that this reply is based on, while a hook acted
             # on the reply. So they are durable first
