@@ -265,8 +265,8 @@ class AgentSlot:
             threads=services.threads,
             shared=services.shared,
             codecs=services.codecs,
-            prices=services.prices,
             instrument=services.instrument,
+            prices=services.prices,
             abandon_later=lambda: self._abandon_later(activation),
         )
 

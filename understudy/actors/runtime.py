@@ -122,11 +122,11 @@ class Runtime(Looking):
         context: what is carried from the code that calls an agent to the code that answers it, such
             as a tenant or a trace: codecs, for instance `ContextVarCodec`. The code of a run, its
             agents and its threads included, runs under the context of who sent its message.
+        telemetry: a `Telemetry` of `understudy.telemetry`, which makes spans and metrics.
         pricing: by which each reply is priced when it comes, so that what it cost is kept with it:
             True for the prices of `genai-prices`; or your own, which are asked before those: a
             `Price` by the name of its model, a function of a reply, or `Prices(...)`. None: only
             what `Limits(max_cost=)` needs is priced.
-        telemetry: a `Telemetry` of `understudy.telemetry`, which makes spans and metrics.
         clock, new_id: the source of times and ids. By default times are those of the machine; where
             hosts share a database, those of its server.
 
@@ -159,8 +159,8 @@ class Runtime(Looking):
         labels: Collection[str] = frozenset(),
         any_host: bool = True,
         context: Iterable[ContextCodec] = (),
-        pricing: Pricing | None = None,
         telemetry: RuntimeTelemetry | None = None,
+        pricing: Pricing | None = None,
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None: ...
@@ -184,8 +184,8 @@ class Runtime(Looking):
         labels: Collection[str] = frozenset(),
         any_host: bool = True,
         context: Iterable[ContextCodec] = (),
-        pricing: Pricing | None = None,
         telemetry: RuntimeTelemetry | None = None,
+        pricing: Pricing | None = None,
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None: ...
@@ -208,8 +208,8 @@ class Runtime(Looking):
         labels: Collection[str] = frozenset(),
         any_host: bool = True,
         context: Iterable[ContextCodec] = (),
-        pricing: Pricing | None = None,
         telemetry: RuntimeTelemetry | None = None,
+        pricing: Pricing | None = None,
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None:
@@ -227,9 +227,9 @@ class Runtime(Looking):
             )
         if not isinstance(any_host, bool):
             raise UsageError(f"`any_host` must be True or False, got {shown(any_host)}")
+        telemetry = checked_runtime_telemetry(telemetry)
         self.prices: Prices | None = Prices.given(pricing, what="`pricing`")
         """By which replies are priced when they come."""
-        telemetry = checked_runtime_telemetry(telemetry)
         opened = open_store(store, durability=durability, lease=lease, host=host)
         self._store_name = store if isinstance(store, str) else None
         self._agent_host = AgentHost(
@@ -244,9 +244,9 @@ class Runtime(Looking):
             factory=factory,
             labels=checked_labels(labels, what="`labels`"),
             any_host=any_host,
-            prices=self.prices,
             codecs=codecs_with(telemetry, context),
             telemetry=telemetry,
+            prices=self.prices,
         )
         self._feed_options = checked_feed(feed)
         if self._feed_options is not None and not isinstance(opened, FeedStore):

@@ -119,10 +119,10 @@ class RunEnvironment:
     """Called before each step, in addition to those of the agent's middleware."""
     codecs: ContextCodecs = NO_CODECS
     """By which the context of a run holds for its code."""
-    prices: Prices | None = None
-    """By which replies are priced; None where only what the definition wants is."""
     instrument: Instrument | None = None
     """What watches the run."""
+    prices: Prices | None = None
+    """By which replies are priced; None where only what the definition wants is."""
 
     @classmethod
     def of(cls, **options: Unpack[EnvironmentOptions]) -> RunEnvironment:
@@ -414,8 +414,8 @@ class Runner:
             abandon_later=environment.abandon_later,
             cancellation=environment.cancellation,
             children=self._children,
-            prices=environment.prices,
             instrument=environment.instrument,
+            prices=environment.prices,
         )
 
     async def _check_instructions(self, state: AgentState, seeds: Mapping[str, Any]) -> None:

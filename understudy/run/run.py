@@ -203,8 +203,8 @@ class Run(Generic[DepsT_co]):
         pause_requested: Callable[[], str | None] | None = None,
         abandon_later: Callable[[], asyncio.Task[None]] | None = None,
         cancellation: tuple[CancellationSource, ...] = (),
-        prices: Prices | None = None,
         instrument: Instrument | None = None,
+        prices: Prices | None = None,
     ) -> None:
         self.definition = definition
         self.ledger = ledger
@@ -248,11 +248,11 @@ class Run(Generic[DepsT_co]):
             {id(source): source for source in sources}.values()
         )
         """Called at the start and before each step; those of the agents above included."""
+        self.instrument = instrument
+        """What watches it."""
         above_it = prices if parent is None else parent.prices
         self.prices: Prices | None = definition.prices or above_it or definition.default_prices
         """By which its replies are priced when they come; None where nobody asks what they cost."""
-        self.instrument = instrument
-        """What watches it."""
         self.file_edits: dict[str, FileEdits] = {}
         """By call: what calls that run now change of the files."""
         self.in_model_call = False
