@@ -92,12 +92,12 @@ with Runtime([]) as runtime:
     assert callable(ui(runtime, auth=loopback_only))
 """,
     "ag-ui": "import ag_ui.core",
-    "mcp": "import fastmcp, mcp",
-    "telemetry": "import opentelemetry.trace",
+    "mcp": "from understudy.mcp import mcp_tools",
+    "telemetry": "from understudy.telemetry import Telemetry\nTelemetry()",
     "demo": "import rich",
 }
 """What needs the extra: it must run with it, and say how to install it without it."""
-SILENT = frozenset({"ag-ui", "demo", "mcp", "telemetry"})
+SILENT = frozenset({"ag-ui", "demo", "telemetry"})
 """Extras for the examples: nothing in the package needs them."""
 NOT_INSTALLED = frozenset({"local"})
 """Compiled for minutes: `make local`."""

@@ -25,6 +25,7 @@ PACKAGES = (
     "understudy.middleware",
     "understudy.models",
     "understudy.modes",
+    "understudy.telemetry",
     "understudy.tools",
     "understudy.web",
 )

@@ -397,6 +397,8 @@ async def activate(
         host=host_of(services.store) if is_shared(services.store) else None,
     )
     ledger.outlives_run = True
+    if services.instrument is not None:
+        services.instrument.follow(ledger)
     if isinstance(journal, CheckpointJournal):
         journal.write_checkpoints(activation.ledger_state, loaded)
     if state.run is not None and state.run.fruitless and not state.run.over:
