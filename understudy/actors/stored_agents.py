@@ -59,6 +59,8 @@ class AgentInfo:
     """When it has something to record by itself; None if nothing is due."""
     damage: StoreDamaged | None = None
     """Why its row in the index cannot be read: then nothing else here but the id is sure."""
+    last_seq: int = 0
+    """The number of its last record: `ref.events(after=...)` brings what comes behind it."""
 
     @property
     def standing(self) -> IndexStatus:
@@ -101,6 +103,7 @@ def info_of(stored: StoredAgent, *, is_active: bool = False) -> AgentInfo:
         version=stored.run_version,
         due=stored.due,
         damage=stored.damage,
+        last_seq=stored.last_seq,
     )
 
 
