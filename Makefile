@@ -128,4 +128,4 @@ $(VENV)/.local: $(VENV)/.ready
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .docs site .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .cache .docs site .mypy_cache .pytest_cache .ruff_cache .hypothesis
