@@ -106,7 +106,7 @@ class AgentJournal:
         self._on_durable = on_durable
         self._max_bytes = max_bytes
         self._appended = self._durable = owned.last_seq
-        self._buffer: list[EncodedRecord] = []
+        self._buffer: list[EncodedRecord] | tuple[()] = ()
         self._at: datetime | None = None
         """When the last record of the buffer was recorded."""
         self._status_noted = False
@@ -122,7 +122,7 @@ class AgentJournal:
         # Collections that are mostly empty are tuples: an empty list takes 56 bytes.
         self._waiters: tuple[tuple[int, asyncio.Future[None]], ...] = ()
         # Guarded by the committer's lock: the loop adds to them, the committer's thread takes them.
-        self._queued: list[EncodedRecord] = []
+        self._queued: list[EncodedRecord] | tuple[()] = ()
         self._queued_entry = IndexEntry(IndexStatus.REST)
         self._queued_at: datetime | None = None
         self._queued_status_noted = False
@@ -153,8 +153,9 @@ class AgentJournal:
         limit, checkpoints = self._max_bytes, self._checkpoints
         # All of them before one is kept: what one refuses, none may be part of.
         encoded = [encode_new(record, limit) for record in records]
+        buffer = self._buffer = self._buffer or []
         for record, (kept, plain) in zip(records, encoded, strict=True):
-            self._buffer.append(kept)
+            buffer.append(kept)
             self._appended += 1
             self._at = record.at
             if not plain and checkpoints is not None:
@@ -273,9 +274,11 @@ class AgentJournal:
         # Race: this against `take_batch` in the committer's thread. One hold of the lock, so that a
         # batch and its entry belong together, and a journal with records is always in the queue.
         with self._committer.lock:
-            if not self._queued:
+            if self._queued:
+                self._queued += self._buffer
+            else:
                 self._committer.put(self)
-            self._queued += self._buffer
+                self._queued = self._buffer
             self._queued_entry = entry
             self._queued_at = self._at
             self._queued_status_noted |= self._status_noted
@@ -287,7 +290,7 @@ class AgentJournal:
                 self._committer.put(job)
             if flush:
                 self._committer.flush_now()
-        self._buffer, self._status_noted = [], False
+        self._buffer, self._status_noted = (), False
         if self._feed_rows:
             self._feed_rows = ()
         self._blobs = None
@@ -317,7 +320,7 @@ class AgentJournal:
         self._queued_feed = ()
         self._taken_seq += len(queued)
         self._in_flight.append(self._taken_seq)
-        self._queued = []
+        self._queued = ()
         return batch
 
     def execute(self, backend: Backend) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, Protocol
 
 from pydantic import BaseModel
@@ -145,6 +146,11 @@ class AgentDefinition:
     def untyped(self, text: str) -> str | None:
         """The output of a run whose final text was not read: None where it is of a type."""
         return None if self.output is not None and self.output.typed else text
+
+    @cached_property
+    def path(self) -> tuple[str, ...]:
+        """The agent path where it runs in no other agent."""
+        return (self.name,)
 
     @property
     def workflow(self) -> str | None:

@@ -20,6 +20,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
+from understudy._base.shared_empties import no_items, with_added, with_item
 from understudy.errors import UsageError
 from understudy.interrupts import Decision, DecisionRecord, DoubtfulCall, Sticky
 from understudy.models.attribution import from_user
@@ -40,7 +41,12 @@ from understudy.state.run_state import (
 )
 from understudy.state.waits import open_calls
 from understudy.state.workflow_progress import Progress, Shared
-from understudy.state.workflow_sharing import add_result, merge_child, new_child
+from understudy.state.workflow_sharing import (
+    add_decisions_and_doubts,
+    add_result,
+    merge_child,
+    new_child,
+)
 
 FOLD_VERSION = 3
 """Of the states that records fold to here. A checkpoint of another version is not used: raise it
@@ -184,9 +190,9 @@ def _reset_imported(state: AgentState, call: Call) -> None:
     """
     if any(request.kind == "doubt" for request in call.requests.values()):
         call.running = True
-    call.requests, call.decisions, call.notices = {}, {}, {}
+    call.requests = call.decisions = call.notices = no_items()
     for name, point in call.points.items():  # the tool runs again, and makes tokens that hold here
-        call.points[name] = replace(point, token_hashes=(), reached_in=0)
+        call.points = with_item(call.points, name, replace(point, token_hashes=(), reached_in=0))
     runs_agents = any(is_child_of(key, call.key) for key in state.children)
     call.copied_from = call.running and not runs_agents
 
@@ -230,7 +236,7 @@ def _run_started(state: AgentState, record: r.RunStarted) -> None:
         progress=Progress() if record.workflow is not None else None,
         ends_at=record.ends_at,
         occurrence=record.occurrence,
-        context=record.context,
+        context=record.context or no_items(),
         told=record.told,
     )
     for message in record.initial:
@@ -247,7 +253,8 @@ def _dequeue(state: AgentState, message_ids: tuple[str, ...]) -> None:
         queued = state.queue.pop(message_id, None)
         # The ids of occurrences are not kept: their schedule knows which have come.
         if queued is None or queued.occurrence is None:
-            state.message_ids[message_id] = open_run(state).run_id
+            run_id = open_run(state).run_id
+            state.message_ids = with_item(state.message_ids, message_id, run_id)
 
 
 def _message_queued(state: AgentState, record: r.MessageQueued) -> None:
@@ -260,11 +267,11 @@ def _message_queued(state: AgentState, record: r.MessageQueued) -> None:
         context=record.context,
     )
     if record.due is None:
-        state.queue[record.message_id] = queued
+        state.queue = with_item(state.queue, record.message_id, queued)
     else:
         timed = state.plans.timed if state.plans is not None else {}
         _plan(state, timed={**timed, record.message_id: queued})
-    state.message_ids[record.message_id] = None
+    state.message_ids = with_item(state.message_ids, record.message_id, None)
 
 
 def _plan(state: AgentState, **changes: Any) -> None:
@@ -279,7 +286,8 @@ def _without(mapping: dict[str, Any], key: str) -> dict[str, Any]:
 def _message_due(state: AgentState, record: r.MessageDue) -> None:
     timed = (state.plans or NO_PLANS).timed
     # A run that it starts is none that the agent started by itself: time has passed.
-    state.queue[record.message_id] = replace(timed[record.message_id], self_sent=False)
+    queued = replace(timed[record.message_id], self_sent=False)
+    state.queue = with_item(state.queue, record.message_id, queued)
     _plan(state, timed=_without(timed, record.message_id))
 
 
@@ -315,7 +323,7 @@ def _occurred(state: AgentState, record: r.Occurred) -> None:
     after = replace(before, next_due=next_due, latest=occurrence)
     _plan(state, schedules={**schedules, before.id: after})
     if occurrence.skipped is None:
-        state.queue[record.message_id] = QueuedMessage(
+        queued = QueuedMessage(
             record.message_id,
             before.message,
             steer=False,
@@ -323,6 +331,7 @@ def _occurred(state: AgentState, record: r.Occurred) -> None:
             occurrence=occurrence,
             context=before.context,
         )
+        state.queue = with_item(state.queue, record.message_id, queued)
 
 
 def _cancel_requested(state: AgentState, record: r.CancelRequested) -> None:
@@ -330,11 +339,13 @@ def _cancel_requested(state: AgentState, record: r.CancelRequested) -> None:
 
 
 def _signalled(state: AgentState, record: r.Signalled) -> None:
-    open_run(state).signals.append(record)
+    run = open_run(state)
+    run.signals = with_added(run.signals, record)
 
 
 def _override(state: AgentState, record: r.Override) -> None:
-    open_run(state).overrides.append(record)
+    run = open_run(state)
+    run.overrides = with_added(run.overrides, record)
 
 
 def _early_stop_begun(state: AgentState, record: r.EarlyStopBegun) -> None:
@@ -423,7 +434,7 @@ def _requested(state: AgentState, record: r.Requested) -> None:
     for replaced in record.replaces:
         call.drop_request(replaced)
         call.decisions.pop(replaced, None)
-    call.requests[record.request.id] = record.request
+    call.requests = with_item(call.requests, record.request.id, record.request)
     call.running = False
     run, key = open_run(state), record.request.question_key
     if key and run.answers is not None:  # it is asked again
@@ -433,7 +444,8 @@ def _requested(state: AgentState, record: r.Requested) -> None:
 def _interrupts_checked(state: AgentState, record: r.InterruptsChecked) -> None:
     open_turn(state).interrupts_checked = True
     for request in record.requests:
-        find_call(state, request.call_key).requests[request.id] = request
+        call = find_call(state, request.call_key)
+        call.requests = with_item(call.requests, request.id, request)
     for decided in record.decided:
         _decided(state, decided)
 
@@ -441,41 +453,43 @@ def _interrupts_checked(state: AgentState, record: r.InterruptsChecked) -> None:
 def _reminded(state: AgentState, record: r.Reminded) -> None:
     call = call_of_request(state, record.request_id)
     before = call.notices.get(record.request_id, NO_NOTICES)
-    call.notices[record.request_id] = replace(before, reminders=record.number)
+    call.notices = with_item(
+        call.notices, record.request_id, replace(before, reminders=record.number)
+    )
 
 
 def _escalated(state: AgentState, record: r.Escalated) -> None:
     call = call_of_request(state, record.request_id)
     before = call.notices.get(record.request_id, NO_NOTICES)
-    call.notices[record.request_id] = replace(before, escalations=record.number)
+    call.notices = with_item(
+        call.notices, record.request_id, replace(before, escalations=record.number)
+    )
 
 
 def _decided(state: AgentState, record: r.Decided) -> None:
     halt = open_run(state).halt
     if halt is not None and halt.id == record.request_id:
         open_run(state).dismissed = True
-        state.decisions.append(
-            DecisionRecord(
-                request=halt, decision=record.decision, at=record.at, context=record.context
-            )
+        decided = DecisionRecord(
+            request=halt, decision=record.decision, at=record.at, context=record.context
         )
+        state.decisions = with_added(state.decisions, decided)
         return
     call = call_of_request(state, record.request_id)
     request, decision = call.requests[record.request_id], record.decision
-    call.decisions[record.request_id] = decision
+    call.decisions = with_item(call.decisions, record.request_id, decision)
     if request.question_key:
         _answered(open_run(state), request.question_key, decision)
-    state.decisions.append(
-        DecisionRecord(
-            request=request,
-            decision=decision,
-            at=record.at,
-            sticky=record.sticky,
-            context=record.context,
-        )
+    decided = DecisionRecord(
+        request=request,
+        decision=decision,
+        at=record.at,
+        sticky=record.sticky,
+        context=record.context,
     )
+    state.decisions = with_added(state.decisions, decided)
     if decision.always and not record.sticky:
-        state.sticky[request.tool_name] = Sticky(
+        sticky = Sticky(
             agent_id=request.agent_id,
             source=request.source,
             tool_name=request.tool_name,
@@ -484,6 +498,7 @@ def _decided(state: AgentState, record: r.Decided) -> None:
             at=record.at,
             request_id=request.id,
         )
+        state.sticky = with_item(state.sticky, request.tool_name, sticky)
 
 
 def _answered(run: RunState, key: str, decision: Decision) -> None:
@@ -512,11 +527,12 @@ def _result(state: AgentState, record: r.Result) -> None:
         _end_children(state, call.key)
     if record.signal is not None:
         run = open_run(state)
-        run.signals.append(r.Signalled(turn=run.turns, signal=record.signal))
+        signalled = r.Signalled(turn=run.turns, signal=record.signal)
+        run.signals = with_added(run.signals, signalled)
     for request in call.pending_requests:  # a late result answers a request about the doubt
         call.drop_request(request.id)
     if record.doubt is not None:
-        state.doubts[call.key] = doubtful_call(call, record.doubt)
+        state.doubts = with_item(state.doubts, call.key, doubtful_call(call, record.doubt))
     elif record.part.outcome == "success":
         open_run(state).usage.tool_calls += 1
 
@@ -531,8 +547,7 @@ def _end_children(state: AgentState, call_key: str) -> None:
         if not child.run.over:
             _run_ended(child, r.RunEnded(end=r.End(outcome="withdrawn"), at=_UNREAD))
         open_run(state).usage.incr(usage)
-        state.decisions.extend(child.decisions)
-        state.doubts.update(child.doubts)
+        add_decisions_and_doubts(state, child)
 
 
 def _suspended(state: AgentState, record: r.Suspended) -> None:
@@ -552,7 +567,7 @@ def _point_reached(state: AgentState, record: r.PointReached) -> None:
         point = Point(name=record.name, kind=record.what, since=record.at, due=record.due)
     elif point.since is None:
         point = replace(point, since=record.at, due=record.due)
-    call.points[record.name] = replace(point, reached_in=call.attempts)
+    call.points = with_item(call.points, record.name, replace(point, reached_in=call.attempts))
     if record.suspends:
         call.running = False
 
@@ -563,7 +578,7 @@ def _token_made(state: AgentState, record: r.TokenMade) -> None:
     if point is None:
         point = Point(name=record.name, kind="wait", since=None)
     hashes = (*point.token_hashes, record.token_hash)
-    call.points[record.name] = replace(point, token_hashes=hashes)
+    call.points = with_item(call.points, record.name, replace(point, token_hashes=hashes))
 
 
 def _point_answered(state: AgentState, record: r.PointAnswered) -> None:
@@ -571,13 +586,16 @@ def _point_answered(state: AgentState, record: r.PointAnswered) -> None:
     answer = PointAnswer(how=record.how, value=record.value, reason=record.reason, at=record.at)
     point = call.points.get(record.name) or Point(name=record.name, kind=record.what, since=None)
     reached_in = 0 if call.running else point.reached_in  # the attempt that came to it may go on
-    call.points[record.name] = replace(point, answer=answer, reached_in=reached_in)
+    call.points = with_item(
+        call.points, record.name, replace(point, answer=answer, reached_in=reached_in)
+    )
 
 
 def _child_record(state: AgentState, record: r.ChildRecord) -> None:
     child = state.children.get(record.child)
     if child is None:
-        child = state.children[record.child] = new_child(state, record)
+        child = new_child(state, record)
+        state.children = with_item(state.children, record.child, child)
     _apply(child, record.record)
     run = child.run
     if run is None:
@@ -632,7 +650,7 @@ def _settled(state: AgentState, record: r.Settled) -> None:
                     reason=record.reason,
                     at=record.at or _UNREAD,
                 )
-                call.points[point.name] = replace(point, answer=answer)
+                call.points = with_item(call.points, point.name, replace(point, answer=answer))
 
 
 def _propagated(state: AgentState, record: r.Propagated) -> None:
@@ -705,12 +723,13 @@ def _history_replaced(state: AgentState, record: r.HistoryReplaced) -> None:
 
 
 def _once(state: AgentState, record: r.Once) -> None:
-    open_run(state).once[record.key] = record.value
+    run = open_run(state)
+    run.once = with_item(run.once, record.key, record.value)
 
 
 def _model_asked(state: AgentState, record: r.ModelAsked) -> None:
     run = open_run(state)
-    run.once[asked_key(record.key)] = record.value
+    run.once = with_item(run.once, asked_key(record.key), record.value)
     _count_usage(run, record.response)
 
 
@@ -766,7 +785,7 @@ def _closing_part(state: AgentState, call: Call, record: r.RunEnded) -> ToolRetu
         content, moved_on = _why_child_stopped(state, call), False
     elif call.running:
         reason = "the run ended before it answered"
-        state.doubts[call.key] = doubtful_call(call, reason)
+        state.doubts = with_item(state.doubts, call.key, doubtful_call(call, reason))
         content, moved_on = IN_DOUBT.format(reason=reason), False
     else:
         moved_on = call.withdrawn
