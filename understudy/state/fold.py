@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, cast
 
 from pydantic_ai.messages import (
     ModelRequest,
@@ -65,29 +65,31 @@ WAITED = "Not finished: the run ended while this call waited. What it had done b
 MOVED_ON = "Not run: the user moved on instead of answering whether this call may run."
 
 
-_WITH_FILES = (r.Result, r.FilesChanged)
+_WithFiles = r.Result | r.FilesChanged
+_WITH_FILES = frozenset({r.Result, r.FilesChanged})
 
 
-def apply(state: AgentState, record: r.Record) -> None:
-    """Change `state` in place by one record."""
-    inner = _apply(state, record)
-    if isinstance(inner, _WITH_FILES) and inner.files:
-        _change_files(state, record, inner)
+def apply(state: AgentState, record: r.Record, *, with_files: bool = True) -> None:
+    """Change `state` in place by one record.
 
+    Args:
+        state: of an agent.
+        record: of that agent, or of one inside it.
+        with_files: False where an agent above applies the record, and changes the files.
 
-def _apply(state: AgentState, record: r.Record) -> r.Record:
-    """All that the record changes but files; the record inside those of sub-agents."""
-    kind = type(record)
+    """
+    inner, kind = record, type(record)
     _APPLY[kind](state, record)
     while kind is r.ChildRecord:
-        record = record.record  # type: ignore[union-attr]  # it is a ChildRecord
-        kind = type(record)
+        inner = inner.record  # type: ignore[union-attr]  # it is a ChildRecord
+        kind = type(inner)
     if kind in _PROGRESS and state.run is not None:
         state.run.fruitless = 0
-    return record
+    if kind in _WITH_FILES and inner.files and with_files:  # type: ignore[union-attr]  # by its kind
+        _change_files(state, record, cast("_WithFiles", inner))
 
 
-def _change_files(state: AgentState, record: r.Record, inner: r.Result | r.FilesChanged) -> None:
+def _change_files(state: AgentState, record: r.Record, inner: _WithFiles) -> None:
     """Change the files of the agent, or of the one above it with which it shares them."""
     owner = state
     while isinstance(record, r.ChildRecord):
@@ -596,7 +598,7 @@ def _child_record(state: AgentState, record: r.ChildRecord) -> None:
     if child is None:
         child = new_child(state, record)
         state.children = with_item(state.children, record.child, child)
-    _apply(child, record.record)
+    apply(child, record.record, with_files=False)
     run = child.run
     if run is None:
         return
